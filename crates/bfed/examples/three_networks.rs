@@ -37,7 +37,7 @@ fn main() {
                 let &(left, right, conn) = link.expect("a link");
                 let other = if own == left { right } else { left };
                 gateways[other]
-                    .handle_packet(now, conn, &buffer[..message.len])
+                    .handle_packet(now, &conn, &buffer[..message.len])
                     .expect("a message that is understood");
             }
             while let Some(event) = gateways[own].poll_event() {

@@ -1,4 +1,4 @@
-//! What an administrator decides about a gateway.
+//! Configuration of a gateway.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -17,19 +17,19 @@ use crate::wire::reader::MAX_TEXT_LEN;
 pub struct Costs([Cost; Table::COUNT]);
 
 impl Costs {
-    /// The same cost in every table.
+    /// Creates equal costs for all tables.
     #[must_use]
     pub const fn uniform(cost: Cost) -> Self {
         Costs([cost; Table::COUNT])
     }
 
-    /// The cost in `table`.
+    /// Returns the cost in `table`.
     #[must_use]
     pub const fn get(&self, table: Table) -> Cost {
         self.0[table.number() as usize]
     }
 
-    /// These, but for `tables`, where it is `cost`.
+    /// Sets the cost in `tables`.
     #[must_use]
     pub fn with(mut self, tables: Tables, cost: Cost) -> Self {
         for table in tables.iter() {
@@ -39,45 +39,45 @@ impl Costs {
     }
 }
 
-/// How sessions are spread over data nodes (§5.3.1).
+/// How sessions are assigned to data nodes (§5.3.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Assignment {
-    /// One after another.
+    /// Round robin.
     RoundRobin,
-    /// To the node that forwards least, then to that with the fewest sessions.
+    /// To the node with the lowest rate, then to the one with the fewest sessions.
     #[default]
     LeastLoaded,
 }
 
-/// Bounds of a control node's tables. What happens at each is told with it, and counted.
+/// Limits of a control node's tables. What happens at each limit is documented and counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Peers. Adding one more is refused.
+    /// Peers. Adding another is refused.
     pub max_peers: usize,
-    /// Data nodes. One more is not registered.
+    /// Data nodes. Another is not registered.
     pub max_nodes: usize,
-    /// Sessions whose trees go through this gateway. One more is answered by NO_ROUTE.
+    /// Sessions whose trees include this gateway. Another is answered with NO_ROUTE.
     pub max_sessions: usize,
-    /// Of those, sessions that one peer joined: fewer than a data node carries, so that no peer can take
-    /// all of one. One more is answered by NO_ROUTE.
+    /// Sessions that one peer joined: fewer than a data node carries, so that no peer can use a whole one. Another
+    /// is answered with NO_ROUTE.
     pub max_sessions_per_peer: usize,
-    /// Messages that wait to be sent to one peer or node, updates of routes apart. One more ends the
-    /// peering with the reason "too slow"; a data node is taken for dead.
+    /// Messages that wait for one peer or node, without updates of routes. Another ends the peering with the reason
+    /// "too slow"; a data node counts as failed.
     pub max_queue: usize,
-    /// Sessions whose SROUTE costs are known. One more replaces the one that expires first; costs that a
-    /// peer asked for, and that only pass through here, are not kept then.
+    /// Sessions whose SROUTE costs are known. Another replaces the one that expires first; at the limit, costs that
+    /// are only forwarded are not kept.
     pub max_sroutes: usize,
-    /// SROUTE requests on the way. One more is answered by "no route".
+    /// Pending SROUTE requests. Another is answered with "no route".
     pub max_requests: usize,
-    /// Clients that wait for one session's answer. One more is answered by NO_ROUTE.
+    /// Clients that wait for an answer about one session. Another is answered with NO_ROUTE.
     pub max_waiting: usize,
-    /// Sessions that nobody can have, remembered for [`Config::refusal_time`] and, for longer, that they
-    /// were refused. One more replaces the one that is forgotten first.
+    /// Refused sessions that are remembered, for [`Config::refusal_time`] and a while longer. Another replaces the
+    /// one that expires first.
     pub max_refused: usize,
-    /// JOINs for new sessions that a peer, or all clients together, may send in a second; twice as
-    /// many at once. One more is answered by NO_ROUTE.
+    /// JOINs for new sessions that a peer, or all clients together, may send in a second; the burst is twice as
+    /// many. Another is answered with NO_ROUTE.
     pub new_sessions_per_second: u32,
-    /// Routes whose flaps are remembered. One more is not.
+    /// Flapping routes that are remembered. Another is not.
     pub max_flapping: usize,
 }
 
@@ -99,56 +99,54 @@ impl Default for Limits {
     }
 }
 
-/// A gateway's control node.
+/// Configuration of a control node.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// Who it is.
+    /// The gateway.
     pub gateway: GatewayId,
-    /// The tables that it keeps. Sessions of other tables find no route.
+    /// Its routing tables. Sessions of other tables find no route.
     pub tables: Tables,
-    /// What it costs from here to the middle of this network; infinite in tables for sessions that
-    /// this network cannot publish.
+    /// Cost from here to the middle of this network; infinite in tables for sessions that this network cannot
+    /// publish.
     pub origin: Costs,
-    /// What it costs to cross this network; infinite where it is no transit (§5.1).
+    /// Cost of crossing this network; infinite where it carries no transit (§5.1).
     pub transit: Costs,
-    /// How long a peer may be silent, in seconds: 0 for ever, else at least 3.
+    /// How long a peer may be silent, in seconds: 0 for no limit, else at least 3.
     pub hold_time_s: u16,
-    /// How long peers are asked to keep routes and trees while this gateway restarts, in seconds; 0
-    /// if not at all (RFC 4724).
+    /// How long peers keep routes and trees while this gateway restarts, in seconds; 0 for not at all (RFC 4724).
     pub restart_time_s: u16,
-    /// It has just restarted, and its data nodes went on: it asks its peers for patience, and sends
-    /// no routes until it has theirs.
+    /// The gateway has just restarted, and its data nodes have gone on: it announces no routes until it has its
+    /// peers' tables.
     pub restarting: bool,
-    /// Changes of routes are gathered for so long before a peer is told.
+    /// How long changes of routes are collected before they are announced.
     pub advertisement_interval: Duration,
-    /// First delay before a lost peer is called again; doubles up to a minute.
+    /// First delay before a lost peer is dialled again; doubles up to a minute.
     pub retry_delay: Duration,
     /// Time between refreshes of soft state (§5.3.4).
     pub refresh_interval: Duration,
     /// How long soft state lives without a refresh.
     pub soft_state_lifetime: Duration,
-    /// How long a JOIN waits for its TRANSLATION.
+    /// How long to wait for the TRANSLATION after a JOIN.
     pub join_timeout: Duration,
-    /// How long an SROUTE_REQUEST waits for its response; what the owner's gateways give each other
-    /// is half of it.
+    /// How long to wait for an SROUTE_RESPONSE; gateways of the owner give each other half of it.
     pub sroute_timeout: Duration,
-    /// How long a session that nobody can have is answered without asking again, and a gateway that
-    /// refused it is passed over; twice as long each time, up to 16 times.
+    /// How long a refused session is refused from memory, and a gateway that refused it is excluded; doubles each
+    /// time, up to 16 times.
     pub refusal_time: Duration,
-    /// Time between heartbeats in the cluster; a data node is dead after four without any.
+    /// Time between heartbeats in the cluster; a data node without four in a row has failed.
     pub heartbeat_interval: Duration,
     /// How sessions are spread over data nodes.
     pub assignment: Assignment,
-    /// DNS names of networks that are known without asking (§3.1).
+    /// DNS names of networks that need not be resolved (§3.1).
     pub names: BTreeMap<String, BnNum>,
-    /// Whether and how flapping routes are damped.
+    /// Damping of flapping routes; `None` for none.
     pub damping: Option<Damping>,
-    /// Bounds of the tables.
+    /// Limits of the tables.
     pub limits: Limits,
 }
 
 impl Config {
-    /// What is usual, for that gateway.
+    /// Returns the default configuration of a gateway.
     #[must_use]
     pub fn new(gateway: GatewayId) -> Self {
         Config {
@@ -174,10 +172,10 @@ impl Config {
         }
     }
 
-    /// Whether a machine can run with it.
+    /// Checks the configuration.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The first error found.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.tables.is_empty() {
             return Err(ConfigError::NoTable);
@@ -208,37 +206,37 @@ impl Config {
     }
 }
 
-/// A peering (§3.1).
+/// Configuration of a peer (§3.1).
 #[derive(Clone, PartialEq, Debug)]
 pub struct PeerConfig {
-    /// Who the peer is; its OPEN must say the same. A gateway of the own network is an internal peer.
+    /// The peer, as its OPEN must say. A gateway of the same network is an internal peer.
     pub gateway: GatewayId,
-    /// Whether this side calls. Both sides may; one connection is kept.
+    /// Whether this side dials. Both sides may; one connection is kept.
     pub dial: bool,
-    /// What the link costs.
+    /// Cost of the link.
     pub link: Costs,
-    /// The most that the link may carry, in bit/s (§3.1).
+    /// Rate limit of the link in bit/s (§3.1).
     pub rate_bps: Option<u64>,
-    /// Most routes in one table that it may announce; more end the peering for a while.
+    /// Most routes that it may announce in one table; more end the session and refuse its streams for a while.
     pub max_routes: usize,
-    /// How long the peering rests after too many routes.
+    /// How long its streams are refused after too many routes.
     pub rest_after_limit: Duration,
-    /// Where its data nodes may be: addresses that its JOINs and TRANSLATIONs may name. Empty: its own
-    /// address alone, where the driver [says it](crate::ControlNode::set_peer_address).
+    /// Addresses that its JOINs and TRANSLATIONs may name: where its data nodes are. Empty: its own address only,
+    /// if the driver [sets it](crate::ControlNode::set_peer_address).
     pub data_prefixes: Vec<Prefix>,
-    /// Which of its routes are taken, and how.
+    /// Policy for the routes that it announces.
     pub import: Policy,
-    /// Which routes it is told.
+    /// Policy for the routes announced to it.
     pub export: Policy,
-    /// Where clients find its mediator, if it is of this network: the text of a REDIRECT.
+    /// Address of its mediator for clients, if it is in the same network: the text of a REDIRECT.
     pub mediator: String,
-    /// For the driver: the most hops that packets of the peering may have crossed (RFC 5082); `None`
-    /// accepts any, as an overlay link may.
+    /// For the driver: most hops that packets of the peering may have crossed (RFC 5082); `None` accepts any
+    /// number, as for an overlay link.
     pub max_hops: Option<u8>,
 }
 
 impl PeerConfig {
-    /// What is usual, towards that gateway.
+    /// Returns the default configuration of a peer.
     #[must_use]
     pub fn new(gateway: GatewayId) -> Self {
         PeerConfig {
@@ -256,7 +254,7 @@ impl PeerConfig {
         }
     }
 
-    /// The lowest TTL or hop limit that packets of this peering may arrive with, where
+    /// Returns the lowest TTL or hop limit with which packets of this peering may arrive, if
     /// [`PeerConfig::max_hops`] is set; both sides send with 255 (RFC 5082 §3).
     #[must_use]
     pub fn min_ttl(&self) -> Option<u8> {
@@ -281,10 +279,10 @@ impl PeerConfig {
     }
 }
 
-/// What is wrong with a configuration.
+/// Why a configuration is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ConfigError {
-    /// No table at all.
+    /// No routing table.
     NoTable,
     /// A hold time of one or two seconds.
     HoldTime,

@@ -1,80 +1,80 @@
-//! Why a control node dropped a message, and how often.
+//! Drop reasons and counters of a control node.
 
 proto_core::drop_reasons! {
-    /// Why a message did nothing. Its counter has changed; where the table in
-    /// [`session`](crate::session) says so, the stream that it came on is ended.
+    /// Why a message was refused. It was counted; where the table in [`session`](crate::session) says so, its
+    /// stream ends.
     pub enum Error: "message dropped: {}" {
-        /// A stream that the machine does not know, or has ended.
+        /// Unknown or closed stream.
         UnknownStream = "unknown_stream",
-        /// It cannot be read; the stream is ended.
+        /// Malformed; the stream ends.
         Malformed = "malformed",
-        /// It came at the wrong time, or from the wrong side; the stream is ended.
+        /// Not allowed in this state or from this side; the stream ends.
         OutOfOrder = "out_of_order",
-        /// An OPEN that does not fit; the stream is ended.
+        /// An OPEN that does not match; the stream ends.
         BadOpen = "bad_open",
-        /// Routes of a table that was not agreed on.
+        /// Routes of a table that the session does not have.
         ForeignTable = "foreign_table",
-        /// More routes than the peer may have; the stream is ended.
+        /// More routes than the peer may announce; the stream ends.
         PrefixLimit = "prefix_limit",
-        /// A JOIN that was answered by NO_ROUTE.
+        /// A JOIN that was answered with NO_ROUTE.
         JoinRefused = "join_refused",
-        /// A JOIN or TRANSLATION that named an address where the peer's data nodes may not be.
+        /// A JOIN or TRANSLATION with an address where the peer's data nodes may not be.
         ForeignAddress = "foreign_address",
-        /// About a session that is not known here.
+        /// Unknown session.
         UnknownSession = "unknown_session",
-        /// A TRANSLATION or NO_ROUTE from a peer that was not asked, or is asked no more.
+        /// A TRANSLATION or NO_ROUTE from a peer that is not the upstream.
         NotUpstream = "not_upstream",
-        /// An SROUTE_RESPONSE that nobody asked for.
+        /// An SROUTE_RESPONSE without a request.
         SrouteUnasked = "sroute_unasked",
-        /// An SROUTE_REQUEST that was answered by "no route".
+        /// An SROUTE_REQUEST that was answered with "no route".
         SrouteRefused = "sroute_refused",
-        /// A data node's answer to a question that is out of date.
+        /// A data node's response to an old request.
         StaleAnswer = "stale_answer",
-        /// A data node that is not registered, one too many, or with another's number; the stream is ended.
+        /// A data node that is not registered, exceeds the limit, or has the number of another; the stream ends.
         BadNode = "bad_node",
-        /// From a data node that obeys a newer control node: this one is fenced.
+        /// A data node obeys a newer control node: this one is fenced.
         Fenced = "fenced",
     }
-    /// How many messages were dropped, by reason.
+    /// Number of refused messages by reason.
     pub type Drops;
 }
 
 /// Counters of a control node since its start.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Stats {
-    /// Messages handed in.
+    /// Messages received.
     pub messages_received: u64,
-    /// Messages written.
+    /// Messages sent.
     pub messages_sent: u64,
-    /// Messages dropped, by reason.
+    /// Messages refused, by reason.
     pub drops: Drops,
-    /// Of routing.
+    /// Counters of routing.
     pub routes: crate::routing::RouteStats,
-    /// Peerings that were established.
+    /// Peering sessions established.
     pub peerings: u64,
-    /// Sessions that this gateway became part of.
+    /// Sessions whose trees this gateway became part of.
     pub trees: u64,
-    /// Times a session was examined because routes, peers or data nodes changed.
+    /// Times a tree was examined because routes, peers or data nodes changed.
     pub trees_examined: u64,
     /// Times a session's upstream changed.
     pub reroutes: u64,
-    /// Loops found in trees.
+    /// Loops detected in trees.
     pub loops: u64,
     /// SROUTE discoveries started here.
     pub discoveries: u64,
-    /// SROUTE discoveries that nobody answered in time.
+    /// SROUTE discoveries without an answer in time.
     pub discoveries_failed: u64,
-    /// Clients that asked.
+    /// Requests of clients.
     pub clients: u64,
-    /// Of those, such that were redirected.
+    /// Of those, redirected.
     pub redirected: u64,
-    /// Of those, such that were told NO_ROUTE.
+    /// Of those, refused.
     pub refused: u64,
-    /// Data nodes that died.
+    /// Data nodes that failed.
     pub nodes_lost: u64,
     /// Sessions that moved to another data node.
     pub moved: u64,
-    /// Times nothing was heard of a peer's data nodes any more.
+    /// Times all data nodes of a peer fell silent.
     pub silent: u64,
     /// Downstream peers whose soft state expired.
     pub expired: u64,

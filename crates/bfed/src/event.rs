@@ -1,4 +1,4 @@
-//! What goes in and out of a control node beside messages.
+//! Events and transmits of a control node.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,109 +10,108 @@ use crate::wire::client::Answer;
 use crate::wire::no_route;
 use crate::wire::sroute::{GatewayCost, Outcome};
 
-/// A client's request that waits for its answer; the driver (or the native network) numbers them.
+/// A client's pending request, numbered by the driver or the native network.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClientId(pub u64);
 
-/// How a client's request came to this gateway.
+/// Which gateways received a client's request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Scope {
-    /// The mediator chose this gateway. If another of the network is nearer, the client is redirected.
+    /// This one, chosen by the mediator. If another of the network is nearer, the client is redirected.
     Chosen,
-    /// All gateways of the network heard it, as in an IP multicast network (§5.4): the nearest
-    /// answers, the others are silent.
+    /// All gateways of the network, as in an IP multicast network (§5.4): the nearest answers, the others are
+    /// silent.
     Heard,
 }
 
-/// Where bytes that were written are to be sent.
+/// A message to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transmit {
     /// The stream.
     pub conn: ConnId,
-    /// How many bytes of the buffer.
+    /// Its length in bytes.
     pub len: usize,
 }
 
-/// What a control node tells its driver.
+/// What a control node's driver has to do or may want to know.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// Open a stream to the peer, then call `connected` or `dial_failed`.
     Dial(PeerId),
-    /// Nothing more will be written to the stream: close it once what was written has left. The
-    /// machine has forgotten it.
+    /// Close the stream once everything written to it has been sent. The machine has forgotten it.
     Close(ConnId),
-    /// Routes and trees flow.
+    /// The session with the peer is established.
     PeerUp(PeerId),
-    /// They do not any more.
+    /// The session with the peer has ended.
     PeerDown {
-        /// Which peer.
+        /// The peer.
         peer: PeerId,
         /// Why.
         why: CloseReason,
     },
-    /// Answer a client (§5.2.1): `NativeNet::answer`.
+    /// Answer a client with `NativeNet::answer` (§5.2.1).
     Answer {
-        /// Which request.
+        /// The request.
         client: ClientId,
-        /// The session that it asked for.
+        /// The session in the request.
         session: SessionName,
         /// The answer.
         answer: Answer,
-        /// How long a TRANSLATION holds unless the client asks again, in seconds.
+        /// How long a TRANSLATION is valid unless the client asks again, in seconds.
         lifetime_s: u16,
     },
-    /// Clients that have the session must hear of new addresses: the data node changed.
+    /// Notify the clients of a session of new addresses: the data node changed.
     Moved {
-        /// Which session.
+        /// The session.
         session: SessionName,
         /// The native addresses of its flows.
         addresses: Vec<ChannelAddress>,
     },
-    /// Clients that have the session will get no more of it.
+    /// Notify the clients of a session that it has ended for them.
     Ended {
-        /// Which session.
+        /// The session.
         session: SessionName,
         /// Why.
         reason: no_route::Reason,
     },
-    /// Ask the native network for costs (`NativeNet::get_sroutes`, §5.4); then `sroutes`.
+    /// Ask the native network for costs with `NativeNet::get_sroutes` (§5.4), then call `sroutes`.
     GetSroutes {
-        /// The number of the question.
+        /// Number of the request.
         request: u32,
-        /// For which session of this network.
+        /// The session, of this network.
         session: SessionName,
-        /// Of which gateways of this network.
+        /// The gateways of this network whose costs are asked for.
         gateways: Vec<GatewayId>,
     },
-    /// Which network does this DNS name stand for? Then `resolved`.
+    /// Resolve the DNS name of a network, then call `resolved`.
     Resolve(String),
     /// This gateway is part of the session's tree.
     TreeUp {
-        /// Which session.
+        /// The session.
         session: SessionName,
-        /// The gateways between this one and the owner, the next first; none at the owner.
+        /// The gateways towards the owner, the next first; none at the owner.
         path: Vec<GatewayId>,
     },
-    /// It is no more.
+    /// This gateway is no longer part of the session's tree.
     TreeDown(SessionName),
-    /// A data node is there.
+    /// A data node has registered.
     NodeUp(NodeId),
-    /// A data node is dead, or has left; its sessions move.
+    /// A data node has failed or left; its sessions move.
     NodeDown {
-        /// Which one.
+        /// The data node.
         node: NodeId,
-        /// It had been drained and carried no session: its end was announced.
+        /// It had been drained and carried no session: it left as announced.
         drained: bool,
     },
 }
 
-/// What a native network says of the costs of its gateways.
+/// A native network's answer about the costs of its gateways.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sroutes {
     /// Costs, null, or no such session.
     pub outcome: Outcome,
-    /// The costs that are known.
+    /// The known costs.
     pub costs: Vec<GatewayCost>,
-    /// These are all that can be known; otherwise gateways that are missing are asked themselves.
+    /// No more costs can be known here; otherwise the missing gateways are asked themselves.
     pub got_all: bool,
 }

@@ -1,11 +1,10 @@
-//! Broadcast Federation: islands of broadcast joined into one (Seshadri: "A Scalable Architecture for
-//! Broadcast Federation", UC Berkeley).
+//! Broadcast Federation (Mukund Seshadri: "A Scalable Architecture for Broadcast Federation", University of
+//! California at Berkeley): delivers a session of one broadcast network to receivers in other networks.
 //!
-//! A viewer in one network gets a session that lives in another, whatever multicast each of them
-//! speaks. Each network has gateways; a gateway is one [`ControlNode`], which knows its peers, routes
-//! and trees and never carries data, and any number of [`DataNode`]s, which carry it. A [`NativeNet`]
-//! speaks the network's own broadcast. All three are plain state machines: no socket, clock, thread
-//! or entropy of their own.
+//! A viewer in one network receives a session of another, whatever kind of multicast each of them uses. Each
+//! network has gateways. A gateway is one [`ControlNode`], which knows its peers, routes and trees and never
+//! carries data, and any number of [`DataNode`]s, which carry it. A [`NativeNet`] implements the network's own
+//! broadcast. All three are plain state machines without sockets, clocks, threads or entropy of their own.
 //!
 //! ```
 //! use bfed::{Config, ControlNode, ConnId, Duration, Event, GatewayId, Instant, PeerConfig, PeerId};
@@ -25,7 +24,7 @@
 //!             println!("{own}: {event:?}");
 //!         }
 //!         while let Some(transmit) = gateways[own].poll_transmit(now, &mut buffer) {
-//!             gateways[other].handle_packet(now, transmit.conn, &buffer[..transmit.len]).unwrap();
+//!             gateways[other].handle_packet(now, &transmit.conn, &buffer[..transmit.len]).unwrap();
 //!         }
 //!     }
 //!     now += Duration::from_millis(10);
@@ -35,50 +34,50 @@
 //! assert_eq!((route.destination, route.route.path[..].to_vec()), (ids[1], vec![ids[1]]));
 //! ```
 //!
-//! # How to drive it
+//! # Driving the machines
 //!
-//! | machine | the loop stands in | bytes come from |
+//! | machine | driving loop | input |
 //! | --- | --- | --- |
-//! | [`ControlNode`] | [`control`] | streams to peers and data nodes, cut by [`wire::Frames`] |
+//! | [`ControlNode`] | [`control`] | streams to peers and data nodes, split by [`wire::Frames`] |
 //! | [`DataNode`] and its [`data::Plane`] | [`data`] | a stream to the control node; UDP, TCP and native channels |
-//! | [`NativeNet`] | [`native`] | whatever the network speaks |
+//! | [`NativeNet`], owned by the data node | [`native`] | packets of the native network |
 //!
-//! One process may run all three and pass messages between them in memory; then a heartbeat that is
-//! missing means that the process is.
+//! One process may run all three and pass messages between them in memory; a missing heartbeat then means that the
+//! process hangs.
 //!
-//! # Rooms
+//! # Module layout
 //!
-//! | module | what is in it |
+//! | module | contents |
 //! | --- | --- |
 //! | [`name`] | names of sessions: normal form, parameters, limits |
 //! | [`wire`] | messages and data packets |
-//! | [`session`] | a peering: its states, and which of two streams is kept |
+//! | [`session`] | a peering: its states, and the choice between two streams |
 //! | [`routing`] | path vector, [decision](routing::decision), [export](routing::export), [policies](routing::policy), [damping](routing::damping) |
 //! | [`control`] | the control node: trees, SROUTE discovery, clients, the cluster |
-//! | [`coordination`] | who carries which session: [`Coordinator`] |
+//! | [`coordination`] | assignment of sessions to data nodes: [`Coordinator`] |
 //! | [`data`] | the data node: flow labels, forwarding, queues, [congestion control](data::tfrc) |
-//! | [`native`] | Figure 8 as a trait |
+//! | [`native`] | the native network interface (Figure 8) as a trait |
 //!
-//! # Bounds
+//! # Units and limits
 //!
-//! | what | bound | at the bound |
+//! | item | limit | at the limit |
 //! | --- | --- | --- |
-//! | a message | 16 KiB | the stream is ended |
-//! | a name | 1 KiB | an error |
+//! | message | 16 KiB | the stream ends |
+//! | session name | 1 KiB | an error |
 //! | peers, data nodes | [`Limits`] | refused |
-//! | routes | [`PeerConfig::max_routes`] a peer and table, each at most 1 KiB for each peer that knows it | the peering rests |
-//! | sessions at a control node | [`Limits::max_sessions`], a name and 2 KiB each, and 1 KiB for each peer below | NO_ROUTE |
-//! | what waits for a peer | [`Limits::max_queue`] messages; routes are told as late as can be, once | the peering ends |
-//! | sessions at a data node | [`DataConfig::max_sessions`], at most 6 KiB each beside queues | another node, or NO_ROUTE |
-//! | what waits for one receiver | [`data::PlaneConfig::max_queue_bytes`] | oldest dropped, or the source paused |
-//! | work | a message touches one tree, or the routes that it names; what follows for other trees is done 64 at a time | `poll_timeout` asks for more |
+//! | routes | [`PeerConfig::max_routes`] for each peer and table, each at most 1 KiB for each peer that is sent it | the session with the peer ends, and its streams are refused for a while |
+//! | sessions at a control node | [`Limits::max_sessions`], each a name and 2 KiB, and 1 KiB for each downstream peer | NO_ROUTE |
+//! | messages that wait for a peer | [`Limits::max_queue`]; a changed route waits once | the session with the peer ends |
+//! | sessions at a data node | [`DataConfig::max_sessions`], each at most 6 KiB without queues | another node, or NO_ROUTE |
+//! | bytes that wait for one receiver | [`data::PlaneConfig::max_queue_bytes`] | the oldest frame is dropped, or the source is paused |
+//! | work of one call | one tree, or the routes in a message; at most 64 other trees | `poll_timeout` asks for another call |
 //!
-//! # Trust
+//! # Security model
 //!
-//! Peers are authenticated by the driver. A peer that sends nonsense loses its session, and both
-//! sides know why; it cannot touch another's. It may lie about its routes: policies and limits are
-//! the answer, as in BGP. A data packet counts only from the address, and with the random label, that
-//! control agreed on. Nothing is sent to an address that control did not name.
+//! The driver authenticates peers. A peer that sends malformed messages loses its session, and both sides know why;
+//! it cannot change another peer's state. It may lie about its routes: policies and limits bound the effect, as in
+//! BGP. A data packet is accepted only from the address and with the random label that the control nodes agreed on.
+//! Nothing is sent to an address that the control node did not name.
 #![no_std]
 #![forbid(unsafe_code)]
 

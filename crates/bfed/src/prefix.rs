@@ -1,4 +1,4 @@
-//! Address prefixes: where a peer's data nodes may be.
+//! Address prefixes.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -11,7 +11,7 @@ pub struct Prefix {
     len: u8,
 }
 
-/// A text is not a prefix.
+/// Error of parsing a prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PrefixError;
 
@@ -23,7 +23,7 @@ impl fmt::Display for PrefixError {
 
 impl core::error::Error for PrefixError {}
 
-/// Returns the bits of an address, left-aligned, and how many there are. IPv4-mapped IPv6 addresses are IPv4.
+/// Returns the bits of an address, left-aligned, and their number. IPv4-mapped IPv6 addresses are IPv4.
 fn bits(address: IpAddr) -> (u128, u8) {
     match address.to_canonical() {
         IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, 32),
@@ -32,8 +32,8 @@ fn bits(address: IpAddr) -> (u128, u8) {
 }
 
 impl Prefix {
-    /// Returns the prefix with the first `len` bits of `address`; none if bits after them are set, or if
-    /// there are fewer.
+    /// Returns the prefix with the first `len` bits of `address`; `None` if later bits are set, or if there are
+    /// fewer.
     #[must_use]
     pub fn new(address: IpAddr, len: u8) -> Option<Self> {
         let address = address.to_canonical();

@@ -1,4 +1,4 @@
-//! The numbers of the federation, a type for each.
+//! Identifiers, costs and tables.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -9,7 +9,7 @@ use core::num::NonZeroU32;
 pub struct BnNum(u32);
 
 impl BnNum {
-    /// The network with that number; `None` for 0.
+    /// Creates a network number; `None` for 0.
     #[must_use]
     pub const fn new(number: u32) -> Option<Self> {
         if number == 0 {
@@ -19,7 +19,7 @@ impl BnNum {
         }
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
@@ -32,23 +32,23 @@ impl fmt::Display for BnNum {
     }
 }
 
-/// Who a data node has proved to be. Streams with equal identities belong to one data node process, or
-/// to processes that the driver cannot tell apart. A number that a data node has is not given to a stream
-/// of another identity.
+/// The authenticated identity of a data node. Streams with equal identities belong to one data node process, or to
+/// processes that the driver cannot distinguish. The number of a data node is refused to a stream with another
+/// identity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct NodeIdentity(pub u32);
 
-/// A gateway: what routes lead to (§5.1, routes go to gateways rather than to networks).
+/// A gateway, the destination of routes (§5.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct GatewayId {
-    /// The network that it is a gateway of.
+    /// Its network.
     pub network: BnNum,
-    /// Which of the network's gateways; given by the network's administrator.
+    /// Its number in the network, assigned by the network's administrator.
     pub number: u32,
 }
 
 impl GatewayId {
-    /// Gateway `number` of `network`; `None` if the network's number is 0.
+    /// Creates the identifier of gateway `number` of `network`; `None` if the network's number is 0.
     #[must_use]
     pub const fn new(network: u32, number: u32) -> Option<Self> {
         match BnNum::new(network) {
@@ -64,8 +64,8 @@ impl fmt::Display for GatewayId {
     }
 }
 
-/// A configured peer of this gateway. The number is the administrator's (or the driver's) and means
-/// nothing elsewhere.
+/// A configured peer of this gateway. The number is assigned by the administrator or the driver and is local to the
+/// gateway.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerId(pub u32);
 
@@ -73,17 +73,17 @@ pub struct PeerId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId(pub u32);
 
-/// One byte stream that the driver opened or accepted. Never reused while the machine knows it.
+/// One byte stream that the driver opened or accepted. The number is not reused while the machine knows the stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub u64);
 
-/// What a sender puts before the packets of one flow, so that the receiver finds the flow by it
-/// (§5.3.2). Unique at the sender, random, never 0.
+/// Label in the packets of one flow, by which the receiver finds the flow (§5.3.2). Unique at the sender, random,
+/// never 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FlowLabel(NonZeroU32);
 
 impl FlowLabel {
-    /// The label with that number; `None` for 0.
+    /// Creates a label; `None` for 0.
     #[inline]
     #[must_use]
     pub const fn new(number: u32) -> Option<Self> {
@@ -93,7 +93,7 @@ impl FlowLabel {
         }
     }
 
-    /// The number.
+    /// Returns the number.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u32 {
@@ -101,17 +101,17 @@ impl FlowLabel {
     }
 }
 
-/// What a route or a link costs, in the unit of its [`Metric`].
+/// Cost of a route or a link, in the unit of its [`Metric`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Cost(pub u32);
 
 impl Cost {
-    /// Nothing at all.
+    /// No cost.
     pub const ZERO: Cost = Cost(0);
-    /// Not to be used (§5.1: a network that advertises infinite cost is no transit).
+    /// Unusable (§5.1: a network that advertises infinite cost carries no transit).
     pub const INFINITE: Cost = Cost(u32::MAX);
 
-    /// Whether this is a cost that somebody would pay.
+    /// Returns whether the cost is finite.
     #[must_use]
     pub const fn is_finite(self) -> bool {
         self.0 != u32::MAX
@@ -122,7 +122,7 @@ impl Cost {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Metric {
-    /// Hops, or what the administrator weighs them with. Costs add up.
+    /// Hops, or the administrator's weights. Costs add up.
     #[default]
     Hops = 0,
     /// Delay in microseconds. Costs add up.
@@ -132,7 +132,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// The cost of a path of two parts. Infinite if either is.
+    /// Returns the cost of a path of two parts. Infinite if either is.
     #[must_use]
     pub fn join(self, a: Cost, b: Cost) -> Cost {
         if !a.is_finite() || !b.is_finite() {
@@ -145,14 +145,14 @@ impl Metric {
     }
 }
 
-/// What a session carries; it decides the transport between gateways (§5.3).
+/// Kind of content, which decides the transport between gateways (§5.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Content {
-    /// Everything, in order: TCP between gateways.
+    /// Complete and in order: TCP between gateways.
     #[default]
     Bulk = 0,
-    /// In time, or not at all: UDP between gateways, with congestion control.
+    /// In time or not at all: UDP between gateways, with congestion control.
     RealTime = 1,
 }
 
@@ -161,16 +161,16 @@ pub enum Content {
 pub struct Table(u8);
 
 impl Table {
-    /// How many tables there are.
+    /// Number of tables.
     pub const COUNT: usize = 12;
 
-    /// The table for sessions of that kind.
+    /// Returns the table for a kind of session.
     #[must_use]
     pub const fn new(metric: Metric, content: Content, multi_source: bool) -> Self {
         Table(metric as u8 * 4 + content as u8 * 2 + multi_source as u8)
     }
 
-    /// The table with that number; `None` from [`Table::COUNT`] on.
+    /// Returns the table with a number; `None` from [`Table::COUNT`] on.
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
         if number < Table::COUNT as u8 {
@@ -180,18 +180,18 @@ impl Table {
         }
     }
 
-    /// Its number on the wire.
+    /// Returns its number on the wire.
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0
     }
 
-    /// All tables.
+    /// Returns all tables.
     pub fn all() -> impl Iterator<Item = Table> {
         (0..Table::COUNT as u8).map(Table)
     }
 
-    /// What it minimises.
+    /// Returns the metric that it minimises.
     #[must_use]
     pub const fn metric(self) -> Metric {
         match self.0 / 4 {
@@ -201,7 +201,7 @@ impl Table {
         }
     }
 
-    /// Whether its routes carry real-time or bulk sessions.
+    /// Returns whether its routes carry real-time or bulk sessions.
     #[must_use]
     pub const fn content(self) -> Content {
         if self.0 & 2 == 0 {
@@ -211,7 +211,7 @@ impl Table {
         }
     }
 
-    /// Whether its routes carry sessions of many sources.
+    /// Returns whether its routes carry sessions with many sources.
     #[must_use]
     pub const fn multi_source(self) -> bool {
         self.0 & 1 != 0
@@ -243,12 +243,12 @@ impl fmt::Display for Table {
 pub struct Tables(u16);
 
 impl Tables {
-    /// Every table.
+    /// All tables.
     pub const ALL: Tables = Tables((1 << Table::COUNT) - 1);
     /// No table.
     pub const NONE: Tables = Tables(0);
 
-    /// The set of these bits, bit n for table n; `None` if a bit stands for no table.
+    /// Creates a set from bits, bit n for table n; `None` if a bit stands for no table.
     #[must_use]
     pub const fn from_bits(bits: u16) -> Option<Self> {
         if bits & !Tables::ALL.0 == 0 {
@@ -258,56 +258,56 @@ impl Tables {
         }
     }
 
-    /// Its bits.
+    /// Returns the bits.
     #[must_use]
     pub const fn bits(self) -> u16 {
         self.0
     }
 
-    /// Whether `table` is one of them.
+    /// Returns whether the set contains `table`.
     #[must_use]
     pub const fn contains(self, table: Table) -> bool {
         self.0 >> table.0 & 1 != 0
     }
 
-    /// These and `table`.
+    /// Returns the set with `table`.
     #[must_use]
     pub const fn with(self, table: Table) -> Self {
         Tables(self.0 | 1 << table.0)
     }
 
-    /// Those without `table`.
+    /// Returns the set without `table`.
     #[must_use]
     pub const fn without(self, table: Table) -> Self {
         Tables(self.0 & !(1 << table.0))
     }
 
-    /// Those in both.
+    /// Returns the intersection of two sets.
     #[must_use]
     pub const fn and(self, other: Tables) -> Self {
         Tables(self.0 & other.0)
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Each of them, in order.
+    /// Returns the tables in order.
     pub fn iter(self) -> impl Iterator<Item = Table> {
         Table::all().filter(move |&table| self.contains(table))
     }
 }
 
-/// Where a flow can be reached: what a TRANSLATION translates to (§5.3.2).
+/// Address at which a flow is received or sent (§5.3.2).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ChannelAddress {
     /// A UDP socket of a data node.
     Datagram(SocketAddr),
-    /// A TCP listener of a data node. Who receives the flow connects.
+    /// A TCP listener of a data node. The receiver of the flow connects.
     Stream(SocketAddr),
-    /// An address of the native network, as its [`NativeNet`](crate::NativeNet) writes it:
-    /// at most [`MAX_NATIVE_ADDRESS_LEN`](crate::wire::address::MAX_NATIVE_ADDRESS_LEN) bytes.
+    /// An address of the native network, in the form of its [`NativeNet`](crate::NativeNet): at most
+    /// [`MAX_NATIVE_ADDRESS_LEN`](crate::wire::address::MAX_NATIVE_ADDRESS_LEN) bytes.
     Native(alloc::vec::Vec<u8>),
 }

@@ -48,7 +48,7 @@ impl Driver {
                 if self.conns.get(&conn).is_some_and(|conn| conn.is_node) {
                     self.record_statistics(now, &message);
                 }
-                if let Err(error) = self.node.handle_packet(now, conn, &message) {
+                if let Err(error) = self.node.handle_packet(now, &conn, &message) {
                     tracing::debug!(%error, conn = conn.0, "message dropped");
                 }
             }
@@ -81,7 +81,7 @@ impl Driver {
                 self.node.node_connected(now, conn, registrant.identity);
                 if let Some(first) = registrant.first {
                     // The machine counts the result.
-                    let _ = self.node.handle_packet(now, conn, &first);
+                    let _ = self.node.handle_packet(now, &conn, &first);
                 }
             }
         }
@@ -133,7 +133,7 @@ impl Driver {
                 self.node.set_peer_address(id, caller.from.ip());
                 self.node.connected(now, conn, id, false);
                 // The machine counts the result.
-                let _ = self.node.handle_packet(now, conn, &caller.first);
+                let _ = self.node.handle_packet(now, &conn, &caller.first);
             }
             Err(why) => {
                 if self.is_stranger_logged() {

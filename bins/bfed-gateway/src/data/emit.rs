@@ -48,14 +48,7 @@ impl Output {
     }
 
     /// Sends one copy, or records it for its stream; its packet begins at `start` of the buffer.
-    fn note(
-        &mut self,
-        now: Instant,
-        node: &mut Node,
-        copy: &Transmit,
-        frame: &[u8],
-        start: usize,
-    ) {
+    fn note(&mut self, now: Instant, node: &mut Node, copy: &Transmit, frame: &[u8], start: usize) {
         let bytes = &frame[copy.range.clone()];
         match copy.to {
             Destination::Stream(conn) => self.streams.note(conn, copy.edge, bytes, start),
@@ -115,12 +108,7 @@ impl Output {
     }
 
     /// Sends the pending frame of a native channel that has room again.
-    pub(crate) fn native_writable(
-        &mut self,
-        now: Instant,
-        node: &mut Node,
-        channel: ChannelId,
-    ) {
+    pub(crate) fn native_writable(&mut self, now: Instant, node: &mut Node, channel: ChannelId) {
         let Some((edge, frame)) = self.held.remove(&channel) else {
             return;
         };

@@ -186,10 +186,10 @@ impl Worker {
                     self.output.streams.set_paused(conn, false);
                 }
                 DataEvent::Pause(Destination::Native(channel)) => {
-                    self.output.network.set_paused(channel, true);
+                    self.node.native_mut().set_paused(channel, true);
                 }
                 DataEvent::Resume(Destination::Native(channel)) => {
-                    self.output.network.set_paused(channel, false);
+                    self.node.native_mut().set_paused(channel, false);
                 }
                 // Reports tell a sender of datagrams.
                 DataEvent::Pause(Destination::Datagram(_))
@@ -488,9 +488,11 @@ impl Worker {
 
     fn snapshot(&mut self) -> Snapshot {
         let sessions = self.node.session_count() as u64;
+        let network = self.node.native();
+        let (native, native_gauges) = (network.counters(), network.gauges());
         let plane = self.node.plane();
         let stats = *plane.stats();
-        let (drops, native) = (DataError::ALL.iter(), &self.output.network);
+        let drops = DataError::ALL.iter();
         let named = |(name, count): (&str, u64)| (name.to_owned(), count);
         Snapshot {
             node: self.number.0,
@@ -513,8 +515,8 @@ impl Worker {
                 .map(|reason| (reason.name().to_owned(), stats.drops.get(*reason)))
                 .collect(),
             sockets: self.output.counters().map(named).into(),
-            native: native.counters().into_iter().map(named).collect(),
-            native_gauges: native.gauges().into_iter().map(named).collect(),
+            native: native.into_iter().map(named).collect(),
+            native_gauges: native_gauges.into_iter().map(named).collect(),
         }
     }
 }

@@ -253,7 +253,7 @@ fn a_data_node_that_carries_nothing_ends_no_peering() {
         max_sessions: 100,
         epoch: 0,
     };
-    let mut bytes = vec![0; Register::LEN];
+    let mut bytes = vec![0; register.buffer_len()];
     register.emit(&mut bytes);
     stream.write_all(&bytes).unwrap();
     eventually("the forger", || {
@@ -267,7 +267,7 @@ fn a_data_node_that_carries_nothing_ends_no_peering() {
         peer,
         state: State::Silent,
     };
-    let mut bytes = vec![0; Liveness::LEN];
+    let mut bytes = vec![0; lie.buffer_len()];
     lie.emit(&mut bytes);
     stream.write_all(&bytes).unwrap();
     stream

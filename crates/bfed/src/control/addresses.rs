@@ -1,15 +1,15 @@
-//! Which addresses peers may name in JOIN and TRANSLATION.
+//! Addresses that peers may name in JOIN and TRANSLATION.
 //!
-//! This gateway's data nodes dial and probe what a peer names, so a peer names its own data nodes alone:
+//! This gateway's data nodes dial and probe the addresses that a peer names, so a peer may name its own data nodes
+//! only:
 //!
-//! | [`PeerConfig::data_prefixes`](crate::PeerConfig::data_prefixes) | the peer's address | it may name |
+//! | [`PeerConfig::data_prefixes`](crate::PeerConfig::data_prefixes) | the peer's address | allowed |
 //! | --- | --- | --- |
 //! | some | | addresses in one of them |
 //! | none | known, by [`ControlNode::set_peer_address`] | that address |
-//! | none | not known | any but those of this host and of this link |
+//! | none | not known | all but those of this host and of this link |
 //!
-//! A JOIN that names another address is answered by NO_ROUTE, and a TRANSLATION by LEAVE: the peer is
-//! passed over.
+//! A JOIN that names another address is answered with NO_ROUTE, and a TRANSLATION with LEAVE: the peer is excluded.
 
 use core::net::IpAddr;
 
@@ -20,8 +20,7 @@ use crate::types::{ChannelAddress, PeerId};
 use crate::wire::join::FlowChannel;
 
 impl<C: Coordinator> ControlNode<C> {
-    /// Says where a peer's stream comes from, or goes to; call it before
-    /// [`connected`](ControlNode::connected).
+    /// Sets the address of the other end of a peer's stream. Call it before [`connected`](ControlNode::connected).
     pub fn set_peer_address(&mut self, id: PeerId, address: IpAddr) {
         if let Some(state) = self.peers.get_mut(&id) {
             state.address = Some(address);

@@ -1,4 +1,4 @@
-//! What a session's data node is asked for, and its answers (§5.3.1, §5.3.2).
+//! Requests to a session's data node, and its responses (§5.3.1, §5.3.2).
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ use crate::wire::subscribe::{Edge, Repr as Subscribe};
 use crate::wire::{Message, join};
 
 impl<C: Coordinator> ControlNode<C> {
-    /// The edge to a peer, with the bound of the whole link.
+    /// Returns the edge to a peer, with the rate limit of the whole link.
     pub(super) fn edge(&self, id: PeerId) -> Edge {
         let state = self.peers.get(&id);
         if state.is_some_and(|state| state.config.gateway.network == self.config.gateway.network) {
@@ -32,9 +32,9 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// The link to a peer has another bound. Edges to one peer share it at a data node, so each is told
-    /// with the first edge that it has.
-    pub(super) fn bound_changed(&mut self, id: PeerId) {
+    /// Tells data nodes the new rate limit of the link to a peer. Edges to one peer share it at a data node, so
+    /// each data node is told with its first edge.
+    pub(super) fn rate_changed(&mut self, id: PeerId) {
         let mut told = BTreeSet::new();
         let mut again = Vec::new();
         for (slot, tree) in self.trees.iter() {
@@ -53,11 +53,11 @@ impl<C: Coordinator> ControlNode<C> {
         self.shares.changed();
     }
 
-    /// Asks for channels that a peer can send to.
+    /// Requests channels that a peer can send to.
     pub(super) fn ask_allocate(&mut self, slot: Slot, id: PeerId) -> Ask {
-        let request = self.number();
+        let request = self.numbers.next_request();
         let (epoch, edge) = (self.coordinator.epoch(), self.edge(id));
-        self.tell_node(slot, |session| {
+        self.send_to_node(slot, |session| {
             Message::Allocate(Allocate {
                 request,
                 epoch,
@@ -68,10 +68,10 @@ impl<C: Coordinator> ControlNode<C> {
         Ask::Pending(request)
     }
 
-    /// Asks that the session is sent to an edge.
+    /// Requests that the session is sent to an edge.
     fn ask_down(&mut self, slot: Slot, edge: Edge, flows: Vec<FlowChannel>) -> Ask {
-        let (request, epoch) = (self.number(), self.coordinator.epoch());
-        self.tell_node(slot, |session| {
+        let (request, epoch) = (self.numbers.next_request(), self.coordinator.epoch());
+        self.send_to_node(slot, |session| {
             Message::Subscribe(Subscribe {
                 up: false,
                 request,
@@ -84,10 +84,10 @@ impl<C: Coordinator> ControlNode<C> {
         Ask::Pending(request)
     }
 
-    /// Asks that the session is received from an edge.
+    /// Requests that the session is received from an edge.
     pub(super) fn ask_up(&mut self, slot: Slot, edge: Edge, flows: Vec<FlowChannel>) -> Ask {
-        let (request, epoch) = (self.number(), self.coordinator.epoch());
-        self.tell_node(slot, |session| {
+        let (request, epoch) = (self.numbers.next_request(), self.coordinator.epoch());
+        self.send_to_node(slot, |session| {
             Message::Subscribe(Subscribe {
                 up: true,
                 request,
@@ -100,10 +100,10 @@ impl<C: Coordinator> ControlNode<C> {
         Ask::Pending(request)
     }
 
-    /// Tells the session's data node that something is gone.
+    /// Tells the session's data node to release a part of the session.
     pub(super) fn reclaim(&mut self, slot: Slot, what: ReclaimTarget) {
         let epoch = self.coordinator.epoch();
-        self.tell_node(slot, |session| {
+        self.send_to_node(slot, |session| {
             Message::Reclaim(Reclaim {
                 epoch,
                 what: Some(what),
@@ -112,7 +112,7 @@ impl<C: Coordinator> ControlNode<C> {
         });
     }
 
-    pub(super) fn tell_node(
+    pub(super) fn send_to_node(
         &mut self,
         slot: Slot,
         message: impl FnOnce(crate::name::SessionName) -> Message,
@@ -125,7 +125,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// Asks the data node for all that it has not been asked for yet.
+    /// Sends the requests that the data node has not received yet.
     pub(super) fn ask_receivers(&mut self, slot: Slot) {
         let Some(tree) = self.trees.get(slot) else {
             return;
@@ -160,7 +160,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// The data node answers.
+    /// Handles a response of a data node.
     pub(super) fn answered(
         &mut self,
         now: Instant,
@@ -257,7 +257,7 @@ impl<C: Coordinator> ControlNode<C> {
         Ok(())
     }
 
-    /// The native network has no channel for the session: peers of other networks keep it.
+    /// Handles a native network that has no channel for the session. Peers of other networks keep it.
     fn native_refused(&mut self, now: Instant, slot: Slot) {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
@@ -272,7 +272,7 @@ impl<C: Coordinator> ControlNode<C> {
         self.advance(now, slot);
     }
 
-    /// The channels that a peer gets in a TRANSLATION.
+    /// Returns the channels for a peer's TRANSLATION.
     pub(super) fn channels_for(&self, slot: Slot, id: PeerId) -> Option<Vec<join::FlowChannel>> {
         let tree = self.trees.get(slot)?;
         let down = tree.down.get(&id)?;

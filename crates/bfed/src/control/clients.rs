@@ -1,14 +1,14 @@
-//! Clients of this network (§5.2.1): what their mediator passes on, and what they are answered.
+//! Clients of this network (§5.2.1): requests that their mediator passes on, and the answers.
 //!
-//! | the session | the client's request came | answer |
+//! | session | scope of the request | answer |
 //! | --- | --- | --- |
-//! | belongs to this network | any way | NO_ROUTE, local: the client subscribes natively |
-//! | nobody can have it | any way | NO_ROUTE and why |
-//! | best next hop is of another network | to this gateway | TRANSLATION, once data can come |
-//! | | to all gateways, and none of them is nearer | TRANSLATION |
-//! | | to all gateways, and another is nearer, or as near and lower | none: the other answers |
-//! | best next hop is of this network | to this gateway | REDIRECT there, with the SROUTE costs passed on; after two of them TRANSLATION |
-//! | | to all gateways | none |
+//! | belongs to this network | any | NO_ROUTE, local: the client subscribes natively |
+//! | not available | any | NO_ROUTE with the reason |
+//! | best next hop in another network | this gateway | TRANSLATION, once data can arrive |
+//! | | all gateways, and none of them is nearer | TRANSLATION |
+//! | | all gateways, and another is nearer, or as near and has a lower number | none: the other answers |
+//! | best next hop in this network | this gateway | REDIRECT there, and the SROUTE costs are passed on; after two redirects TRANSLATION |
+//! | | all gateways | none |
 
 use alloc::vec::Vec;
 
@@ -29,13 +29,13 @@ use crate::wire::reclaim::ReclaimTarget;
 use crate::wire::sroute::{Outcome, Response};
 use crate::wire::subscribe::Edge;
 
-/// Times that a client may be redirected for one JOIN.
+/// Most redirects of a client for one JOIN.
 pub(super) const MAX_REDIRECTS: u8 = 2;
 
 impl<C: Coordinator> ControlNode<C> {
-    /// A client of this network wants a session (`recvd_join_request`, §5.4). The answer comes as
-    /// [`Event::Answer`], unless another gateway gives it. Soft state: a client that stays asks
-    /// again within the lifetime that the answer names.
+    /// Joins a session for a client of this network (`recvd_join_request`, §5.4). The answer is an
+    /// [`Event::Answer`], unless another gateway answers. A client repeats its request within the lifetime that the
+    /// answer names.
     pub fn join(
         &mut self,
         now: Instant,
@@ -53,8 +53,8 @@ impl<C: Coordinator> ControlNode<C> {
         self.request(now, session, waiting);
     }
 
-    /// A client asks what a session would cost through this gateway (§7, access selection). The
-    /// answer comes as [`Event::Answer`].
+    /// Asks for the cost of a session through this gateway (§7, access selection). The answer is an
+    /// [`Event::Answer`].
     pub fn ask_cost(&mut self, now: Instant, client: ClientId, session: SessionName) {
         let scope = Scope::Chosen;
         self.request(
@@ -69,7 +69,7 @@ impl<C: Coordinator> ControlNode<C> {
         );
     }
 
-    /// No client of this network wants the session any more (`recvd_leave_request`, §5.4).
+    /// Leaves a session: no client of this network wants it any more (`recvd_leave_request`, §5.4).
     pub fn leave(&mut self, now: Instant, session: &SessionName) {
         self.now = now;
         if let Some(slot) = self.trees.find(session) {
@@ -108,7 +108,7 @@ impl<C: Coordinator> ControlNode<C> {
             return;
         }
         tree.waiting.push(waiting);
-        // Clients that have it already only refresh.
+        // A client that already receives the session only refreshes.
         if tree.clients_until.is_some() && !waiting.cost_only {
             tree.clients_until = Some(until);
         }
@@ -131,15 +131,15 @@ impl<C: Coordinator> ControlNode<C> {
         self.answer(waiting, session, Answer::NoRoute(reason));
     }
 
-    /// The native addresses that clients subscribe to, once data can come: this gateway's own
-    /// channels, or those of the gateway of this network that it comes from.
+    /// Returns the native addresses that clients subscribe to, once data can arrive: this gateway's own channels,
+    /// or those of the upstream gateway of this network.
     fn addresses(&self, slot: Slot) -> Option<Vec<ChannelAddress>> {
         let tree = self.trees.get(slot).filter(|tree| tree.is_attached())?;
         let flows = tree.native.done()?;
         Some(flows.iter().map(|flow| flow.address.clone()).collect())
     }
 
-    /// Clients that can be answered are.
+    /// Answers the clients that can be answered.
     pub(super) fn answer_clients(&mut self, slot: Slot) {
         let Some(addresses) = self.addresses(slot) else {
             return;
@@ -159,8 +159,8 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// The best way to a session is known: clients are told what it costs, redirected, or will be
-    /// served here.
+    /// Answers clients once the best route to a session is known: with its cost, with a redirect, or by serving
+    /// them here.
     pub(super) fn decide_clients(&mut self, now: Instant, slot: Slot, choice: Choice) {
         let until = now + self.config.soft_state_lifetime;
         let Some(tree) = self.trees.get_mut(slot) else {
@@ -168,7 +168,7 @@ impl<C: Coordinator> ControlNode<C> {
         };
         let waiting = core::mem::take(&mut tree.waiting);
         let session = tree.name.clone();
-        // Who has a native channel for the session already gives it to more clients.
+        // A gateway that already has a native channel for the session serves more clients itself.
         let serves = tree.is_attached() && tree.native != Ask::Nothing;
         let (mut stay, mut passed) = (Vec::new(), false);
         for one in waiting {
@@ -210,7 +210,8 @@ impl<C: Coordinator> ControlNode<C> {
         self.answer(waiting, session, Answer::Redirect { gateway, mediator });
     }
 
-    /// The gateway that clients are redirected to need not discover again (§5.2.2).
+    /// Passes SROUTE costs to the gateway that clients are redirected to, so that it need not discover them
+    /// (§5.2.2).
     fn pass_sroutes(&mut self, session: &SessionName, to: PeerId) {
         if let Some(costs) = self.sroutes.get(session) {
             let outcome = if costs.is_empty() {
@@ -231,8 +232,8 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// Whether another gateway of this network is nearer to the session, or as near and lower (§5.4:
-    /// "the BG with the shortest (SROUTE-augmented) path to the owner network wins").
+    /// Returns whether another gateway of this network is nearer to the session, or as near and has a lower number
+    /// (§5.4: "the BG with the shortest (SROUTE-augmented) path to the owner network wins").
     fn is_nearer(&self, slot: Slot, choice: Choice) -> bool {
         let Some(tree) = self.trees.get(slot) else {
             return false;
@@ -252,8 +253,7 @@ impl<C: Coordinator> ControlNode<C> {
         })
     }
 
-    /// Clients that wait for a session are told that it will not come, those that have it that it
-    /// ends.
+    /// Refuses waiting clients, and notifies those that receive the session of its end.
     pub(super) fn end_clients(&mut self, slot: Slot, reason: Reason) {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
@@ -270,7 +270,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// No client wants the session any more.
+    /// Releases the native channel when no client wants the session any more.
     pub(super) fn drop_clients(&mut self, slot: Slot) {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;

@@ -1,15 +1,14 @@
-//! The gateway's data nodes: registration, heartbeats, death (§5.3.4), and control nodes that take
-//! turns.
+//! The gateway's data nodes: registration, heartbeats, failure (§5.3.4), and the takeover between control nodes.
 
 use alloc::vec::Vec;
 
 use proto_core::time::{Duration, Instant};
 
-use super::{ControlNode, StreamOf};
+use super::{ControlNode, StreamOwner};
 use crate::coordination::{COMING, Coordinator, Node};
 use crate::error::Error;
 use crate::event::Event;
-use crate::session::{CloseReason, FAREWELL_TIMEOUT, OPEN_TIMEOUT};
+use crate::session::{CloseReason, OPEN_TIMEOUT};
 use crate::tree::{Ask, Slot};
 use crate::types::{ConnId, NodeId, NodeIdentity};
 use crate::wire::Message;
@@ -21,21 +20,21 @@ use crate::wire::reclaim::Repr as Reclaim;
 use crate::wire::statistics::Repr as Statistics;
 
 impl<C: Coordinator> ControlNode<C> {
-    /// A data node has opened a stream, and has proved to the driver that it is `identity`: it has ten
-    /// seconds to register. A number that a data node of another identity has is refused.
+    /// Accepts a stream of a data node, which has proved to the driver that it is `identity`, and has ten seconds
+    /// to register. The number of a data node with another identity is refused.
     pub fn node_connected(&mut self, now: Instant, conn: ConnId, identity: NodeIdentity) {
         self.now = now;
         if self.active {
             let until = now + OPEN_TIMEOUT;
             self.streams
-                .insert(conn, StreamOf::Unregistered(identity, until));
+                .insert(conn, StreamOwner::Unregistered(identity, until));
         } else {
             self.events.push_back(Event::Close(conn));
         }
     }
 
-    /// No new sessions for that data node, and the ones that it has move to others; each keeps
-    /// flowing through it until the new node has it.
+    /// Assigns no new sessions to the data node, and moves its sessions to others. Each goes on through it until
+    /// the new node carries it.
     pub fn drain_node(&mut self, now: Instant, id: NodeId) {
         self.now = now;
         let Some(node) = self.nodes.map.get_mut(&id) else {
@@ -46,11 +45,11 @@ impl<C: Coordinator> ControlNode<C> {
         self.trees.pending.extend(slots);
     }
 
-    /// The coordinator has news: this control node may have become the active one, or have ceased to
-    /// be. One that has ceased closes all streams without a word, so that peers wait for its
-    /// successor, and forgets its trees; data nodes go on forwarding. One that is the active one
-    /// [again](crate::Config::restarting), or [after another](Coordinator::succeeds), tells routes once it has heard its peers', or after the
-    /// restart time: else they would give up what they kept.
+    /// Handles a change of the coordinator: this control node may have become the active one, or a standby. A
+    /// standby closes all streams without a NOTIFICATION, so that peers wait for its successor, and forgets its
+    /// trees; data nodes go on forwarding. A control node that becomes active [again](crate::Config::restarting),
+    /// or [after another](Coordinator::succeeds), announces routes once it has its peers' tables, or after the
+    /// restart time: otherwise peers would discard what they kept.
     pub fn coordinator_changed(&mut self, now: Instant) {
         self.now = now;
         let active = self.coordinator.is_active();
@@ -59,24 +58,19 @@ impl<C: Coordinator> ControlNode<C> {
         }
         self.active = active;
         if active {
-            self.nodes_until = Some(now + self.config.heartbeat_interval * COMING);
+            self.startup.nodes_until = Some(now + self.config.heartbeat_interval * COMING);
             let keep = self.config.restart_time_s > 0;
             self.config.restarting |= keep && self.coordinator.succeeds();
-            self.complete_from = Some(now + self.config.soft_state_lifetime);
+            self.startup.complete_from = Some(now + self.config.soft_state_lifetime);
             self.rib.deferred = self.config.restarting;
             let patience = Duration::from_secs(self.config.restart_time_s.into());
-            self.deferral_until = self.config.restarting.then_some(now + patience);
+            self.startup.deferral_until = self.config.restarting.then_some(now + patience);
             return;
         }
         self.config.restarting = self.config.restart_time_s > 0;
         self.rib.deferred = self.config.restarting;
-        for conn in core::mem::take(&mut self.closing).into_keys() {
-            self.hot.remove(&conn);
-            self.events.push_back(Event::Close(conn));
-        }
-        for (conn, of) in core::mem::take(&mut self.streams) {
-            self.hot.remove(&conn);
-            if let StreamOf::Peer(id) = of {
+        for (conn, owner) in self.streams.drain() {
+            if let Some(StreamOwner::Peer(id)) = owner {
                 self.end_peer(now, id, CloseReason::Lost, Duration::ZERO);
             }
             self.events.push_back(Event::Close(conn));
@@ -88,7 +82,7 @@ impl<C: Coordinator> ControlNode<C> {
         self.nodes.map.clear();
         let slots: Vec<_> = self.trees.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
-            // Assignments stay with the coordinator: the successor finds them there.
+            // The coordinator keeps the assignments for the successor.
             self.trees.remove(slot);
         }
     }
@@ -100,14 +94,13 @@ impl<C: Coordinator> ControlNode<C> {
         why: Why,
         error: Error,
     ) -> Result<(), Error> {
-        self.streams.remove(&conn);
-        let last = Message::Notification(Notification::new(why, error.name()));
-        self.closing.insert(conn, (last, now + FAREWELL_TIMEOUT));
-        self.hot.insert(conn);
+        self.streams.remove(conn);
+        let reason = Notification::new(why, error.name());
+        self.streams.close(now, conn, reason);
         Err(error)
     }
 
-    pub(super) fn unregistered_says(
+    pub(super) fn handle_registration(
         &mut self,
         now: Instant,
         conn: ConnId,
@@ -120,7 +113,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    pub(super) fn node_says(
+    pub(super) fn handle_node_message(
         &mut self,
         now: Instant,
         conn: ConnId,
@@ -131,7 +124,7 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(node) = self.nodes.map.get_mut(&id) else {
             return Err(Error::BadNode);
         };
-        node.heard_at = now;
+        node.received_at = now;
         match message {
             Ok(Message::Heartbeat(heartbeat)) => {
                 if heartbeat.draining && !node.draining {
@@ -144,19 +137,19 @@ impl<C: Coordinator> ControlNode<C> {
                 node.rate_bps = statistics.rate_bps;
                 node.unmeasured = 0;
                 self.node_sessions(id, statistics);
-                self.judge_silent(now, id);
+                self.check_silent_peers(now, id);
                 Ok(())
             }
             Ok(Message::Liveness(news)) => {
                 let (peer, state) = (news.peer, news.state);
                 if self.peers.contains_key(&peer) {
-                    node.hears.insert(peer, state);
-                    self.heard_of(now, peer);
+                    node.peer_states.insert(peer, state);
+                    self.peer_state_changed(now, peer);
                 }
                 Ok(())
             }
             Ok(Message::Notification(_)) => {
-                self.streams.remove(&conn);
+                self.streams.remove(conn);
                 self.events.push_back(Event::Close(conn));
                 self.node_dead(id);
                 Ok(())
@@ -173,7 +166,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// A data node that has obeyed a newer control node fences this one.
+    /// Ends the stream of a data node that obeys a newer control node: this one is fenced.
     fn check_epoch(&mut self, now: Instant, conn: ConnId, epoch: u64) -> Result<(), Error> {
         if epoch <= self.coordinator.epoch() {
             return Ok(());
@@ -196,12 +189,12 @@ impl<C: Coordinator> ControlNode<C> {
         }
         let known = known.map(|node| (node.conn, node.boot));
         match known {
-            // A node whose stream broke, or that was started anew, before we heard comes again.
+            // The stream of a known node broke, or the node restarted, and it reconnected first.
             Some((Some(old), boot)) => {
                 if boot != register.boot {
                     self.node_dead(id);
                 }
-                self.streams.remove(&old);
+                self.streams.remove(old);
                 self.events.push_back(Event::Close(old));
             }
             Some((None, boot)) if boot != register.boot => self.node_dead(id),
@@ -211,24 +204,24 @@ impl<C: Coordinator> ControlNode<C> {
             }
             None => {}
         }
-        self.streams.insert(conn, StreamOf::Node(id));
+        self.streams.insert(conn, StreamOwner::Node(id));
         let epoch = self.coordinator.epoch();
         match self.nodes.map.get_mut(&id) {
             Some(node) => {
-                // The same as before: its sessions stand, and unanswered questions are asked again.
+                // The same process as before: its sessions are valid, and unanswered requests are repeated.
                 node.conn = Some(conn);
                 node.blocked = false;
-                node.heard_at = now;
+                node.received_at = now;
                 node.complete = false;
                 let slots: Vec<_> = node.sessions.iter().copied().collect();
                 for slot in slots {
-                    self.ask_again(slot);
+                    self.repeat_requests(slot);
                 }
                 self.refresh_node(id);
             }
             None => {
                 if self.nodes.map.is_empty() {
-                    self.heartbeat_at = now + self.config.heartbeat_interval;
+                    self.nodes.heartbeat_at = now + self.config.heartbeat_interval;
                 }
                 self.nodes
                     .map
@@ -241,18 +234,19 @@ impl<C: Coordinator> ControlNode<C> {
         if let Some(node) = self.nodes.map.get_mut(&id) {
             node.heartbeat(epoch);
         }
-        self.hot.insert(conn);
+        self.streams.wake(conn);
         Ok(())
     }
 
-    /// A data node's stream is there again: which sessions it is to have. A message by which one of them was
-    /// taken from it may have been lost.
+    /// Refreshes the sessions of a data node that has reconnected: a RECLAIM may have been lost with the old
+    /// stream.
     fn refresh_node(&mut self, id: NodeId) {
         let has = |node: Option<NodeId>| node == Some(id);
         let trees = self.trees.iter();
         let own = trees.filter(|(_, tree)| has(tree.node) || has(tree.old_node));
         let names: Vec<_> = own.map(|(_, tree)| tree.name.clone()).collect();
-        // More would end the stream that has just begun: then they live by their refreshes.
+        // More messages would overflow the queue of the new stream; the sessions then live by their periodic
+        // refreshes.
         let fits = names.len() <= self.config.limits.max_queue / 2;
         if let Some(node) = self.nodes.map.get_mut(&id) {
             node.refreshed = fits;
@@ -271,15 +265,15 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// Whether every session that is to live is known here: not while peers and data nodes tell a successor,
-    /// or one that was started anew, what they had.
+    /// Returns whether every session that is to survive is known. After a restart or takeover it is not, until
+    /// peers and data nodes have reported theirs.
     fn knows_all(&self, now: Instant) -> bool {
         let examined = self.trees.pending.is_empty() && !self.rib.has_changed();
-        self.complete_from.is_none_or(|from| from <= now) && examined
+        self.startup.complete_from.is_none_or(|from| from <= now) && examined
     }
 
-    /// Questions whose answers may have been lost with a stream are asked anew.
-    fn ask_again(&mut self, slot: Slot) {
+    /// Repeats requests whose answers may have been lost with a stream.
+    fn repeat_requests(&mut self, slot: Slot) {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
         };
@@ -304,49 +298,49 @@ impl<C: Coordinator> ControlNode<C> {
         self.trees.pending.insert(slot);
     }
 
-    /// A node says which sessions it has: what nobody assigned to it, it may forget.
+    /// Handles the sessions that a node reports. It may release those that are not assigned to it.
     fn node_sessions(&mut self, id: NodeId, statistics: Statistics) {
         for entry in statistics.entries {
             let slot = self.trees.find(&entry.session);
             let tree = slot.and_then(|slot| self.trees.get(slot));
             let held = |node: Option<NodeId>| node == Some(id);
             let wanted = tree.is_some_and(|tree| held(tree.node) || held(tree.old_node));
-            // After a takeover: the trees come back with the peers' refreshes.
+            // After a takeover the trees come back with the peers' refreshes.
             if !wanted && tree.is_none() && !held(self.coordinator.assigned(&entry.session)) {
                 self.coordinator.assign(&entry.session, id);
             }
         }
     }
 
-    /// What a data node said of peers before it carried any of their sessions counts from when it does.
-    fn judge_silent(&mut self, now: Instant, id: NodeId) {
+    /// Applies what a data node reported of peers before it carried any of their sessions.
+    fn check_silent_peers(&mut self, now: Instant, id: NodeId) {
         let Some(node) = self.nodes.map.get(&id) else {
             return;
         };
         let silent = node
-            .hears
+            .peer_states
             .iter()
             .filter(|(_, state)| **state == Liveness::Silent);
         let silent: Vec<_> = silent.map(|(&peer, _)| peer).collect();
         for peer in silent {
-            self.heard_of(now, peer);
+            self.peer_state_changed(now, peer);
         }
     }
 
-    /// The stream of a data node ended. A drained node without sessions has left; any other may come back
-    /// within four heartbeat intervals.
+    /// Handles the end of a data node's stream. A drained node without sessions has left; any other may reconnect
+    /// within one heartbeat interval.
     pub(super) fn node_lost(&mut self, now: Instant, id: NodeId) {
         if let Some(node) = self.nodes.map.get_mut(&id) {
             node.conn = None;
             node.queue.clear();
-            node.heard_at = now;
+            node.received_at = now;
             if node.has_left() {
                 self.node_dead(id);
             }
         }
     }
 
-    /// A data node is dead or has left: its sessions move.
+    /// Removes a data node that failed or left. Its sessions move.
     pub(super) fn node_dead(&mut self, id: NodeId) {
         let Some(node) = self.nodes.map.remove(&id) else {
             return;
@@ -354,8 +348,7 @@ impl<C: Coordinator> ControlNode<C> {
         let drained = node.has_left();
         self.stats.nodes_lost += u64::from(!drained);
         if let Some(conn) = node.conn {
-            self.streams.remove(&conn);
-            self.hot.remove(&conn);
+            self.streams.remove(conn);
             self.events.push_back(Event::Close(conn));
         }
         self.events.push_back(Event::NodeDown { node: id, drained });
@@ -363,33 +356,38 @@ impl<C: Coordinator> ControlNode<C> {
         self.shares.changed();
     }
 
-    pub(super) fn time_of_nodes(&mut self, now: Instant) {
+    pub(super) fn expire_nodes(&mut self, now: Instant) {
         let interval = self.config.heartbeat_interval;
-        if self.nodes_until.take_if(|until| *until <= now).is_some() {
+        if self
+            .startup
+            .nodes_until
+            .take_if(|until| *until <= now)
+            .is_some()
+        {
             self.trees.mark_all();
         }
         while let Some(id) = self.nodes.dead(now, interval) {
             self.node_dead(id);
         }
-        if self.nodes.map.is_empty() || self.heartbeat_at > now {
+        if self.nodes.map.is_empty() || self.nodes.heartbeat_at > now {
             return;
         }
-        self.heartbeat_at = now + interval;
+        self.nodes.heartbeat_at = now + interval;
         let epoch = self.coordinator.epoch();
         let knows_all = self.knows_all(now);
         for node in self.nodes.map.values_mut() {
             node.complete |= knows_all && node.refreshed;
-            // One that reads nothing is not told the same again and again.
+            // A node that reads nothing gets no further heartbeats.
             if node.queue.is_empty() {
                 node.heartbeat(epoch);
             }
             if let Some(conn) = node.conn.filter(|_| !node.blocked) {
-                self.hot.insert(conn);
+                self.streams.wake(conn);
             }
         }
     }
 
-    /// Makes sure that a data node carries the session; whether one does.
+    /// Assigns the session to a data node. Returns whether one carries it.
     pub(super) fn assign(&mut self, now: Instant, slot: Slot) -> bool {
         let Some(tree) = self.trees.get(slot) else {
             return false;
@@ -401,16 +399,16 @@ impl<C: Coordinator> ControlNode<C> {
         }
         let had = current.is_some();
         let assigned = self.coordinator.assigned(&name).filter(|_| !had);
-        // After a takeover peers may be quicker than data nodes.
+        // After a takeover peers may reconnect before data nodes.
         let absent = |id| !self.nodes.map.contains_key(&id);
-        let comes = self.nodes_until.is_some() && assigned.is_some_and(absent);
+        let comes = self.startup.nodes_until.is_some() && assigned.is_some_and(absent);
         if comes || self.nodes.map.is_empty() {
             self.wait_for_node(now, slot);
             return false;
         }
         let before = assigned.filter(|&id| alive(id));
         let Some(id) = before.or_else(|| self.nodes.pick(self.config.assignment)) else {
-            // A node that drains is better than none.
+            // A draining node is better than none.
             if current.is_some_and(|id| self.nodes.map.contains_key(&id)) {
                 return true;
             }
@@ -447,7 +445,7 @@ impl<C: Coordinator> ControlNode<C> {
         true
     }
 
-    /// There is no data node, or its own has not come yet: the tree waits as one without an upstream does.
+    /// Lets a tree wait for a data node like one that waits for an upstream.
     fn wait_for_node(&mut self, now: Instant, slot: Slot) {
         let deadline = now + self.config.join_timeout;
         let expired = self.trees.get_mut(slot).is_some_and(|tree| {

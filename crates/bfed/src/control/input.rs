@@ -1,35 +1,36 @@
-//! Messages that arrive.
+//! Incoming messages.
 
 use proto_core::time::{Duration, Instant};
 
-use super::{ControlNode, StreamOf};
+use super::{ControlNode, StreamOwner};
 use crate::coordination::Coordinator;
 use crate::error::Error;
-use crate::session::{CloseReason, Heard};
+use crate::session::{CloseReason, Effect};
 use crate::types::{ConnId, PeerId};
 use crate::wire::notification::{Reason, Repr as Notification};
 use crate::wire::update::{self, Parsed};
 use crate::wire::{Header, Message, ParseError, Type};
 
 impl<C: Coordinator> ControlNode<C> {
-    /// One whole message arrived on a stream, as [`Frames`](crate::wire::Frames) cut it. Bytes that
-    /// are no message end the stream, and the other side is told why.
+    /// Handles one whole message of a stream, as [`Frames`](crate::wire::Frames) returns it. Bytes that are no
+    /// message end the stream with a NOTIFICATION.
     ///
     /// # Errors
-    /// The message did nothing; the reason was counted.
+    /// The message was refused and counted.
     pub fn handle_packet(
         &mut self,
         now: Instant,
-        conn: ConnId,
+        conn: &ConnId,
         message: &[u8],
     ) -> Result<(), Error> {
+        let conn = *conn;
         self.now = now;
         self.stats.messages_received += 1;
-        let result = match self.streams.get(&conn) {
-            Some(StreamOf::Peer(id)) => self.peer_says(now, *id, message),
-            Some(StreamOf::Node(id)) => self.node_says(now, conn, *id, message),
-            Some(StreamOf::Unregistered(identity, _)) => {
-                self.unregistered_says(now, conn, *identity, message)
+        let result = match self.streams.owner(conn) {
+            Some(StreamOwner::Peer(id)) => self.handle_peer_message(now, id, message),
+            Some(StreamOwner::Node(id)) => self.handle_node_message(now, conn, id, message),
+            Some(StreamOwner::Unregistered(identity, _)) => {
+                self.handle_registration(now, conn, identity, message)
             }
             None => Err(Error::UnknownStream),
         };
@@ -37,7 +38,7 @@ impl<C: Coordinator> ControlNode<C> {
             self.stats.drops.count(error);
         }
         if core::mem::take(&mut self.rib.news) {
-            self.news_of_routes(now);
+            self.schedule_announcements(now);
         }
         result
     }
@@ -47,13 +48,13 @@ impl<C: Coordinator> ControlNode<C> {
         self.end_peer(now, id, CloseReason::Local(why), Duration::ZERO);
     }
 
-    fn peer_says(&mut self, now: Instant, id: PeerId, bytes: &[u8]) -> Result<(), Error> {
+    fn handle_peer_message(&mut self, now: Instant, id: PeerId, bytes: &[u8]) -> Result<(), Error> {
         let is_update = Header::new_checked(bytes)
             .is_ok_and(|header| header.type_number() == Type::Update as u8);
         let state = self.peers.get_mut(&id).ok_or(Error::UnknownStream)?;
         if is_update && state.session.is_established() {
-            state.session.heard(now);
-            return match update::Repr::parse_mending(bytes) {
+            state.session.restart_hold_timer(now);
+            return match update::Repr::parse_lenient(bytes) {
                 Ok(parsed) => self.update(now, id, parsed),
                 Err(error) => {
                     self.end(now, id, Reason::BadUpdate, &alloc::format!("{error}"));
@@ -74,16 +75,16 @@ impl<C: Coordinator> ControlNode<C> {
         };
         let established = state.session.is_established();
         match state.session.handle(now, message) {
-            Heard::Nothing => {
+            Effect::None => {
                 self.wake(id);
                 Ok(())
             }
-            Heard::Established => {
+            Effect::Established => {
                 self.established(now, id);
                 Ok(())
             }
-            Heard::Message(message) => self.dispatch(now, id, message),
-            Heard::End(why) => {
+            Effect::Message(message) => self.dispatch(now, id, message),
+            Effect::End(why) => {
                 let order = established || why.reason == Reason::OutOfOrder;
                 self.end_peer(now, id, CloseReason::Local(why), Duration::ZERO);
                 Err(if order {
@@ -92,19 +93,19 @@ impl<C: Coordinator> ControlNode<C> {
                     Error::BadOpen
                 })
             }
-            Heard::Over(why) => {
+            Effect::EndedByPeer(why) => {
                 self.end_peer(now, id, CloseReason::Remote(why), Duration::ZERO);
                 Ok(())
             }
         }
     }
 
-    /// The session itself may have something to say.
+    /// Schedules messages of the session itself.
     fn wake(&mut self, id: PeerId) {
         if let Some(stream) = self.peers.get(&id).and_then(|state| state.session.stream)
             && !stream.blocked
         {
-            self.hot.insert(stream.conn);
+            self.streams.wake(stream.conn);
         }
     }
 
@@ -112,7 +113,7 @@ impl<C: Coordinator> ControlNode<C> {
         match message {
             Message::EndOfTable(table) => {
                 self.rib.end_of_table(now, id, table);
-                self.all_told(now, id);
+                self.table_complete(now, id);
                 Ok(())
             }
             Message::SrouteRequest(request) => self.sroute_request(now, id, request),
@@ -137,7 +138,7 @@ impl<C: Coordinator> ControlNode<C> {
             self.rib.withdraw(now, id, table, destination);
         }
         for route in parsed.update.announced {
-            // What is refused is counted by routing.
+            // Routing counts what it refuses.
             let _ = self
                 .rib
                 .announce(now, id, table, route.destination, route.attributes);

@@ -1,4 +1,4 @@
-//! Sessions that peers join and leave (§5.2.3).
+//! Downstream peers: joining and leaving sessions (§5.2.3).
 
 use alloc::vec::Vec;
 
@@ -25,14 +25,14 @@ impl<C: Coordinator> ControlNode<C> {
             .is_some_and(|state| state.config.gateway.network == own)
     }
 
-    /// Whether a peer can be sent messages.
+    /// Returns whether messages can be sent to a peer.
     pub(super) fn is_up(&self, id: PeerId) -> bool {
         self.peers
             .get(&id)
             .is_some_and(|state| state.session.is_established())
     }
 
-    /// Whether what a peer has is kept though it is away.
+    /// Returns whether a peer's state is kept while it is disconnected.
     pub(super) fn is_kept(&self, id: PeerId) -> bool {
         self.peers
             .get(&id)
@@ -65,7 +65,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// Whether the channels of a JOIN are such as the session needs.
+    /// Returns whether the channels of a JOIN suit the session.
     fn channels_fit(session: &SessionName, internal: bool, flows: &[FlowChannel]) -> bool {
         let fits = |flow: &FlowChannel| {
             let kind = match session.content() {
@@ -103,7 +103,7 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(tree) = self.trees.get_mut(slot) else {
             return Err(Reason::Limit);
         };
-        // Two gateways that wait for each other would wait for ever.
+        // Two gateways that waited for each other would never attach.
         let waits = tree
             .joining
             .as_ref()
@@ -116,7 +116,7 @@ impl<C: Coordinator> ControlNode<C> {
         if let Some(network) = tree.network
             && !internal
             && !self.rib.deferred
-            && !self.rib.is_told(id, tree.table, network)
+            && !self.rib.is_announced_to(id, tree.table, network)
         {
             if found.is_none() {
                 self.remove_tree(slot);
@@ -138,7 +138,7 @@ impl<C: Coordinator> ControlNode<C> {
         Ok(slot)
     }
 
-    /// The peer gets the session from now on, or still.
+    /// Adds or refreshes a downstream peer.
     fn put_down(&mut self, now: Instant, slot: Slot, id: PeerId, flows: Vec<FlowChannel>) {
         let expires = now + self.config.soft_state_lifetime;
         let incarnation = self.incarnation(id).unwrap_or(0);
@@ -163,7 +163,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// A tree for a session that is not known yet.
+    /// Creates a tree for a new session.
     pub(super) fn new_tree(
         &mut self,
         now: Instant,
@@ -183,7 +183,7 @@ impl<C: Coordinator> ControlNode<C> {
         if full || !bucket.take(now, &limit) || !self.config.tables.contains(session.table()) {
             return Err(if full { Reason::Limit } else { Reason::Policy });
         }
-        let jitter = u64::from(self.jitter());
+        let jitter = u64::from(self.numbers.jitter());
         let interval = self.config.refresh_interval.total_micros();
         // Refreshes of many sessions spread over a quarter of the interval.
         let early = (jitter * (interval / 4)) >> 32;
@@ -212,14 +212,14 @@ impl<C: Coordinator> ControlNode<C> {
         self.trees.set_network(slot, network, root);
     }
 
-    /// What [`Event::Resolve`] asked for: the network that a DNS name stands for, if any.
+    /// Answers [`Event::Resolve`] with the network that the DNS name stands for, if any.
     pub fn resolved(&mut self, now: Instant, name: &str, network: Option<BnNum>) {
         self.now = now;
         for slot in self.resolving.remove(name).unwrap_or_default() {
             match network {
                 Some(network) => {
                     self.owner_known(slot, network);
-                    self.check_told(now, slot, network);
+                    self.check_announced(now, slot, network);
                     self.advance(now, slot);
                 }
                 None => self.fail(now, slot, Reason::UnknownOwner),
@@ -227,8 +227,8 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// Peers that joined before the owner was known, and may not.
-    pub(super) fn check_told(&mut self, now: Instant, slot: Slot, network: BnNum) {
+    /// Refuses peers that joined before the owner was known and have no route to it from here.
+    pub(super) fn check_announced(&mut self, now: Instant, slot: Slot, network: BnNum) {
         let Some(tree) = self.trees.get(slot) else {
             return;
         };
@@ -237,7 +237,7 @@ impl<C: Coordinator> ControlNode<C> {
             .down
             .keys()
             .copied()
-            .filter(|&id| !self.is_internal(id) && !self.rib.is_told(id, table, network))
+            .filter(|&id| !self.is_internal(id) && !self.rib.is_announced_to(id, table, network))
             .collect();
         for id in barred {
             self.refuse_down(now, slot, id, Reason::Policy);
@@ -258,7 +258,7 @@ impl<C: Coordinator> ControlNode<C> {
         Ok(())
     }
 
-    /// The peer gets the session no more; whether it did.
+    /// Removes a downstream peer. Returns whether there was one.
     pub(super) fn drop_down(&mut self, slot: Slot, id: PeerId) -> bool {
         let edge = self.edge(id);
         let Some(tree) = self.trees.get_mut(slot) else {
@@ -284,7 +284,7 @@ impl<C: Coordinator> ControlNode<C> {
         true
     }
 
-    /// The peer is told that it will not get the session.
+    /// Removes a downstream peer with NO_ROUTE.
     pub(super) fn refuse_down(&mut self, now: Instant, slot: Slot, id: PeerId, reason: Reason) {
         let Some(session) = self.trees.get(slot).map(|tree| tree.name.clone()) else {
             return;
@@ -297,7 +297,7 @@ impl<C: Coordinator> ControlNode<C> {
         let _ = now;
     }
 
-    /// Tells a peer how the session comes, if that is known.
+    /// Sends a TRANSLATION to a downstream peer if the tree is attached.
     pub(super) fn translate_to(&mut self, slot: Slot, id: PeerId) {
         let Some(tree) = self.trees.get(slot).filter(|tree| tree.is_attached()) else {
             return;
@@ -320,7 +320,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// Tells all peers below how the session comes.
+    /// Sends a TRANSLATION to all downstream peers.
     pub(super) fn translate_all(&mut self, slot: Slot) {
         let ids: Vec<_> = self
             .trees

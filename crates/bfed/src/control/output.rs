@@ -1,9 +1,8 @@
-//! What is written to streams.
+//! Outgoing messages.
 
-use proto_core::Machine;
 use proto_core::time::{Duration, Instant};
 
-use super::{ControlNode, StreamOf};
+use super::{ControlNode, StreamOwner};
 use crate::coordination::Coordinator;
 use crate::error::Error;
 use crate::event::{Event, Transmit};
@@ -21,15 +20,7 @@ impl<C: Coordinator> ControlNode<C> {
             return None;
         }
         loop {
-            let after = self.last_hot.and_then(|last| {
-                let rest = (
-                    core::ops::Bound::Excluded(last),
-                    core::ops::Bound::Unbounded,
-                );
-                self.hot.range(rest).next().copied()
-            });
-            let conn = after.or_else(|| self.hot.first().copied())?;
-            self.last_hot = Some(conn);
+            let conn = self.streams.next_ready()?;
             if let Some(message) = self.next_for(conn) {
                 self.stats.messages_sent += 1;
                 return Some(Transmit {
@@ -37,38 +28,38 @@ impl<C: Coordinator> ControlNode<C> {
                     len: message.emit(buffer),
                 });
             }
-            self.hot.remove(&conn);
+            self.streams.sleep(conn);
         }
     }
 
     fn next_for(&mut self, conn: ConnId) -> Option<Message> {
-        if let Some((last, _)) = self.closing.remove(&conn) {
+        if let Some(last) = self.streams.take_last(conn) {
             self.events.push_back(Event::Close(conn));
             return Some(last);
         }
-        match *self.streams.get(&conn)? {
-            StreamOf::Peer(id) => {
+        match self.streams.owner(conn)? {
+            StreamOwner::Peer(id) => {
                 let state = self.peers.get_mut(&id)?;
                 if let Some(message) = state.session.queue.pop_front() {
                     return Some(message);
                 }
-                if !state.telling || !state.session.is_established() {
+                if !state.announcing || !state.session.is_established() {
                     return None;
                 }
                 let message = self.rib.next_message(id);
                 if message.is_none()
                     && let Some(state) = self.peers.get_mut(&id)
                 {
-                    state.telling = false;
+                    state.announcing = false;
                 }
                 message
             }
-            StreamOf::Node(id) => self.nodes.map.get_mut(&id)?.queue.pop_front(),
-            StreamOf::Unregistered(..) => None,
+            StreamOwner::Node(id) => self.nodes.map.get_mut(&id)?.queue.pop_front(),
+            StreamOwner::Unregistered(..) => None,
         }
     }
 
-    /// Sends a message to a peer, if it is there.
+    /// Sends a message to a peer if it is connected.
     pub(super) fn send(&mut self, id: PeerId, message: Message) {
         let now = self.now;
         let Some(state) = self
@@ -87,11 +78,11 @@ impl<C: Coordinator> ControlNode<C> {
         if let Some(stream) = state.session.stream
             && !stream.blocked
         {
-            self.hot.insert(stream.conn);
+            self.streams.wake(stream.conn);
         }
     }
 
-    /// Sends a message to a data node, if it is there.
+    /// Sends a message to a data node if it is connected.
     pub(super) fn send_node(&mut self, id: NodeId, message: Message) {
         let Some(node) = self.nodes.map.get_mut(&id) else {
             return;
@@ -104,35 +95,13 @@ impl<C: Coordinator> ControlNode<C> {
         if let Some(conn) = node.conn
             && !node.blocked
         {
-            self.hot.insert(conn);
+            self.streams.wake(conn);
         }
     }
 }
 
-/// The metadata of a message is the stream that it arrived on.
-impl<C: Coordinator> Machine for ControlNode<C> {
-    type Meta = ConnId;
-    type Transmit = Transmit;
-    type Event = Event;
-    type Error = Error;
-
-    fn handle_packet(&mut self, now: Instant, conn: &ConnId, message: &[u8]) -> Result<(), Error> {
-        ControlNode::handle_packet(self, now, *conn, message)
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        ControlNode::handle_timeout(self, now);
-    }
-
-    fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
-        ControlNode::poll_transmit(self, now, buffer)
-    }
-
-    fn poll_event(&mut self) -> Option<Event> {
-        ControlNode::poll_event(self)
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        ControlNode::poll_timeout(self)
+proto_core::impl_machine! {
+    impl[C: Coordinator] ControlNode<C> {
+        Meta = ConnId; Transmit = Transmit; Event = Event; Error = Error;
     }
 }

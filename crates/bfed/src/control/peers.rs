@@ -5,35 +5,33 @@ use alloc::vec::Vec;
 
 use proto_core::TokenBucket;
 use proto_core::time::{Duration, Instant};
-use rand_core::Rng;
 
-use super::{ControlNode, PeerState, StreamOf};
+use super::{ControlNode, PeerState, StreamOwner};
 use crate::config::{Config, ConfigError, PeerConfig};
 use crate::coordination::{Coordinator, Node};
 use crate::event::Event;
-use crate::session::{Admission, CloseReason, Due, FAREWELL_TIMEOUT, Session, VERSIONS};
+use crate::session::{Admission, CloseReason, Due, Session, VERSIONS};
 use crate::tree::Slot;
 use crate::types::{ConnId, PeerId, Table};
-use crate::wire::Message;
 use crate::wire::liveness::State as Liveness;
 use crate::wire::notification::{Reason, Repr as Notification};
 use crate::wire::open::{Graceful, Repr as Open};
 
 impl<C: Coordinator> ControlNode<C> {
-    /// Replaces the configuration and all peers, or changes nothing. Peers whose identity has not
-    /// changed keep their streams; the others' sessions end with the reason "reconfigured".
+    /// Replaces the configuration and all peers, or changes nothing. Peers with the same identity keep their
+    /// streams; sessions with the others end with the reason "reconfigured".
     ///
-    /// | what has changed | holds |
+    /// | change | takes effect |
     /// | --- | --- |
-    /// | costs, policies, damping | at once: peers are told the routes that this gives or takes |
-    /// | [`PeerConfig::max_routes`] is lower | at once: who has announced more loses the session |
-    /// | it is higher | at once: a peer that rests because of it is called again |
+    /// | costs, policies, damping | at once: peers are sent the routes that change |
+    /// | lower [`PeerConfig::max_routes`] | at once: a peer that has announced more loses the session |
+    /// | higher [`PeerConfig::max_routes`] | at once: a peer that was refused because of it is dialled again |
     /// | [`PeerConfig::rate_bps`] | at once: data nodes are told |
-    /// | [`Limits`](crate::Limits) | at once, for what comes from then on |
-    /// | what OPEN says: hold time, restart time, a table more | with the next session |
+    /// | [`Limits`](crate::Limits) | at once, for new entries |
+    /// | fields of OPEN: hold time, restart time, a new table | with the next session |
     ///
     /// # Errors
-    /// What is wrong; nothing has changed.
+    /// The configuration is wrong; nothing has changed.
     pub fn reconfigure(
         &mut self,
         now: Instant,
@@ -78,10 +76,10 @@ impl<C: Coordinator> ControlNode<C> {
         Ok(())
     }
 
-    /// Adds a peer, or changes what is configured for it.
+    /// Adds a peer, or changes its configuration.
     ///
     /// # Errors
-    /// What is wrong; nothing has changed.
+    /// The configuration is wrong; nothing has changed.
     pub fn add_peer(
         &mut self,
         now: Instant,
@@ -108,14 +106,14 @@ impl<C: Coordinator> ControlNode<C> {
         Ok(())
     }
 
-    /// Ends the peering and forgets the peer.
+    /// Ends the peering and removes the peer.
     pub fn remove_peer(&mut self, now: Instant, id: PeerId) {
         self.now = now;
         self.drop_peer(now, id, Reason::Shutdown);
     }
 
-    /// Ends every peering with the reason "shutdown", and every tree. A gateway that only restarts
-    /// does not call this: its peers then wait for it.
+    /// Ends every peering with the reason "shutdown", and every tree. A gateway that only restarts does not call
+    /// this, so that its peers wait for it.
     pub fn close(&mut self, now: Instant) {
         self.now = now;
         let slots: Vec<_> = self.trees.iter().map(|(slot, _)| slot).collect();
@@ -146,33 +144,33 @@ impl<C: Coordinator> ControlNode<C> {
                 stale_until: None,
                 restart_time: Duration::ZERO,
                 address: None,
-                tell_at: None,
-                telling: false,
-                resting_until: None,
+                announce_at: None,
+                announcing: false,
+                refused_until: None,
                 bucket: TokenBucket::FULL,
             };
             self.peers.insert(id, state);
         }
     }
 
-    /// What else follows from a peer's new configuration.
+    /// Applies the other consequences of a peer's new configuration.
     fn peer_changed(&mut self, now: Instant, id: PeerId, before: &PeerConfig) {
         let Some(state) = self.peers.get_mut(&id) else {
             return;
         };
-        if state.config.max_routes > before.max_routes && state.resting_until.take().is_some() {
-            state.session.call_now(now);
+        if state.config.max_routes > before.max_routes && state.refused_until.take().is_some() {
+            state.session.dial_now(now);
         }
         if state.config.rate_bps != before.rate_bps {
-            self.bound_changed(id);
+            self.rate_changed(id);
         }
         if let Some(table) = self.rib.over_limit(id) {
             self.too_many_routes(now, id, table);
         }
-        self.news_of_routes(now);
+        self.schedule_announcements(now);
     }
 
-    /// A peer has announced more routes than it may: its session ends, and rests.
+    /// Ends the session of a peer that has announced too many routes, and refuses its streams for a while.
     pub(super) fn too_many_routes(&mut self, now: Instant, id: PeerId, table: Table) {
         let Some(config) = self.peers.get(&id).map(|state| &state.config) else {
             return;
@@ -195,9 +193,9 @@ impl<C: Coordinator> ControlNode<C> {
         self.trees.mark_all();
     }
 
-    /// What this side's OPEN says.
+    /// Returns this side's OPEN.
     fn open(&self) -> Open {
-        // One that asks for no patience may have it with others.
+        // A gateway that does not restart gracefully can still wait for peers that do.
         let restart_time_s = self.config.restart_time_s;
         let graceful = Some(Graceful {
             restarting: self.rib.deferred,
@@ -209,14 +207,14 @@ impl<C: Coordinator> ControlNode<C> {
             version_high: VERSIONS.1,
             hold_time_s: self.config.hold_time_s,
             gateway: self.config.gateway,
-            boot: self.boot,
+            boot: self.numbers.boot,
             tables: self.config.tables,
             graceful,
         }
     }
 
-    /// A stream with a peer is there; `dialled` if this side opened it. Which of two streams is kept
-    /// stands in a table of [`session`](crate::session); the other is closed by an event.
+    /// Starts a session on a stream with a peer; `dialled` if this side opened it. A table of
+    /// [`session`](crate::session) says which of two streams is kept; the other is closed by an event.
     pub fn connected(&mut self, now: Instant, conn: ConnId, id: PeerId, dialled: bool) {
         self.now = now;
         let own = self.open();
@@ -225,19 +223,15 @@ impl<C: Coordinator> ControlNode<C> {
             self.events.push_back(Event::Close(conn));
             return;
         };
-        if state.resting_until.is_some_and(|until| until > now) {
+        if state.refused_until.is_some_and(|until| until > now) {
             let why = Notification::new(Reason::PrefixLimit, "rests after too many routes");
-            self.closing
-                .insert(conn, (Message::Notification(why), now + FAREWELL_TIMEOUT));
-            self.hot.insert(conn);
+            self.streams.close(now, conn, why);
             return;
         }
         match state.session.admit(dialled) {
             Admission::Refused => {
                 let why = Notification::new(Reason::Collision, "another stream is kept");
-                self.closing
-                    .insert(conn, (Message::Notification(why), now + FAREWELL_TIMEOUT));
-                self.hot.insert(conn);
+                self.streams.close(now, conn, why);
                 return;
             }
             Admission::Replaced => {
@@ -249,68 +243,66 @@ impl<C: Coordinator> ControlNode<C> {
         if let Some(state) = self.peers.get_mut(&id) {
             state.session.set_own(own, state.config.dial, delay, now);
             state.session.connected(now, conn, dialled);
-            self.streams.insert(conn, StreamOf::Peer(id));
-            self.hot.insert(conn);
+            self.streams.insert(conn, StreamOwner::Peer(id));
+            self.streams.wake(conn);
         }
     }
 
-    /// The stream that [`Event::Dial`] asked for cannot be opened; it is asked for again later.
+    /// Reports that the stream that [`Event::Dial`] asked for cannot be opened. The event is repeated later.
     pub fn dial_failed(&mut self, now: Instant, id: PeerId) {
         self.now = now;
-        let jitter = self.jitter();
+        let jitter = self.numbers.jitter();
         if let Some(state) = self.peers.get_mut(&id) {
             state.session.dial_failed(now, jitter);
         }
     }
 
-    /// A stream has ended: the other side closed it, or it broke.
+    /// Reports that a stream has ended: closed by the other side, or broken.
     pub fn disconnected(&mut self, now: Instant, conn: ConnId) {
         self.now = now;
-        self.hot.remove(&conn);
-        self.closing.remove(&conn);
-        match self.streams.remove(&conn) {
-            Some(StreamOf::Peer(id)) => self.end_peer(now, id, CloseReason::Lost, Duration::ZERO),
-            Some(StreamOf::Node(id)) => self.node_lost(now, id),
-            Some(StreamOf::Unregistered(..)) | None => {}
+        match self.streams.remove(conn) {
+            Some(StreamOwner::Peer(id)) => {
+                self.end_peer(now, id, CloseReason::Lost, Duration::ZERO)
+            }
+            Some(StreamOwner::Node(id)) => self.node_lost(now, id),
+            Some(StreamOwner::Unregistered(..)) | None => {}
         }
     }
 
-    /// A stream takes no more bytes for now.
+    /// Reports that a stream takes no more bytes for now.
     pub fn blocked(&mut self, conn: ConnId) {
         self.set_blocked(conn, true);
     }
 
-    /// A stream takes bytes again.
+    /// Reports that a stream takes bytes again.
     pub fn writable(&mut self, now: Instant, conn: ConnId) {
         self.now = now;
         self.set_blocked(conn, false);
-        if self.streams.contains_key(&conn) || self.closing.contains_key(&conn) {
-            self.hot.insert(conn);
-        }
+        self.streams.wake(conn);
     }
 
     fn set_blocked(&mut self, conn: ConnId, blocked: bool) {
-        match self.streams.get(&conn) {
-            Some(StreamOf::Peer(id)) => {
-                if let Some(state) = self.peers.get_mut(id)
+        match self.streams.owner(conn) {
+            Some(StreamOwner::Peer(id)) => {
+                if let Some(state) = self.peers.get_mut(&id)
                     && let Some(stream) = &mut state.session.stream
                 {
                     stream.blocked = blocked;
                 }
             }
-            Some(StreamOf::Node(id)) => {
-                if let Some(node) = self.nodes.map.get_mut(id) {
+            Some(StreamOwner::Node(id)) => {
+                if let Some(node) = self.nodes.map.get_mut(&id) {
                     node.blocked = blocked;
                 }
             }
             _ => {}
         }
         if blocked {
-            self.hot.remove(&conn);
+            self.streams.sleep(conn);
         }
     }
 
-    /// The session with a peer is over.
+    /// Ends the session with a peer.
     pub(super) fn end_peer(
         &mut self,
         now: Instant,
@@ -318,7 +310,7 @@ impl<C: Coordinator> ControlNode<C> {
         reason: CloseReason,
         rest: Duration,
     ) {
-        let jitter = self.jitter();
+        let jitter = self.numbers.jitter();
         let silent = self.is_silent(id);
         let Some(state) = self.peers.get_mut(&id) else {
             return;
@@ -330,10 +322,10 @@ impl<C: Coordinator> ControlNode<C> {
         let keep = was_established && reason.is_graceful() && wait > 0 && !silent;
         state.session.ended(now, jitter, rest);
         if rest != Duration::ZERO {
-            state.resting_until = Some(now + rest);
+            state.refused_until = Some(now + rest);
         }
-        state.telling = false;
-        state.tell_at = None;
+        state.announcing = false;
+        state.announce_at = None;
         if keep {
             state.restart_time = Duration::from_secs(wait.into());
             state.stale_until = Some(now + state.restart_time);
@@ -345,15 +337,9 @@ impl<C: Coordinator> ControlNode<C> {
         let kept = state.stale_until.is_some();
         self.rib.peer_down(now, id, kept);
         if let Some(stream) = stream {
-            self.streams.remove(&stream.conn);
-            self.hot.remove(&stream.conn);
+            self.streams.remove(stream.conn);
             match &reason {
-                CloseReason::Local(why) => {
-                    let last = Message::Notification(why.clone());
-                    self.closing
-                        .insert(stream.conn, (last, now + FAREWELL_TIMEOUT));
-                    self.hot.insert(stream.conn);
-                }
+                CloseReason::Local(why) => self.streams.close(now, stream.conn, why.clone()),
                 CloseReason::Remote(_) => self.events.push_back(Event::Close(stream.conn)),
                 CloseReason::Lost => {}
             }
@@ -364,23 +350,23 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// Whether a data node that carries sessions of the peer has ceased to hear it, and no other hears it.
-    /// One that carries none cannot know.
+    /// Returns whether a data node that carries sessions of the peer has stopped receiving from it, and no other
+    /// data node receives from it. A data node that carries none cannot tell.
     fn is_silent(&self, id: PeerId) -> bool {
         let carries = |slot: &Slot| {
             let tree = self.trees.get(*slot);
             tree.is_some_and(|tree| tree.is_with(id))
         };
         let witness = |node: &Node| {
-            let silent = node.hears.get(&id) == Some(&Liveness::Silent);
+            let silent = node.peer_states.get(&id) == Some(&Liveness::Silent);
             silent && node.sessions.iter().any(carries)
         };
         self.nodes.liveness(id) == Liveness::Silent && self.nodes.map.values().any(witness)
     }
 
-    /// A data node has news of a peer's data nodes. A peer that nothing is heard of forwards nothing:
-    /// its routes and trees are given up, whatever its control node says or asked for.
-    pub(super) fn heard_of(&mut self, now: Instant, id: PeerId) {
+    /// Handles a change of the state of a peer's data nodes. A peer whose data nodes are silent forwards nothing:
+    /// its routes and trees are discarded, whatever its control node says.
+    pub(super) fn peer_state_changed(&mut self, now: Instant, id: PeerId) {
         if !self.is_silent(id) {
             return;
         }
@@ -397,13 +383,13 @@ impl<C: Coordinator> ControlNode<C> {
             self.rib.peer_down(now, id, false);
             self.trees.mark_all();
         }
-        // The data nodes will hear of it again only with new sessions.
+        // The data nodes report the peer again only for new sessions.
         for node in self.nodes.map.values_mut() {
-            node.hears.remove(&id);
+            node.peer_states.remove(&id);
         }
     }
 
-    /// Routes and trees may flow with a peer.
+    /// Starts the exchange of routes and trees with a peer.
     pub(super) fn established(&mut self, now: Instant, id: PeerId) {
         let Some(state) = self.peers.get_mut(&id) else {
             return;
@@ -415,23 +401,23 @@ impl<C: Coordinator> ControlNode<C> {
         };
         let preserved = agreed.graceful.is_some_and(|graceful| graceful.preserved);
         if state.stale_until.is_some() && preserved {
-            // What it has below here could not be refreshed meanwhile.
+            // Its downstream state could not be refreshed in the meantime.
             let expires = now + self.config.soft_state_lifetime;
             self.trees.refresh_down(id, expires);
         } else if state.stale_until.is_some() {
-            // It is back with nothing: what was kept for it is worth nothing.
+            // It has lost its state: what was kept for it is invalid.
             state.stale_until = None;
             state.incarnation += 1;
             self.rib.sweep(now, id, None);
         }
-        state.tell_at = Some(now);
+        state.announce_at = Some(now);
         self.rib.peer_up(id, agreed.tables);
         self.trees.mark_all();
         self.events.push_back(Event::PeerUp(id));
     }
 
-    /// A peer has told all that it knows.
-    pub(super) fn all_told(&mut self, now: Instant, id: PeerId) {
+    /// Handles the end of a peer's full table.
+    pub(super) fn table_complete(&mut self, now: Instant, id: PeerId) {
         if self.rib.is_awaited(id) {
             return;
         }
@@ -442,58 +428,62 @@ impl<C: Coordinator> ControlNode<C> {
             .peers
             .iter()
             .all(|(&id, state)| state.session.is_established() && !self.rib.is_awaited(id));
-        if all && self.deferral_until.is_some() {
+        if all && self.startup.deferral_until.is_some() {
             self.end_deferral(now);
         }
     }
 
     fn end_deferral(&mut self, now: Instant) {
-        self.deferral_until = None;
+        self.startup.deferral_until = None;
         self.config.restarting = false;
         self.rib.end_deferral();
-        self.news_of_routes(now);
-        // Until now everybody could join what they had before.
+        self.schedule_announcements(now);
+        // During the deferral any peer could join what it had before.
         let trees = self.trees.iter();
         let trees: Vec<_> = trees
             .filter_map(|(slot, tree)| Some((slot, tree.network?)))
             .collect();
         for (slot, network) in trees {
-            self.check_told(now, slot, network);
+            self.check_announced(now, slot, network);
         }
     }
 
-    /// Routes have changed: peers are told after the advertisement interval.
-    pub(super) fn news_of_routes(&mut self, now: Instant) {
+    /// Schedules the announcement of changed routes after the advertisement interval.
+    pub(super) fn schedule_announcements(&mut self, now: Instant) {
         let at = now + self.config.advertisement_interval;
         for state in self.peers.values_mut() {
-            if state.session.is_established() && state.tell_at.is_none() {
-                state.tell_at = Some(at);
+            if state.session.is_established() && state.announce_at.is_none() {
+                state.announce_at = Some(at);
             }
         }
     }
 
-    pub(super) fn time_of_peers(&mut self, now: Instant) {
-        if self.deferral_until.is_some_and(|until| until <= now) {
+    pub(super) fn expire_peers(&mut self, now: Instant) {
+        if self
+            .startup
+            .deferral_until
+            .is_some_and(|until| until <= now)
+        {
             self.end_deferral(now);
         }
         let ids: Vec<_> = self.peers.keys().copied().collect();
         for id in ids {
-            self.time_of_peer(now, id);
+            self.expire_peer(now, id);
         }
     }
 
-    fn time_of_peer(&mut self, now: Instant, id: PeerId) {
+    fn expire_peer(&mut self, now: Instant, id: PeerId) {
         let Some(state) = self.peers.get_mut(&id) else {
             return;
         };
-        if state.tell_at.is_some_and(|at| at <= now) {
-            state.tell_at = None;
-            state.telling = true;
+        if state.announce_at.is_some_and(|at| at <= now) {
+            state.announce_at = None;
+            state.announcing = true;
         }
         if state.stale_until.is_some_and(|until| until <= now) {
             let away = !state.session.is_established();
             if away && self.nodes.liveness(id) == Liveness::Alive {
-                // What its data nodes carry is worth more than an answer.
+                // Its data nodes still forward: keep its state.
                 state.stale_until = Some(now + state.restart_time);
             } else {
                 state.stale_until = None;
@@ -504,18 +494,18 @@ impl<C: Coordinator> ControlNode<C> {
         }
         let due = state.session.handle_timeout(now);
         if let Some(stream) = state.session.stream
-            && (state.telling || !state.session.queue.is_empty())
+            && (state.announcing || !state.session.queue.is_empty())
             && !stream.blocked
         {
-            self.hot.insert(stream.conn);
+            self.streams.wake(stream.conn);
         }
         match due {
-            Some(Due::Call) => {
+            Some(Due::Dial) => {
                 state.session.calling(now);
                 self.events.push_back(Event::Dial(id));
             }
-            // Drawn here alone: a timeout that comes early or twice must not move later calls.
-            Some(Due::CallOverdue) => state.session.dial_failed(now, self.rng.next_u32()),
+            // Jitter is drawn only here: an early or doubled timeout must not move later attempts.
+            Some(Due::DialOverdue) => state.session.dial_failed(now, self.numbers.jitter()),
             Some(Due::End(reason, text)) => {
                 let why = Notification::new(reason, text);
                 self.end_peer(now, id, CloseReason::Local(why), Duration::ZERO);
@@ -524,16 +514,9 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// Streams that end, and data nodes that do not register.
-    pub(super) fn time_of_streams(&mut self, now: Instant) {
-        while let Some((&conn, _)) = self.closing.iter().find(|(_, (_, until))| *until <= now) {
-            self.closing.remove(&conn);
-            self.hot.remove(&conn);
-            self.events.push_back(Event::Close(conn));
-        }
-        let late = |of: &StreamOf| matches!(of, StreamOf::Unregistered(_, until) if *until <= now);
-        while let Some((&conn, _)) = self.streams.iter().find(|(_, of)| late(of)) {
-            self.streams.remove(&conn);
+    /// Closes streams that have not written their last message, and data nodes that have not registered, in time.
+    pub(super) fn expire_streams(&mut self, now: Instant) {
+        while let Some(conn) = self.streams.poll_expired(now) {
             self.events.push_back(Event::Close(conn));
         }
     }

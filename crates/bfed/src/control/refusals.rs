@@ -1,9 +1,9 @@
-//! Sessions that nobody can have for a while, so that who asks again is answered without a JOIN.
+//! Refused sessions, remembered for a while so that further requests are answered without a JOIN.
 //!
-//! | the session was refused | answered from memory for |
+//! | refusals | answered from memory for |
 //! | --- | --- |
-//! | once | the refusal time |
-//! | again, within 16 refusal times after that | twice as long as the time before, 16 refusal times at most |
+//! | one | the refusal time |
+//! | another within 16 refusal times after that | twice the previous time, at most 16 refusal times |
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -12,35 +12,34 @@ use proto_core::time::{Duration, Instant};
 use crate::name::SessionName;
 use crate::wire::no_route::Reason;
 
-/// A session is refused from memory for at most so many times the refusal time.
+/// Longest time that a session is refused from memory, in refusal times.
 const MAX_BACKOFF: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Refusal {
     reason: Reason,
     until: Instant,
-    /// How long it was answered from memory last.
+    /// The previous time in memory.
     lasted: Duration,
     forget_at: Instant,
 }
 
-/// All of them; at most as many as may be remembered.
+/// All refusals, with a bound.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     map: BTreeMap<SessionName, Refusal>,
-    /// In the order in which they are forgotten.
+    /// In the order of expiry.
     expiry: BTreeSet<(Instant, SessionName)>,
 }
 
 impl Refusals {
-    /// Why the session cannot be had for now.
+    /// Returns why the session is refused for now.
     pub(super) fn get(&self, now: Instant, session: &SessionName) -> Option<Reason> {
         let refusal = self.map.get(session)?;
         (refusal.until > now).then_some(refusal.reason)
     }
 
-    /// Remembers that a session was refused. Where there is no room, the one that would be forgotten first
-    /// gives way.
+    /// Remembers a refusal. At the limit, the one that would expire first is evicted.
     pub(super) fn put(
         &mut self,
         now: Instant,
@@ -69,7 +68,7 @@ impl Refusals {
         self.map.insert(session, refusal);
     }
 
-    /// The session can be had: what was remembered of it is void.
+    /// Forgets the refusal of a session that is available again.
     pub(super) fn clear(&mut self, session: &SessionName) {
         self.remove(session);
     }

@@ -1,13 +1,13 @@
-//! How the data nodes of a gateway share the bound of a link (§3.1).
+//! The rate limit of a link, shared between the data nodes of a gateway (§3.1).
 //!
-//! A data node gets as much of a peer's bound as it has of the sessions that go to the peer, and shares that
-//! between them by turns. A data node without such sessions gets nothing of it, so that one session has the
-//! whole link, however many data nodes there are. A session that sends less than its share leaves the rest to
-//! the other sessions of its data node, not to those of other data nodes.
+//! A data node's share of a peer's limit is proportional to its sessions that go to the peer, which take turns. A
+//! data node without such sessions gets nothing, so that a single session has the whole link, however many data
+//! nodes there are. What a session leaves of its share goes to the other sessions of its data node, not to those of
+//! other data nodes.
 //!
-//! Shares are counted anew when sessions or data nodes have come or gone, once a second at most; until
-//! then a new session's data node has what it would have if all others stayed as they were. A data node is
-//! told with the next question about one of the link's sessions that it has.
+//! Sessions are counted again when sessions or data nodes have come or gone, at most once a second; until then a
+//! new session's data node gets the share that it would have if all others stayed as they are. A data node learns
+//! its share with the next request about one of its sessions on the link.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -20,16 +20,16 @@ use crate::tree::{Ask, Slot};
 use crate::types::{NodeId, PeerId};
 use crate::wire::subscribe::Edge;
 
-/// Time between two countings.
+/// Time between two counts.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What each data node was told of the bound of each peer's link.
+/// The share of each data node in each peer's link.
 #[derive(Debug)]
 pub(super) struct Shares {
-    /// Sessions that go to a peer with a bound, by the data node that has them.
+    /// Sessions that go to a peer with a rate limit, by data node.
     counts: BTreeMap<(PeerId, NodeId), u64>,
     told: BTreeMap<(PeerId, NodeId), u64>,
-    /// Something has changed since they were counted.
+    /// Whether anything has changed since the last count.
     changed: bool,
     next: Instant,
 }
@@ -52,7 +52,7 @@ impl Shares {
         self.changed.then_some(self.next)
     }
 
-    /// A data node's share of a rate: at least as much as one session's.
+    /// Returns a data node's share of a rate: at least that of one session.
     fn of(&self, peer: PeerId, node: NodeId, rate_bps: u64) -> u64 {
         let nodes = (peer, NodeId(0))..=(peer, NodeId(u32::MAX));
         let all: u64 = self.counts.range(nodes).map(|(_, count)| count).sum();
@@ -67,7 +67,7 @@ impl Shares {
 }
 
 impl<C: Coordinator> ControlNode<C> {
-    /// The edge to a peer, with the share of the link's bound that the session's data node has.
+    /// Returns the edge to a peer, with the share of the session's data node.
     pub(super) fn shared_edge(&mut self, slot: Slot, id: PeerId) -> Edge {
         let edge = self.edge(id);
         let node = self.trees.get(slot).and_then(|tree| tree.node);
@@ -84,15 +84,15 @@ impl<C: Coordinator> ControlNode<C> {
         Edge::Peer { peer, rate_bps }
     }
 
-    /// Counts sessions anew, and tells data nodes whose shares have changed.
-    pub(super) fn time_of_shares(&mut self, now: Instant) {
+    /// Counts sessions again, and tells data nodes whose shares have changed.
+    pub(super) fn update_shares(&mut self, now: Instant) {
         if !self.shares.changed || self.shares.next > now {
             return;
         }
         self.shares.changed = false;
         self.shares.next = now + INTERVAL;
         self.shares.counts.clear();
-        // A session of each data node that the peer's share can be told with.
+        // One session of each data node, with which the share can be sent.
         let mut first: BTreeMap<(PeerId, NodeId), Slot> = BTreeMap::new();
         let peers = &self.peers;
         let bound = |id: PeerId| peers.get(&id).and_then(|state| state.config.rate_bps);
@@ -102,7 +102,7 @@ impl<C: Coordinator> ControlNode<C> {
             };
             let below = tree.down.iter().filter(|(_, down)| !down.flows.is_empty());
             let below = below.map(|(&id, _)| id);
-            // What goes up is data where anybody may send.
+            // In sessions with many sources, data goes upstream too.
             let up = tree.up.as_ref().and_then(|up| up.peer);
             let up = up.filter(|id| tree.name.multi_source() && !tree.down.contains_key(id));
             for id in below.chain(up).filter(|&id| bound(id).is_some()) {
@@ -122,7 +122,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// Asks a session's data node again for what goes to a peer, and so tells it the share of the bound.
+    /// Repeats the requests of a session for a peer, and with them sends the share.
     pub(super) fn ask_for_share(&mut self, slot: Slot, id: PeerId) {
         let up = self.trees.get(slot).and_then(|tree| tree.up.as_ref());
         let up = up.filter(|up| up.peer == Some(id));

@@ -1,4 +1,4 @@
-//! What is known of session-specific routes, and what was asked: bounded, and forgotten in time.
+//! Known session-specific routes, and pending requests for them: bounded, with expiry.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use crate::tree::Slot;
 use crate::types::{GatewayId, PeerId};
 use crate::wire::sroute::GatewayCost;
 
-/// Costs of one session; empty: the owner tells nothing.
+/// Costs of one session; empty after a null response.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) costs: Vec<GatewayCost>,
@@ -19,10 +19,10 @@ pub(super) struct Known {
     pub(super) at: Instant,
 }
 
-/// A request that was passed on, or that this gateway as the owner's answers.
+/// A pending request.
 #[derive(Debug)]
 pub(super) enum Open {
-    /// Passed on for a peer, who numbered it so.
+    /// Forwarded for a peer, with the peer's number.
     Passed {
         from: PeerId,
         number: u32,
@@ -30,14 +30,14 @@ pub(super) enum Open {
     },
     /// This gateway's own, for one of its trees.
     Own { slot: Slot, to: PeerId },
-    /// The native network is asked, for a peer.
+    /// To the native network, for a peer.
     Native {
         from: PeerId,
         number: u32,
         wanted: Vec<GatewayId>,
         internal: bool,
     },
-    /// Other gateways of this network are asked: what is known so far, and who has not answered.
+    /// To other gateways of this network: the costs so far, and the gateways that have not answered.
     Gather {
         from: PeerId,
         number: u32,
@@ -53,7 +53,7 @@ pub(super) struct Asked {
     pub(super) deadline: Instant,
 }
 
-/// What is known, and what was asked.
+/// Known costs and pending requests.
 #[derive(Debug)]
 pub(super) struct Store {
     max_known: usize,
@@ -76,17 +76,17 @@ impl Store {
         }
     }
 
-    /// The costs of a session, if they are fresh; empty if the owner tells nothing.
+    /// Returns the fresh costs of a session; empty after a null response.
     pub(super) fn get(&self, session: &SessionName) -> Option<&[GatewayCost]> {
         self.known.get(session).map(|known| &known.costs[..])
     }
 
-    /// Whether costs of a session can be kept without forgetting those of another.
+    /// Returns whether costs of a session can be kept without evicting others.
     pub(super) fn has_room(&self, session: &SessionName) -> bool {
         self.known.len() < self.max_known || self.known.contains_key(session)
     }
 
-    /// Keeps costs; whether they have changed.
+    /// Keeps costs. Returns whether they have changed.
     pub(super) fn put(
         &mut self,
         now: Instant,

@@ -1,20 +1,20 @@
 //! Session-specific routes (§5.2.2).
 //!
-//! | who | when | does |
+//! | gateway | condition | action |
 //! | --- | --- | --- |
-//! | a gateway that wants a session | one next hop for all of the owner's gateways | joins there, asks nothing |
-//! | | several, and costs are known (from a JOIN, from another gateway of its network, or still fresh) | joins along the best sum of route and SROUTE cost |
-//! | | several, nothing known | asks along its best route, naming the owner's gateways that it knows |
-//! | a gateway on the way | costs are known and name all that are asked for | answers |
-//! | | else | passes the request on, remembers who asked |
-//! | a gateway of the owner | | asks its native network; gateways that this does not know are asked themselves; answers with all it has after half the time; a native network that tells nothing gives a null response |
-//! | whoever passes a response on | | keeps it for the lifetime of soft state |
-//! | the one that asked | costs, or null | joins; with null, or where they leave no way, routes alone decide |
-//! | a gateway that is joined | the JOIN claims costs | follows them as long as nobody but that peer wants the session |
-//! | | no session | NO_ROUTE to whoever wants it |
-//! | | no route, or no answer in time | joins by routes alone; asks again at the next refresh |
-//! | | the best next hop is of its own network | passes the costs on to it, and redirects its clients there |
-//! | the owner's gateway on a tree | a JOIN refreshes | sends the costs down the tree again |
+//! | wants a session | all routes to the owner's gateways have one next hop | joins there, without a request |
+//! | | several next hops, and costs are known (from a JOIN, from another gateway of its network, or still fresh) | joins along the best sum of route and SROUTE cost |
+//! | | several next hops, no costs known | sends a request along its best route, with the owner's gateways that it knows |
+//! | on the path | costs are known for all gateways in the request | answers |
+//! | | otherwise | forwards the request and remembers the sender |
+//! | of the owner | | asks its native network, and those gateways that the native network does not know; answers after at most half the time with the costs it has; a native network without costs gives a null response |
+//! | forwards a response | | keeps it for the lifetime of soft state |
+//! | sent the request | costs, or null | joins; with null, or where no route leads to a gateway with costs, routes alone decide |
+//! | receives a JOIN | it claims costs | uses them while only that peer wants the session |
+//! | | no session | NO_ROUTE to all that want it |
+//! | | no route, or no answer in time | joins by routes alone; sends a request again at the next refresh |
+//! | | the best next hop is in its own network | passes the costs on to it, and redirects its clients there |
+//! | of the owner, on a tree | a JOIN refreshes | sends the costs down the tree again |
 
 use alloc::vec::Vec;
 
@@ -34,8 +34,8 @@ use crate::wire::no_route::Reason;
 use crate::wire::sroute::{GatewayCost, MAX_GATEWAYS, Outcome, Request, Response};
 
 impl<C: Coordinator> ControlNode<C> {
-    /// Keeps costs for a session, without those of gateways of other networks than the owner's; returns
-    /// whether they have changed.
+    /// Keeps costs for a session, except those of gateways outside the owner's network. Returns whether they have
+    /// changed.
     pub(super) fn keep_sroutes(
         &mut self,
         now: Instant,
@@ -64,8 +64,8 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// Notes the costs that a peer's JOIN claims. Nothing proves them: they hold for that peer's own
-    /// tree, never for one that another peer or a client has too, and are not told to anyone who asks.
+    /// Stores the costs that a peer's JOIN claims. They are not verified: they are used for that peer's own tree
+    /// alone, never for one that another peer or a client has too, and never sent to others.
     pub(super) fn claim_sroutes(
         &mut self,
         slot: Slot,
@@ -79,8 +79,8 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// Returns the owner's costs that a tree follows: those that were discovered, else those that the
-    /// only peer that wants the session claims.
+    /// Returns the owner's costs for a tree: discovered ones, else those claimed by the only peer that wants the
+    /// session.
     pub(super) fn costs_of<'a>(&'a self, tree: &'a Tree) -> Option<&'a [GatewayCost]> {
         let claimed = || {
             let (from, costs) = tree.claimed.as_ref()?;
@@ -89,8 +89,7 @@ impl<C: Coordinator> ControlNode<C> {
         self.sroutes.get(&tree.name).or_else(claimed)
     }
 
-    /// Returns the same, or no costs where they leave no way to any gateway of the owner: then routes
-    /// alone decide.
+    /// Returns these costs, or none where no route leads to a gateway that they name: then routes alone decide.
     pub(super) fn usable_costs<'a>(&'a self, tree: &'a Tree) -> &'a [GatewayCost] {
         let Some((network, costs)) = tree.network.zip(self.costs_of(tree)) else {
             return &[];
@@ -99,7 +98,7 @@ impl<C: Coordinator> ControlNode<C> {
         choice.map_or(&[], |_| costs)
     }
 
-    /// Asks what the owner's gateways cost for a session, along the best route; whether it was asked.
+    /// Sends a request for the owner's costs along the best route. Returns whether it was sent.
     pub(super) fn discover(&mut self, now: Instant, slot: Slot) -> bool {
         let Some(tree) = self.trees.get(slot) else {
             return false;
@@ -113,7 +112,7 @@ impl<C: Coordinator> ControlNode<C> {
             return false;
         };
         let gateways = self.rib.gateways(table, network, MAX_GATEWAYS);
-        let number = self.number();
+        let number = self.numbers.next_request();
         let deadline = now + self.config.sroute_timeout;
         let open = Open::Own {
             slot,
@@ -183,13 +182,13 @@ impl<C: Coordinator> ControlNode<C> {
         let internal = state.config.gateway.network == self.config.gateway.network;
         let within_rate = state.bucket.take(now, &limit);
         let owner = self.owner_of(&request.session);
-        // Another network knows nothing of the owner's costs, and could say anything.
+        // Gateways of another network do not know the owner's costs.
         let misled = owner.is_some_and(|owner| owner != request.towards.network);
         if !within_rate || misled || (request.internal && !internal) {
             return refuse(self, Outcome::NoRoute);
         }
         if request.towards.network == self.config.gateway.network {
-            let number = self.number();
+            let number = self.numbers.next_request();
             let open = Open::Native {
                 from,
                 number: request.request,
@@ -217,11 +216,14 @@ impl<C: Coordinator> ControlNode<C> {
             .rib
             .next_hop(table, request.towards)
             .filter(|&hop| hop != from && self.is_up(hop) && request.hop_limit > 0);
-        let told = internal || self.rib.is_told(from, table, request.towards.network);
+        let told = internal
+            || self
+                .rib
+                .is_announced_to(from, table, request.towards.network);
         let Some(to) = hop.filter(|_| told) else {
             return refuse(self, Outcome::NoRoute);
         };
-        let number = self.number();
+        let number = self.numbers.next_request();
         let open = Open::Passed {
             from,
             number: request.request,
@@ -243,7 +245,7 @@ impl<C: Coordinator> ControlNode<C> {
         Ok(())
     }
 
-    /// Asks the native network of this gateway, which is one of the owner's.
+    /// Asks the native network of this gateway, which belongs to the owner.
     fn measure(&mut self, now: Instant, number: u32, session: &SessionName, open: Open) -> bool {
         let Open::Native { wanted, .. } = &open else {
             return false;
@@ -267,8 +269,7 @@ impl<C: Coordinator> ControlNode<C> {
         true
     }
 
-    /// The owner's costs for a session on whose tree this gateway is go down to a peer (§5.2.2: every
-    /// time that JOINs reach the owner).
+    /// Sends the owner's costs down the tree to a peer (§5.2.2: every time that JOINs reach the owner).
     pub(super) fn update_sroutes(&mut self, now: Instant, to: PeerId, session: &SessionName) {
         let fresh = self
             .sroutes
@@ -294,7 +295,7 @@ impl<C: Coordinator> ControlNode<C> {
         if wanted.len() < 2 {
             return;
         }
-        let number = self.number();
+        let number = self.numbers.next_request();
         let open = Open::Native {
             from: to,
             number: 0,
@@ -304,7 +305,7 @@ impl<C: Coordinator> ControlNode<C> {
         self.measure(now, number, session, open);
     }
 
-    /// What the native network says to [`Event::GetSroutes`].
+    /// Takes the native network's answer to [`Event::GetSroutes`].
     pub fn sroutes(&mut self, now: Instant, request: u32, answer: Sroutes) {
         self.now = now;
         let Some(asked) = self.sroutes.take(request) else {
@@ -362,7 +363,7 @@ impl<C: Coordinator> ControlNode<C> {
             self.give(now, from, number, session, costs);
             return;
         }
-        let own = self.number();
+        let own = self.numbers.next_request();
         let asked: Vec<_> = missing.iter().map(|(id, _)| (*id, own)).collect();
         let open = Open::Gather {
             from,
@@ -388,7 +389,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// The owner's answer: to whoever asked, or down the tree.
+    /// Sends the owner's answer to the gateway that asked, or down the tree.
     fn give(
         &mut self,
         now: Instant,
@@ -410,7 +411,7 @@ impl<C: Coordinator> ControlNode<C> {
         response: Response,
     ) -> Result<(), Error> {
         if response.request == 0 {
-            return self.sroute_news(now, from, response);
+            return self.unsolicited_sroutes(now, from, response);
         }
         let fits = |open: &Open| match open {
             Open::Passed { to, .. } | Open::Own { to, .. } => *to == from,
@@ -436,8 +437,8 @@ impl<C: Coordinator> ControlNode<C> {
                 number,
                 ..
             } => {
-                // Whom the request went to is known to be the owner only where the owner is known, and
-                // what others ask for takes no place of what trees here need.
+                // Costs are kept only where the owner is known, and only if no costs that trees here need must be
+                // evicted.
                 let keep = learned
                     && self.owner_of(&response.session).is_some()
                     && self.sroutes.has_room(&response.session);
@@ -486,8 +487,13 @@ impl<C: Coordinator> ControlNode<C> {
         Ok(())
     }
 
-    /// Costs that came by themselves: from upstream, or from another gateway of this network.
-    fn sroute_news(&mut self, now: Instant, from: PeerId, news: Response) -> Result<(), Error> {
+    /// Handles unsolicited costs: from upstream, or from another gateway of this network.
+    fn unsolicited_sroutes(
+        &mut self,
+        now: Instant,
+        from: PeerId,
+        news: Response,
+    ) -> Result<(), Error> {
         if !matches!(news.outcome, Outcome::Costs | Outcome::Null) {
             return Err(Error::SrouteUnasked);
         }
@@ -504,8 +510,8 @@ impl<C: Coordinator> ControlNode<C> {
         if !internal && !upstream {
             return Err(Error::SrouteUnasked);
         }
-        // Another gateway of this network tells them for clients that it sends here: a tree that stands
-        // has no need of them.
+        // Another gateway of this network sends them for clients that it redirects here; an attached tree does not
+        // need them.
         if !upstream && tree.is_some_and(Tree::is_attached) {
             return Ok(());
         }
@@ -524,7 +530,7 @@ impl<C: Coordinator> ControlNode<C> {
         Ok(())
     }
 
-    /// This gateway's own discovery has come to an end.
+    /// Ends this gateway's own discovery.
     fn discovered(&mut self, now: Instant, slot: Slot, number: u32, outcome: Outcome) {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
@@ -544,7 +550,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    pub(super) fn time_of_sroutes(&mut self, now: Instant) {
+    pub(super) fn expire_sroutes(&mut self, now: Instant) {
         while let Some((_, session)) = self
             .sroutes
             .expiry
@@ -563,7 +569,7 @@ impl<C: Coordinator> ControlNode<C> {
                 Open::Passed { from, number, .. } => {
                     self.respond(from, number, &asked.session, Err(Outcome::NoRoute));
                 }
-                // The native network does not answer: as if it told nothing.
+                // No answer from the native network counts as a null response.
                 Open::Native { from, number, .. } => {
                     self.respond(from, number, &asked.session, Err(Outcome::Null));
                 }
@@ -574,7 +580,7 @@ impl<C: Coordinator> ControlNode<C> {
                     missing,
                     ..
                 } => {
-                    // Who does not answer cannot be used.
+                    // A gateway that does not answer is not used.
                     for (id, _) in missing {
                         if let Some(state) = self.peers.get(&id) {
                             let gateway = state.config.gateway;

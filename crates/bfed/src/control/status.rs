@@ -1,4 +1,4 @@
-//! What people want to know.
+//! State for display.
 
 use alloc::vec::Vec;
 
@@ -9,18 +9,18 @@ use crate::routing::Route;
 use crate::session::State;
 use crate::types::{GatewayId, NodeId, PeerId, Table};
 
-/// A peer.
+/// State of a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerStatus {
-    /// Which.
+    /// The peer.
     pub peer: PeerId,
-    /// The gateway that it is.
+    /// Its gateway.
     pub gateway: GatewayId,
-    /// Where the peering stands.
+    /// State of the peering.
     pub state: State,
-    /// Its routes and trees are kept though it is away.
+    /// Whether its routes and trees are kept while it is disconnected.
     pub stale: bool,
-    /// Routes that it announced, over all tables.
+    /// Routes that it announced, in all tables.
     pub routes: usize,
     /// Sessions that it joined here.
     pub sessions: usize,
@@ -31,13 +31,13 @@ pub struct PeerStatus {
 /// A route.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RouteStatus {
-    /// In which table.
+    /// Its table.
     pub table: Table,
-    /// Where it leads.
+    /// The gateway that it leads to.
     pub destination: GatewayId,
-    /// Who announced it.
+    /// The peer that announced it.
     pub peer: PeerId,
-    /// It is the one that is used.
+    /// Whether it is the best route.
     pub best: bool,
     /// The route.
     pub route: Route,
@@ -48,22 +48,22 @@ pub struct RouteStatus {
 pub struct TreeStatus {
     /// The session.
     pub session: SessionName,
-    /// Data comes, or will as soon as there is some.
+    /// Whether data arrives, or will when the source sends.
     pub attached: bool,
-    /// Where it comes from; none at the owner, or without a way.
+    /// The upstream peer; `None` at the owner or without a route.
     pub upstream: Option<PeerId>,
-    /// The gateways above this one, the next first.
+    /// The gateways towards the owner, the next first.
     pub path: Vec<GatewayId>,
-    /// Where it goes to.
+    /// Downstream peers.
     pub downstream: Vec<PeerId>,
-    /// Clients of this network have it.
+    /// Whether clients of this network receive it.
     pub clients: bool,
     /// The data node that carries it.
     pub node: Option<NodeId>,
 }
 
 impl<C: Coordinator> ControlNode<C> {
-    /// The peers.
+    /// Returns the peers.
     pub fn peers(&self) -> impl Iterator<Item = PeerStatus> + '_ {
         self.peers.iter().map(|(&peer, state)| PeerStatus {
             peer,
@@ -78,7 +78,7 @@ impl<C: Coordinator> ControlNode<C> {
         })
     }
 
-    /// The routes, by table and destination.
+    /// Returns the routes, by table and destination.
     pub fn routes(&self) -> impl Iterator<Item = RouteStatus> + '_ {
         self.rib
             .iter()
@@ -91,7 +91,7 @@ impl<C: Coordinator> ControlNode<C> {
             })
     }
 
-    /// The trees, by name.
+    /// Returns the trees, by name.
     pub fn trees(&self) -> impl Iterator<Item = TreeStatus> + '_ {
         self.trees.iter().map(|(_, tree)| TreeStatus {
             session: tree.name.clone(),
@@ -104,7 +104,7 @@ impl<C: Coordinator> ControlNode<C> {
         })
     }
 
-    /// The data nodes, how many sessions each carries, and what it forwards in bit/s.
+    /// Returns the data nodes, with the number of sessions of each and its rate in bit/s.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, usize, u64)> + '_ {
         self.nodes
             .map
@@ -112,7 +112,7 @@ impl<C: Coordinator> ControlNode<C> {
             .map(|(&id, node)| (id, node.sessions.len(), node.rate_bps))
     }
 
-    /// How many routes are remembered because they flapped.
+    /// Returns how many flapping routes are remembered.
     pub fn flapping(&self) -> usize {
         self.rib.flapping()
     }

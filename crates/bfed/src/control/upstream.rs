@@ -1,16 +1,16 @@
-//! Where a session comes from: joining, rerouting, giving up (§5.2.3, §5.3.4).
+//! The upstream of a tree: joining, rerouting, giving up (§5.2.3, §5.3.4).
 //!
-//! | the tree | what happens | then |
+//! | condition | action | outcome |
 //! | --- | --- | --- |
-//! | nobody wants it | | LEAVE upstream, the data node forgets it |
-//! | the owner's name is not resolved, or costs are being discovered | | waits |
+//! | no peer and no client wants the session | | LEAVE upstream, the data node releases it |
+//! | the owner's name is not resolved, or costs are being discovered | | wait |
 //! | this network owns it | | the data node receives it from the native network |
-//! | costs are known, and leave no way | | routes alone decide |
-//! | no peer has a route, or all that have one refused | it was attached before: for the join timeout; else at once | NO_ROUTE to all who want it |
-//! | the best next hop is where it comes from | | nothing; a peer that was away is joined again |
-//! | the best next hop is another | channels are allocated, JOIN | the old upstream stays until the new one has translated: then LEAVE |
-//! | a JOIN is not answered in time, is answered by NO_ROUTE, or by a path that has this gateway in it | the peer is passed over, twice as long each time | the next best is joined |
-//! | NO_ROUTE: no such session | | NO_ROUTE to all who want it |
+//! | costs are known, and no route leads to a gateway that they name | | routes alone decide |
+//! | no peer has a route, or all that have one refused | once attached: wait for the join timeout | NO_ROUTE to all downstream peers and clients |
+//! | the best next hop is the present upstream | | none; a peer that was disconnected is joined again |
+//! | the best next hop is another peer | allocate channels, JOIN | the old upstream stays until the new one has sent a TRANSLATION, then LEAVE |
+//! | a JOIN is not answered in time, or with NO_ROUTE, or with a path that contains this gateway | exclude the peer, twice as long each time | join the next best |
+//! | NO_ROUTE: no such session | | NO_ROUTE to all downstream peers and clients |
 
 use alloc::vec::Vec;
 
@@ -31,13 +31,13 @@ use crate::wire::reclaim::{ReclaimTarget, Repr as Reclaim};
 use crate::wire::subscribe::Edge;
 use crate::wire::translation::Repr as Translation;
 
-/// A peer is passed over for at most so many times the refusal time.
+/// Longest exclusion of a peer, in refusal times.
 const MAX_BACKOFF: u32 = 16;
-/// Peers that are passed over at once.
+/// Most peers excluded at once.
 const MAX_EXCLUDED: usize = 32;
 
 impl<C: Coordinator> ControlNode<C> {
-    /// Looks at a tree, and does what the table above says.
+    /// Examines a tree and applies the table above.
     pub(super) fn advance(&mut self, now: Instant, slot: Slot) {
         self.drop_dead(slot);
         let Some(tree) = self.trees.get(slot) else {
@@ -65,8 +65,8 @@ impl<C: Coordinator> ControlNode<C> {
         self.trees.schedule(slot);
     }
 
-    /// Whether a tree is joined, or being joined, where routes alone lead, and nothing of its own (costs,
-    /// refusals, clients that wait, peers below) could lead it elsewhere.
+    /// Returns whether a tree is joined, or being joined, where routes alone lead, and nothing of its own (costs,
+    /// refusals, waiting clients, downstream peers) could lead it elsewhere.
     fn follows_routes_alone(&self, slot: Slot) -> bool {
         let Some(tree) = self.trees.get(slot) else {
             return false;
@@ -87,7 +87,7 @@ impl<C: Coordinator> ControlNode<C> {
             && best.is_some_and(|best| joined == Some(best) && !tree.down.contains_key(&best))
     }
 
-    /// Peers that have gone for good are no part of the tree any more.
+    /// Removes peers whose state was discarded from the tree.
     fn drop_dead(&mut self, slot: Slot) {
         let Some(tree) = self.trees.get(slot) else {
             return;
@@ -154,15 +154,15 @@ impl<C: Coordinator> ControlNode<C> {
             return;
         };
         let costs = self.costs_of(tree).unwrap_or(&[]);
-        // Never towards a peer that gets it from here, unless there is no other way.
+        // A downstream peer is chosen only if there is no other way.
         let fit = |id: PeerId| self.incarnation(id).is_some() && !tree.is_excluded(id, now);
         let below = |id: PeerId| tree.down.contains_key(&id);
-        // Costs that leave no way decide nothing: then routes alone do.
+        // Costs without a usable route are ignored; routes alone decide then.
         let choose = |fit: &dyn Fn(PeerId) -> bool| {
             let by = |costs| self.rib.choose(tree.table, network, costs, fit);
             by(costs).or_else(|| by(&[]))
         };
-        // A peer that is away can keep what it gives, and nothing new.
+        // A disconnected peer can remain the upstream, but cannot become it.
         let there = |id: PeerId| {
             let gives = tree.up.as_ref().is_some_and(|up| up.peer == Some(id));
             fit(id) && (gives || self.is_up(id))
@@ -180,12 +180,12 @@ impl<C: Coordinator> ControlNode<C> {
         if !self.assign(now, slot) {
             return;
         }
-        self.go(now, slot, choice);
+        self.switch_upstream(now, slot, choice);
         self.ask_receivers(slot);
     }
 
-    /// Follows a choice.
-    fn go(&mut self, now: Instant, slot: Slot, choice: Choice) {
+    /// Switches to the chosen upstream.
+    fn switch_upstream(&mut self, now: Instant, slot: Slot, choice: Choice) {
         let sessions = self
             .peers
             .get(&choice.peer)
@@ -243,7 +243,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// Sends the JOIN to the peer that is being joined, else to the upstream as a refresh.
+    /// Sends a JOIN to the pending upstream, or refreshes the present one.
     pub(super) fn send_join(&mut self, slot: Slot) {
         let Some(tree) = self.trees.get(slot) else {
             return;
@@ -276,13 +276,13 @@ impl<C: Coordinator> ControlNode<C> {
         self.send(to, Message::Join(join));
     }
 
-    fn leave_peer(&mut self, slot: Slot, id: PeerId) {
+    pub(super) fn leave_peer(&mut self, slot: Slot, id: PeerId) {
         if let Some(session) = self.trees.get(slot).map(|tree| tree.name.clone()) {
             self.send(id, Message::Leave(session));
         }
     }
 
-    /// No peer has a route that can be used.
+    /// Handles a tree without a usable route.
     fn orphaned(&mut self, now: Instant, slot: Slot) {
         let deadline = now + self.config.join_timeout;
         let Some(tree) = self.trees.get_mut(slot) else {
@@ -290,7 +290,7 @@ impl<C: Coordinator> ControlNode<C> {
         };
         // A tree that was never attached fails at once, except during a graceful restart.
         let young = !tree.was_attached && !self.rib.deferred;
-        // A peer that is joined meanwhile, and refuses too, gives no more time.
+        // The deadline does not move when a peer that is joined meanwhile refuses too.
         let until = *tree.detached_until.get_or_insert(deadline);
         tree.orphan_until = Some(until);
         let reason = tree.last_refusal.unwrap_or(Reason::Unreachable);
@@ -299,7 +299,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// A peer answers a JOIN.
+    /// Handles a TRANSLATION, the answer to a JOIN.
     pub(super) fn translated(
         &mut self,
         now: Instant,
@@ -393,7 +393,7 @@ impl<C: Coordinator> ControlNode<C> {
         Ok(())
     }
 
-    /// Data can come: everybody below is told.
+    /// Notifies all downstream peers and clients that data can arrive.
     pub(super) fn attached(&mut self, now: Instant, slot: Slot) {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
@@ -424,7 +424,7 @@ impl<C: Coordinator> ControlNode<C> {
         let _ = now;
     }
 
-    /// A peer does not give the session.
+    /// Handles a NO_ROUTE.
     pub(super) fn refused_by(
         &mut self,
         now: Instant,
@@ -453,7 +453,7 @@ impl<C: Coordinator> ControlNode<C> {
         Ok(())
     }
 
-    /// The peer is passed over for a while; the next best is joined.
+    /// Excludes a peer for a while and joins the next best.
     pub(super) fn upstream_failed(&mut self, now: Instant, slot: Slot, id: PeerId, reason: Reason) {
         let refusal = self.config.refusal_time;
         let Some(tree) = self.trees.get_mut(slot) else {
@@ -487,126 +487,5 @@ impl<C: Coordinator> ControlNode<C> {
             self.drop_up(slot, id);
         }
         self.advance(now, slot);
-    }
-
-    /// Nobody can have the session: all who want it are told, and for a while all who ask.
-    pub(super) fn fail(&mut self, now: Instant, slot: Slot, reason: Reason) {
-        let Some(tree) = self.trees.get(slot) else {
-            return;
-        };
-        let session = tree.name.clone();
-        let asked = tree.last_refusal == Some(reason);
-        let below: Vec<_> = tree.down.keys().copied().collect();
-        self.end_clients(slot, reason);
-        for id in below {
-            self.send(
-                id,
-                Message::NoRoute(NoRoute {
-                    reason,
-                    session: session.clone(),
-                }),
-            );
-        }
-        self.remove_tree(slot);
-        // What was found out about the session itself, or what all that were asked said of it, is worth
-        // remembering; not that this gateway was full.
-        if asked || matches!(reason, Reason::NoSession | Reason::UnknownOwner) {
-            let (time, limit) = (self.config.refusal_time, self.config.limits.max_refused);
-            self.refused.put(now, session, reason, time, limit);
-        }
-    }
-
-    /// Forgets a tree, and lets go of all that was held for it.
-    pub(super) fn remove_tree(&mut self, slot: Slot) {
-        let Some(tree) = self.trees.get(slot) else {
-            return;
-        };
-        let peers = [
-            tree.up.as_ref().and_then(|up| up.peer),
-            tree.joining.as_ref().map(|joining| joining.peer),
-        ];
-        let (attached, had_node) = (tree.is_attached(), tree.node.is_some());
-        for id in peers.into_iter().flatten() {
-            self.leave_peer(slot, id);
-        }
-        self.reclaim(slot, ReclaimTarget::All);
-        self.unassign(slot);
-        self.shares.changed();
-        if let Some(tree) = self.trees.remove(slot) {
-            if had_node {
-                self.coordinator.release(&tree.name);
-            }
-            if attached {
-                self.events.push_back(Event::TreeDown(tree.name));
-            }
-        }
-    }
-
-    pub(super) fn time_of_tree(&mut self, now: Instant, slot: Slot) {
-        self.expire(now, slot);
-        let Some(tree) = self.trees.get_mut(slot) else {
-            return;
-        };
-        tree.discovery
-            .take_if(|discovery| discovery.deadline <= now);
-        let overdue = tree
-            .joining
-            .as_ref()
-            .filter(|joining| joining.deadline <= now);
-        if let Some(id) = overdue.map(|joining| joining.peer) {
-            self.leave_peer(slot, id);
-            self.upstream_failed(now, slot, id, Reason::Timeout);
-        }
-        let interval = self.config.refresh_interval;
-        let mut refresh = false;
-        if let Some(tree) = self.trees.get_mut(slot) {
-            // Remembered a little longer than it holds, so that failing again doubles it.
-            tree.excluded.retain(|exclusion| exclusion.until > now);
-            if tree.refresh_at <= now {
-                tree.refresh_at = now + interval;
-                tree.discoveries = 0;
-                refresh = true;
-            }
-        }
-        if refresh {
-            self.send_join(slot);
-            let epoch = self.coordinator.epoch();
-            self.tell_node(slot, |session| {
-                Message::Reclaim(Reclaim {
-                    epoch,
-                    what: None,
-                    session,
-                })
-            });
-        }
-        self.advance(now, slot);
-    }
-
-    /// Soft state that was not refreshed goes.
-    fn expire(&mut self, now: Instant, slot: Slot) {
-        let Some(tree) = self.trees.get(slot) else {
-            return;
-        };
-        let late = tree.down.iter().filter(|(_, down)| down.expires <= now);
-        let (kept, late): (Vec<_>, Vec<_>) =
-            late.map(|(&id, _)| id).partition(|&id| self.is_kept(id));
-        let clients = tree.clients_until.is_some_and(|until| until <= now);
-        for id in late {
-            self.stats.expired += 1;
-            self.drop_down(slot, id);
-        }
-        let expires = now + self.config.soft_state_lifetime;
-        for id in kept {
-            if let Some(down) = self
-                .trees
-                .get_mut(slot)
-                .and_then(|tree| tree.down.get_mut(&id))
-            {
-                down.expires = expires;
-            }
-        }
-        if clients {
-            self.drop_clients(slot);
-        }
     }
 }

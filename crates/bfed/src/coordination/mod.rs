@@ -1,4 +1,4 @@
-//! Data coordination (§5.3): which data node carries which session, and whether it lives.
+//! Data coordination (§5.3): assignment of sessions to data nodes, and the nodes' liveness.
 
 mod nodes;
 
@@ -9,39 +9,38 @@ pub(crate) use nodes::{COMING, Node, Nodes};
 use crate::name::SessionName;
 use crate::types::NodeId;
 
-/// Remembers which data node carries which session, beyond the life of a control node, and says who
-/// is the active one of several. In memory by default ([`InMemory`]); a driver keeps it in etcd where
-/// a gateway spans machines.
+/// Stores which data node carries which session beyond the life of a control node, and elects the active control
+/// node. In memory by default ([`InMemory`]); the driver uses etcd where a gateway spans machines.
 ///
-/// Calls return at once; what a store learns later (a lost lease, a session that another control node
-/// had assigned) it has at hand at the next call, and the driver says so to the machine with
+/// Calls return at once. What a store learns later (a lost lease, a session that another control node assigned) is
+/// available at the next call, after the driver has called
 /// [`ControlNode::coordinator_changed`](crate::ControlNode::coordinator_changed).
 pub trait Coordinator {
-    /// Whether this control node is the active one. A standby neither calls peers nor answers.
+    /// Returns whether this control node is the active one. A standby neither dials peers nor answers.
     fn is_active(&self) -> bool;
 
-    /// The fencing number of this control node's term: higher than that of every term before. Data
-    /// nodes obey the highest that they have seen.
+    /// Returns the fencing number of this control node's term, higher than those of all previous terms. Data nodes
+    /// obey the highest that they have seen.
     fn epoch(&self) -> u64;
 
-    /// Whether another control node was the active one before this one's term: peers may still keep what
-    /// it had, and data nodes go on.
+    /// Returns whether another control node was active before: peers may keep its state, and data nodes go on
+    /// forwarding.
     fn succeeds(&self) -> bool {
         false
     }
 
-    /// Which data node carries the session, as far as is known.
+    /// Returns the data node that is known to carry the session.
     fn assigned(&self, session: &SessionName) -> Option<NodeId>;
 
-    /// The session is carried by that data node from now on.
+    /// Assigns the session to a data node.
     fn assign(&mut self, session: &SessionName, node: NodeId);
 
-    /// Nobody carries the session any more.
+    /// Removes the assignment of a session.
     fn release(&mut self, session: &SessionName);
 }
 
-/// The coordinator of a gateway of one control node: it is always the active one. Holds a name and a
-/// number for each session.
+/// The coordinator of a gateway with one control node, which is always active. Takes a name and a number for each
+/// session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InMemory {
     epoch: u64,
@@ -49,8 +48,8 @@ pub struct InMemory {
 }
 
 impl InMemory {
-    /// With that fencing number: it must grow with every start where data nodes outlive the control
-    /// node (the time of day does).
+    /// Creates a coordinator with a fencing number, which must grow with every start if data nodes outlive the
+    /// control node (the time of day does).
     #[must_use]
     pub const fn new(epoch: u64) -> Self {
         InMemory {
@@ -59,13 +58,13 @@ impl InMemory {
         }
     }
 
-    /// How many sessions are assigned.
+    /// Returns the number of assigned sessions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.assigned.len()
     }
 
-    /// Whether none is.
+    /// Returns whether no session is assigned.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.assigned.is_empty()

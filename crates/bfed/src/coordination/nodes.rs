@@ -1,4 +1,4 @@
-//! The data nodes of a cluster, as the control node sees them.
+//! The data nodes of a cluster in the view of the control node.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,37 +11,36 @@ use crate::wire::Message;
 use crate::wire::liveness::State as Liveness;
 use crate::wire::node::{Heartbeat, Register};
 
-/// Heartbeats that may be missing before a data node is dead.
+/// Missing heartbeats after which a data node has failed.
 const MISSED: u32 = 4;
-/// Heartbeats in which a data node calls the control node that it had, which is dead, and then the one
-/// that succeeds it.
+/// Heartbeat intervals in which a data node reconnects: first to its failed control node, then to the successor.
 pub(crate) const COMING: u32 = 2 * MISSED;
 
 /// A data node.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// None for a moment after its stream broke.
+    /// `None` for a moment after its stream broke.
     pub(crate) conn: Option<ConnId>,
     pub(crate) blocked: bool,
     pub(crate) identity: NodeIdentity,
     pub(crate) boot: u32,
     max_sessions: u32,
     pub(crate) draining: bool,
-    /// What it forwarded lately, in bit/s.
+    /// Its rate lately, in bit/s.
     pub(crate) rate_bps: u64,
-    /// Sessions that it was given since it said so, and still has.
+    /// Sessions assigned to it since it last reported its rate.
     pub(crate) unmeasured: u64,
-    pub(crate) heard_at: Instant,
+    pub(crate) received_at: Instant,
     /// The sessions that it carries.
     pub(crate) sessions: BTreeSet<Slot>,
     pub(crate) queue: VecDeque<Message>,
     pub(crate) sequence: u32,
-    /// It has been told which of the sessions that it had before its stream began live.
+    /// Whether the sessions from before its stream began have been refreshed.
     pub(crate) refreshed: bool,
-    /// It has been asked for all that it is to have, since its stream began.
+    /// Whether all its sessions have been requested or refreshed since its stream began.
     pub(crate) complete: bool,
-    /// What it says of peers' data nodes.
-    pub(crate) hears: BTreeMap<PeerId, Liveness>,
+    /// State of peers' data nodes as it reported.
+    pub(crate) peer_states: BTreeMap<PeerId, Liveness>,
 }
 
 impl Node {
@@ -60,13 +59,13 @@ impl Node {
             draining: false,
             rate_bps: 0,
             unmeasured: 0,
-            heard_at: now,
+            received_at: now,
             sessions: BTreeSet::new(),
             queue: VecDeque::new(),
             sequence: 0,
             refreshed: true,
             complete: false,
-            hears: BTreeMap::new(),
+            peer_states: BTreeMap::new(),
         }
     }
 
@@ -85,22 +84,32 @@ impl Node {
         self.conn.is_some() && !self.draining && self.sessions.len() < self.max_sessions as usize
     }
 
-    /// Whether it was drained and carries no session: the end of its stream is no failure.
+    /// Returns whether it was drained and carries no session: the end of its stream is no failure.
     pub(crate) fn has_left(&self) -> bool {
         self.draining && self.conn.is_none() && self.sessions.is_empty()
     }
 }
 
-/// All of them.
-#[derive(Debug, Default)]
+/// All data nodes of the cluster.
+#[derive(Debug)]
 pub(crate) struct Nodes {
     pub(crate) map: BTreeMap<NodeId, Node>,
-    /// Who was given a session last.
+    /// When the next heartbeats are due.
+    pub(crate) heartbeat_at: Instant,
+    /// The node that was assigned a session last.
     last: Option<NodeId>,
 }
 
 impl Nodes {
-    /// The node for one more session.
+    pub(crate) fn new(heartbeat_at: Instant) -> Self {
+        Nodes {
+            map: BTreeMap::new(),
+            heartbeat_at,
+            last: None,
+        }
+    }
+
+    /// Picks a node for one more session.
     pub(crate) fn pick(&mut self, how: Assignment) -> Option<NodeId> {
         let free = || self.map.iter().filter(|(_, node)| node.takes_more());
         let picked = match how {
@@ -109,8 +118,8 @@ impl Nodes {
                 after.or_else(|| free().next()).map(|(&id, _)| id)
             }
             Assignment::LeastLoaded => {
-                // What a session will forward is not known when it is given away: until its node has said
-                // what it forwards now, the session counts as much as the others of all nodes on average.
+                // The rate of a new session is unknown: until its node reports a rate, the session counts as much
+                // as the average session of all nodes.
                 let nodes = || self.map.values();
                 let (rate, sessions) = nodes().fold((0_u64, 0_u64), |(rate, count), node| {
                     let count = count + node.sessions.len() as u64;
@@ -132,9 +141,12 @@ impl Nodes {
         picked
     }
 
-    /// What all together know of a peer's data nodes: one that hears something is enough.
+    /// Returns the state of a peer's data nodes as all nodes see it: one that receives from them is enough.
     pub(crate) fn liveness(&self, peer: PeerId) -> Liveness {
-        let said = self.map.values().filter_map(|node| node.hears.get(&peer));
+        let said = self
+            .map
+            .values()
+            .filter_map(|node| node.peer_states.get(&peer));
         let worse = |one: Liveness, other: &Liveness| match (one, *other) {
             (Liveness::Alive, _) | (_, Liveness::Alive) => Liveness::Alive,
             (Liveness::Silent, _) | (_, Liveness::Silent) => Liveness::Silent,
@@ -143,8 +155,7 @@ impl Nodes {
         said.fold(Liveness::Unknown, worse)
     }
 
-    /// A data node from which nothing was heard for too long; one whose stream broke, after one
-    /// interval.
+    /// Returns a data node that has been silent for too long; after its stream broke, one interval is too long.
     pub(crate) fn dead(&self, now: Instant, interval: Duration) -> Option<NodeId> {
         self.map
             .iter()
@@ -153,12 +164,13 @@ impl Nodes {
     }
 
     pub(crate) fn poll_timeout(&self, interval: Duration) -> Option<Instant> {
-        self.map.values().map(|node| node.dies_at(interval)).min()
+        let death = self.map.values().map(|node| node.dies_at(interval)).min()?;
+        Some(death.min(self.heartbeat_at))
     }
 }
 
 impl Node {
     fn dies_at(&self, interval: Duration) -> Instant {
-        self.heard_at + interval * if self.conn.is_some() { MISSED } else { 1 }
+        self.received_at + interval * if self.conn.is_some() { MISSED } else { 1 }
     }
 }

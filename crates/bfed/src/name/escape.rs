@@ -4,7 +4,7 @@ use alloc::string::String;
 
 use super::NameError;
 
-/// Which characters may stand as they are in a component.
+/// The component, which determines the characters that need no escape.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// Native and flow names: `pchar` of RFC 3986 §3.3.
@@ -37,7 +37,7 @@ fn push_escaped(byte: u8, out: &mut String) {
     out.push(DIGITS[usize::from(byte & 15)] as char);
 }
 
-/// Appends `raw` in normal form: escapes of unreserved characters undone, the others in upper case.
+/// Appends `raw` in normal form: escapes of unreserved characters decoded, the others in upper case.
 pub(super) fn normalise(raw: &str, place: Place, out: &mut String) -> Result<(), NameError> {
     let mut bytes = raw.bytes();
     while let Some(byte) = bytes.next() {
@@ -52,7 +52,7 @@ pub(super) fn normalise(raw: &str, place: Place, out: &mut String) -> Result<(),
         let low = bytes.next().and_then(hex).ok_or(NameError::Escape)?;
         match high << 4 | low {
             byte if unreserved(byte) => out.push(byte as char),
-            // No text format carries it, and C programs cut names there.
+            // Text formats cannot carry it, and C programs end names there.
             0 => return Err(NameError::Escape),
             byte => push_escaped(byte, out),
         }
@@ -60,7 +60,7 @@ pub(super) fn normalise(raw: &str, place: Place, out: &mut String) -> Result<(),
     Ok(())
 }
 
-/// Appends any bytes, escaped where they must be.
+/// Appends bytes, escaped where necessary.
 pub(super) fn escape(bytes: &[u8], place: Place, out: &mut String) {
     for &byte in bytes {
         if literal(byte, place) {

@@ -1,18 +1,18 @@
 //! Names of sessions (§3.2): `bfed://owner/native/flow.../?parameter=value&...`.
 //!
-//! Every gateway reads the owner, the flows and the parameters; the native name means something to
-//! the owner's gateways alone. The whole name, parameters included, is the session's identity, so two
-//! spellings of one session must become one name: [`SessionName::parse`] normalises.
+//! Every gateway parses the owner, the flows and the parameters; only the owner's gateways interpret the native
+//! name. The whole name with its parameters is the session's identity, so [`SessionName::parse`] normalises
+//! different spellings of one session to one name.
 //!
 //! | part | normal form |
 //! | --- | --- |
 //! | scheme, DNS name of the owner | lower case; no dot at the end |
-//! | number of the owner | decimal; a dotted quad is taken too (§3.1: an IP address as network number) |
-//! | native name, flows | escapes of unreserved characters undone, other escapes in upper case |
+//! | number of the owner | decimal; a dotted quad is accepted too (§3.1: an IP address as network number) |
+//! | native name, flows | escapes of unreserved characters decoded, other escapes in upper case |
 //! | parameters | sorted by name, then value |
-//! | slash before `?` | always there; without parameters there is none |
+//! | slash before `?` | always present; without parameters there is none |
 //!
-//! | parameter | values | decides |
+//! | parameter | values | determines |
 //! | --- | --- | --- |
 //! | `metric` | `hops` (default), `latency`, `bandwidth` | the table that routes are looked up in |
 //! | `content` | `bulk-data` (default), `real-time`; `rtp` in any case means `real-time` | table; UDP or TCP between gateways |
@@ -20,12 +20,12 @@
 //! | `single-source` | the opposite of `multi-source` | |
 //! | any other | kept in the name | nothing |
 //!
-//! A known parameter that stands twice, contradicts another, or has another value is an error.
+//! A known parameter that occurs twice, contradicts another, or has another value is an error.
 //!
 //! | limit | |
 //! | --- | --- |
 //! | whole name | [`MAX_NAME_LEN`] bytes |
-//! | flows | [`MAX_FLOWS`]; none means one flow without a name |
+//! | flows | [`MAX_FLOWS`]; without any, there is one flow without a name |
 //! | a flow's name | [`MAX_FLOW_LEN`] bytes |
 //! | parameters | [`MAX_PARAMETERS`] |
 
@@ -51,7 +51,7 @@ pub const MAX_OWNER_LEN: usize = 253;
 
 const SCHEME: &str = "bfed://";
 
-/// Why text is not the name of a session.
+/// Why text is not a session name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NameError {
     /// It does not begin with `bfed://`.
@@ -60,13 +60,13 @@ pub enum NameError {
     Owner,
     /// There is no native name.
     NoNativeName,
-    /// A flow's name is empty or too long, stands twice, or there are too many.
+    /// A flow's name is empty, too long or repeated, or there are too many.
     Flow,
-    /// A character that must be escaped stands as it is.
+    /// A character that must be escaped is not.
     Character,
     /// `%` without two hexadecimal digits, or `%00`.
     Escape,
-    /// A parameter without `=`, one too many, or a known one with an unknown value.
+    /// A parameter without `=`, too many parameters, or an unknown value of a known one.
     Parameter,
     /// Longer than [`MAX_NAME_LEN`].
     TooLong,
@@ -93,36 +93,36 @@ impl fmt::Display for NameError {
 
 impl core::error::Error for NameError {}
 
-/// Who owns a session.
+/// Owner of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Owner<'a> {
     /// The network with that number.
     Number(BnNum),
-    /// The network that this DNS name stands for. Somebody has to resolve it.
+    /// The network that this DNS name resolves to.
     Name(&'a str),
 }
 
-/// The name of a session, in normal form. It is one string and a few offsets: at most
-/// [`MAX_NAME_LEN`] bytes and 64 more on the heap.
+/// The name of a session in normal form: one string and a few offsets, at most [`MAX_NAME_LEN`] bytes and 64 more
+/// on the heap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionName {
     text: String,
-    /// Where the owner ends.
+    /// End of the owner.
     owner_end: u16,
-    /// Where the native name ends.
+    /// End of the native name.
     native_end: u16,
-    /// Where the flows end: at the slash before `?`, or at the end of the text.
+    /// End of the flows: the slash before `?`, or the end of the text.
     flows_end: u16,
     table: Table,
 }
 
 impl SessionName {
-    /// Reads and normalises a name.
+    /// Parses and normalises a name.
     ///
     /// # Errors
-    /// What is wrong with it; see the tables of this module.
+    /// The name is malformed; see the tables of this module.
     pub fn parse(raw: &str) -> Result<Self, NameError> {
-        // Escapes shrink threefold at most: whatever is longer cannot become short enough.
+        // Decoding makes text at most three times shorter: longer text cannot fit.
         if raw.len() > 3 * MAX_NAME_LEN {
             return Err(NameError::TooLong);
         }
@@ -160,7 +160,7 @@ impl SessionName {
         })
     }
 
-    /// The name of a session from its parts, each escaped as needed; parameters as in a URL.
+    /// Creates a name from its parts, which are escaped as needed.
     ///
     /// # Errors
     /// As [`SessionName::parse`].
@@ -188,13 +188,13 @@ impl SessionName {
         SessionName::parse(&text)
     }
 
-    /// The whole name, in normal form.
+    /// Returns the whole name in normal form.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The owner.
+    /// Returns the owner.
     #[must_use]
     pub fn owner(&self) -> Owner<'_> {
         let text = &self.text[SCHEME.len()..usize::from(self.owner_end)];
@@ -204,31 +204,31 @@ impl SessionName {
         }
     }
 
-    /// The native name, escaped as in the URL.
+    /// Returns the native name, escaped as in the URL.
     #[must_use]
     pub fn native(&self) -> &str {
         &self.text[usize::from(self.owner_end) + 1..usize::from(self.native_end)]
     }
 
-    /// The native name's bytes, escapes undone: what the owner's network calls the session.
+    /// Returns the bytes of the native name, decoded: the session's name in the owner's network.
     #[must_use]
     pub fn native_bytes(&self) -> Vec<u8> {
         unescape(self.native())
     }
 
-    /// The names of its flows, escaped as in the URL; one without a name if the URL has none.
+    /// Returns the names of its flows, escaped as in the URL; one empty name if the URL has none.
     pub fn flows(&self) -> impl Iterator<Item = &str> {
         let flows = &self.text[usize::from(self.native_end)..usize::from(self.flows_end)];
         flows.strip_prefix('/').unwrap_or("").split('/')
     }
 
-    /// How many flows it has: at least one, at most [`MAX_FLOWS`].
+    /// Returns the number of flows, from 1 to [`MAX_FLOWS`].
     #[must_use]
     pub fn flow_count(&self) -> usize {
         self.flows().count()
     }
 
-    /// Its parameters, names and values escaped as in the URL.
+    /// Returns its parameters, names and values escaped as in the URL.
     pub fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
         let query = self.text[usize::from(self.flows_end)..]
             .strip_prefix("/?")
@@ -238,19 +238,19 @@ impl SessionName {
             .filter_map(|parameter| parameter.split_once('='))
     }
 
-    /// The routing table for it.
+    /// Returns its routing table.
     #[must_use]
     pub fn table(&self) -> Table {
         self.table
     }
 
-    /// What it carries.
+    /// Returns the kind of its content.
     #[must_use]
     pub fn content(&self) -> Content {
         self.table.content()
     }
 
-    /// Whether anybody but the owner's side may send.
+    /// Returns whether receivers may send too.
     #[must_use]
     pub fn multi_source(&self) -> bool {
         self.table.multi_source()
@@ -271,7 +271,7 @@ impl core::str::FromStr for SessionName {
     }
 }
 
-/// Undoes the escapes of a component in normal form.
+/// Decodes the escapes of a component in normal form.
 #[must_use]
 pub fn unescape(component: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(component.len());
@@ -289,7 +289,7 @@ pub fn unescape(component: &str) -> Vec<u8> {
     out
 }
 
-/// A network number as people write it: decimal, or as a dotted quad (§3.1).
+/// Parses a network number, decimal or as a dotted quad (§3.1).
 #[must_use]
 pub fn parse_network(text: &str) -> Option<BnNum> {
     if let Ok(quad) = text.parse::<core::net::Ipv4Addr>() {
@@ -303,8 +303,8 @@ pub fn parse_network(text: &str) -> Option<BnNum> {
     }
 }
 
-/// Whether it is a DNS name that stands as an owner: lower case, letters, digits and hyphens in
-/// labels, and not a number.
+/// Returns whether text is a valid DNS name of an owner: lower case, letters, digits and hyphens in labels, and not
+/// a number.
 fn is_dns_name(text: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -382,7 +382,7 @@ fn normalise_query(raw: &str, text: &mut String) -> Result<Table, NameError> {
     table_of(&parameters)
 }
 
-/// Sets what was not set before; a second time is an error.
+/// Sets a value once; a second time is an error.
 fn once<T>(slot: &mut Option<T>, value: Option<T>) -> Result<(), NameError> {
     match (&slot, value) {
         (None, Some(value)) => {

@@ -1,6 +1,5 @@
-//! Damping of routes that flap (RFC 2439, with the limits of RIPE-580): a route that comes and goes
-//! gathers a penalty, which halves with time; above one limit the route is not used, below another it
-//! is again.
+//! Damping of flapping routes (RFC 2439, with the limits of RIPE-580). A route gains a penalty with each flap; the
+//! penalty halves with time. Above one limit the route is suppressed, below another it is used again.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -8,20 +7,20 @@ use proto_core::time::{Duration, Instant};
 
 use crate::types::{GatewayId, PeerId, Table};
 
-/// How routes are damped.
+/// Parameters of damping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Damping {
     /// Penalty of a withdrawal.
     pub withdrawal: u32,
     /// Penalty of a change of attributes.
     pub change: u32,
-    /// From this penalty on a route is not used.
+    /// Penalty at which a route is suppressed.
     pub suppress: u32,
-    /// Below this penalty it is used again.
+    /// Penalty below which it is used again.
     pub reuse: u32,
-    /// How long a penalty takes to halve.
+    /// Time in which a penalty halves.
     pub half_life: Duration,
-    /// No route is unused for longer after its last flap.
+    /// Longest suppression after the last flap.
     pub max_suppress: Duration,
 }
 
@@ -45,22 +44,22 @@ pub(super) type Key = (PeerId, Table, GatewayId);
 struct Record {
     penalty: f64,
     at: Instant,
-    /// When it is used again, if it is not now.
+    /// When it is used again, if it is suppressed.
     reuse_at: Option<Instant>,
 }
 
-/// The routes that flapped lately.
+/// Routes that flapped lately.
 #[derive(Debug)]
 pub(super) struct Flaps {
     config: Damping,
     max: usize,
     records: BTreeMap<Key, Record>,
     reuse: BTreeSet<(Instant, Key)>,
-    /// Where the look for records to forget goes on.
+    /// The record examined last.
     sweep: Option<Key>,
 }
 
-/// What a flap is.
+/// Kind of a flap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flap {
     Withdrawn,
@@ -78,12 +77,12 @@ impl Flaps {
         }
     }
 
-    /// Takes other limits: for penalties from now on.
+    /// Changes the limits for later flaps.
     pub(super) fn reconfigure(&mut self, config: Damping, max: usize) {
         (self.config, self.max) = (config, max);
     }
 
-    /// A peer is no longer configured: another may get its number.
+    /// Removes a peer: another may get its number.
     pub(super) fn forget_peer(&mut self, id: PeerId) {
         self.records.retain(|(peer, ..), _| *peer != id);
         self.reuse.retain(|(_, (peer, ..))| *peer != id);
@@ -95,14 +94,14 @@ impl Flaps {
         record.penalty * libm::exp2(-lives)
     }
 
-    /// Whether the route is not to be used.
+    /// Returns whether the route is suppressed.
     pub(super) fn is_suppressed(&self, key: &Key) -> bool {
         self.records
             .get(key)
             .is_some_and(|record| record.reuse_at.is_some())
     }
 
-    /// The route flapped. A route that is not known yet is not remembered at the limit.
+    /// Counts a flap. At the limit, a new route is not remembered.
     pub(super) fn flap(&mut self, now: Instant, key: Key, flap: Flap) {
         self.forget_one(now);
         let fresh = Record {
@@ -123,7 +122,7 @@ impl Flaps {
             Flap::Withdrawn => config.withdrawal,
             Flap::Changed => config.change,
         };
-        // Never more than what takes the longest time to fall to the reuse limit (RFC 2439 §4.2).
+        // At most the penalty that decays to the reuse limit in the longest suppression (RFC 2439 §4.2).
         let lives = config.max_suppress.total_micros() as f64 / half_life;
         let ceiling = f64::from(config.reuse) * libm::exp2(lives);
         record.penalty = (self.decayed(&record, now) + f64::from(add)).min(ceiling);
@@ -144,7 +143,7 @@ impl Flaps {
         }
     }
 
-    /// A route that may be used again by now.
+    /// Returns a route whose suppression has ended.
     pub(super) fn released(&mut self, now: Instant) -> Option<Key> {
         let &(at, key) = self.reuse.first().filter(|(at, _)| *at <= now)?;
         self.reuse.remove(&(at, key));
@@ -154,7 +153,7 @@ impl Flaps {
         Some(key)
     }
 
-    /// Looks at one record, and forgets it if its penalty has become small.
+    /// Examines one record, and removes it if its penalty is small.
     fn forget_one(&mut self, now: Instant) {
         let next = match self.sweep {
             Some(key) => self
@@ -178,7 +177,7 @@ impl Flaps {
         self.reuse.first().map(|(at, _)| *at)
     }
 
-    /// How many routes are remembered.
+    /// Returns the number of routes remembered.
     pub(super) fn len(&self) -> usize {
         self.records.len()
     }

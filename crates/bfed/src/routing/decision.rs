@@ -1,32 +1,31 @@
-//! Which of several routes is taken.
+//! The choice between several routes.
 //!
-//! | step | of the routes that are left, those stay |
+//! | step | routes that remain |
 //! | --- | --- |
-//! | 1 | with the highest preference, as the import policy set it |
-//! | 2 | with the lowest cost, the link to the peer included; for a session the SROUTE cost too |
-//! | 3 | through the fewest gateways |
+//! | 1 | with the highest preference, set by the import policy |
+//! | 2 | with the lowest cost, including the link to the peer, and for a session the SROUTE cost |
+//! | 3 | with the fewest gateways in their path |
 //! | 4 | from peers of other networks, before those from this network |
-//! | 5 | from the peer that is the lowest gateway |
-//! | 6 | for a session: to the lowest gateway of the owner |
+//! | 5 | from the peer with the lowest gateway number |
+//! | 6 | for a session: to the owner's gateway with the lowest number |
 //!
-//! Not among them from the start: routes whose path has this gateway in it (or, from another network,
-//! this network), routes that a policy rejects, of infinite cost, damped ones, and such through peers
-//! that have refused the session lately.
+//! Excluded from the start: routes with this gateway in their path (or, from another network, this network), routes
+//! that a policy rejects, of infinite cost, or suppressed, and those through peers that have refused the session
+//! lately.
 //!
-//! Routes through peers that are restarting stay as they are until the peer is back or its time is
-//! over (RFC 4724 §4.2).
+//! Routes through restarting peers stay as they are until the peer is back or its restart time is over (RFC 4724
+//! §4.2).
 //!
-//! Where preferences are left alone, what steps 2 and 3 compare grows with every gateway, so tables
-//! settle and trees do not loop (a strictly monotone algebra; Sobrinho, "An algebraic theory of
-//! dynamic network routing", 2005). With preferences it is the administrators who must see to that,
-//! as in BGP.
+//! Without preferences, the values compared in steps 2 and 3 grow with every gateway, so tables converge and trees
+//! have no loops (a strictly monotone algebra; João Luís Sobrinho, "An algebraic theory of dynamic network
+//! routing", 2005). With preferences, administrators must ensure this, as in BGP.
 
 use core::cmp::{Ordering, Reverse};
 
 use super::{Candidate, Peer};
 use crate::types::{Cost, GatewayId, PeerId};
 
-/// A route as the decision sees it: less is better.
+/// Rank of a route: the lowest is the best.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Rank {
     preference: Reverse<u32>,
@@ -55,20 +54,20 @@ impl Rank {
     }
 }
 
-/// Where a session is to be joined.
+/// The choice of an upstream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Choice {
     /// The peer to send the JOIN to.
     pub(crate) peer: PeerId,
-    /// The owner's gateway that it leads to.
+    /// The owner's gateway that the route leads to.
     pub(crate) gateway: GatewayId,
-    /// What it costs, SROUTE included.
+    /// The cost, including the SROUTE cost.
     pub(crate) cost: Cost,
-    /// The peer is of this network.
+    /// Whether the peer is in this network.
     pub(crate) internal: bool,
 }
 
-/// The better of two, by their ranks.
+/// Keeps the better of two by their ranks.
 pub(super) fn better<T>(best: &mut Option<(Rank, T)>, rank: Rank, value: T) {
     if best
         .as_ref()

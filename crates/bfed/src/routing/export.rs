@@ -1,6 +1,6 @@
-//! What peers are told, by the table of [`routing`](super). Only what has changed since it was told
-//! last goes out, as late as the peer can take it: a route that changes ten times while a peer is
-//! slow is told once. So what waits for a peer is bounded by the number of routes.
+//! Announcements to peers, by the table of [`routing`](super). Only changes since the last announcement are sent,
+//! as late as the peer can take them: a route that changes ten times while a peer is slow is announced once. So the
+//! number of routes bounds what waits for a peer.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -13,25 +13,25 @@ use crate::wire::attributes::{Attributes, MAX_PATH};
 use crate::wire::update::{Announced, Repr as Update};
 use crate::wire::{MAX_MESSAGE_LEN, Message};
 
-/// Most room that the routes of one UPDATE take: a full one and the longest route still fit.
+/// Most bytes of routes in one UPDATE: a full one and the longest route still fit a message.
 const UPDATE_ROOM: usize = MAX_MESSAGE_LEN / 4;
 
-/// What one peer was told, and is to be told.
+/// Routes that were announced to one peer, and those to announce.
 #[derive(Debug, Default)]
 pub(super) struct Out {
     told: BTreeMap<(Table, GatewayId), Route>,
     dirty: BTreeSet<(Table, GatewayId)>,
-    /// Tables whose end is to be told once nothing of them is left to tell.
+    /// Tables whose end is sent once all their routes have been.
     pub(super) end_of_table: Tables,
 }
 
 impl Out {
-    pub(super) fn has_told(&self, table: Table, network: BnNum) -> bool {
+    pub(super) fn has_announced(&self, table: Table, network: BnNum) -> bool {
         self.told.range(gateways(table, network)).next().is_some()
     }
 
-    /// Gateways of a network of which there is news for the peer.
-    pub(super) fn to_tell(
+    /// Returns gateways of a network with changes to announce.
+    pub(super) fn pending(
         &self,
         table: Table,
         network: BnNum,
@@ -41,14 +41,14 @@ impl Out {
     }
 }
 
-/// All gateways that a network may have.
+/// Returns the range of all possible gateways of a network.
 fn gateways(table: Table, network: BnNum) -> RangeInclusive<(Table, GatewayId)> {
     let gateway = |number| (table, GatewayId { network, number });
     gateway(0)..=gateway(u32::MAX)
 }
 
 impl Rib {
-    /// Peers are to hear of a route.
+    /// Schedules the announcement of a route to all peers.
     pub(super) fn tell(&mut self, table: Table, destination: GatewayId) {
         for peer in self
             .peers
@@ -59,15 +59,15 @@ impl Rib {
         }
     }
 
-    pub(super) fn tell_all(&mut self) {
+    pub(super) fn schedule_all(&mut self) {
         let ids: Vec<_> = self.peers.keys().copied().collect();
         for id in ids {
-            self.tell_peer_all(id);
+            self.schedule_all_for(id);
         }
     }
 
-    /// A peer is to hear of all routes.
-    pub(super) fn tell_peer_all(&mut self, id: PeerId) {
+    /// Schedules the announcement of all routes to a peer.
+    pub(super) fn schedule_all_for(&mut self, id: PeerId) {
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };
@@ -81,14 +81,14 @@ impl Rib {
         peer.out.dirty.extend(all);
     }
 
-    /// The next message of routes for a peer; one that only has old news gives none.
+    /// Returns the next message of routes for a peer, `None` if nothing has changed for it.
     pub(crate) fn next_message(&mut self, id: PeerId) -> Option<Message> {
         if self.deferred {
             return None;
         }
         loop {
             let out = &self.peers.get(&id)?.out;
-            // A table is told to its end before the next one begins.
+            // The end of a table is sent before the next table begins.
             let first = out.dirty.first().map(|(table, _)| *table);
             let ended = out.end_of_table.iter().next();
             if let Some(table) = ended.filter(|ended| first.is_none_or(|first| *ended < first)) {
@@ -154,7 +154,7 @@ impl Rib {
         Some(destination)
     }
 
-    /// The route to `destination` as the peer is to be told it, if at all.
+    /// Returns the route to `destination` as it is announced to the peer.
     pub(super) fn export(&self, id: PeerId, table: Table, destination: GatewayId) -> Option<Route> {
         let peer = self.peers.get(&id)?;
         if !peer.tables.contains(table) || !self.config.tables.contains(table) {
@@ -168,8 +168,7 @@ impl Rib {
                 tags: [].into(),
             }
         } else {
-            // Sessions end at the first gateway of their owner: what leads through it is no route to
-            // another one.
+            // Sessions end at the first gateway of their owner, so no route leads through it to another one.
             if destination.network == self.own.network && !peer.internal {
                 return None;
             }
@@ -191,7 +190,7 @@ impl Rib {
         route.cost.is_finite().then_some(route)
     }
 
-    /// A route with this gateway before it; none if the peer would find a loop in it.
+    /// Returns a route with this gateway prepended; `None` if the peer would find a loop in it.
     fn lengthen(&self, route: &Route, peer: &super::Peer) -> Option<Route> {
         let to = peer.config.gateway;
         let meets = |on: &GatewayId| *on == to || (!peer.internal && on.network == to.network);

@@ -1,28 +1,28 @@
 //! Routing (§5.1): a path vector to gateways, a table for each metric and capability.
 //!
-//! Nothing about sessions is in here, so what a gateway keeps grows with the number of gateways (at
-//! most [`PeerConfig::max_routes`] a peer and table). How a route is chosen stands in the table of
-//! [`decision`]; what is told to whom in [`export`]:
+//! Routing knows nothing of sessions, so its memory grows with the number of gateways (at most
+//! [`PeerConfig::max_routes`] for each peer and table). The table of [`decision`] says how a route is chosen; this
+//! one says which routes [`export`] announces:
 //!
-//! | the best route | a peer of another network | a peer of this network |
+//! | the best route | to a peer of another network | to a peer of this network |
 //! | --- | --- | --- |
-//! | leads to this gateway | is told | is told |
-//! | came from a peer of another network | is told, dearer by the cost of crossing this network | is told |
-//! | came from a peer of this network | is told, dearer likewise | not: the peer has it from there, in full mesh |
-//! | leads to another gateway of this network | not: a session joined through this gateway would end here | not, likewise |
-//! | came from the peer itself, or has it in its path | not | not |
-//! | the export policy rejects it, or its cost is infinite | not | not |
+//! | leads to this gateway | announced | announced |
+//! | is from a peer of another network | announced, with the cost of crossing this network added | announced |
+//! | is from a peer of this network | announced, with the same cost added | not: the peer has it itself, in full mesh |
+//! | leads to another gateway of this network | not: a session joined through this gateway would end here | not, for the same reason |
+//! | is from the peer itself, or has it in its path | not | not |
+//! | is rejected by the export policy, or has infinite cost | not | not |
 //!
 //! Which trees are examined after a route changed:
 //!
-//! | the change | trees of that network that are examined |
+//! | change | trees of that network that are examined |
 //! | --- | --- |
-//! | no candidate has another cost, preference, length or usability than before | none |
+//! | none of a candidate's cost, preference, length or usability | none |
 //! | routes alone lead to the same peer and gateway as before | those joined elsewhere, or with SROUTE costs, refusals or waiting clients of their own |
-//! | routes alone lead elsewhere, or an SROUTE discovery makes a difference now and did not, or the reverse | all |
+//! | routes alone lead elsewhere, or an SROUTE discovery begins or ceases to make a difference | all |
 //!
-//! Trees that are to be examined wait in a queue; each call of the control node takes 64 of them, and marks
-//! the trees of at most 64 networks, by turns. `Stats::trees_examined` counts them.
+//! Trees wait in a queue to be examined; each call of the control node takes 64 of them, and marks the trees of at
+//! most 64 networks, in turn. `Stats::trees_examined` counts them.
 
 pub mod damping;
 pub mod decision;
@@ -45,17 +45,17 @@ use crate::wire::attributes::Attributes;
 use damping::{Flap, Flaps};
 use decision::{Rank, better};
 
-/// Preference of a route to which no policy gave one.
+/// Preference of a route without one from a policy.
 pub const DEFAULT_PREFERENCE: u32 = 100;
 
 /// A route.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// What it costs.
+    /// Its cost.
     pub cost: Cost,
-    /// Where it goes through: the next gateway first, the destination last.
+    /// The gateways of its path: the next first, the destination last.
     pub path: Arc<[GatewayId]>,
-    /// Marks of policies.
+    /// Tags of policies.
     pub tags: Arc<[u32]>,
 }
 
@@ -67,15 +67,15 @@ struct Candidate {
     /// With the link's cost and the policy's changes.
     route: Route,
     preference: u32,
-    /// The import policy, or its cost, forbids it.
+    /// Whether the import policy or an infinite cost rules it out.
     rejected: bool,
-    /// The peer is away, and has not confirmed it since.
+    /// Whether the peer is disconnected, or has not confirmed it since it reconnected.
     stale: bool,
 }
 
 impl Candidate {
-    /// Returns what trees see of it: two candidates with equal values are the same to every tree.
-    fn seen_by_trees(&self) -> (bool, u32, Cost, usize, Cost) {
+    /// Returns what trees depend on: candidates with equal values are equal for every tree.
+    fn visible_to_trees(&self) -> (bool, u32, Cost, usize, Cost) {
         let Candidate {
             route, announced, ..
         } = self;
@@ -92,7 +92,7 @@ impl Candidate {
 /// What routes alone decide for the sessions of a network.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Decided {
-    /// The peer to join, and the owner's gateway behind it.
+    /// The peer to join, and the owner's gateway that it leads to.
     hop: Option<(PeerId, GatewayId)>,
     /// Whether an SROUTE discovery makes a difference.
     ambiguous: bool,
@@ -103,11 +103,11 @@ struct Decided {
 struct Peer {
     config: PeerConfig,
     internal: bool,
-    /// Tables that both have; none while it is away.
+    /// Tables of the session; none while the peer is disconnected.
     tables: Tables,
-    /// Its full table is still to come.
+    /// Tables that the peer has not sent completely.
     awaited: Tables,
-    /// How many routes it announced, by table.
+    /// Number of routes that it announced, by table.
     count: [usize; Table::COUNT],
     out: export::Out,
 }
@@ -115,11 +115,11 @@ struct Peer {
 #[derive(Debug, Default)]
 struct Destination {
     candidates: BTreeMap<PeerId, Candidate>,
-    /// Whose route is the best.
+    /// The peer with the best route.
     best: Option<PeerId>,
 }
 
-/// Why a route from a peer was not taken. It counts as a withdrawal of what the peer said before.
+/// Why a route from a peer was refused. It counts as a withdrawal of the peer's previous route.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Refused {
     /// Its path does not begin with the peer.
@@ -135,9 +135,9 @@ pub struct RouteStats {
     pub announced: u64,
     /// Routes withdrawn by peers.
     pub withdrawn: u64,
-    /// Routes not taken because this gateway or network was in their path.
+    /// Routes refused because this gateway or network was in their path.
     pub loops: u64,
-    /// Routes not taken because their path did not begin with the peer.
+    /// Routes refused because their path did not begin with the peer.
     pub not_from_peer: u64,
     /// Attributes that were discarded.
     pub attributes_discarded: u64,
@@ -147,7 +147,7 @@ pub struct RouteStats {
     pub suppressed: u64,
     /// Times the best route to a gateway changed.
     pub changes: u64,
-    /// Routes told to peers, withdrawals included.
+    /// Routes announced to peers, with withdrawals.
     pub told: u64,
 }
 
@@ -157,18 +157,17 @@ pub(crate) struct Rib {
     own: GatewayId,
     config: RibConfig,
     peers: BTreeMap<PeerId, Peer>,
-    /// Ordered by table, then network: a network's gateways stand together.
+    /// Ordered by table, then network, so that a network's gateways are adjacent.
     destinations: BTreeMap<(Table, GatewayId), Destination>,
     flaps: Option<Flaps>,
     /// Networks whose routes changed so that a tree might be joined elsewhere, and the one examined last.
     changed: BTreeSet<(Table, BnNum)>,
     last_changed: Option<(Table, BnNum)>,
-    /// What routes alone decided for each network, when its trees were last marked. At most one for each
-    /// network with a route.
+    /// What routes alone decided for each network when its trees were last marked; only networks with a route.
     decided: BTreeMap<(Table, BnNum), Decided>,
-    /// Routes changed, and peers may have to be told.
+    /// Routes have changed; peers may have to be told.
     pub(crate) news: bool,
-    /// Nothing is told until the peers' tables are there, after a restart.
+    /// After a restart, nothing is announced until the peers' tables are complete.
     pub(crate) deferred: bool,
     pub(crate) stats: RouteStats,
 }
@@ -214,7 +213,7 @@ impl Rib {
         }
     }
 
-    /// Takes new costs and policies; every route is decided anew.
+    /// Applies new costs and policies. Every route is decided again.
     pub(crate) fn reconfigure(&mut self, config: &Config) {
         self.config = RibConfig {
             tables: config.tables,
@@ -231,10 +230,10 @@ impl Rib {
             (damping, flaps) => *flaps = damping.map(|damping| Flaps::new(damping, max)),
         }
         self.decide_all();
-        self.tell_all();
+        self.schedule_all();
     }
 
-    /// A peer was configured, or its configuration changed.
+    /// Adds a peer, or changes its configuration.
     pub(crate) fn set_peer(&mut self, id: PeerId, config: PeerConfig) {
         let internal = config.gateway.network == self.own.network;
         match self.peers.get_mut(&id) {
@@ -242,7 +241,7 @@ impl Rib {
                 peer.config = config;
                 peer.internal = internal;
                 self.import_again(id);
-                self.tell_peer_all(id);
+                self.schedule_all_for(id);
             }
             None => {
                 let peer = Peer {
@@ -258,7 +257,7 @@ impl Rib {
         }
     }
 
-    /// A peer is no longer configured.
+    /// Removes a peer.
     pub(crate) fn remove_peer(&mut self, now: Instant, id: PeerId) {
         self.peer_down(now, id, false);
         self.peers.remove(&id);
@@ -267,18 +266,18 @@ impl Rib {
         }
     }
 
-    /// A peer is there: it is to be told the full table, and its own is awaited.
+    /// Starts a session with a peer: schedules the full table, and awaits the peer's.
     pub(crate) fn peer_up(&mut self, id: PeerId, tables: Tables) {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.tables = tables;
             peer.awaited = tables;
             peer.out = export::Out::default();
             peer.out.end_of_table = tables;
-            self.tell_peer_all(id);
+            self.schedule_all_for(id);
         }
     }
 
-    /// A peer is away. Its routes go, or stay as stale ones until [`Rib::sweep`].
+    /// Ends the session with a peer. Its routes are removed, or kept as stale ones until [`Rib::sweep`].
     pub(crate) fn peer_down(&mut self, now: Instant, id: PeerId, keep: bool) {
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
@@ -297,14 +296,14 @@ impl Rib {
         }
     }
 
-    /// Stale routes of a peer go: in `table`, or in all.
+    /// Removes stale routes of a peer, in `table` or in all.
     pub(crate) fn sweep(&mut self, now: Instant, id: PeerId, table: Option<Table>) {
         self.forget(now, id, |of, candidate| {
             candidate.stale && table.is_none_or(|table| table == of)
         });
     }
 
-    /// The peer has sent its full table.
+    /// Handles the end of a peer's full table.
     pub(crate) fn end_of_table(&mut self, now: Instant, id: PeerId, table: Table) {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.awaited = peer.awaited.without(table);
@@ -312,14 +311,14 @@ impl Rib {
         self.sweep(now, id, Some(table));
     }
 
-    /// Whether the peer still owes a full table.
+    /// Returns whether the peer's full table is incomplete.
     pub(crate) fn is_awaited(&self, id: PeerId) -> bool {
         self.peers
             .get(&id)
             .is_some_and(|peer| !peer.awaited.is_empty())
     }
 
-    /// Peers are told from now on.
+    /// Starts announcing routes.
     pub(crate) fn end_deferral(&mut self) {
         self.deferred = false;
     }
@@ -341,10 +340,10 @@ impl Rib {
         }
     }
 
-    /// A peer announces a route.
+    /// Handles a route announced by a peer.
     ///
     /// # Errors
-    /// The route is not taken; what the peer said of that destination before is forgotten.
+    /// The route is refused; the peer's previous route to the destination is removed.
     pub(crate) fn announce(
         &mut self,
         now: Instant,
@@ -382,7 +381,7 @@ impl Rib {
         let (changed, seen) = match (&before, entry.candidates.get(&id)) {
             (Some(before), Some(after)) => (
                 before.announced != after.announced,
-                before.seen_by_trees() != after.seen_by_trees(),
+                before.visible_to_trees() != after.visible_to_trees(),
             ),
             _ => (false, true),
         };
@@ -406,7 +405,7 @@ impl Rib {
             .any(|on| *on == self.own || (!internal && on.network == self.own.network))
     }
 
-    /// A peer withdraws a route.
+    /// Handles a route withdrawn by a peer.
     pub(crate) fn withdraw(
         &mut self,
         now: Instant,
@@ -451,7 +450,7 @@ impl Rib {
         }
     }
 
-    /// Routes that were damped for long enough are used again.
+    /// Reuses routes whose suppression has ended.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         while let Some((_, table, destination)) =
             self.flaps.as_mut().and_then(|flaps| flaps.released(now))
@@ -464,7 +463,7 @@ impl Rib {
         self.flaps.as_ref().and_then(Flaps::poll_timeout)
     }
 
-    /// How many routes the peer has in `table`, and how many it may.
+    /// Returns the number of the peer's routes in `table`, and the limit.
     pub(crate) fn count(&self, id: PeerId, table: Table) -> (usize, usize) {
         self.peers.get(&id).map_or((0, 0), |peer| {
             (
@@ -474,7 +473,7 @@ impl Rib {
         })
     }
 
-    /// A table in which the peer has announced more routes than it may.
+    /// Returns a table in which the peer has announced more routes than it may.
     pub(crate) fn over_limit(&self, id: PeerId) -> Option<Table> {
         Table::all().find(|&table| {
             let (count, max) = self.count(id, table);
@@ -482,7 +481,7 @@ impl Rib {
         })
     }
 
-    /// The import policy of a peer changed.
+    /// Applies the import policy of a peer again.
     fn import_again(&mut self, id: PeerId) {
         let Some(config) = self.peers.get(&id).map(|peer| peer.config.clone()) else {
             return;
@@ -517,8 +516,8 @@ impl Rib {
         self.flaps.as_ref().is_some_and(suppressed)
     }
 
-    /// Decides which route to a gateway is the best, and tells the peers if that has changed. `seen` says
-    /// whether trees can see the change of a candidate that led here.
+    /// Decides which route to a gateway is the best, and schedules its announcement. `seen` says whether trees
+    /// depend on the change that led here.
     fn decide(&mut self, table: Table, destination: GatewayId, seen: bool) {
         let key = (table, destination);
         let Some(entry) = self.destinations.get(&key) else {
@@ -547,7 +546,7 @@ impl Rib {
         if seen {
             self.changed.insert((table, destination.network));
         }
-        // Even if the best is of the same peer, its route may be another.
+        // The route may differ even if the best one is from the same peer.
         self.news = true;
         self.tell(table, destination);
     }
@@ -558,8 +557,7 @@ impl Rib {
         Some((id, entry.candidates.get(&id)?))
     }
 
-    /// All routes, for people: the table, the destination, whose route it is, whether it is the best,
-    /// and the route.
+    /// Returns all routes for display: table, destination, peer, whether it is the best, and the route.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Table, GatewayId, PeerId, bool, &Route)> {
         self.destinations
             .iter()
@@ -576,13 +574,13 @@ impl Rib {
             })
     }
 
-    /// Routes whose flaps are remembered.
+    /// Returns the number of flapping routes remembered.
     pub(crate) fn flapping(&self) -> usize {
         self.flaps.as_ref().map_or(0, Flaps::len)
     }
 }
 
-/// A route as announced, through the import policy.
+/// Applies the import policy to an announced route.
 fn import(
     config: &PeerConfig,
     table: Table,

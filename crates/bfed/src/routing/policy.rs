@@ -1,4 +1,4 @@
-//! Policies on import and export (§5.1): rules in order, the first that matches decides.
+//! Import and export policies (§5.1): the first rule that matches decides.
 
 use alloc::vec::Vec;
 
@@ -6,66 +6,66 @@ use super::Route;
 use crate::types::{BnNum, Cost, GatewayId, Table, Tables};
 use crate::wire::attributes::MAX_TAGS;
 
-/// What a rule looks at. Everything that is set must hold; nothing set matches every route.
+/// Conditions of a rule. All that are set must hold; without any, every route matches.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Match {
     /// The route is of one of these tables.
     pub tables: Option<Tables>,
-    /// It leads to a gateway of this network.
+    /// Its destination is a gateway of this network.
     pub network: Option<BnNum>,
-    /// It leads to this gateway.
+    /// Its destination is this gateway.
     pub destination: Option<GatewayId>,
-    /// It goes through this network, or leads there.
+    /// Its path contains a gateway of this network.
     pub passes: Option<BnNum>,
-    /// It bears this tag.
+    /// It has this tag.
     pub tag: Option<u32>,
-    /// It goes through more gateways than that.
+    /// Its path has more gateways than this.
     pub longer_than: Option<usize>,
 }
 
-/// What a rule changes on a route that it accepts.
+/// Changes to an accepted route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Changes {
-    /// On import: prefer the route by this; higher wins, 100 is usual.
+    /// On import: the preference; higher wins, the default is 100.
     pub preference: Option<u32>,
-    /// Make it dearer by this (by the table's way to join costs).
+    /// Cost to add, by the metric of the table.
     pub add_cost: Cost,
-    /// Mark it, unless it bears as many tags as may be.
+    /// Tag to add, unless the route has as many as allowed.
     pub add_tag: Option<u32>,
-    /// Take a mark away.
+    /// Tag to remove.
     pub remove_tag: Option<u32>,
 }
 
-/// What becomes of a route.
+/// Action of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// It is taken, with these changes.
+    /// Accept the route, with changes.
     Accept(Changes),
-    /// It is not.
+    /// Reject the route.
     Reject,
 }
 
-/// One rule.
+/// A rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// Which routes.
+    /// The condition.
     pub when: Match,
-    /// What becomes of them.
+    /// The action.
     pub then: Action,
 }
 
-/// Rules in order, and what becomes of routes that none matches. Each route walks them: keep them to
-/// hundreds.
+/// Rules in order, and the action for routes that match none. Each route is compared with them in turn: keep them
+/// to hundreds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
     /// The rules.
     pub rules: Vec<Rule>,
-    /// For routes that no rule matches.
+    /// Action for routes that match no rule.
     pub otherwise: Action,
 }
 
 impl Policy {
-    /// Takes every route as it is.
+    /// Accepts every route unchanged.
     #[must_use]
     pub fn accept_all() -> Self {
         Policy {
@@ -74,7 +74,7 @@ impl Policy {
         }
     }
 
-    /// Takes none.
+    /// Rejects every route.
     #[must_use]
     pub fn reject_all() -> Self {
         Policy {
@@ -83,8 +83,8 @@ impl Policy {
         }
     }
 
-    /// On export: only routes to the gateways of `network` itself. A network that is no transit
-    /// exports so (§5.1).
+    /// On export: accepts only routes to the gateways of `network` itself, for a network that carries no transit
+    /// (§5.1).
     #[must_use]
     pub fn only_to(network: BnNum) -> Self {
         let when = Match {
@@ -101,7 +101,7 @@ impl Policy {
         }
     }
 
-    /// What becomes of a route.
+    /// Returns the action for a route.
     #[must_use]
     pub fn decide(&self, table: Table, destination: GatewayId, route: &Route) -> Action {
         let rule = self
@@ -130,7 +130,7 @@ impl Match {
 }
 
 impl Changes {
-    /// Applies them but for the preference.
+    /// Applies the changes except for the preference.
     pub(super) fn apply(&self, table: Table, route: &mut Route) {
         route.cost = table.metric().join(route.cost, self.add_cost);
         if self.remove_tag.is_none() && self.add_tag.is_none() {

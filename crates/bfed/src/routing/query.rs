@@ -1,4 +1,4 @@
-//! What trees ask of routing.
+//! Queries of trees to routing.
 
 use alloc::vec::Vec;
 
@@ -9,13 +9,13 @@ use crate::types::{BnNum, Cost, GatewayId, PeerId, Table};
 use crate::wire::sroute::GatewayCost;
 
 impl Rib {
-    /// Whether there are networks whose trees are still to be marked.
+    /// Returns whether there are networks whose trees are still to be marked.
     pub(crate) fn has_changed(&self) -> bool {
         !self.changed.is_empty()
     }
 
-    /// Returns the next network whose routes changed, by turns, and whether what routes alone decide for
-    /// its sessions is different from when this was last asked.
+    /// Returns the next network whose routes changed, in turn, and whether routes alone decide differently for its
+    /// sessions than at the previous call.
     pub(crate) fn poll_changed(&mut self) -> Option<(Table, BnNum, bool)> {
         let (table, network) = pop_after(&mut self.changed, &mut self.last_changed)?;
         let choice = self.choose(table, network, &[], |_| true);
@@ -30,13 +30,13 @@ impl Rib {
         Some((table, network, before.unwrap_or_default() != now))
     }
 
-    /// Returns the peer that routes alone chose for a network, when its trees were last marked.
+    /// Returns the peer that routes alone chose for a network when its trees were last marked.
     pub(crate) fn decided(&self, table: Table, network: BnNum) -> Option<PeerId> {
         let decided = self.decided.get(&(table, network))?;
         decided.hop.map(|(peer, _)| peer)
     }
 
-    /// The gateways of a network that there are routes to, at most `max`.
+    /// Returns at most `max` gateways of a network with routes to them.
     pub(crate) fn gateways(&self, table: Table, network: BnNum, max: usize) -> Vec<GatewayId> {
         self.of_network(table, network)
             .filter(|(_, entry)| entry.best.is_some())
@@ -63,8 +63,8 @@ impl Rib {
             .map(|(&(_, gateway), entry)| (gateway, entry))
     }
 
-    /// Whether the best routes to a network's gateways have different next hops: only then does an
-    /// SROUTE discovery make a difference (§5.2.2).
+    /// Returns whether the best routes to a network's gateways have different next hops: only then does an SROUTE
+    /// discovery make a difference (§5.2.2).
     pub(crate) fn is_ambiguous(&self, table: Table, network: BnNum) -> bool {
         let mut hops = self
             .of_network(table, network)
@@ -73,8 +73,8 @@ impl Rib {
         hops.any(|hop| Some(hop) != first)
     }
 
-    /// Where a session of a network is to be joined. `sroutes` are the owner's costs: a gateway that
-    /// is not in them is not used unless they are empty. `fit` says which peers may be asked.
+    /// Returns where to join a session of a network. `sroutes` are the owner's costs: unless empty, only gateways
+    /// in them are used. `fit` tells which peers may be asked.
     pub(crate) fn choose(
         &self,
         table: Table,
@@ -108,8 +108,8 @@ impl Rib {
         best.map(|(_, choice)| choice)
     }
 
-    /// What the best route that a peer of this network announced to `network` costs from that peer
-    /// on, SROUTE included: what it would pay itself.
+    /// Returns the cost of the best route to `network` for a peer of this network, from that peer on, with SROUTE
+    /// costs.
     pub(crate) fn cost_of(
         &self,
         id: PeerId,
@@ -131,19 +131,19 @@ impl Rib {
         costs.min().unwrap_or(Cost::INFINITE)
     }
 
-    /// The next hop towards one gateway.
+    /// Returns the next hop towards a gateway.
     pub(crate) fn next_hop(&self, table: Table, gateway: GatewayId) -> Option<PeerId> {
         self.best(table, gateway).map(|(id, _)| id)
     }
 
-    /// Whether the peer was told a route to a gateway of `network`, or is about to be: only then may it
-    /// join sessions from there through this gateway (§5.1: no transit against the policy). One whose
-    /// stream is new joins what it had before it can have heard the table.
-    pub(crate) fn is_told(&self, id: PeerId, table: Table, network: BnNum) -> bool {
+    /// Returns whether a route to a gateway of `network` was announced to the peer, or is about to be: only then
+    /// may it join sessions from there through this gateway (§5.1: no transit against the policy). A peer with a
+    /// new stream joins what it had before it has received the table.
+    pub(crate) fn is_announced_to(&self, id: PeerId, table: Table, network: BnNum) -> bool {
         self.peers.get(&id).is_some_and(|peer| {
-            let mut to_tell = peer.out.to_tell(table, network);
-            peer.out.has_told(table, network)
-                || to_tell.any(|destination| self.export(id, table, destination).is_some())
+            let mut pending = peer.out.pending(table, network);
+            peer.out.has_announced(table, network)
+                || pending.any(|destination| self.export(id, table, destination).is_some())
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What a peer's messages do to the session itself.
+//! Effects of a peer's messages on the session.
 
 use proto_core::time::{Duration, Instant};
 
@@ -7,45 +7,45 @@ use crate::wire::Message;
 use crate::wire::notification::{Reason, Repr as Notification};
 use crate::wire::open::Repr as Open;
 
-/// What a message means for the session.
+/// Effect of a message on the session.
 #[derive(Debug)]
-pub(crate) enum Heard {
-    /// Nothing more.
-    Nothing,
-    /// Routes and trees may flow from now on.
+pub(crate) enum Effect {
+    /// None.
+    None,
+    /// The session is established.
     Established,
-    /// A message of an established session, for routing or trees.
+    /// A message of an established session for routing or trees.
     Message(Message),
-    /// The session is over: we say why.
+    /// The session ends with this reason.
     End(Notification),
-    /// The session is over: the peer said why.
-    Over(Notification),
+    /// The peer ended the session with this reason.
+    EndedByPeer(Notification),
 }
 
 impl Session {
-    /// A message of the peer that could be read.
-    pub(crate) fn handle(&mut self, now: Instant, message: Message) -> Heard {
-        self.heard(now);
+    /// Handles a well-formed message of the peer.
+    pub(crate) fn handle(&mut self, now: Instant, message: Message) -> Effect {
+        self.restart_hold_timer(now);
         match (self.state, message) {
-            (_, Message::Notification(why)) => Heard::Over(why),
+            (_, Message::Notification(why)) => Effect::EndedByPeer(why),
             (State::OpenSent, Message::Open(open)) => self.opened(now, &open),
             (State::OpenConfirm, Message::KeepAlive) => {
                 self.state = State::Established;
                 self.established_at = Some(now);
                 self.timer = None;
-                Heard::Established
+                Effect::Established
             }
-            (State::Established, Message::KeepAlive) => Heard::Nothing,
-            (State::Established, message) if of_a_peering(&message) => Heard::Message(message),
-            _ => Heard::End(Notification::new(
+            (State::Established, Message::KeepAlive) => Effect::None,
+            (State::Established, message) if of_a_peering(&message) => Effect::Message(message),
+            _ => Effect::End(Notification::new(
                 Reason::OutOfOrder,
                 "message at the wrong time",
             )),
         }
     }
 
-    /// Something came: the hold timer starts anew.
-    pub(crate) fn heard(&mut self, now: Instant) {
+    /// Restarts the hold timer.
+    pub(crate) fn restart_hold_timer(&mut self, now: Instant) {
         if let Some(agreed) = self.agreed
             && agreed.hold != Duration::ZERO
         {
@@ -53,8 +53,8 @@ impl Session {
         }
     }
 
-    fn opened(&mut self, now: Instant, open: &Open) -> Heard {
-        let end = |reason, text| Heard::End(Notification::new(reason, text));
+    fn opened(&mut self, now: Instant, open: &Open) -> Effect {
+        let end = |reason, text| Effect::End(Notification::new(reason, text));
         if open.agreed_version().is_none() {
             return end(Reason::Version, "this side speaks version 1");
         }
@@ -66,7 +66,7 @@ impl Session {
         if tables.is_empty() {
             return end(Reason::Tables, "no table in common");
         }
-        // The smaller hold time holds; 0 is for ever.
+        // The lower hold time applies; 0 is no limit.
         let hold = match (self.own.hold_time_s, open.hold_time_s) {
             (0, other) | (other, 0) => other,
             (one, other) => one.min(other),
@@ -82,13 +82,13 @@ impl Session {
         self.state = State::OpenConfirm;
         self.timer = Some(now + OPEN_TIMEOUT);
         self.keepalive_at = self.keepalive_interval().map(|interval| now + interval);
-        self.heard(now);
+        self.restart_hold_timer(now);
         self.queue.push_back(Message::KeepAlive);
-        Heard::Nothing
+        Effect::None
     }
 }
 
-/// Whether established peers send such messages.
+/// Returns whether the message belongs to an established session.
 fn of_a_peering(message: &Message) -> bool {
     matches!(
         message,

@@ -1,28 +1,28 @@
 //! A peering: one gateway's side of the session with one peer (§3.1, §5.1; compare RFC 4271 §8).
 //!
-//! The driver opens and accepts byte streams, this machine says over them who it is, hears who the
-//! other is, keeps the stream alive, and ends it with a reason that both sides learn.
+//! The driver opens and accepts byte streams; this machine identifies both sides on them, keeps them alive, and
+//! ends them with a reason that both sides learn.
 //!
-//! | state | what happens | then |
+//! | state | event | next state |
 //! | --- | --- | --- |
-//! | [`State::Idle`] | the retry timer runs out, this side calls | [`State::Connecting`] |
-//! | `Idle`, `Connecting` | a stream is there: send OPEN | [`State::OpenSent`] |
-//! | `Connecting` | the call fails | `Idle`, for twice as long |
-//! | `OpenSent` | OPEN that fits: send KEEPALIVE | [`State::OpenConfirm`] |
-//! | `OpenSent` | OPEN that does not fit: send NOTIFICATION | `Idle` |
-//! | `OpenConfirm` | KEEPALIVE: the full table goes out | [`State::Established`] |
-//! | `OpenSent`, `OpenConfirm` | nothing within the open timer: NOTIFICATION | `Idle` |
-//! | `Established` | anything: the hold timer starts anew | `Established` |
-//! | any with a stream | hold timer, a message that is bad or out of order: NOTIFICATION | `Idle` |
+//! | [`State::Idle`] | the retry timer expires: dial | [`State::Connecting`] |
+//! | `Idle`, `Connecting` | a stream opens: send OPEN | [`State::OpenSent`] |
+//! | `Connecting` | the dial fails | `Idle`, for twice as long |
+//! | `OpenSent` | matching OPEN: send KEEPALIVE | [`State::OpenConfirm`] |
+//! | `OpenSent` | OPEN that does not match: send NOTIFICATION | `Idle` |
+//! | `OpenConfirm` | KEEPALIVE: send the full table | [`State::Established`] |
+//! | `OpenSent`, `OpenConfirm` | the open timer expires: send NOTIFICATION | `Idle` |
+//! | `Established` | any message: restart the hold timer | `Established` |
+//! | any with a stream | the hold timer expires, or a message is malformed or out of order: send NOTIFICATION | `Idle` |
 //! | any with a stream | NOTIFICATION, or the stream ends | `Idle` |
 //!
-//! A second stream with the same peer (both may call):
+//! A second stream with the same peer (both sides may dial):
 //!
 //! | the first is | the second was opened by | kept |
 //! | --- | --- | --- |
 //! | not established | the same side | the second |
-//! | not established | the other side | the one that the lower gateway opened |
-//! | established | the peer | the second: the peer has restarted, the first is half open |
+//! | not established | the other side | the one that the gateway with the lower number opened |
+//! | established | the peer | the second: the peer has restarted, the first is half-open |
 //! | established | this side | the first |
 
 mod input;
@@ -36,27 +36,25 @@ use crate::wire::notification::Reason;
 use crate::wire::open::{Graceful, Repr as Open};
 use crate::wire::{Message, VERSION, notification};
 
-pub(crate) use input::Heard;
+pub(crate) use input::Effect;
 
-/// How long an OPEN, or the KEEPALIVE after it, may take.
+/// Time allowed for an OPEN, and for the KEEPALIVE after it.
 pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a NOTIFICATION may take to leave.
-pub(crate) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Longest delay before a lost peer is called again.
+/// Longest delay before a lost peer is dialled again.
 pub(crate) const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// Where a peering stands.
+/// State of a peering.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
-    /// No stream; waits to call, or to be called.
+    /// No stream; waits to dial or to be dialled.
     Idle,
-    /// The driver was asked to call.
+    /// The driver was asked to dial.
     Connecting,
-    /// OPEN is sent.
+    /// OPEN was sent.
     OpenSent,
     /// The peer's OPEN was accepted.
     OpenConfirm,
-    /// Routes and trees may flow.
+    /// Routes and trees are exchanged.
     Established,
 }
 
@@ -72,7 +70,7 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// Whether routes and trees may wait for the peer to come back (RFC 4724, RFC 8538).
+    /// Returns whether routes and trees are kept until the peer comes back (RFC 4724, RFC 8538).
     pub(crate) fn is_graceful(&self) -> bool {
         match self {
             CloseReason::Lost => true,
@@ -83,16 +81,16 @@ impl CloseReason {
     }
 }
 
-/// What both sides agreed on.
+/// What both sides agreed on in OPEN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Agreed {
-    /// Tables that both have.
+    /// Tables that both sides have.
     pub(crate) tables: Tables,
-    /// Hold time; zero for none.
+    /// Hold time; zero for no limit.
     pub(crate) hold: Duration,
-    /// What the peer says of its restarts, if both sides have the capability.
+    /// The peer's graceful restart, if both sides support it.
     pub(crate) graceful: Option<Graceful>,
-    /// The peer's boot.
+    /// Boot number of the peer.
     pub(crate) boot: u32,
 }
 
@@ -100,9 +98,9 @@ pub(crate) struct Agreed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stream {
     pub(crate) conn: ConnId,
-    /// This side opened it.
+    /// Whether this side opened it.
     pub(crate) dialled: bool,
-    /// The driver cannot write to it for now.
+    /// Whether the driver cannot write to it for now.
     pub(crate) blocked: bool,
 }
 
@@ -116,25 +114,25 @@ pub(crate) struct Session {
     pub(crate) state: State,
     pub(crate) stream: Option<Stream>,
     pub(crate) agreed: Option<Agreed>,
-    /// Messages that wait, updates of routes apart.
+    /// Waiting messages except for updates of routes.
     pub(crate) queue: VecDeque<Message>,
-    /// When to call again, or when the OPEN is overdue.
+    /// When to dial again, or when the OPEN is overdue.
     timer: Option<Instant>,
     hold_at: Option<Instant>,
     keepalive_at: Option<Instant>,
     delay: Duration,
-    /// Said by KEEPALIVE since: the peer has our OPEN.
+    /// When the session was established.
     pub(crate) established_at: Option<Instant>,
 }
 
-/// What became of a stream that the driver brought.
+/// Decision about a stream that the driver opened or accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Admission {
-    /// It is the peering's stream now.
+    /// It is the stream of the peering.
     Taken,
-    /// It is, and the former one is to be closed: the session on it is over.
+    /// It is the stream of the peering, and the session on the former one has ended.
     Replaced,
-    /// It is to be closed.
+    /// It must be closed.
     Refused,
 }
 
@@ -167,7 +165,7 @@ impl Session {
         self.state == State::Established
     }
 
-    /// Changes what the next OPEN says.
+    /// Changes the next OPEN.
     pub(crate) fn set_own(&mut self, own: Open, dial: bool, first_delay: Duration, now: Instant) {
         self.own = own;
         self.first_delay = first_delay;
@@ -177,14 +175,14 @@ impl Session {
         self.dial = dial;
     }
 
-    /// Nothing speaks against a call any more.
-    pub(crate) fn call_now(&mut self, now: Instant) {
+    /// Dials at once.
+    pub(crate) fn dial_now(&mut self, now: Instant) {
         if self.dial && self.state == State::Idle {
             self.timer = Some(now);
         }
     }
 
-    /// Which of two streams is kept, by the table above.
+    /// Decides which of two streams is kept, by the table above.
     pub(crate) fn admit(&self, dialled: bool) -> Admission {
         let Some(first) = self.stream else {
             return Admission::Taken;
@@ -194,7 +192,7 @@ impl Session {
         } else if first.dialled == dialled {
             true
         } else {
-            // The lower gateway's stream is kept.
+            // The stream opened by the lower gateway is kept.
             dialled == (self.own.gateway < self.peer)
         };
         if second {
@@ -204,7 +202,7 @@ impl Session {
         }
     }
 
-    /// A stream is there.
+    /// Starts a session on a stream.
     pub(crate) fn connected(&mut self, now: Instant, conn: ConnId, dialled: bool) {
         self.stream = Some(Stream {
             conn,
@@ -217,14 +215,14 @@ impl Session {
         self.timer = Some(now + OPEN_TIMEOUT);
     }
 
-    /// The driver's call failed.
+    /// Handles a failed dial.
     pub(crate) fn dial_failed(&mut self, now: Instant, jitter: u32) {
         if self.state == State::Connecting {
             self.rest(now, jitter);
         }
     }
 
-    /// Back to idle; the next call after a while: `jitter` of 2^32 parts earlier, up to a quarter.
+    /// Returns to idle. The next dial is after a delay, up to a quarter of it earlier by `jitter` parts of 2^32.
     fn rest(&mut self, now: Instant, jitter: u32) {
         self.state = State::Idle;
         self.stream = None;
@@ -237,8 +235,8 @@ impl Session {
         self.delay = (self.delay * 2).min(MAX_RETRY_DELAY);
     }
 
-    /// The session is over; what is to be sent as the last message, if anything, has been taken out
-    /// of the way before. `rest` is the least time before the next call.
+    /// Ends the session; a last message must have been taken out before. `rest` is the minimum time before the next
+    /// dial.
     pub(crate) fn ended(&mut self, now: Instant, jitter: u32, rest: Duration) {
         if self.is_established() {
             self.delay = self.first_delay;
@@ -249,13 +247,13 @@ impl Session {
         }
     }
 
-    /// The driver was asked to call.
+    /// Notes that the driver was asked to dial.
     pub(crate) fn calling(&mut self, now: Instant) {
         self.state = State::Connecting;
         self.timer = Some(now + MAX_RETRY_DELAY);
     }
 
-    /// What the time has brought.
+    /// Handles the passing of time.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<Due> {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if due(self.keepalive_at) {
@@ -272,8 +270,8 @@ impl Session {
             return None;
         }
         match self.state {
-            State::Idle => Some(Due::Call),
-            State::Connecting => Some(Due::CallOverdue),
+            State::Idle => Some(Due::Dial),
+            State::Connecting => Some(Due::DialOverdue),
             State::OpenSent | State::OpenConfirm => {
                 Some(Due::End(Reason::OpenTimer, "no answer to OPEN"))
             }
@@ -294,16 +292,16 @@ impl Session {
     }
 }
 
-/// What is due.
+/// Action that is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Due {
-    /// Ask the driver to call.
-    Call,
-    /// The driver's call has taken too long.
-    CallOverdue,
+    /// Ask the driver to dial.
+    Dial,
+    /// The driver's dial has taken too long.
+    DialOverdue,
     /// End the session.
     End(Reason, &'static str),
 }
 
-/// The versions that an OPEN of ours names.
+/// Versions of the protocol in OPEN.
 pub(crate) const VERSIONS: (u8, u8) = (VERSION, VERSION);

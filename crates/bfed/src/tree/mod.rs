@@ -1,5 +1,4 @@
-//! Trees (§5.2): for each session the peer that it comes from and the peers and clients that it goes
-//! to, all of it soft state.
+//! Trees (§5.2): for each session its upstream peer, and its downstream peers and clients, all of it soft state.
 
 pub(crate) mod store;
 
@@ -17,15 +16,15 @@ use crate::wire::join::FlowChannel;
 use crate::wire::no_route;
 use crate::wire::sroute::GatewayCost;
 
-/// Something that the session's data node was asked for.
+/// A request to the session's data node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Ask {
-    /// Not yet.
+    /// Not sent yet.
     #[default]
     Nothing,
-    /// By a request with that number.
+    /// Sent, with this number.
     Pending(u32),
-    /// It is done; those are the node's channels.
+    /// Done; these are the node's channels.
     Done(Vec<FlowChannel>),
 }
 
@@ -42,44 +41,44 @@ impl Ask {
     }
 }
 
-/// A peer that the session goes to.
+/// A downstream peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Down {
-    /// How it wants it; empty for a peer of this network, which listens to the native broadcast.
+    /// Its channels; empty for a peer of this network, which receives the native broadcast.
     pub(crate) flows: Vec<FlowChannel>,
     pub(crate) expires: Instant,
-    /// The peer's incarnation that joined.
+    /// Incarnation of the peer that joined.
     pub(crate) incarnation: u32,
     pub(crate) ask: Ask,
 }
 
-/// Where the session comes from.
+/// The upstream of a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Up {
-    /// None at the owner: from its own native network.
+    /// `None` at the owner: from its own native network.
     pub(crate) peer: Option<PeerId>,
-    /// This gateway's channels that the peer sends to; empty within a network.
+    /// This gateway's channels to which the peer sends; empty within a network.
     pub(crate) own: Vec<FlowChannel>,
     /// The peer's channels.
     pub(crate) flows: Vec<FlowChannel>,
-    /// The peer's incarnation that translated.
+    /// Incarnation of the peer that sent the TRANSLATION.
     pub(crate) incarnation: u32,
     /// The session with the peer in which it was last joined.
     pub(crate) session: u32,
     pub(crate) ask: Ask,
 }
 
-/// A peer that was asked for the session, and has not translated yet.
+/// A peer that was sent a JOIN, or will be, and has not sent a TRANSLATION yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Joining {
     pub(crate) peer: PeerId,
     pub(crate) internal: bool,
-    /// The channels that the JOIN names.
+    /// The channels for the JOIN.
     pub(crate) ask: Ask,
     pub(crate) deadline: Instant,
 }
 
-/// An SROUTE discovery on the way.
+/// A pending SROUTE discovery.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Discovery {
     pub(crate) request: u32,
@@ -92,11 +91,11 @@ pub(crate) struct Waiting {
     pub(crate) client: ClientId,
     pub(crate) redirects: u8,
     pub(crate) scope: Scope,
-    /// It only asked for the cost.
+    /// Whether it only asked for the cost.
     pub(crate) cost_only: bool,
 }
 
-/// Times in a row that a peer failed as upstream of a session.
+/// A peer that is excluded as upstream of a session because it failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Exclusion {
     pub(crate) peer: PeerId,
@@ -104,48 +103,47 @@ pub(crate) struct Exclusion {
     pub(crate) fails: u8,
 }
 
-/// A session's tree at this gateway.
+/// The tree of a session at this gateway.
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) name: SessionName,
     pub(crate) table: Table,
-    /// None until its DNS name is resolved.
+    /// `None` until its DNS name is resolved.
     pub(crate) network: Option<BnNum>,
-    /// This network owns it.
+    /// Whether this network owns it.
     pub(crate) root: bool,
     pub(crate) node: Option<NodeId>,
-    /// The node that carried it before: keeps on until the new one does.
+    /// The previous data node, which goes on until the new one is ready.
     pub(crate) old_node: Option<NodeId>,
     pub(crate) up: Option<Up>,
     pub(crate) joining: Option<Joining>,
-    /// How many more gateways may be joined because of the JOIN that made this tree.
+    /// How many more gateways may be joined because of the JOIN that created this tree.
     pub(crate) hop_limit: u8,
     pub(crate) down: BTreeMap<PeerId, Down>,
     /// The native broadcast of this network, for clients and internal peers.
     pub(crate) native: Ask,
-    /// Clients of this network want it until then.
+    /// Until when clients of this network want it.
     pub(crate) clients_until: Option<Instant>,
-    /// They were told addresses.
+    /// Whether clients were sent addresses.
     pub(crate) clients_told: bool,
     pub(crate) waiting: Vec<Waiting>,
     pub(crate) discovery: Option<Discovery>,
     pub(crate) discoveries: u8,
-    /// SROUTE costs that a JOIN claimed, and the peer that sent it: they hold as long as nobody else
-    /// wants the session.
+    /// SROUTE costs claimed by a JOIN, and the peer that sent it: used while only that peer wants the session.
     pub(crate) claimed: Option<(PeerId, Vec<GatewayCost>)>,
     pub(crate) excluded: Vec<Exclusion>,
-    /// Why the last peer that was asked did not give it.
+    /// Why the last upstream candidate refused it.
     pub(crate) last_refusal: Option<no_route::Reason>,
-    /// It has had an upstream.
+    /// Whether it has had an upstream.
     pub(crate) was_attached: bool,
-    /// When it is given up, unless a peer that is joined translates until then.
+    /// When it is given up unless an upstream candidate sends a TRANSLATION.
     pub(crate) detached_until: Option<Instant>,
-    /// The same, as a timer: no peer is being joined.
+    /// The same deadline as a timer, while there is no upstream candidate.
     pub(crate) orphan_until: Option<Instant>,
     pub(crate) refresh_at: Instant,
-    /// The tree's gateways above this one, the next first.
+    /// The gateways towards the owner, the next first.
     pub(crate) path: Vec<GatewayId>,
-    /// When the store's timer for it runs out.
+    /// When the store's timer for it expires.
     pub(crate) due: Option<Instant>,
 }
 
@@ -180,31 +178,31 @@ impl Tree {
         }
     }
 
-    /// Whether data comes, or will as soon as the owner's native network sends some.
+    /// Returns whether data arrives, or will when the owner's native network sends.
     pub(crate) fn is_attached(&self) -> bool {
         self.up
             .as_ref()
             .is_some_and(|up| up.peer.is_some() || up.ask.done().is_some())
     }
 
-    /// Whether anybody wants it.
+    /// Returns whether a peer or client wants it.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.down.is_empty() || self.clients_until.is_some() || !self.waiting.is_empty()
     }
 
-    /// Whether that peer is the only one that wants it: no other peer and no client does.
+    /// Returns whether no client and no peer but this one wants it.
     pub(crate) fn is_wanted_only_by(&self, peer: PeerId) -> bool {
         self.clients_until.is_none()
             && self.waiting.is_empty()
             && self.down.keys().all(|&id| id == peer)
     }
 
-    /// Whether it comes from that peer or goes to it.
+    /// Returns whether the peer is its upstream or downstream.
     pub(crate) fn is_with(&self, peer: PeerId) -> bool {
         self.down.contains_key(&peer) || self.up.as_ref().is_some_and(|up| up.peer == Some(peer))
     }
 
-    /// Whether its native broadcast is needed, by clients or by peers of this network.
+    /// Returns whether clients or peers of this network need its native broadcast.
     pub(crate) fn wants_native(&self) -> bool {
         !self.root
             && (self.clients_until.is_some()
@@ -217,7 +215,7 @@ impl Tree {
             .any(|exclusion| exclusion.peer == peer && exclusion.until > now)
     }
 
-    /// When something about it has to be done.
+    /// Returns when the tree must be examined next.
     pub(crate) fn next_due(&self) -> Instant {
         let times = [
             self.joining.as_ref().map(|joining| joining.deadline),

@@ -1,4 +1,4 @@
-//! All trees of a gateway: by name, by network, by time.
+//! All trees of a gateway by name, by network and by time.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -10,11 +10,11 @@ use super::Tree;
 use crate::name::SessionName;
 use crate::types::{BnNum, PeerId, Table};
 
-/// A tree's place in the store.
+/// Index of a tree in the store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Slot(u32);
 
-/// Takes the first element after `last`, or else the first: none waits for elements that return.
+/// Removes the first element after `last`, or else the first, so that elements that return often delay no other.
 pub(crate) fn pop_after<T: Ord + Copy>(set: &mut BTreeSet<T>, last: &mut Option<T>) -> Option<T> {
     let after = last.map_or(Unbounded, Excluded);
     let mut later = set.range((after, Unbounded));
@@ -32,14 +32,14 @@ pub(crate) struct Trees {
     by_name: BTreeMap<SessionName, Slot>,
     by_network: BTreeSet<(Table, BnNum, Slot)>,
     timers: BTreeSet<(Instant, Slot)>,
-    /// Trees that are to be looked at: routes, peers or data nodes have changed.
+    /// Trees to examine because routes, peers or data nodes have changed.
     pub(crate) pending: BTreeSet<Slot>,
-    /// The one that was looked at last.
+    /// The tree examined last.
     last_pending: Option<Slot>,
-    /// Trees below that are not where routes alone lead, or may not stay there: every change of a route to
-    /// their network can concern them. The others are concerned only if routes alone decide otherwise.
+    /// Trees that are not where routes alone lead, or may not stay there: every change of a route to their network
+    /// can concern them. The others are concerned only if routes alone decide differently.
     particular: BTreeSet<(Table, BnNum, Slot)>,
-    /// How many sessions each peer joined.
+    /// Number of sessions that each peer joined.
     pub(crate) joined: BTreeMap<PeerId, usize>,
 }
 
@@ -98,7 +98,7 @@ impl Trees {
         Some(tree)
     }
 
-    /// A peer joined one session more, or one less.
+    /// Counts a session that a peer joined or left.
     pub(crate) fn count(&mut self, peer: PeerId, more: bool) {
         let joined = self.joined.entry(peer).or_default();
         *joined = if more {
@@ -111,13 +111,13 @@ impl Trees {
         }
     }
 
-    /// The tree's owner is known.
+    /// Sets the owner of a tree.
     pub(crate) fn set_network(&mut self, slot: Slot, network: BnNum, root: bool) {
         if let Some(tree) = self.get_mut(slot) {
             tree.network = Some(network);
             tree.root = root;
             let table = tree.table;
-            // Routes do not matter to sessions that this network owns.
+            // Sessions that this network owns do not depend on routes.
             if !root {
                 self.by_network.insert((table, network, slot));
                 self.particular.insert((table, network, slot));
@@ -125,7 +125,7 @@ impl Trees {
         }
     }
 
-    /// Notes whether a tree is where routes alone lead.
+    /// Notes whether a tree depends on more than routes alone.
     pub(crate) fn set_particular(&mut self, slot: Slot, particular: bool) {
         let Some(tree) = self.get(slot).filter(|tree| !tree.root) else {
             return;
@@ -141,7 +141,7 @@ impl Trees {
         }
     }
 
-    /// Routes to a network have changed: its trees are to be looked at; all, or only the particular ones.
+    /// Marks the trees of a network whose routes have changed: all, or only the particular ones.
     pub(crate) fn mark_network(&mut self, table: Table, network: BnNum, all: bool) {
         let range = (table, network, Slot(0))..=(table, network, Slot(u32::MAX));
         let trees = if all {
@@ -153,12 +153,12 @@ impl Trees {
             .extend(trees.range(range).map(|(_, _, slot)| *slot));
     }
 
-    /// Returns the next tree to look at, by turns.
+    /// Returns the next tree to examine, in turn.
     pub(crate) fn poll_pending(&mut self) -> Option<Slot> {
         pop_after(&mut self.pending, &mut self.last_pending)
     }
 
-    /// What the peer joined lives until then.
+    /// Extends the lifetime of a downstream peer in all trees.
     pub(crate) fn refresh_down(&mut self, peer: PeerId, expires: Instant) {
         for tree in self.slots.iter_mut().flatten() {
             if let Some(down) = tree.down.get_mut(&peer) {
@@ -167,12 +167,12 @@ impl Trees {
         }
     }
 
-    /// Every tree is to be looked at.
+    /// Marks all trees.
     pub(crate) fn mark_all(&mut self) {
         self.pending.extend(self.by_name.values().copied());
     }
 
-    /// Sets the tree's timer after it has changed.
+    /// Sets the timer of a changed tree.
     pub(crate) fn schedule(&mut self, slot: Slot) {
         let Some(tree) = self.get_mut(slot) else {
             return;
@@ -188,7 +188,7 @@ impl Trees {
         self.timers.insert((due, slot));
     }
 
-    /// A tree whose timer has run out; it must be scheduled again.
+    /// Returns a tree whose timer has expired; it must be scheduled again.
     pub(crate) fn expired(&mut self, now: Instant) -> Option<Slot> {
         let &(at, slot) = self.timers.first().filter(|(at, _)| *at <= now)?;
         self.timers.remove(&(at, slot));

@@ -250,7 +250,7 @@ fn register(
     };
     let control = &mut world.gws[at].control;
     control.node_connected(now, conn, NodeIdentity(identity));
-    let result = control.handle_packet(now, conn, &emit(&Message::Register(register)));
+    let result = control.handle_packet(now, &conn, &emit(&Message::Register(register)));
     (conn, result)
 }
 
@@ -292,7 +292,7 @@ fn a_data_node_that_carries_nothing_of_a_peer_cannot_end_the_peering() {
         }));
         let now = island.world.now;
         let control = &mut island.world.gws[middle].control;
-        let _ = control.handle_packet(now, conn, &lie);
+        let _ = control.handle_packet(now, &conn, &lie);
     }
     let statistics = emit(&Message::Statistics(statistics::Repr {
         sessions: 0,
@@ -301,7 +301,7 @@ fn a_data_node_that_carries_nothing_of_a_peer_cannot_end_the_peering() {
     }));
     let now = island.world.now;
     let control = &mut island.world.gws[middle].control;
-    let _ = control.handle_packet(now, conn, &statistics);
+    let _ = control.handle_packet(now, &conn, &statistics);
     island.world.run(SECOND);
     assert_eq!(island.world.gws[middle].control.stats().silent, 0);
     assert_eq!(island.world.established(middle), 5);

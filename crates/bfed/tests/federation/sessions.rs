@@ -36,7 +36,7 @@ impl Stage {
     fn hears(&mut self, message: &Message) -> Result<(), Error> {
         let mut bytes = vec![0; message.buffer_len()];
         message.emit(&mut bytes);
-        self.node.handle_packet(self.now, STREAM, &bytes)
+        self.node.handle_packet(self.now, &STREAM, &bytes)
     }
 
     fn says(&mut self) -> Vec<Message> {
@@ -251,7 +251,7 @@ fn nonsense_ends_the_session_and_nothing_else() {
     stage.establish();
     let wrong = stage
         .node
-        .handle_packet(stage.now, STREAM, b"GET / HTTP/1.1\r\n");
+        .handle_packet(stage.now, &STREAM, b"GET / HTTP/1.1\r\n");
     assert_eq!(wrong, Err(Error::Malformed));
     stage.ends_with(Reason::BadMessage);
     let late = stage.hears(&Message::KeepAlive);
@@ -263,7 +263,12 @@ fn nonsense_ends_the_session_and_nothing_else() {
     let mut bytes = vec![0; 8];
     Message::KeepAlive.emit(&mut bytes);
     bytes[2] = 9;
-    assert!(stage.node.handle_packet(stage.now, STREAM, &bytes).is_err());
+    assert!(
+        stage
+            .node
+            .handle_packet(stage.now, &STREAM, &bytes)
+            .is_err()
+    );
     stage.ends_with(Reason::Version);
 }
 
@@ -278,13 +283,16 @@ fn bad_attributes_withdraw_and_bad_updates_reset() {
     message.emit(&mut bytes);
     let at = 8 + 6 + 10 + 4; // the cost's value: infinite, so the route is withdrawn
     bytes[at..at + 4].fill(0xff);
-    stage.node.handle_packet(stage.now, STREAM, &bytes).unwrap();
+    stage
+        .node
+        .handle_packet(stage.now, &STREAM, &bytes)
+        .unwrap();
     assert_eq!(stage.routes(), 2);
     assert_eq!(stage.node.stats().routes.faulty, 1);
     assert_eq!(stage.state(), State::Established);
     bytes[at - 3] = 99; // an attribute that must be known, and is not
     assert_eq!(
-        stage.node.handle_packet(stage.now, STREAM, &bytes),
+        stage.node.handle_packet(stage.now, &STREAM, &bytes),
         Err(Error::Malformed)
     );
     stage.ends_with(Reason::BadUpdate);

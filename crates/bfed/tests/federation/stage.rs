@@ -25,7 +25,7 @@ impl<C: Coordinator> Stage<C> {
     pub(crate) fn hears(&mut self, conn: ConnId, message: &Message) -> Result<(), Error> {
         let mut bytes = vec![0; message.buffer_len()];
         message.emit(&mut bytes);
-        self.node.handle_packet(self.now, conn, &bytes)
+        self.node.handle_packet(self.now, &conn, &bytes)
     }
 
     pub(crate) fn wait(&mut self, millis: u64) {

@@ -201,7 +201,7 @@ impl World {
     /// Bytes of a test's making arrive at a gateway on its stream with a peer.
     pub(crate) fn inject(&mut self, at: usize, from: usize, bytes: &[u8]) -> Result<(), Error> {
         let conn = self.stream(at, from).expect("a stream");
-        self.gws[at].control.handle_packet(self.now, conn, bytes)
+        self.gws[at].control.handle_packet(self.now, &conn, bytes)
     }
 
     pub(crate) fn stream(&self, a: usize, b: usize) -> Option<ConnId> {
@@ -234,7 +234,7 @@ impl World {
     /// Bytes of a test's making arrive from a data node.
     pub(crate) fn says(&mut self, at: usize, id: NodeId, bytes: &[u8]) {
         let conn = self.gws[at].nodes[&id].conn;
-        let _ = self.gws[at].control.handle_packet(self.now, conn, bytes);
+        let _ = self.gws[at].control.handle_packet(self.now, &conn, bytes);
     }
 
     pub(crate) fn established(&self, at: usize) -> usize {
@@ -463,7 +463,7 @@ impl World {
                 match to {
                     End::Gw(to) if self.gws[to].frozen => {}
                     End::Gw(to) => {
-                        let _ = self.gws[to].control.handle_packet(now, conn, &bytes);
+                        let _ = self.gws[to].control.handle_packet(now, &conn, &bytes);
                     }
                     End::Node(at, id) => self.node_hears(at, id, &bytes),
                 }

@@ -332,7 +332,7 @@ impl World {
             Happening::Bytes(conn, ..) if !self.streams.contains_key(&conn) => Ok(()),
             Happening::Bytes(conn, End::Control(at), bytes) => {
                 // What is refused is the gateway's business.
-                let _ = self.gateways[at].control.handle_packet(now, conn, &bytes);
+                let _ = self.gateways[at].control.handle_packet(now, &conn, &bytes);
                 self.settle(at)
             }
             Happening::Bytes(_, End::Node(at), bytes) => {
