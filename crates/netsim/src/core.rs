@@ -1,4 +1,4 @@
-//! What nodes act upon: the clock, the queue, the links and the packets in flight.
+//! The state that nodes act on: the clock, the queue, the links and the packets in flight.
 
 use proto_core::time::Instant;
 
@@ -6,9 +6,9 @@ use crate::link::{Cold, Hot, LinkStats, Mode};
 use crate::node::Port;
 use crate::packet::{PacketId, Store};
 use crate::queue::{Event, Kind, Queue};
-use crate::script::{Fate, Script};
+use crate::script::{Disposition, Script};
 use crate::sim::SimStats;
-use crate::trace::{Record, Traces, Which};
+use crate::trace::{Direction, Record, Traces};
 
 pub(crate) struct Core {
     pub(crate) now_ns: u64,
@@ -17,14 +17,14 @@ pub(crate) struct Core {
     pub(crate) cold: Vec<Cold>,
     origins: Vec<Origin>,
     pub(crate) store: Store,
-    /// For each node where the outgoing directions of its ports lie, once settled.
+    /// Index of each node's first outgoing direction, once settled.
     pub(crate) ports: Vec<Ports>,
-    /// For each direction (`link * 2 + way`) its place in `hot`, `cold` and `origins`.
+    /// Index in `hot`, `cold` and `origins` of each direction (`link * 2 + way`).
     places: Vec<u32>,
-    /// No link was added since [`Core::settle`].
+    /// Whether no link was added since [`Core::settle`].
     pub(crate) settled: bool,
     pub(crate) traces: Traces,
-    /// Decides what is lost, before the links do.
+    /// Decides which packets are lost, before the links do.
     pub(crate) script: Option<Script>,
     pub(crate) stats: SimStats,
     pub(crate) stop: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Ports {
     pub(crate) count: u16,
 }
 
-/// Where a direction starts: what traces and scripts are told of a packet.
+/// Start of a direction, for traces and scripts.
 #[derive(Clone, Copy)]
 struct Origin {
     /// `link * 2 + way`.
@@ -69,7 +69,7 @@ impl Core {
         Instant::from_micros(i64::try_from(self.now_ns / 1000).unwrap_or(i64::MAX))
     }
 
-    /// Puts a packet on the link behind a port; its reference goes to the event, or back.
+    /// Puts a packet on the link of a port. Its reference goes to the event, or is released.
     #[inline]
     pub(crate) fn transmit(&mut self, node: u32, port: Port, packet: PacketId, bytes: &[u8]) {
         let Ports { first, count } = self.ports[node as usize];
@@ -80,7 +80,7 @@ impl Core {
         }
         let place = first as usize + usize::from(port.0);
         if !self.traces.is_empty() {
-            self.trace(Which::Sent, place, bytes);
+            self.trace(Direction::Sent, place, bytes);
         }
         let fate = self.fate(place, bytes);
         let hot = &mut self.hot[place];
@@ -103,7 +103,13 @@ impl Core {
         }
     }
 
-    fn transmit_slowly(&mut self, place: usize, packet: PacketId, len_bytes: u32, fate: Fate) {
+    fn transmit_slowly(
+        &mut self,
+        place: usize,
+        packet: PacketId,
+        len_bytes: u32,
+        fate: Disposition,
+    ) {
         let (hot, cold) = (&mut self.hot[place], &mut self.cold[place]);
         if hot.mode == Mode::Down {
             cold.link_down += 1;
@@ -137,7 +143,7 @@ impl Core {
         }
     }
 
-    /// A copy of `packet` with one bit flipped takes its place; an empty packet stays as it is.
+    /// Replaces `packet` by a copy with one bit flipped; an empty packet stays as it is.
     pub(crate) fn corrupt(&mut self, place: usize, packet: PacketId) -> PacketId {
         let bits = u64::from(self.store.len_bytes(packet)) * 8;
         if bits == 0 {
@@ -165,12 +171,12 @@ impl Core {
         self.cold[place].stats(&self.hot[place])
     }
 
-    pub(crate) fn trace(&mut self, which: Which, place: usize, bytes: &[u8]) {
+    pub(crate) fn trace(&mut self, which: Direction, place: usize, bytes: &[u8]) {
         let record = self.record(which, place, bytes);
         self.traces.record(&record);
     }
 
-    fn record<'b>(&self, which: Which, place: usize, bytes: &'b [u8]) -> Record<'b> {
+    fn record<'b>(&self, which: Direction, place: usize, bytes: &'b [u8]) -> Record<'b> {
         let (hot, origin) = (&self.hot[place], &self.origins[place]);
         Record {
             time_ns: self.now_ns,
@@ -185,13 +191,13 @@ impl Core {
     }
 
     #[inline]
-    fn fate(&mut self, place: usize, bytes: &[u8]) -> Fate {
+    fn fate(&mut self, place: usize, bytes: &[u8]) -> Disposition {
         if self.script.is_none() {
-            return Fate::Chance;
+            return Disposition::Chance;
         }
-        let record = self.record(Which::Sent, place, bytes);
+        let record = self.record(Direction::Sent, place, bytes);
         let script = self.script.as_mut();
-        script.map_or(Fate::Chance, |script| script(&record))
+        script.map_or(Disposition::Chance, |script| script(&record))
     }
 
     /// Reads the first of a node's outgoing directions.
@@ -203,7 +209,7 @@ impl Core {
         }
     }
 
-    /// Makes room for this many directions.
+    /// Reserves memory for this many directions.
     pub(crate) fn reserve_directions(&mut self, directions: usize) {
         self.hot.reserve_exact(directions);
         self.cold.reserve_exact(directions);
@@ -228,12 +234,12 @@ impl Core {
         self.settled = false;
     }
 
-    /// Where the state of this direction lies.
+    /// Returns the index of the state of a direction.
     pub(crate) fn place(&self, direction: u32) -> usize {
         self.places[direction as usize] as usize
     }
 
-    /// Sorts the directions by node and port, so that a node's lie side by side.
+    /// Sorts the directions by node and port, so that those of a node are adjacent.
     #[cold]
     pub(crate) fn settle(&mut self) {
         let mut first = 0;

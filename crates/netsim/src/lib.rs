@@ -1,8 +1,8 @@
 //! A deterministic network simulator for sans-IO machines.
 //!
-//! Nodes exchange packets over links in virtual time. Everything random comes from one 32-byte
-//! seed, and each link and direction has a generator of its own, so that the same seed gives the
-//! same run, packet for packet, and one more link leaves the others' luck as it was.
+//! Nodes exchange packets over links in virtual time. All randomness comes from one 32-byte seed, and each link and
+//! direction has a generator of its own: the same seed gives the same run, packet for packet, and another link does
+//! not change the random numbers of the others.
 //!
 //! ```
 //! use netsim::{Io, LinkConfig, Node, Port, Sim};
@@ -46,25 +46,25 @@
 //! The simulator asks for the next timeout after every call and keeps at most one live timer a
 //! node in its queue. [`Sim::with_node`] runs commands on a machine at the present instant.
 //!
-//! # What there is
+//! # Module layout
 //!
-//! | piece | type |
+//! | feature | type |
 //! | --- | --- |
-//! | nodes of one type, or boxed ones of any type | [`Sim<N>`], [`Sim<Box<dyn Node>>`](Sim) |
+//! | nodes of one type, or boxed nodes of any type | [`Sim<N>`], [`Sim<Box<dyn Node>>`](Sim) |
 //! | rate, delay, jitter, queue, MTU, loss, reordering, duplication, corruption of a link | [`LinkConfig`] |
-//! | losses that a test decides: this packet, on that link | [`Sim::script`] |
-//! | links and nodes that fail and come back at set times | [`Sim::fail_link`], [`Sim::fail_node`] ... |
+//! | losses decided by a test | [`Sim::script`] |
+//! | failure and recovery of links and nodes at set times | [`Sim::fail_link`], [`Sim::fail_node`] ... |
 //! | random or given distribution trees, with addresses and routes | [`tree::Tree`] |
 //! | a shared segment; IPv4 and UDP headers | [`Hub`], [`ip`] |
-//! | what every machine must keep to | [`conformance`] |
-//! | captures for Wireshark; a fingerprint of a whole run | [`Sim::capture`], [`Sim::trace_hash`] |
+//! | the rules for every machine | [`conformance`] |
+//! | captures for Wireshark; a digest of a whole run | [`Sim::capture`], [`Sim::trace_hash`] |
 //!
-//! # Units and bounds
+//! # Units and limits
 //!
-//! Virtual time is kept in nanoseconds and shown to nodes as [`Instant`], whose resolution is a
-//! microsecond; a timer never fires early. Payload bytes are stored once, however many copies of a
-//! packet are on their way. A node costs at most 128 bytes besides itself, a link 320 bytes (600 with
-//! a rate or other limits), an event in flight 64; `tests/memory.rs` holds these figures.
+//! Virtual time is stored in nanoseconds and shown to nodes as [`Instant`], with a resolution of one microsecond; a
+//! timer never fires early. Payload bytes are stored once, however many copies of a packet are in flight. A node
+//! takes at most 128 bytes besides itself, a link 320 bytes (600 with a rate or other limits), an event in flight
+//! 64; `tests/memory.rs` checks these numbers.
 #![forbid(unsafe_code)]
 
 pub mod conformance;
@@ -85,6 +85,6 @@ pub use link::{LinkConfig, LinkStats, Loss, QueueLimit, Reorder};
 pub use node::{Hub, Io, LinkId, Node, NodeId, Port};
 pub use proto_core::time::{Duration, Instant};
 pub use rng::{Rng, derive_seed};
-pub use script::Fate;
+pub use script::Disposition;
 pub use sim::{Sim, SimStats};
-pub use trace::{Filter, Record, Which};
+pub use trace::{Direction, Filter, Record};

@@ -1,23 +1,23 @@
-//! Links: what a wire may do to a packet, and the counters of what it did.
+//! Links: their configuration, state and counters.
 
 use std::collections::VecDeque;
 
 use proto_core::time::Duration;
 
 use crate::rng::Rng;
-use crate::script::Fate;
+use crate::script::Disposition;
 
-/// How a link loses packets. A lost packet has used the link's time all the same.
+/// Random loss of a link. A lost packet has used the link's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Loss {
-    /// Never.
+    /// No loss.
     #[default]
     None,
-    /// Each packet on its own, with this probability.
+    /// Independent loss with this probability.
     Bernoulli(f64),
-    /// Two states, good and bad, each with its own loss (Gilbert 1960, Elliott 1963). The state may
-    /// change before each packet; a link starts in the good one. The share of packets that meet
-    /// the bad state is `good_to_bad / (good_to_bad + bad_to_good)` in the long run.
+    /// Two states, good and bad, each with its own loss (Gilbert 1960, Elliott 1963). The state may change before
+    /// each packet; a link starts in the good one. In the long run, a share of `good_to_bad / (good_to_bad +
+    /// bad_to_good)` of the packets meets the bad state.
     GilbertElliott {
         /// Probability to turn bad before a packet.
         good_to_bad: f64,
@@ -30,47 +30,45 @@ pub enum Loss {
     },
 }
 
-/// How many packets and bytes may wait for a link that has a rate; what comes on top is dropped
-/// (tail drop). The packet being transmitted does not count. `None` is no limit.
+/// Most packets and bytes that wait for a link with a rate; more are dropped (tail drop). The packet being
+/// transmitted does not count. `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueLimit {
-    /// Packets waiting, at most.
+    /// Most packets that wait.
     pub packets: Option<u32>,
-    /// Bytes waiting, at most, without [`LinkConfig::overhead_bytes`].
+    /// Most bytes that wait, without [`LinkConfig::overhead_bytes`].
     pub bytes: Option<u64>,
 }
 
-/// Some packets take longer than others, so that later ones overtake them. All others keep their
-/// order, those of the same instant too.
+/// Delay of some packets, so that later ones overtake them. All others keep their order, also at the same instant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reorder {
-    /// Probability that a packet is held up.
+    /// Probability that a packet is delayed.
     pub probability: f64,
-    /// It is held up for a time uniform over (0, `extra`].
+    /// Longest delay; each is uniform over (0, `extra`].
     pub extra: Duration,
 }
 
-/// One direction of a link. The default is a perfect wire: no delay, no limit, no loss.
+/// One direction of a link. The default is perfect: no delay, no limit, no loss.
 ///
-/// A packet meets, in this order: the MTU; the queue and the rate; loss; the delay and its jitter;
-/// reordering, corruption and duplication, each drawn on its own. The second copy of a duplicated packet is
-/// neither held up nor corrupted. Configurations with a probability outside 0 to 1 (or not a
-/// number), a rate of 0 or a delay of 2^32 microseconds or more are refused by a panic where they
-/// are given to a simulation.
+/// A packet passes, in this order: the MTU; the queue and the rate; loss; the delay and its jitter; reordering,
+/// corruption and duplication, each random on its own. The second copy of a duplicated packet is neither delayed
+/// further nor corrupted. Probabilities outside 0 to 1 (or not a number), a rate of 0 and a delay of 2^32
+/// microseconds or more cause a panic where the configuration is given to a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinkConfig {
     /// Propagation delay, below 2^32 microseconds (71 minutes).
     pub delay: Duration,
-    /// Added to each packet's delay: a time uniform over [0, `jitter`], without overtaking. On the way to a
-    /// full queue it keeps packets of different senders from meeting it in a fixed order, which would
-    /// have it drop those of one of them alone (Floyd and Jacobson, "On traffic phase effects in
-    /// packet-switched gateways", 1992: up to the time of a packet on the bottleneck).
+    /// Jitter added to each packet's delay: uniform over [0, `jitter`], without overtaking. Before a full queue it
+    /// keeps packets of different senders from arriving in a fixed order, in which only those of one sender would
+    /// be dropped (Sally Floyd and Van Jacobson, "On traffic phase effects in packet-switched gateways", 1992: up
+    /// to the transmission time of a packet on the bottleneck).
     pub jitter: Duration,
-    /// Bits a second, above 0; `None` is infinitely fast.
+    /// Rate in bit/s, above 0; `None` is infinite.
     pub rate_bps: Option<u64>,
-    /// Added to each packet's length where the rate is applied: 38 makes it Ethernet's.
+    /// Bytes added to each packet where the rate is applied: 38 for Ethernet.
     pub overhead_bytes: u32,
-    /// What may wait; without a rate nothing ever waits.
+    /// Limit of the queue; without a rate nothing waits.
     pub queue: QueueLimit,
     /// Longer packets are dropped.
     pub mtu: Option<u32>,
@@ -85,7 +83,7 @@ pub struct LinkConfig {
 }
 
 impl LinkConfig {
-    /// A perfect wire.
+    /// Creates a perfect link.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -112,21 +110,21 @@ impl LinkConfig {
         self
     }
 
-    /// Sets the bytes that each packet costs on top of its own.
+    /// Sets the bytes added to each packet where the rate is applied.
     #[must_use]
     pub fn overhead_bytes(mut self, overhead: u32) -> Self {
         self.overhead_bytes = overhead;
         self
     }
 
-    /// Lets at most this many packets wait.
+    /// Limits the packets that wait.
     #[must_use]
     pub fn queue_packets(mut self, packets: u32) -> Self {
         self.queue.packets = Some(packets);
         self
     }
 
-    /// Lets at most this many bytes wait.
+    /// Limits the bytes that wait.
     #[must_use]
     pub fn queue_bytes(mut self, bytes: u64) -> Self {
         self.queue.bytes = Some(bytes);
@@ -147,7 +145,7 @@ impl LinkConfig {
         self
     }
 
-    /// Holds up a share of the packets by up to `extra`.
+    /// Delays a share of the packets by up to `extra`.
     #[must_use]
     pub fn reorder(mut self, probability: f64, extra: Duration) -> Self {
         self.reorder = Some(Reorder { probability, extra });
@@ -168,7 +166,7 @@ impl LinkConfig {
         self
     }
 
-    /// Nothing but delay and independent loss: the path of few instructions.
+    /// Whether there is only delay and independent loss: the path with the fewest instructions.
     fn is_plain(&self) -> bool {
         self.rate_bps.is_none()
             && self.jitter == Duration::ZERO
@@ -181,7 +179,7 @@ impl LinkConfig {
 
     /// # Panics
     ///
-    /// When a probability is none, the rate is 0, or the delay too long.
+    /// A value is out of bounds.
     fn check(&self) {
         let loss = match self.loss {
             Loss::None => [0.0; 4],
@@ -213,43 +211,43 @@ impl LinkConfig {
     }
 }
 
-/// What one direction of a link did so far.
+/// Counters of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStats {
     /// Packets handed to the link.
     pub sent: u64,
     /// Bytes handed to the link.
     pub sent_bytes: u64,
-    /// Packets that reached the other end (a dead node there included), or are on their way to it.
+    /// Packets that arrived at the other end (also at a dead node), or are in flight.
     pub delivered: u64,
     /// Packets lost at random.
     pub lost: u64,
-    /// Packets that found the queue full.
+    /// Packets dropped because the queue was full.
     pub queue_full: u64,
     /// Packets longer than the MTU.
     pub oversize: u64,
-    /// Packets that found the link down, or were on it when it failed.
+    /// Packets sent while the link was down, or in flight when it failed.
     pub link_down: u64,
     /// Packets of which a bit flipped.
     pub corrupted: u64,
-    /// Packets that were sent on twice.
+    /// Packets duplicated.
     pub duplicated: u64,
-    /// Packets held up so that others could overtake.
+    /// Packets delayed so that others could overtake.
     pub reordered: u64,
 }
 
-/// What a direction does with the next packet.
+/// How a direction handles the next packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Delay and independent loss.
     Plain,
-    /// Anything more.
+    /// With other limits or effects.
     Limited,
     /// Failed.
     Down,
 }
 
-/// What every packet touches, two directions a cache line.
+/// State that every packet uses, two directions in a cache line.
 #[repr(align(32))]
 #[derive(Clone, Copy)]
 pub(crate) struct Hot {
@@ -257,14 +255,14 @@ pub(crate) struct Hot {
     pub(crate) port: u16,
     pub(crate) mode: Mode,
     delay_us: u32,
-    /// Packets until the next independent loss: one draw for each loss, not for each packet. Where
-    /// that many do not fit, the count ends with another draw ([`Cold::no_loss_yet`]).
+    /// Packets until the next independent loss: one random number for each loss, not for each packet. A longer
+    /// count is continued with another one ([`Cold::no_loss_yet`]).
     until_loss: u32,
     pub(crate) sent: u64,
     pub(crate) sent_bytes: u64,
 }
 
-/// What only some packets touch.
+/// State that only some packets use.
 pub(crate) struct Cold {
     plain: bool,
     pub(crate) rng: Rng,
@@ -274,32 +272,32 @@ pub(crate) struct Cold {
     no_loss_yet: bool,
     pub(crate) lost: u64,
     pub(crate) link_down: u64,
-    /// For links that are, or once were, more than a delay and independent loss.
+    /// For links that have, or once had, more than delay and independent loss.
     limits: Option<Box<Limits>>,
 }
 
-/// Configuration and state of a link that is more than a delay and independent loss.
+/// Configuration and state of a link with more than delay and independent loss.
 #[derive(Default)]
 struct Limits {
     config: LinkConfig,
     stats: LinkStats,
     /// Gilbert-Elliott: in the bad state.
     bad: bool,
-    /// When the transmitter is free again, and the part of a nanosecond (in 1/rate) beyond it.
+    /// When the transmitter becomes free, and the part of a nanosecond (in 1/rate) beyond it.
     free_ns: u64,
     remainder: u64,
     /// Start of transmission and length of each packet that may still be waiting.
     waiting: VecDeque<(u64, u32)>,
     waiting_bytes: u64,
-    /// With jitter: when the last packet arrives that was not held up to be overtaken.
+    /// With jitter: arrival of the last packet that was not delayed for reordering.
     latest_ns: u64,
 }
 
-/// Where a packet goes that a link with limits accepted.
+/// Arrival of a packet that a link with limits accepted.
 pub(crate) struct Arrival {
     pub(crate) time_ns: u64,
     pub(crate) corrupt: bool,
-    /// A second copy's time.
+    /// Arrival of a second copy.
     pub(crate) again_ns: Option<u64>,
 }
 
@@ -336,23 +334,23 @@ impl Hot {
         self.until_loss = cold.draw_until_loss();
     }
 
-    /// When a packet arrives that leaves now.
+    /// Returns when a packet arrives that is sent now.
     #[inline]
     pub(crate) fn arrival_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_add(u64::from(self.delay_us) * 1000)
     }
 
-    /// By the script, else by independent loss: is this packet lost?
+    /// Returns whether the packet is lost, by the script or by independent loss.
     #[inline]
-    pub(crate) fn loses(&mut self, cold: &mut [Cold], place: usize, fate: Fate) -> bool {
+    pub(crate) fn loses(&mut self, cold: &mut [Cold], place: usize, fate: Disposition) -> bool {
         match fate {
-            Fate::Pass => false,
-            Fate::Chance if self.until_loss > 0 => {
+            Disposition::Pass => false,
+            Disposition::Chance if self.until_loss > 0 => {
                 self.until_loss -= 1;
                 false
             }
-            Fate::Chance => cold[place].lose(self),
-            Fate::Lose => {
+            Disposition::Chance => cold[place].lose(self),
+            Disposition::Lose => {
                 cold[place].lost += 1;
                 true
             }
@@ -387,27 +385,27 @@ impl Cold {
         count.unwrap_or(u32::MAX)
     }
 
-    /// The count to the next independent loss has run down.
+    /// Handles the end of the count to the next independent loss.
     fn lose(&mut self, hot: &mut Hot) -> bool {
-        // What comes after a count is independent of it: a count may go on with a fresh draw.
+        // Counts are independent of each other: a count may continue with a new random number.
         let lost = !self.no_loss_yet;
         hot.until_loss = self.draw_until_loss();
         self.lost += u64::from(lost);
         lost
     }
 
-    /// A packet of `len_bytes` enters at `now_ns`: when does it arrive, if at all?
+    /// Returns when a packet of `len_bytes` that is sent at `now_ns` arrives, if at all.
     pub(crate) fn accept(
         &mut self,
         hot: &mut Hot,
         now_ns: u64,
         len_bytes: u32,
-        fate: Fate,
+        fate: Disposition,
     ) -> Option<Arrival> {
         let limits = self.limits.get_or_insert_default();
         let departure_ns = limits.transmit(now_ns, len_bytes)?;
-        let in_burst = fate == Fate::Chance && limits.is_lost_in_burst(&mut self.rng);
-        let fate = if in_burst { Fate::Lose } else { fate };
+        let in_burst = fate == Disposition::Chance && limits.is_lost_in_burst(&mut self.rng);
+        let fate = if in_burst { Disposition::Lose } else { fate };
         if hot.loses(std::slice::from_mut(self), 0, fate) {
             return None;
         }
@@ -437,7 +435,7 @@ impl Cold {
         })
     }
 
-    /// The link failed: what waited for it is gone.
+    /// Handles the failure of the link: waiting packets are lost.
     pub(crate) fn clear(&mut self, now_ns: u64) {
         if let Some(limits) = &mut self.limits {
             limits.waiting.clear();
@@ -461,7 +459,7 @@ impl Cold {
 }
 
 impl Limits {
-    /// When the last bit has left, or `None` when the packet is too long or the queue full.
+    /// Returns when the last bit is sent, `None` if the packet is too long or the queue full.
     fn transmit(&mut self, now_ns: u64, len_bytes: u32) -> Option<u64> {
         if self.config.mtu.is_some_and(|mtu| len_bytes > mtu) {
             self.stats.oversize += 1;

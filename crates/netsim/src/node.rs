@@ -1,4 +1,4 @@
-//! Nodes, and what they see of the simulator.
+//! Nodes and their interface to the simulator.
 
 use std::any::Any;
 
@@ -7,11 +7,11 @@ use proto_core::time::Instant;
 use crate::core::Core;
 use crate::packet::PacketId;
 
-/// A node's number: 0, 1, 2 ... in the order of their adding.
+/// Number of a node: 0, 1, 2 ... in the order in which nodes were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
-/// A link's number: 0, 1, 2 ... in the order of their adding.
+/// Number of a link: 0, 1, 2 ... in the order in which links were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u32);
 
@@ -19,30 +19,29 @@ pub struct LinkId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port(pub u16);
 
-/// Something that takes part: a protocol machine and its driver.
+/// A participant: a protocol machine and its driver.
 ///
-/// The simulator calls [`Node::poll_timeout`] after every other call, and [`Node::handle_timeout`]
-/// when that time has come. A node that has something to do at once answers with the present, or
-/// any time before it; this also holds right after it was added, so that it needs no other start.
+/// The simulator calls [`Node::poll_timeout`] after every other call, and [`Node::handle_timeout`] when that time
+/// has come. A node with work to do at once returns the present, or any earlier time; this also applies right after
+/// it was added, so that it needs no other start.
 pub trait Node: Any {
-    /// `packet` arrived on `port`.
+    /// Handles a packet that arrived on `port`.
     fn handle_packet(&mut self, now: Instant, port: Port, packet: &[u8], io: &mut Io<'_>);
 
-    /// The time given by [`Node::poll_timeout`] has come.
+    /// Handles the time returned by [`Node::poll_timeout`].
     fn handle_timeout(&mut self, now: Instant, io: &mut Io<'_>) {
         let _ = (now, io);
     }
 
-    /// When to call [`Node::handle_timeout`]; `None` for never.
+    /// Returns when to call [`Node::handle_timeout`]; `None` for never.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    /// Reads what the next packet will need of the node, and returns anything that depends on it.
+    /// Reads the memory that the next packet needs, and returns a value that depends on it.
     ///
-    /// Only speed depends on this. In a network that is larger than the processor's caches, each
-    /// packet waits for the memory of its node; the simulator calls this on several nodes whose
-    /// turn is next, one right after the other, so that their waits overlap.
+    /// This only affects speed. In a network larger than the processor's caches, each packet waits for the memory
+    /// of its node; the simulator calls this on several nodes before their packets, so that the waits overlap.
     fn touch(&self) -> u64 {
         0
     }
@@ -63,7 +62,7 @@ impl<N: Node + ?Sized> Node for Box<N> {
     }
 }
 
-/// A node's hands: lent to it for the time of one call.
+/// A node's interface to the simulator, for the duration of one call.
 pub struct Io<'a> {
     pub(crate) core: &'a mut Core,
     pub(crate) node: u32,
@@ -72,32 +71,32 @@ pub struct Io<'a> {
 }
 
 impl Io<'_> {
-    /// The node's own number.
+    /// Returns the node's number.
     #[must_use]
     pub fn node(&self) -> NodeId {
         NodeId(self.node)
     }
 
-    /// The present, in nanoseconds since the start.
+    /// Returns the present in nanoseconds since the start.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.core.now_ns
     }
 
-    /// Number of the node's ports; they are 0 to this.
+    /// Returns the number of the node's ports.
     #[must_use]
     pub fn ports(&self) -> u16 {
         self.core.ports[self.node as usize].count
     }
 
-    /// Sends a copy of `bytes`. A port that does not exist swallows the packet, and it is counted in
+    /// Sends a copy of `bytes`. A packet for a port that does not exist is dropped and counted in
     /// [`SimStats::no_such_port`](crate::SimStats::no_such_port).
     pub fn send(&mut self, port: Port, bytes: &[u8]) {
         let packet = self.core.store.insert(bytes);
         self.core.transmit(self.node, port, packet, bytes);
     }
 
-    /// Sends the same bytes on several ports, stored once.
+    /// Sends the same bytes on several ports; they are stored once.
     pub fn send_each(&mut self, ports: impl IntoIterator<Item = Port>, bytes: &[u8]) {
         let packet = self.core.store.insert(bytes);
         for port in ports {
@@ -107,18 +106,18 @@ impl Io<'_> {
         self.core.store.release(packet);
     }
 
-    /// Sends the packet being handled on, unchanged and without a copy.
+    /// Forwards the packet being handled, unchanged and without a copy.
     ///
     /// # Panics
     ///
-    /// Outside [`Node::handle_packet`], where there is no such packet.
+    /// Outside [`Node::handle_packet`], where there is no packet.
     pub fn forward(&mut self, port: Port) {
         let (packet, bytes) = self.current.expect("forward is for handle_packet");
         self.core.store.retain(packet);
         self.core.transmit(self.node, port, packet, bytes);
     }
 
-    /// [`Io::forward`] on each of these ports.
+    /// Calls [`Io::forward`] for each of these ports.
     ///
     /// # Panics
     ///
@@ -135,7 +134,7 @@ impl Io<'_> {
     }
 }
 
-/// A shared segment: what arrives on one port leaves on all others.
+/// A shared segment: packets that arrive on one port leave on all others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hub;
 

@@ -1,6 +1,6 @@
-//! Packets on their way: bytes stored once, counted references, buffers used again.
+//! Packets in flight: bytes stored once, reference counts, reused buffers.
 
-/// A packet's place in the [`Store`]. Copied freely; each copy in flight owns one reference.
+/// Index of a packet in the [`Store`]. Each copy in flight owns one reference.
 pub(crate) type PacketId = u32;
 
 /// No packet.
@@ -64,12 +64,12 @@ impl Store {
         self.heads[id as usize].len_bytes
     }
 
-    /// Empty while the bytes are lent out by [`Store::lend`].
+    /// Empty while [`Store::lend`] has lent the bytes out.
     pub(crate) fn bytes(&self, id: PacketId) -> &[u8] {
         &self.bytes[id as usize]
     }
 
-    /// Takes the bytes out while a node looks at them; the caller holds a reference meanwhile.
+    /// Takes the bytes out while a node reads them; the caller keeps a reference.
     pub(crate) fn lend(&mut self, id: PacketId) -> Vec<u8> {
         std::mem::take(&mut self.bytes[id as usize])
     }
@@ -78,7 +78,7 @@ impl Store {
         self.bytes[id as usize] = bytes;
     }
 
-    /// Packets in flight.
+    /// Returns the number of packets in flight.
     pub(crate) fn live(&self) -> usize {
         self.heads.len() - self.free.len()
     }

@@ -1,10 +1,9 @@
-//! The event queue: a calendar of short buckets, and an ordered map of what lies further ahead.
+//! The event queue: a calendar of short buckets, and an ordered map of later windows.
 //!
-//! Time is cut into buckets of 2^14 ns and windows of 2^12 buckets. Events of the present window
-//! lie in its buckets, unsorted; a bucket is sorted when its time comes. Events of later windows
-//! lie in one list for each window, and move to buckets when their window opens. Events of the same
-//! nanosecond come out in the order in which they went in: lists keep order, the sort is stable,
-//! and what is pushed into the bucket that is being emptied is numbered.
+//! Time is divided into buckets of 2^14 ns and windows of 2^12 buckets. Events of the present window are in its
+//! buckets, unsorted; a bucket is sorted when its time comes. Events of later windows are in one list for each
+//! window, and move to buckets when their window opens. Events of the same nanosecond come out in the order in
+//! which they went in: lists keep order, the sort is stable, and events added to the open bucket are numbered.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -14,13 +13,13 @@ use crate::packet::PacketId;
 /// What an event does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// `packet` reaches node `target` by `port`, at the end of the direction at `place`.
+    /// `packet` reaches node `target` by `port`, at the end of the direction with index `place`.
     Deliver,
-    /// The same, after one of its bits flipped on the way.
+    /// The same, with one bit flipped on the way.
     DeliverCorrupt,
-    /// `packet` was on the way to node `target` when the link at `place` failed.
+    /// `packet` was in flight to node `target` when the link with index `place` failed.
     Lost,
-    /// Node `target` may want its timeout.
+    /// Node `target` may need its timeout.
     Timer,
     LinkDown,
     LinkUp,
@@ -28,20 +27,20 @@ pub(crate) enum Kind {
     NodeUp,
 }
 
-/// Something that happens to `target` at `time_ns`.
+/// An event of `target` at `time_ns`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
     pub(crate) time_ns: u64,
     pub(crate) target: u32,
     pub(crate) packet: PacketId,
-    /// Of the link's direction in the tables of links.
+    /// Index of the link's direction in the tables of links.
     pub(crate) place: u32,
     pub(crate) port: u16,
     pub(crate) kind: Kind,
 }
 
 impl Event {
-    /// An event with no packet.
+    /// An event without a packet.
     pub(crate) fn new(time_ns: u64, kind: Kind, target: u32) -> Self {
         Self {
             time_ns,
@@ -121,7 +120,7 @@ impl Pool {
         id
     }
 
-    /// Appends the list to `out` and gives its pieces back.
+    /// Appends the list to `out` and returns its pieces to the pool.
     fn drain(&mut self, list: List, out: &mut Vec<Event>) {
         let mut at = list.head;
         while at != NIL {
@@ -133,7 +132,7 @@ impl Pool {
     }
 }
 
-/// An event of the open bucket that came after the bucket was sorted.
+/// An event added to the open bucket after it was sorted.
 struct Late {
     time_ns: u64,
     number: u64,
@@ -160,7 +159,7 @@ impl Ord for Late {
 /// Events in order of time, and of insertion where times are equal.
 pub(crate) struct Queue {
     len: usize,
-    /// The open bucket, sorted; `open[next..]` is still to come.
+    /// The open bucket, sorted; `open[next..]` is still to be handled.
     open: Vec<Event>,
     next: usize,
     /// Events below this time go to `late`.
@@ -169,7 +168,7 @@ pub(crate) struct Queue {
     late_number: u64,
     window: u64,
     buckets: Vec<List>,
-    /// A bit for each bucket that holds something.
+    /// A bit for each bucket that is not empty.
     occupied: [u64; BUCKETS / 64],
     ahead: BTreeMap<u64, List>,
     pool: Pool,
@@ -194,7 +193,7 @@ impl Queue {
         }
     }
 
-    /// Events waiting.
+    /// Returns the number of waiting events.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -218,13 +217,13 @@ impl Queue {
         }
     }
 
-    /// The tables of links were sorted: what lay at `i` lies at `moved[i]`.
+    /// Updates indices after the tables of links were sorted: index `i` became `moved[i]`.
     pub(crate) fn move_places(&mut self, moved: &[u32]) {
         self.edit(|event| event.place = moved.get(event.place as usize).copied().unwrap_or(0));
     }
 
-    /// The link's direction at `place` failed: no packet on it arrives. Looks at every event that
-    /// waits, so that packets need carry no more.
+    /// Removes the packets in flight on a failed direction. Examines every waiting event, so that packets need no
+    /// further state.
     pub(crate) fn lose(&mut self, place: u32) {
         self.edit(|event| {
             if event.place == place && matches!(event.kind, Kind::Deliver | Kind::DeliverCorrupt) {
@@ -233,7 +232,7 @@ impl Queue {
         });
     }
 
-    /// Changes waiting events, though not their time; pieces of the pool that are free too.
+    /// Changes waiting events, except for their times; free pieces of the pool too.
     fn edit(&mut self, mut change: impl FnMut(&mut Event)) {
         for chunk in &mut self.pool.chunks {
             chunk.events.iter_mut().for_each(&mut change);
@@ -251,7 +250,7 @@ impl Queue {
         self.pool.push(&mut self.buckets[bucket], event);
     }
 
-    /// The events that come next, as far as they are sorted: every [`Queue::BATCH`] pops so many.
+    /// Returns the next events as far as they are sorted, once every [`Queue::BATCH`] pops.
     #[inline]
     pub(crate) fn batch(&self) -> &[Event] {
         if !self.next.is_multiple_of(Self::BATCH) {
@@ -262,7 +261,7 @@ impl Queue {
 
     const BATCH: usize = 16;
 
-    /// The next event, unless it is later than `limit_ns`.
+    /// Returns the next event unless it is later than `limit_ns`.
     #[inline]
     pub(crate) fn pop_until(&mut self, limit_ns: u64) -> Option<Event> {
         loop {
@@ -295,7 +294,7 @@ impl Queue {
         }
     }
 
-    /// Opens the next bucket that holds something; false when nothing is left.
+    /// Opens the next bucket that is not empty. Returns `false` if none is left.
     fn open_next(&mut self) -> bool {
         let Some(bucket) = self.next_bucket() else {
             return false;
@@ -342,7 +341,7 @@ mod tests {
         assert_eq!(size_of::<Event>(), 24);
     }
 
-    /// Random pushes and pops beside an ordered map keyed by (time, number of the push).
+    /// Compares random pushes and pops with an ordered map keyed by (time, number of the push).
     #[test]
     fn order_is_that_of_time_then_of_insertion() {
         for seed in 0..50u8 {

@@ -1,18 +1,17 @@
-//! Losses that a test decides by itself.
+//! Losses decided by a test.
 
 use crate::trace::Record;
 
-/// What a script says about a packet that is handed to a link: see
-/// [`Sim::script`](crate::Sim::script).
+/// Decision of a script about a packet that is sent on a link, see [`Sim::script`](crate::Sim::script).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Disposition {
     /// The link's own [`Loss`](crate::Loss) decides.
     Chance,
-    /// It is lost. It has used the link's time, and counts as lost.
+    /// The packet is lost. It has used the link's time, and counts as lost.
     Lose,
-    /// It is not lost at random, and the link's luck stays as it was. A full queue, an MTU or a
-    /// failed link still drop it.
+    /// The packet is not lost at random, and the link draws no random number. A full queue, an MTU or a failed link
+    /// still drop it.
     Pass,
 }
 
-pub(crate) type Script = Box<dyn FnMut(&Record<'_>) -> Fate>;
+pub(crate) type Script = Box<dyn FnMut(&Record<'_>) -> Disposition>;

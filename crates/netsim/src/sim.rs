@@ -11,15 +11,15 @@ use crate::node::{Io, LinkId, Node, NodeId, Port};
 use crate::packet;
 use crate::queue::{Event, Kind};
 use crate::rng::{DOMAIN_LINK, Rng, derive_seed};
-use crate::script::Fate;
-use crate::trace::{Filter, Record, Which};
+use crate::script::Disposition;
+use crate::trace::{Direction, Filter, Record};
 
 /// Counters of a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimStats {
     /// Events taken from the queue, stale timers among them.
     pub events: u64,
-    /// Packets handed to a node.
+    /// Packets delivered to a node.
     pub packets: u64,
     /// Calls of [`Node::handle_timeout`].
     pub timeouts: u64,
@@ -37,7 +37,7 @@ struct Slot<N> {
     armed_ns: u64,
 }
 
-/// A timeout may be asked for at one instant this often before the node is called stuck.
+/// Number of timeouts at one instant after which a node counts as stuck.
 const MAX_SPINS: u32 = 1_000_000;
 
 /// A network of nodes of type `N`, by default boxed nodes of any type.
@@ -51,7 +51,7 @@ pub struct Sim<N: Node = Box<dyn Node>> {
 }
 
 impl<N: Node> Sim<N> {
-    /// An empty network at time 0.
+    /// Creates an empty network at time 0.
     #[must_use]
     pub fn new(seed: [u8; 32]) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl<N: Node> Sim<N> {
         }
     }
 
-    /// Makes room for this many nodes and links at once.
+    /// Reserves memory for this many nodes and links.
     pub fn reserve(&mut self, nodes: usize, links: usize) {
         self.slots.reserve_exact(nodes);
         self.core.ports.reserve_exact(nodes);
@@ -86,23 +86,23 @@ impl<N: Node> Sim<N> {
         NodeId(id)
     }
 
-    /// Adds a node made by `make`, now and again at each restore after a failure.
+    /// Adds a node created by `make`, now and at each restore after a failure.
     pub fn add_node_with(&mut self, mut make: impl FnMut(Instant) -> N + 'static) -> NodeId {
         let id = self.add_node(make(self.now()));
         self.factories.push((id.0, Box::new(make)));
         id
     }
 
-    /// Joins `a` and `b`, the same both ways. The link becomes the next port of each.
+    /// Links `a` and `b` with equal directions. The link becomes the next port of each.
     pub fn add_link(&mut self, a: NodeId, b: NodeId, config: LinkConfig) -> LinkId {
         self.add_asymmetric_link(a, b, config, config)
     }
 
-    /// Joins `a` and `b`.
+    /// Links `a` and `b`.
     ///
     /// # Panics
     ///
-    /// For an unknown node, a node with 2^16 ports, or a [`LinkConfig`] out of bounds.
+    /// An unknown node, a node with 2^16 ports, or a [`LinkConfig`] out of bounds.
     pub fn add_asymmetric_link(
         &mut self,
         a: NodeId,
@@ -126,61 +126,60 @@ impl<N: Node> Sim<N> {
         self.core.add_direction(from, hot, cold);
     }
 
-    /// A seed for something else of this simulation, such as the machine of a node.
-    /// `domain` is below 2^32.
+    /// Derives a seed for another part of the simulation, such as the machine of a node. `domain` is below 2^32.
     #[must_use]
     pub fn derive_seed(&self, domain: u32, index: u64) -> [u8; 32] {
         derive_seed(&self.seed, u64::from(domain), index)
     }
 
-    /// The present.
+    /// Returns the present.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.core.now()
     }
 
-    /// The present in nanoseconds.
+    /// Returns the present in nanoseconds.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.core.now_ns
     }
 
-    /// Counters of the run.
+    /// Returns the counters of the run.
     #[must_use]
     pub fn stats(&self) -> SimStats {
         self.core.stats
     }
 
-    /// Counters of a link: from its first end to its second, and back.
+    /// Returns the counters of a link: from its first end to its second, and back.
     ///
     /// # Panics
     ///
-    /// For an unknown link, as all methods that take a link or a node.
+    /// An unknown link, as in all methods that take a link or a node.
     #[must_use]
     pub fn link_stats(&self, link: LinkId) -> [LinkStats; 2] {
         [0, 1].map(|way| self.core.link_stats(link.0 * 2 + way))
     }
 
-    /// Events waiting in the queue, and packets in flight.
+    /// Returns the number of waiting events, and of packets in flight.
     #[must_use]
     pub fn pending(&self) -> (usize, usize) {
         (self.core.queue.len(), self.core.store.live())
     }
 
-    /// The node, unless it is dead.
+    /// Returns the node unless it is dead.
     #[must_use]
     pub fn node(&self, id: NodeId) -> Option<&N> {
         self.slots[id.0 as usize].node.as_ref()
     }
 
-    /// All nodes that are alive, in the order of their numbers.
+    /// Returns all living nodes in the order of their numbers.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &N)> {
         let numbered = self.slots.iter().zip(0u32..);
         numbered.filter_map(|(slot, id)| slot.node.as_ref().map(|node| (NodeId(id), node)))
     }
 
-    /// Calls commands on a node at the present instant, and asks for its timeout afterwards.
-    /// `None` when the node is dead.
+    /// Calls commands on a node at the present instant, and asks for its timeout afterwards. Returns `None` if the
+    /// node is dead.
     pub fn with_node<R>(
         &mut self,
         id: NodeId,
@@ -199,7 +198,7 @@ impl<N: Node> Sim<N> {
         Some(result)
     }
 
-    /// Gives a link other properties from now on; what is in flight is not touched.
+    /// Changes the configuration of a link; packets in flight are not affected.
     pub fn set_link(&mut self, link: LinkId, a_to_b: LinkConfig, b_to_a: LinkConfig) {
         for (direction, config) in [(link.0 * 2, a_to_b), (link.0 * 2 + 1, b_to_a)] {
             let place = self.core.place(direction);
@@ -207,27 +206,27 @@ impl<N: Node> Sim<N> {
         }
     }
 
-    /// The link fails at this time: what is on it is lost, what is sent into it dropped. A failure
-    /// looks at every event in the queue.
+    /// Fails the link at this time: packets in flight and sent later are dropped. A failure examines every event in
+    /// the queue.
     pub fn fail_link(&mut self, at: Instant, link: LinkId) {
         self.plan(at, Kind::LinkDown, link.0);
     }
 
-    /// The link works again from this time.
+    /// Restores the link at this time.
     pub fn restore_link(&mut self, at: Instant, link: LinkId) {
         self.plan(at, Kind::LinkUp, link.0);
     }
 
-    /// The node dies at this time, with all its state.
+    /// Fails the node at this time, with loss of its state.
     pub fn fail_node(&mut self, at: Instant, node: NodeId) {
         self.plan(at, Kind::NodeDown, node.0);
     }
 
-    /// A node that died is made anew at this time.
+    /// Creates a failed node anew at this time.
     ///
     /// # Panics
     ///
-    /// For a node that was not added by [`Sim::add_node_with`].
+    /// The node was not added by [`Sim::add_node_with`].
     pub fn restore_node(&mut self, at: Instant, node: NodeId) {
         let known = self.factories.iter().any(|(id, _)| *id == node.0);
         assert!(
@@ -243,24 +242,23 @@ impl<N: Node> Sim<N> {
         self.core.queue.push(Event::new(time_ns, kind, target));
     }
 
-    /// Lets `script` decide of each packet that is handed to a link whether it is lost; one script
-    /// at a time. To lose the second packet that node 3 sends, or the same packets in each of
-    /// several runs that are compared:
+    /// Lets `script` decide for each packet sent on a link whether it is lost; there is one script at a time. For
+    /// example, to lose the second packet that node 3 sends:
     ///
     /// ```
-    /// # use netsim::{Fate, Sim};
+    /// # use netsim::{Disposition, Sim};
     /// # let mut sim: Sim = Sim::new([0; 32]);
     /// let mut sent = 0;
     /// sim.script(move |packet| {
     ///     sent += u32::from(packet.from == 3);
-    ///     if packet.from == 3 && sent == 2 { Fate::Lose } else { Fate::Chance }
+    ///     if packet.from == 3 && sent == 2 { Disposition::Lose } else { Disposition::Chance }
     /// });
     /// ```
-    pub fn script(&mut self, script: impl FnMut(&Record<'_>) -> Fate + 'static) {
+    pub fn script(&mut self, script: impl FnMut(&Record<'_>) -> Disposition + 'static) {
         self.core.script = Some(Box::new(script));
     }
 
-    /// Shows every packet that passes the filter to `tap`.
+    /// Calls `tap` for every packet that passes the filter.
     pub fn tap(&mut self, filter: Filter, tap: impl FnMut(&Record<'_>) + 'static) {
         self.core.traces.add_tap(filter, Box::new(tap));
     }
@@ -269,7 +267,7 @@ impl<N: Node> Sim<N> {
     ///
     /// # Errors
     ///
-    /// When the header cannot be written. Later errors are kept for [`Sim::finish_captures`].
+    /// The header cannot be written. Later errors are kept for [`Sim::finish_captures`].
     pub fn capture(&mut self, filter: Filter, writer: impl io::Write + 'static) -> io::Result<()> {
         self.core.traces.add_capture(filter, Box::new(writer))
     }
@@ -278,24 +276,24 @@ impl<N: Node> Sim<N> {
     ///
     /// # Errors
     ///
-    /// The first error that any capture met.
+    /// The first error of any capture.
     pub fn finish_captures(&mut self) -> io::Result<()> {
         self.core.traces.finish_captures()
     }
 
-    /// Starts the fingerprint of the run.
+    /// Starts the digest of the run.
     pub fn enable_trace_hash(&mut self) {
         self.core.traces.enable_hash();
     }
 
-    /// The fingerprint: equal for equal runs. `None` until enabled.
+    /// Returns the digest: equal for equal runs. `None` until enabled.
     #[must_use]
     pub fn trace_hash(&self) -> Option<u64> {
         self.core.traces.hash()
     }
 
-    /// Runs until `end` or [`Io::stop`]; the present is then `end`, or the time of the stop.
-    /// True when it was stopped.
+    /// Runs until `end` or [`Io::stop`]; the present is then `end`, or the time of the stop. Returns `true` if it
+    /// was stopped.
     pub fn run_until(&mut self, end: Instant) -> bool {
         let end_ns = to_ns(end);
         let stopped = self.run(end_ns);
@@ -305,13 +303,13 @@ impl<N: Node> Sim<N> {
         stopped
     }
 
-    /// Runs until nothing is left to happen, or [`Io::stop`]; true when it was stopped. Machines with
-    /// periodic timers never come to rest.
+    /// Runs until no event is left, or [`Io::stop`]. Returns `true` if it was stopped. Machines with periodic
+    /// timers run without end.
     pub fn run_to_rest(&mut self) -> bool {
         self.run(u64::MAX)
     }
 
-    /// The next event happens; false when there is none up to `end`.
+    /// Handles the next event. Returns `false` if there is none up to `end`.
     pub fn step(&mut self, end: Instant) -> bool {
         self.settle();
         match self.core.queue.pop_until(to_ns(end)) {
@@ -337,8 +335,7 @@ impl<N: Node> Sim<N> {
         false
     }
 
-    /// Reads what the next events will need, all at once: the waits for memory overlap, where one
-    /// event after the other would wait each by itself.
+    /// Reads the memory of the next events together, so that the waits overlap.
     #[inline]
     fn touch(&self) {
         let mut sum = 0;
@@ -391,7 +388,7 @@ impl<N: Node> Sim<N> {
         let bytes = self.core.store.lend(packet);
         if !self.core.traces.is_empty() {
             self.core
-                .trace(Which::Received, event.place as usize, &bytes);
+                .trace(Direction::Received, event.place as usize, &bytes);
         }
         if let Some(node) = self.slots[id as usize].node.as_mut() {
             self.core.stats.packets += 1;
@@ -441,7 +438,7 @@ impl<N: Node> Sim<N> {
 
     /// # Panics
     ///
-    /// When a node asks for a timeout at one instant for ever: a fault of the node.
+    /// A node asks for a timeout at one instant without end.
     fn check_progress(&mut self, id: u32) {
         let now_ns = self.core.now_ns;
         let (node, time_ns, count) = &mut self.spins;
@@ -455,7 +452,7 @@ impl<N: Node> Sim<N> {
         );
     }
 
-    /// Puts the node's wish into the queue, unless an earlier timer will look at it anyway.
+    /// Queues the node's timeout unless an earlier timer will ask for it anyway.
     #[inline]
     fn rearm(&mut self, id: u32) {
         let slot = &mut self.slots[id as usize];
@@ -488,22 +485,22 @@ impl<N: Node> Sim<N> {
 }
 
 impl Sim<Box<dyn Node>> {
-    /// The node as the type it is.
+    /// Returns the node as its type.
     ///
     /// # Panics
     ///
-    /// When the node is dead or of another type.
+    /// The node is dead or of another type.
     #[must_use]
     pub fn get<T: Node>(&self, id: NodeId) -> &T {
         let node: &dyn Any = &**self.node(id).expect("the node is alive");
         node.downcast_ref().expect("the node is of this type")
     }
 
-    /// [`Sim::with_node`] with the node as the type it is.
+    /// Calls [`Sim::with_node`] with the node as its type.
     ///
     /// # Panics
     ///
-    /// When the node is dead or of another type.
+    /// The node is dead or of another type.
     pub fn with<T: Node, R>(
         &mut self,
         id: NodeId,

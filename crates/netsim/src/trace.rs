@@ -1,14 +1,14 @@
-//! Watching packets: filters, taps, captures, and the fingerprint of a run.
+//! Observation of packets: filters, taps, captures, and the digest of a run.
 
 use std::io;
 
 use crate::node::{LinkId, NodeId};
 use crate::pcap::PcapWriter;
 
-/// Which end of a packet's way.
+/// End of a link at which a packet is observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
-    /// Handed to a link, whatever became of it.
+pub enum Direction {
+    /// Sent on a link, whether or not it arrives.
     Sent,
     /// Arrived at the other end.
     Received,
@@ -20,7 +20,7 @@ pub struct Record<'a> {
     /// Nanoseconds since the start.
     pub time_ns: u64,
     /// Which end.
-    pub which: Which,
+    pub which: Direction,
     /// The link.
     pub link: u32,
     /// The sending node.
@@ -35,29 +35,29 @@ pub struct Record<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What to watch.
+/// Packets to observe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
     /// Every packet once, where it is sent.
     Sent,
     /// Every packet once, where it arrives.
     Received,
-    /// What this node sends and receives, as `tcpdump` on it would show.
+    /// Packets that this node sends and receives, as `tcpdump` on it would show.
     Node(NodeId),
-    /// What is sent into this link, at both ends.
+    /// Packets on this link, at both ends.
     Link(LinkId),
 }
 
 impl Filter {
     fn passes(self, record: &Record<'_>) -> bool {
         match self {
-            Self::Sent => record.which == Which::Sent,
-            Self::Received => record.which == Which::Received,
+            Self::Sent => record.which == Direction::Sent,
+            Self::Received => record.which == Direction::Received,
             Self::Node(node) => match record.which {
-                Which::Sent => record.from == node.0,
-                Which::Received => record.to == node.0,
+                Direction::Sent => record.from == node.0,
+                Direction::Received => record.to == node.0,
             },
-            Self::Link(link) => record.which == Which::Sent && record.link == link.0,
+            Self::Link(link) => record.which == Direction::Sent && record.link == link.0,
         }
     }
 }
@@ -122,7 +122,7 @@ impl Traces {
     }
 }
 
-/// A running 64-bit digest of all packets, their times and places. Not for adversaries.
+/// A running 64-bit digest of all packets, their times and links. Not secure against attackers.
 #[derive(Default)]
 struct TraceHash(u64);
 
@@ -134,7 +134,7 @@ impl TraceHash {
     fn add(&mut self, record: &Record<'_>) {
         self.mix(record.time_ns);
         let place = u64::from(record.link) << 33 | u64::from(record.from);
-        self.mix(place << 1 | u64::from(record.which == Which::Sent));
+        self.mix(place << 1 | u64::from(record.which == Direction::Sent));
         self.mix(record.bytes.len() as u64);
         for chunk in record.bytes.chunks(8) {
             let mut word = [0; 8];

@@ -1,8 +1,8 @@
 //! Distribution trees: one source, routers below it, receivers at the leaves.
 //!
-//! Nodes are numbered in depth-first order: the source is 0, its router 1, and the nodes below any
-//! node follow it in one run of numbers. So a node's address is a base plus its number, and a
-//! router finds the way to any address by comparing numbers.
+//! Nodes are numbered in depth-first order: the source is 0, its router 1, and the nodes below any node have
+//! consecutive numbers. So a node's address is a base plus its number, and a router finds the port for any address
+//! by comparing numbers.
 
 use std::net::Ipv4Addr;
 
@@ -13,10 +13,10 @@ use crate::node::{Node, NodeId, Port};
 use crate::rng::Rng;
 use crate::sim::Sim;
 
-/// What a node of a tree is.
+/// Role of a node in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Node 0, whose only link (port 0) leads to node 1.
+    /// Node 0; its only link (port 0) leads to node 1.
     Source,
     /// Has children.
     Router,
@@ -24,7 +24,7 @@ pub enum Role {
     Receiver,
 }
 
-/// How a random tree is drawn.
+/// Parameters of a random tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Receivers, at least 1.
@@ -54,12 +54,12 @@ pub struct Tree {
 const BASE: u32 = u32::from_be_bytes([10, 0, 0, 1]);
 
 impl Tree {
-    /// Draws a tree: a router with n receivers below takes a random number of children and splits
-    /// n among them at random; a child with one receiver is that receiver.
+    /// Creates a random tree: a router with n receivers below it has a random number of children and splits n among
+    /// them at random; a child with one receiver is that receiver.
     ///
     /// # Panics
     ///
-    /// For no receivers, or more than 2^23.
+    /// No receivers, or more than 2^23.
     #[must_use]
     pub fn random(shape: &Shape, rng: &mut Rng) -> Self {
         assert!(
@@ -83,8 +83,8 @@ impl Tree {
         Self::from_parents(&parent, &delays)
     }
 
-    /// The tree in which the node `i` hangs below `parent[i]` by a link of `delay[i]`. Entry 0 (the
-    /// source) is ignored.
+    /// Creates the tree in which node `i` is linked to `parent[i]` with a delay of `delay[i]`. Entry 0 (the source)
+    /// is ignored.
     ///
     /// # Panics
     ///
@@ -134,19 +134,19 @@ impl Tree {
         }
     }
 
-    /// Number of nodes.
+    /// Returns the number of nodes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a tree is never empty")]
     pub fn len(&self) -> u32 {
         self.parent.len() as u32
     }
 
-    /// All nodes.
+    /// Returns all nodes.
     pub fn nodes(&self) -> impl Iterator<Item = u32> + use<> {
         0..self.len()
     }
 
-    /// What this node is.
+    /// Returns the role of this node.
     #[must_use]
     pub fn role(&self, node: u32) -> Role {
         match node {
@@ -156,50 +156,50 @@ impl Tree {
         }
     }
 
-    /// The receivers.
+    /// Returns the receivers.
     pub fn receivers(&self) -> impl Iterator<Item = u32> + '_ {
         self.nodes()
             .filter(|node| self.role(*node) == Role::Receiver)
     }
 
-    /// The node above; the source is above itself.
+    /// Returns the parent; the source is its own.
     #[must_use]
     pub fn parent(&self, node: u32) -> u32 {
         self.parent[node as usize]
     }
 
-    /// The nodes right below, behind the ports 1, 2 ... (of the source: behind its port 0).
+    /// Returns the children, at the ports 1, 2 ... (for the source: at its port 0).
     #[must_use]
     pub fn children(&self, node: u32) -> &[u32] {
         let first = self.first_child[node as usize] as usize;
         &self.children[first..self.first_child[node as usize + 1] as usize]
     }
 
-    /// The ports that lead down.
+    /// Returns the ports to children.
     pub fn child_ports(&self, node: u32) -> impl Iterator<Item = Port> + use<> {
         let first = u16::from(node != 0);
         (first..first + self.children(node).len() as u16).map(Port)
     }
 
-    /// The node and all below it.
+    /// Returns the node and all below it.
     #[must_use]
     pub fn below(&self, node: u32) -> std::ops::Range<u32> {
         node..self.end[node as usize]
     }
 
-    /// Links between the source and this node.
+    /// Returns the number of links between the source and this node.
     #[must_use]
     pub fn depth(&self, node: u32) -> u16 {
         self.depth[node as usize]
     }
 
-    /// Delay of the link to the parent.
+    /// Returns the delay of the link to the parent.
     #[must_use]
     pub fn link_delay(&self, node: u32) -> Duration {
         Duration::from_micros(u64::from(self.delay_us[node as usize]))
     }
 
-    /// Delay of the way between two nodes.
+    /// Returns the delay of the path between two nodes.
     #[must_use]
     pub fn delay(&self, mut a: u32, mut b: u32) -> Duration {
         let mut sum_us = 0;
@@ -215,13 +215,13 @@ impl Tree {
         Duration::from_micros(sum_us)
     }
 
-    /// The address of a node: 10.0.0.1 for the source, and counting.
+    /// Returns the address of a node: 10.0.0.1 for the source, and so on.
     #[must_use]
     pub fn address(&self, node: u32) -> Ipv4Addr {
         Ipv4Addr::from(BASE + node)
     }
 
-    /// The node that has this address.
+    /// Returns the node with this address.
     #[must_use]
     pub fn node_at(&self, address: Ipv4Addr) -> Option<u32> {
         u32::from(address)
@@ -229,7 +229,7 @@ impl Tree {
             .filter(|node| *node < self.len())
     }
 
-    /// The port of `at` on the way to `to`; `None` at the goal.
+    /// Returns the port of `at` on the path to `to`; `None` at the destination.
     #[must_use]
     pub fn port_towards(&self, at: u32, to: u32) -> Option<Port> {
         if at == to {
@@ -242,7 +242,7 @@ impl Tree {
         Some(Port(below as u16))
     }
 
-    /// The port of the parent that leads to this node.
+    /// Returns the port of the parent that leads to this node.
     #[must_use]
     pub fn parent_port(&self, node: u32) -> Port {
         Port(self.parent_port[node as usize])
@@ -253,7 +253,7 @@ impl Tree {
     ///
     /// # Panics
     ///
-    /// When the simulation is not empty.
+    /// The simulation is not empty.
     pub fn build<N: Node>(
         &self,
         sim: &mut Sim<N>,
@@ -279,7 +279,7 @@ impl Tree {
 fn split(receivers: u32, above: u32, max_fan_out: u32, rng: &mut Rng, stack: &mut Vec<(u32, u32)>) {
     let max = u64::from(max_fan_out.max(2).min(receivers));
     let fan_out = rng.between(2.min(max), max) as usize;
-    // Each child takes one receiver, and the rest by lot between random weights.
+    // Each child gets one receiver; the rest is split by random weights.
     let weights: Vec<f64> = (0..fan_out).map(|_| 0.05 + rng.unit()).collect();
     let total: f64 = weights.iter().sum();
     let rest = receivers - fan_out as u32;

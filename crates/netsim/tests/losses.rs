@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Listener, Talker};
-use netsim::{Duration, Fate, LinkConfig, LinkStats, Loss, Sim};
+use netsim::{Disposition, Duration, LinkConfig, LinkStats, Loss, Sim};
 
 const PACKETS: u64 = 400_000;
 
@@ -88,7 +88,7 @@ fn bursts_of_gilbert_and_elliott_are_geometrically_long_and_far_apart() {
 }
 
 /// Ten packets over one link under a script that knows packets by their numbers.
-fn scripted(link: LinkConfig, script: fn(u64) -> Fate) -> (Vec<u64>, LinkStats) {
+fn scripted(link: LinkConfig, script: fn(u64) -> Disposition) -> (Vec<u64>, LinkStats) {
     let mut sim: Sim = Sim::new([4; 32]);
     let talker = sim.add_node(Box::new(Talker::new(10, 8, Duration::from_millis(1))));
     let listener = sim.add_node(Box::new(Listener::default()));
@@ -107,9 +107,9 @@ fn scripted(link: LinkConfig, script: fn(u64) -> Fate) -> (Vec<u64>, LinkStats) 
 fn a_script_loses_what_it_says_and_spares_what_it_says() {
     let third = |number| {
         if number == 3 {
-            Fate::Lose
+            Disposition::Lose
         } else {
-            Fate::Chance
+            Disposition::Chance
         }
     };
     for link in [LinkConfig::new(), LinkConfig::new().mtu(1500)] {
@@ -118,8 +118,8 @@ fn a_script_loses_what_it_says_and_spares_what_it_says() {
         assert_eq!((stats.lost, stats.delivered), (1, 9));
         let deaf = link.loss(Loss::Bernoulli(1.0));
         let (heard, stats) = scripted(deaf, |number| match number {
-            5 => Fate::Pass,
-            _ => Fate::Chance,
+            5 => Disposition::Pass,
+            _ => Disposition::Chance,
         });
         assert_eq!((heard, stats.lost), (vec![5], 9));
     }
@@ -129,11 +129,11 @@ fn a_script_loses_what_it_says_and_spares_what_it_says() {
 fn a_scripted_loss_uses_the_links_time_and_a_full_queue_drops_all_the_same() {
     // 8 bytes at 32 kbit/s take 2 ms, one comes each millisecond, none may wait: every second passes.
     let slow = LinkConfig::new().rate_bps(32_000).queue_packets(0);
-    let (heard, stats) = scripted(slow, |_| Fate::Pass);
+    let (heard, stats) = scripted(slow, |_| Disposition::Pass);
     assert_eq!((heard, stats.queue_full), (vec![0, 2, 4, 6, 8], 5));
     let (heard, stats) = scripted(slow, |number| match number {
-        2 => Fate::Lose,
-        _ => Fate::Pass,
+        2 => Disposition::Lose,
+        _ => Disposition::Pass,
     });
     assert_eq!(heard, [0, 4, 6, 8]);
     assert_eq!((stats.queue_full, stats.lost), (5, 1));

@@ -37,7 +37,7 @@ pub fn data(bytes: &[u8]) {
     let again = Packet::new_checked(&out[..]).expect("what is written parses");
     assert_eq!(Repr::parse(&again), repr);
     if let Ok(value) = report::Repr::parse(packet.payload()) {
-        let mut out = vec![0; value.buffer_len()];
+        let mut out = vec![0; bfed::wire::report::LEN];
         value.emit(&mut out);
         assert_eq!(report::Repr::parse(&out), Ok(value));
     }

@@ -289,7 +289,7 @@ impl Bench {
                 ConnId(script.u8().into()),
                 IpAddr::from([10, 0, 1, script.u8() % 5]),
             ),
-            1 => Meta::Native(ChannelId(u64::from(script.u8() % 12))),
+            1 => Meta::Native(bfed::native::ChannelId(u64::from(script.u8() % 12))),
             _ => Meta::Datagram(address(script)),
         };
         self.packet(meta, &bytes);

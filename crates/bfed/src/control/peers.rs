@@ -262,7 +262,7 @@ impl<C: Coordinator> ControlNode<C> {
         self.now = now;
         match self.streams.remove(conn) {
             Some(StreamOwner::Peer(id)) => {
-                self.end_peer(now, id, CloseReason::Lost, Duration::ZERO)
+                self.end_peer(now, id, CloseReason::Lost, Duration::ZERO);
             }
             Some(StreamOwner::Node(id)) => self.node_lost(now, id),
             Some(StreamOwner::Unregistered(..)) | None => {}

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use netsim::tree::{Shape, Tree};
 use netsim::{
-    Duration, Fate, Instant, LinkConfig, LinkId, Loss, Node, NodeId, Rng, Sim, derive_seed,
+    Disposition, Duration, Instant, LinkConfig, LinkId, Loss, Node, NodeId, Rng, Sim, derive_seed,
 };
 
 use super::bursts::{Burst, State};
@@ -155,9 +155,9 @@ impl NetworkProfile {
             let way = usize::from(record.from == record.link + 1);
             let state = states[record.link as usize][way].as_mut();
             if state.is_some_and(|state| state.lose(record.time_ns)) {
-                Fate::Lose
+                Disposition::Lose
             } else {
-                Fate::Chance
+                Disposition::Chance
             }
         });
     }

@@ -1,7 +1,9 @@
 //! The network of one run: a random tree, its loss, and the clock of the source.
 
 use netsim::tree::{Role, Shape, Tree};
-use netsim::{Duration, Fate, Instant, LinkConfig, Loss, Node, Record, Rng, Sim, derive_seed};
+use netsim::{
+    Disposition, Duration, Instant, LinkConfig, Loss, Node, Record, Rng, Sim, derive_seed,
+};
 
 /// Seed domains of this scenario.
 const DOMAIN_TREE: u64 = 1;
@@ -108,9 +110,9 @@ impl World {
         self.tree.build(&mut sim, node, |_| link);
         let losses = self.losses();
         sim.script(move |record| match data_sequence(record) {
-            Some(sequence) if losses.lose(record.link, sequence) => Fate::Lose,
-            Some(_) => Fate::Pass,
-            None => Fate::Chance,
+            Some(sequence) if losses.lose(record.link, sequence) => Disposition::Lose,
+            Some(_) => Disposition::Pass,
+            None => Disposition::Chance,
         });
         sim
     }
