@@ -32,6 +32,7 @@ mod output;
 mod peers;
 mod refusals;
 mod shares;
+mod sroute_costs;
 mod sroute_store;
 mod sroutes;
 mod status;

@@ -29,6 +29,7 @@ pub mod decision;
 pub mod export;
 pub mod policy;
 mod query;
+mod stats;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -38,6 +39,7 @@ use proto_core::time::Instant;
 
 pub use damping::Damping;
 pub use policy::{Action, Changes, Match, Policy, Rule};
+pub use stats::RouteStats;
 
 use crate::config::{Config, PeerConfig};
 use crate::types::{BnNum, Cost, GatewayId, PeerId, Table, Tables};
@@ -126,29 +128,6 @@ pub(crate) enum Refused {
     NotFromPeer,
     /// This gateway, or from another network this network, is in its path.
     Loop,
-}
-
-/// Counters of routing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct RouteStats {
-    /// Routes announced by peers, new or changed.
-    pub announced: u64,
-    /// Routes withdrawn by peers.
-    pub withdrawn: u64,
-    /// Routes refused because this gateway or network was in their path.
-    pub loops: u64,
-    /// Routes refused because their path did not begin with the peer.
-    pub not_from_peer: u64,
-    /// Attributes that were discarded.
-    pub attributes_discarded: u64,
-    /// Routes withdrawn because their attributes were wrong.
-    pub faulty: u64,
-    /// Times a route was suppressed because it flapped.
-    pub suppressed: u64,
-    /// Times the best route to a gateway changed.
-    pub changes: u64,
-    /// Routes announced to peers, with withdrawals.
-    pub told: u64,
 }
 
 /// All routing tables.
