@@ -1,6 +1,5 @@
 //! The consumer: claims messages in order and completes them.
 
-use core::fmt;
 #[cfg(not(loom))]
 use core::ptr::NonNull;
 
@@ -8,36 +7,11 @@ use proto_core::time::Instant;
 
 use crate::block::{Block, HAS_EXTRA};
 use crate::completed::Completed;
+use crate::error::{AckQueueFull, Corrupt};
 use crate::message::{NO_DEADLINE, deadline_from_micros};
 use crate::shape::Shape;
 use crate::state::{self, CANCELLED, CLAIMED, DONE, HELD, READY};
 use crate::sync::{Ordering, fence};
-
-/// The producer wrote an index or a record that breaks the protocol, so the contents of the ring cannot be trusted.
-/// Close the ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Corrupt;
-
-impl fmt::Display for Corrupt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the ring is corrupt: its producer violated the protocol")
-    }
-}
-
-impl core::error::Error for Corrupt {}
-
-/// The queue of acknowledgements is full: try again after the producer has called
-/// [`crate::Producer::poll_ack`]. Nothing was acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AckQueueFull;
-
-impl fmt::Display for AckQueueFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the queue of acknowledgements is full")
-    }
-}
-
-impl core::error::Error for AckQueueFull {}
 
 /// Messages by outcome, counted by the consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -146,6 +146,7 @@ extern crate std;
 mod block;
 mod completed;
 mod consumer;
+mod error;
 mod index;
 mod message;
 mod payload;
@@ -157,11 +158,12 @@ mod sync;
 pub mod window;
 
 pub use block::AttachError;
-pub use consumer::{AckQueueFull, Claimed, Consumer, ConsumerStats, Corrupt, Ticket};
+pub use consumer::{Claimed, Consumer, ConsumerStats, Ticket};
+pub use error::{AckQueueFull, Corrupt, ModifyError, SendError};
 pub use index::Entry;
 pub use message::{Attributes, Changed, Sent};
 pub use payload_mut::PayloadMut;
-pub use producer::{ModifyError, Producer, SendError};
+pub use producer::Producer;
 pub use proto_core::time::{Duration, Instant};
 pub use shape::{Shape, ShapeError};
 

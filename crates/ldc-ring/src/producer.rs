@@ -1,58 +1,13 @@
 //! The producer: sends, cancels, modifies and holds back messages.
 
-use core::fmt;
-
 use crate::block::{Block, HAS_EXTRA};
+use crate::error::{ModifyError, SendError};
 use crate::index::{Entry, Index};
 use crate::message::{Attributes, Changed, Sent};
 use crate::payload_mut::{PayloadMut, Release};
 use crate::shape::Shape;
 use crate::state::{self, CANCELLED, HELD, READY};
 use crate::sync::{Ordering, fence};
-
-/// Why a message was not sent. Nothing was put into the ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendError {
-    /// Too few slots are free, as far as the consumer has reported: try again later, or cancel messages.
-    /// [`Producer::free_slots`] returns the exact number.
-    Full,
-    /// Longer than [`Shape::max_message`]: it can never be sent.
-    TooLong,
-}
-
-impl fmt::Display for SendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            SendError::Full => "not enough free slots in the ring",
-            SendError::TooLong => "the message is longer than the ring",
-        })
-    }
-}
-
-impl core::error::Error for SendError {}
-
-/// Why a message was not modified.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModifyError {
-    /// No message with this sequence number is in the ring.
-    Unknown,
-    /// The consumer has already claimed the message, or skipped it after its deadline.
-    TooLate,
-    /// The message was cancelled.
-    Cancelled,
-}
-
-impl fmt::Display for ModifyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ModifyError::Unknown => "no message with this sequence number is in the ring",
-            ModifyError::TooLate => "the consumer has already claimed the message",
-            ModifyError::Cancelled => "the message was cancelled",
-        })
-    }
-}
-
-impl core::error::Error for ModifyError {}
 
 /// The side that sends. `K` keeps the memory alive, `I` is private memory for the index (one [`Entry`] per slot).
 ///

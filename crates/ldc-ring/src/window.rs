@@ -9,9 +9,10 @@ use core::cmp::Reverse;
 
 use proto_core::time::Instant;
 
+use crate::error::SendError;
 use crate::index::Entry;
 use crate::message::Attributes;
-use crate::producer::{Producer, SendError};
+use crate::producer::Producer;
 
 /// A unit of a window (an SDU in the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
