@@ -6,8 +6,8 @@
 //! | [`drops`] | [`drop_reasons!`]: why packets are dropped, and [`Drops`], how often |
 //! | [`forward`] | [`Forward`], the contract between a forwarding path and its driver |
 //! | [`time`] | [`Instant`](time::Instant) and [`Duration`](time::Duration), in microseconds |
-//! | `clock` (feature `std`) | [`Clock`](clock::Clock), the clock that drivers run machines with |
-//! | `frames` (feature `alloc`) | [`Frames`](frames::Frames): cuts a byte stream into length-prefixed frames |
+//! | `clock` (feature `std`) | `Clock`, the clock that drivers run machines with |
+//! | `frames` (feature `alloc`) | `Frames`: cuts a byte stream into length-prefixed frames |
 //! | [`hash`] | [`HashKey`](hash::HashKey), the keyed hash of tables |
 //! | [`key`] | the content of a key file: a secret of 32 bytes |
 //! | [`machine`] | [`Machine`], the contract between a protocol machine and its driver |
