@@ -3,17 +3,18 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::{Arc, TryLockError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use linux_net::SendError;
-use tcpxm::{Event, Meta, Reader};
+use tcpxm::{Event, Meta, RecvBuf, Target};
 
 use crate::LINGER;
+use crate::batch::Batch;
 use crate::group::GroupEvent;
-use crate::run::Run;
 use crate::shared::{Shared, State};
 use crate::sockets::{Sockets, Taken};
+use crate::wait::Interest;
 
 /// Bytes taken before something is sent again.
 const ENOUGH_BYTES: usize = 1 << 20;
@@ -21,8 +22,8 @@ const ENOUGH_BYTES: usize = 1 << 20;
 const RUNS: usize = 8;
 /// After an error that passes: found again at once, it would keep the thread busy.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Longest sleep, so that nothing is overlooked for long.
-const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+/// Longest wait for room in the kernel: the timers of the machine go on after that.
+const LONGEST_BLOCK: Duration = Duration::from_millis(500);
 
 /// Tells whoever waits that the thread has ended, also where it panicked.
 struct End {
@@ -39,9 +40,7 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        state.dead = Some(self.kind);
-        self.shared.notify(&mut state);
+        self.shared.lock().end(self.kind);
     }
 }
 
@@ -59,7 +58,7 @@ enum Chore {
 /// processor has it at hand, and no other thread has to be woken for it.
 pub(crate) struct Driver {
     sockets: Sockets,
-    run: Run,
+    batch: Batch,
     /// The kernel had no room for the run.
     blocked: bool,
     chores: Vec<Chore>,
@@ -74,9 +73,9 @@ impl std::fmt::Debug for Driver {
 impl Driver {
     /// Starts the thread; whoever holds a handle keeps it going.
     pub(crate) fn start(shared: Arc<Shared>, sockets: Sockets) -> io::Result<()> {
-        shared.hand_over(Some(Driver {
+        shared.set_driver(Some(Driver {
             sockets,
-            run: Run::new(),
+            batch: Batch::new(),
             blocked: false,
             chores: Vec::new(),
         }));
@@ -84,14 +83,14 @@ impl Driver {
             .name("tcp-xm".to_owned())
             .spawn(move || {
                 let mut end = End::new(Arc::clone(&shared));
-                shared.know_thread();
+                shared.set_thread();
                 if let Err(error) = run(&shared) {
                     end.kind = error.kind();
                 } else {
                     end.kind = io::ErrorKind::NotConnected;
                 }
                 // The sockets go with the thread.
-                shared.hand_over(None);
+                shared.set_driver(None);
             })?;
         Ok(())
     }
@@ -131,13 +130,13 @@ impl Driver {
         &mut self,
         shared: &Shared,
         enough: usize,
-        reader: Option<&mut Reader<'_>>,
+        buffer: Option<&mut RecvBuf<'_>>,
     ) -> io::Result<bool> {
-        let taken = self.receive(shared, enough, reader)?;
+        let taken = self.receive(shared, enough, buffer)?;
         let mut state = shared.lock();
         let now = shared.now();
         state.machine.handle_timeout(now);
-        let told = self.take_events(shared, &mut state);
+        let told = self.take_events(&mut state);
         drop(state);
         let sent = self.transmit(shared)?;
         if taken.packets == 0 && taken.errors > 0 {
@@ -151,7 +150,7 @@ impl Driver {
         &mut self,
         shared: &Shared,
         enough: usize,
-        mut reader: Option<&mut Reader<'_>>,
+        mut buffer: Option<&mut RecvBuf<'_>>,
     ) -> io::Result<Taken> {
         let now = shared.now();
         let mut state = None;
@@ -164,9 +163,9 @@ impl Driver {
                     destination,
                 };
                 let machine = &mut state.machine;
-                match &mut reader {
-                    Some(reader) => {
-                        machine.handle_packets_for(now, &meta, payloads, stride, reader);
+                match &mut buffer {
+                    Some(buffer) => {
+                        machine.handle_packets_into(now, &meta, payloads, stride, buffer);
                     }
                     None => machine.handle_packets(now, &meta, payloads, stride),
                 }
@@ -183,7 +182,7 @@ impl Driver {
         let in_parts = self.sockets.takes_parts();
         for _ in 0..RUNS {
             let mut state = shared.lock();
-            let filled = self.run.fill(&mut state, shared.now(), in_parts);
+            let filled = self.batch.fill(&mut state, shared.now(), in_parts);
             drop(state);
             if !filled {
                 self.blocked = false;
@@ -194,28 +193,28 @@ impl Driver {
                 return Ok(false);
             }
             self.blocked = false;
-            self.run.clear();
+            self.batch.clear();
         }
         Ok(true)
     }
 
     /// Hands the run to the kernel; false when it has no room.
     fn send(&mut self) -> bool {
-        let Some((source, destination)) = self.run.way() else {
+        let Some((source, destination)) = self.batch.addresses() else {
             return true;
         };
-        while self.run.left() > 0 {
-            let Some(bytes) = self.run.rest() else {
+        while self.batch.left() > 0 {
+            let Some(bytes) = self.batch.rest() else {
                 match self.send_parts(destination) {
                     Ok(()) => return true,
-                    Err(SendError::Malformed | SendError::Io(_)) => self.run.flatten(),
+                    Err(SendError::Malformed | SendError::Io(_)) => self.batch.flatten(),
                     Err(error) => return self.refused(destination, &error),
                 }
                 continue;
             };
-            let segment_len = self.run.segment_len;
+            let segment_len = self.batch.segment_len;
             match self.sockets.send(source, destination, bytes, segment_len) {
-                Ok(taken) => self.run.sent += taken,
+                Ok(taken) => self.batch.sent += taken,
                 Err(error) => return self.refused(destination, &error),
             }
         }
@@ -223,9 +222,9 @@ impl Driver {
     }
 
     fn send_parts(&self, destination: SocketAddr) -> Result<(), SendError> {
-        let (parts, len) = (self.run.parts(), self.run.left());
+        let (parts, len) = (self.batch.parts(), self.batch.left());
         self.sockets
-            .send_parts(destination, (&parts, len), self.run.segment_len)
+            .send_parts(destination, (&parts, len), self.batch.segment_len)
     }
 
     /// The kernel did not take a run; false when it has no room for it now.
@@ -240,7 +239,7 @@ impl Driver {
     }
 
     /// Passes the news on; whether there were any.
-    fn take_events(&mut self, shared: &Shared, state: &mut State) -> bool {
+    fn take_events(&mut self, state: &mut State) -> bool {
         let mut told = false;
         while let Some(event) = state.machine.poll_event() {
             told = true;
@@ -256,39 +255,45 @@ impl Driver {
                         None => self.sockets.leave(group, source),
                     }
                 }
-                event => note(state, &event),
+                event => note(state, event),
             }
-        }
-        if told {
-            shared.notify(state);
         }
         told
     }
 
-    /// Sleeps until something arrives, a timer is due or somebody asks for something.
+    /// Sleeps until something arrives, a timer of the machine expires, [`Shared::kick`] is called, or for `limit`.
     ///
     /// # Errors
-    /// The kernel's.
-    pub(crate) fn rest(&mut self, shared: &Shared) -> io::Result<()> {
+    /// The sockets cannot be waited for.
+    pub(crate) fn sleep(&mut self, shared: &Shared, limit: Option<Duration>) -> io::Result<()> {
         let mut state = shared.lock();
         let now = shared.now();
-        let next = if self.blocked {
-            None
+        let pause = if self.blocked {
+            // The machine still wants to send. The kernel says when it can.
+            Some(LONGEST_BLOCK)
         } else {
-            state.machine.poll_timeout()
+            let left = |next: tcpxm::Instant| Duration::from_micros((next - now).total_micros());
+            match state.machine.poll_timeout() {
+                Some(next) if next <= now => return Ok(()),
+                next => next.map(left),
+            }
         };
-        let longest = tcpxm::Duration::from_micros(LONGEST_SLEEP.as_micros() as u64);
-        let until = next.map_or(now + longest, |next| next.min(now + longest));
-        if until <= now {
-            return Ok(());
-        }
-        // Room in the kernel is what a blocked one waits for, nothing that others could ask.
-        state.asleep = Some(if self.blocked { now } else { until });
+        let pause = match (pause, limit) {
+            (Some(pause), Some(limit)) => Some(pause.min(limit)),
+            (pause, limit) => pause.or(limit),
+        };
+        // No command needs the attention of a driver that waits for room in the kernel.
+        let until = pause.filter(|_| !self.blocked);
+        let until = until.map(|pause| now + tcpxm::Duration::from_micros(micros(pause)));
+        state.asleep = Some(match until {
+            Some(until) => until,
+            None if self.blocked => now,
+            None => tcpxm::Instant::from_micros(i64::MAX),
+        });
         drop(state);
-        let limit = Duration::from_micros((until - now).total_micros());
         let woken = self
             .sockets
-            .wait(self.blocked, shared.waker().as_fd(), limit)?;
+            .wait(self.blocked, shared.waker().as_fd(), pause)?;
         if woken {
             shared.waker().reset();
         }
@@ -297,61 +302,72 @@ impl Driver {
     }
 }
 
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// The endpoint's thread.
 fn run(shared: &Shared) -> io::Result<()> {
     let mut abandoned = None;
+    let mut has_chores = false;
     loop {
-        if let Some(pause) = shared.is_driven() {
-            std::thread::park_timeout(pause);
-            continue;
+        if !has_chores {
+            shared.await_turn();
         }
-        let mut held = match shared.driver().try_lock() {
-            Ok(held) => held,
-            Err(TryLockError::WouldBlock) => {
-                std::thread::park_timeout(PAUSE);
-                continue;
-            }
-            Err(TryLockError::Poisoned(_)) => return Err(io::Error::other("a reader panicked")),
-        };
+        let mut held = shared.driver()?;
         let Some(driver) = held.as_mut() else {
             return Ok(());
         };
         driver.do_chores(shared);
         let worked = driver.work(shared, ENOUGH_BYTES, None)?;
-        if is_over(shared, &mut abandoned) {
+        has_chores = driver.has_chores();
+        let left = linger(shared, &mut abandoned);
+        if left == Some(Duration::ZERO) {
             return Ok(());
         }
         if !worked {
-            driver.rest(shared)?;
+            driver.sleep(shared, left)?;
         }
     }
 }
 
-/// Nobody holds the endpoint, and nothing is left to be said, or it has had long enough.
-fn is_over(shared: &Shared, abandoned: &mut Option<Instant>) -> bool {
+/// Returns how much longer the endpoint may take to close its connections: `None` while it has handles.
+fn linger(shared: &Shared, abandoned: &mut Option<Instant>) -> Option<Duration> {
     if shared.is_held() {
         *abandoned = None;
-        return false;
+        return None;
+    }
+    if shared.lock().machine.connections() == 0 {
+        return Some(Duration::ZERO);
     }
     let since = *abandoned.get_or_insert_with(Instant::now);
-    since.elapsed() > LINGER || shared.lock().machine.connections() == 0
+    Some(LINGER.saturating_sub(since.elapsed()))
 }
 
-/// Keeps what whoever holds the connection or group asks for later.
-fn note(state: &mut State, event: &Event) {
-    match *event {
+/// Records an event for the handles, and wakes what waits for it.
+fn note(state: &mut State, event: Event) {
+    match event {
+        Event::Incoming { .. } => state.wake(Interest::Accept),
+        Event::Readable { connection } | Event::Finished { connection } => {
+            state.wake(Interest::Read(connection));
+        }
+        Event::Writable { target } => state.wake(match target {
+            Target::Connection(connection) => Interest::Write(connection),
+            Target::Group(group) => Interest::GroupWrite(group),
+        }),
         Event::Delivered { connection } => {
             if let Some(known) = state.connections.get_mut(&connection) {
                 known.delivered = true;
             }
-            member(state, connection, GroupEvent::Delivered);
+            state.wake(Interest::Write(connection));
+            note_member(state, connection, GroupEvent::Delivered);
         }
         Event::ModeChanged { connection, mode } => {
-            member(state, connection, |receiver| {
+            note_member(state, connection, |receiver| {
                 GroupEvent::Mode(receiver, mode)
             });
         }
-        Event::Detached { connection } => member(state, connection, GroupEvent::Detached),
+        Event::Detached { connection } => note_member(state, connection, GroupEvent::Detached),
         Event::Closed {
             connection,
             failure,
@@ -360,39 +376,44 @@ fn note(state: &mut State, event: &Event) {
             if let Some(known) = state.connections.get_mut(&connection) {
                 known.closed = Some(failure);
             }
-            member(state, connection, |receiver| {
+            state.wake_connection(connection);
+            note_member(state, connection, |receiver| {
                 GroupEvent::Closed(receiver, failure)
             });
         }
         Event::GroupClosed { group } => {
-            if let Some(group) = state.groups.get_mut(&group) {
-                group.closed = true;
+            if let Some(known) = state.groups.get_mut(&group) {
+                known.closed = true;
             }
+            state.wake_group(group);
         }
-        _ => {}
+        Event::Connected { .. }
+        | Event::GroupReady { .. }
+        | Event::Join { .. }
+        | Event::Leave { .. } => {}
     }
 }
 
-/// News of a connection that is a member of a group.
-fn member(state: &mut State, connection: tcpxm::ConnId, event: impl FnOnce(usize) -> GroupEvent) {
-    for group in state.groups.values_mut() {
-        let Some(receiver) = group.members.iter().position(|id| *id == connection) else {
-            continue;
-        };
-        let event = event(receiver);
-        match event {
-            GroupEvent::Delivered(receiver) => {
-                if group.over.insert(receiver) {
-                    group.delivered += 1;
-                }
-            }
-            GroupEvent::Closed(receiver, _) => {
-                group.over.insert(receiver);
-            }
-            GroupEvent::Mode(..) | GroupEvent::Detached(_) => {}
-        }
-        group.events.push_back(event);
+/// Records an event of a connection that is a member of a group.
+fn note_member(
+    state: &mut State,
+    connection: tcpxm::ConnId,
+    event: impl FnOnce(usize) -> GroupEvent,
+) {
+    let Some((id, group, receiver)) = state.member(connection) else {
         return;
+    };
+    let event = event(receiver);
+    match event {
+        GroupEvent::Delivered(_) => group.delivered += usize::from(group.over.insert(receiver)),
+        GroupEvent::Closed(..) => drop(group.over.insert(receiver)),
+        GroupEvent::Mode(..) | GroupEvent::Detached(_) => {}
+    }
+    group.events.push_back(event);
+    let is_over = group.is_over();
+    state.wake(Interest::GroupEvent(id));
+    if is_over {
+        state.wake(Interest::GroupWrite(id));
     }
 }
 

@@ -4,16 +4,16 @@ use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tcpxm::{ConnStats, Failure, GroupConfig, GroupId, Mode};
 use tokio::io::AsyncWrite;
 
-use crate::shared::{Group, Shared, State, refused, until};
-use crate::store::{Archive, BLOCK, Held, LEAST_BLOCK, ROOM};
+use crate::shared::{Shared, State, refused};
+use crate::store::{Archive, BLOCK, BlockStore, LEAST_BLOCK, ROOM};
+use crate::wait::{Interest, block_on};
 
 /// News of one receiver, by its number in [`GroupConfig::receivers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +36,6 @@ pub enum GroupEvent {
 pub struct XmGroup {
     shared: Arc<Shared>,
     id: GroupId,
-    receivers: usize,
 }
 
 /// Sees and stops a group from elsewhere while one thread writes to it.
@@ -56,25 +55,17 @@ impl XmGroup {
         state.alive()?;
         let carrier = state.machine.config().carrier;
         config.local = shared.local_for(carrier, &config.receivers)?;
-        let store = Held::new(shared.send_buffer, archive);
+        let store = BlockStore::new(shared.send_buffer, archive);
         let id = state.machine.open_group(shared.now(), &config, store);
         let id = id.map_err(refused)?;
         for &receiver in &config.receivers {
             shared.fit_path(&mut state.machine, receiver);
         }
         let members = state.machine.members(id).map_err(refused)?.collect();
-        let group = Group {
-            members,
-            ..Group::default()
-        };
-        state.groups.insert(id, group);
+        state.insert_group(id, members);
         shared.kick(state);
         shared.hold();
-        Ok(XmGroup {
-            shared,
-            id,
-            receivers: config.receivers.len(),
-        })
+        Ok(XmGroup { shared, id })
     }
 
     /// The multicast address offered to the receivers; `None` without multicast.
@@ -90,23 +81,38 @@ impl XmGroup {
         }
     }
 
-    fn try_write(&self, bytes: &[u8], context: Option<&Context<'_>>) -> io::Result<Option<usize>> {
+    fn poll_send(&self, bytes: &[u8], context: &Context<'_>) -> Poll<io::Result<usize>> {
         let mut state = self.shared.lock();
         let room = self.room(&mut state)?;
         let len = bytes.len().min(room).min(BLOCK);
         if len >= LEAST_BLOCK {
             let mut block = state.machine.store_mut(self.id).map_err(refused)?.block();
-            // Nobody has to wait while bytes are copied. Nobody else writes: the room stays.
+            // Bytes are copied without the lock. There is no other writer: the room stays.
             drop(state);
             block.reserve_exact(ROOM);
             block.extend_from_slice(&bytes[..len]);
-            return self.try_write_block(&mut block.into(), context);
+            return self.poll_send_block(&mut block.into(), context);
         }
         let sent = state.machine.send(self.shared.now(), self.id, bytes);
         let sent = sent.map_err(refused)?;
-        let sent = (sent > 0 || bytes.is_empty()).then_some(sent);
-        self.shared.settle(state, sent.is_some(), context);
-        Ok(sent)
+        self.settle(state, sent, bytes.len(), context)
+    }
+
+    /// After `sent` of `len` bytes were accepted: ready if that is something, otherwise waits for room.
+    fn settle(
+        &self,
+        state: MutexGuard<'_, State>,
+        sent: usize,
+        len: usize,
+        context: &Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if sent == 0 && len > 0 {
+            let interest = Interest::GroupWrite(self.id);
+            self.shared.wait_for(state, interest, context);
+            return Poll::Pending;
+        }
+        self.shared.kick_if_due(state);
+        Poll::Ready(Ok(sent))
     }
 
     /// Bytes that can be written now.
@@ -119,17 +125,13 @@ impl XmGroup {
         state.machine.room(self.id).map_err(refused)
     }
 
-    /// Takes what there is room for off a block; how many bytes that was.
-    fn try_write_block(
-        &self,
-        block: &mut Bytes,
-        context: Option<&Context<'_>>,
-    ) -> io::Result<Option<usize>> {
+    /// Removes what there is room for from the front of a block; returns how many bytes that was.
+    fn poll_send_block(&self, block: &mut Bytes, context: &Context<'_>) -> Poll<io::Result<usize>> {
         let mut state = self.shared.lock();
-        let whole = block.len();
+        let len = block.len();
         let now = self.shared.now();
-        if self.room(&mut state)? < whole.min(LEAST_BLOCK) {
-            // Few bytes, or none: who waits is told of room.
+        if self.room(&mut state)? < len.min(LEAST_BLOCK) {
+            // Few bytes, or none: the machine reports room later.
             let sent = state.machine.send(now, self.id, block).map_err(refused)?;
             block.advance(sent);
         } else {
@@ -137,10 +139,7 @@ impl XmGroup {
             store.write_block(block);
             state.machine.store_grew(now, self.id).map_err(refused)?;
         }
-        let sent = whole - block.len();
-        let sent = (sent > 0 || whole == 0).then_some(sent);
-        self.shared.settle(state, sent.is_some(), context);
-        Ok(sent)
+        self.settle(state, len - block.len(), len, context)
     }
 
     /// An empty block to be filled for [`XmGroup::write_block`], with room for 64 KiB and what sealing
@@ -166,7 +165,7 @@ impl XmGroup {
     pub fn write_block(&mut self, block: impl Into<Bytes>) -> io::Result<()> {
         let mut block = block.into();
         while !block.is_empty() {
-            until(|| self.try_write_block(&mut block, None))?;
+            block_on(None, |context| self.poll_send_block(&mut block, context))?;
         }
         Ok(())
     }
@@ -174,7 +173,7 @@ impl XmGroup {
     /// Is there anybody left to write to?
     fn open_still(&self, state: &State) -> io::Result<()> {
         let group = state.groups.get(&self.id);
-        let failed = group.is_none_or(|group| group.over.len() == self.receivers);
+        let failed = group.is_none_or(|group| group.over.len() == group.members.len());
         if failed {
             return Err(io::Error::new(
                 io::ErrorKind::NotConnected,
@@ -201,17 +200,30 @@ impl XmGroup {
     /// # Errors
     /// The sockets failed.
     pub fn wait_delivered(&self) -> io::Result<usize> {
-        let mut state = self.shared.lock();
-        loop {
-            state.alive()?;
-            let Some(group) = state.groups.get(&self.id) else {
-                return Ok(0);
-            };
-            if group.over.len() == self.receivers || group.closed {
-                return Ok(group.delivered);
-            }
-            state = self.shared.wait(state, Duration::from_secs(1));
+        block_on(None, |context| self.poll_over(context))?;
+        let state = self.shared.lock();
+        Ok(state
+            .groups
+            .get(&self.id)
+            .map_or(0, |group| group.delivered))
+    }
+
+    /// Ready when each receiver has everything, or has failed.
+    fn poll_over(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        let state = self.shared.lock();
+        // A group whose receivers have all failed is gone.
+        if self.is_over(&state) {
+            return Poll::Ready(Ok(()));
         }
+        state.alive()?;
+        let interest = Interest::GroupWrite(self.id);
+        self.shared.wait_for(state, interest, context);
+        Poll::Pending
+    }
+
+    fn is_over(&self, state: &State) -> bool {
+        let group = state.groups.get(&self.id);
+        group.is_none_or(|group| group.is_over())
     }
 }
 
@@ -236,7 +248,8 @@ impl GroupHandle {
             if state.alive().is_err() {
                 return Poll::Ready(None);
             }
-            state.register(context);
+            let interest = Interest::GroupEvent(self.id);
+            self.shared.wait_for(state, interest, context);
             Poll::Pending
         })
         .await
@@ -256,7 +269,6 @@ impl GroupHandle {
         if let Some(&id) = members.and_then(|members| members.get(receiver)) {
             let _ = state.machine.abort(self.shared.now(), id);
         }
-        self.shared.notify(&mut state);
         self.shared.kick(state);
     }
 
@@ -270,7 +282,7 @@ impl GroupHandle {
 
 impl io::Write for XmGroup {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        until(|| self.try_write(bytes, None))
+        block_on(None, |context| self.poll_send(bytes, context))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -284,8 +296,7 @@ impl AsyncWrite for XmGroup {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = self.try_write(bytes, Some(context))?;
-        written.map_or(Poll::Pending, |len| Poll::Ready(Ok(len)))
+        self.poll_send(bytes, context)
     }
 
     fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -294,23 +305,11 @@ impl AsyncWrite for XmGroup {
 
     /// Ready when each receiver has everything or has failed.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut state = self.shared.lock();
-        state.register(context);
-        let is_over = |state: &State| {
-            let group = state.groups.get(&self.id);
-            group.is_none_or(|group| group.over.len() == self.receivers || group.closed)
-        };
-        // A group whose receivers have all failed is gone.
-        if is_over(&state) {
-            return Poll::Ready(Ok(()));
+        if !self.is_over(&self.shared.lock()) {
+            self.shared.lock().alive()?;
+            self.finish()?;
         }
-        state.alive()?;
-        drop(state);
-        self.finish()?;
-        if is_over(&self.shared.lock()) {
-            return Poll::Ready(Ok(()));
-        }
-        Poll::Pending
+        self.poll_over(context)
     }
 }
 
@@ -318,8 +317,7 @@ impl Drop for XmGroup {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let _ = state.machine.close(self.shared.now(), self.id);
-        state.groups.remove(&self.id);
-        self.shared.notify(&mut state);
+        state.remove_group(self.id);
         self.shared.kick(state);
         self.shared.release();
     }

@@ -51,14 +51,15 @@
 //! all handles of an endpoint ends its thread when its connections are closed, at most 3 s later.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod driver;
 mod group;
-mod run;
 pub mod seal;
 mod shared;
 mod sockets;
 mod store;
 mod stream;
+mod wait;
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,23 +1,24 @@
-//! What the driver's thread and the handles share.
+//! The state that the driver and the handles share.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Waker as TaskWaker};
-use std::thread::Thread;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Context;
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use linux_net::wake::Waker;
-use tcpxm::{Carrier, CommandError, ConnId, Endpoint, Failure, GroupId, Reader};
+use tcpxm::{Carrier, CommandError, ConnId, Endpoint, Failure, GroupId, RecvBuf};
 
 use crate::Config;
 use crate::driver::Driver;
 use crate::group::GroupEvent;
-use crate::store::Held;
+use crate::store::BlockStore;
+use crate::wait::{Interest, Waiters};
 
-/// The machine behind its lock, and the means to wait for it.
+/// A machine behind its lock.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) local: SocketAddr,
@@ -25,47 +26,69 @@ pub(crate) struct Shared {
     pub(crate) send_buffer: usize,
     origin: Instant,
     state: Mutex<State>,
-    /// Something happened that somebody may wait for.
-    changed: Condvar,
+    /// Ends the sleep of the thread that drives.
     waker: Waker,
     /// Endpoints, listeners, streams and groups.
     handles: AtomicUsize,
-    /// Locked before `state`, or tried. Nothing before the thread begins and when it has ended.
+    /// Locked by the thread that drives, which [`Lease`] and [`ThreadState`] choose: nobody waits for this lock.
+    /// Empty before the endpoint's thread begins and after it has ended.
     driver: Mutex<Option<Driver>>,
     thread: OnceLock<Thread>,
 }
 
-/// Who has read lately reads again, and drives: the endpoint's thread steps in after this time.
+/// Time that a thread that reads has for its next read before the endpoint's thread drives again.
 const LEASE: tcpxm::Duration = tcpxm::Duration::from_millis(20);
-/// Somebody is at it now.
-const IN_CHARGE: tcpxm::Instant = tcpxm::Instant::from_micros(i64::MAX);
-/// Longest sleep of the endpoint's thread meanwhile.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// The most that a socket gives at once. A reader takes no more than he has room for: what he has none for
-/// is copied twice.
+/// The longest piece that a socket returns at once. A reader takes no more than it has room for: the rest would be
+/// copied twice.
 const PIECE: usize = 64 << 10;
 
+/// Whether a thread that reads drives the endpoint.
+///
+/// Data that is used by the thread that took it from the socket is still in that processor's cache, and no other
+/// thread has to be woken for it. The lease is given only while no task and no other thread waits for anything, and
+/// ends when one begins to wait, when the machine has output or a timer is due, or when its time is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lease {
+    /// The endpoint's thread drives.
+    None,
+    /// A thread has read, and drives if it reads again before this time.
+    Until(tcpxm::Instant),
+    /// A thread that reads is driving now.
+    InUse,
+}
+
+/// What the endpoint's thread does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ThreadState {
+    /// It drives.
+    Driving,
+    /// It is parked until the end of the lease.
+    ParkedUntil,
+    /// It is parked until it is told that a reader no longer drives.
+    Parked,
+}
+
 pub(crate) struct State {
-    pub(crate) machine: Endpoint<Held>,
-    /// What became of connections that somebody holds.
+    pub(crate) machine: Endpoint<BlockStore>,
+    /// Connections that have a handle.
     pub(crate) connections: BTreeMap<ConnId, Connection>,
     pub(crate) groups: BTreeMap<GroupId, Group>,
-    /// The driver sleeps until then, or until it is woken.
+    /// The group of each connection that is a member of one, and its number there.
+    members: BTreeMap<ConnId, (GroupId, usize)>,
+    /// Waiters for connections to accept.
+    accepting: Waiters,
+    /// Wakers registered with any of the above.
+    waiting: usize,
+    /// Set while the thread that drives sleeps: the time of its next timer.
     pub(crate) asleep: Option<tcpxm::Instant>,
-    /// Errors of the sockets that ended nothing.
+    /// Temporary errors of the sockets.
     pub(crate) receive_errors: u64,
     /// Groups that were not joined.
     pub(crate) groups_refused: u64,
-    /// The thread has ended, and why.
+    /// Why the endpoint's thread has ended.
     pub(crate) dead: Option<io::ErrorKind>,
-    /// Tasks to wake at the next change.
-    tasks: Vec<TaskWaker>,
-    /// Threads that wait for one.
-    waiting: usize,
-    /// A reader drives until then.
-    driven_until: tcpxm::Instant,
-    /// The endpoint's thread sleeps until it is told that the reader is no longer in charge.
-    parked: bool,
+    lease: Lease,
+    thread: ThreadState,
 }
 
 impl std::fmt::Debug for State {
@@ -78,15 +101,18 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// What became of a connection.
-#[derive(Debug, Default, Clone, Copy)]
+/// A connection that has a handle.
+#[derive(Debug, Default)]
 pub(crate) struct Connection {
+    /// Set when it has ended, with the failure if there was one.
     pub(crate) closed: Option<Option<Failure>>,
     /// All that was sent is acknowledged, the end included.
     pub(crate) delivered: bool,
+    readers: Waiters,
+    writers: Waiters,
 }
 
-/// What is known of a group.
+/// A group that has a handle.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     /// Receivers in the order of the configuration.
@@ -96,6 +122,22 @@ pub(crate) struct Group {
     pub(crate) over: BTreeSet<usize>,
     pub(crate) delivered: usize,
     pub(crate) closed: bool,
+    writers: Waiters,
+    observers: Waiters,
+}
+
+impl Group {
+    pub(crate) fn new(members: Vec<ConnId>) -> Group {
+        Group {
+            members,
+            ..Group::default()
+        }
+    }
+
+    /// Whether no receiver needs anything any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.len() == self.members.len() || self.closed
+    }
 }
 
 impl Shared {
@@ -111,16 +153,16 @@ impl Shared {
                 machine: Endpoint::new(config.machine.clone(), seed, now),
                 connections: BTreeMap::new(),
                 groups: BTreeMap::new(),
+                members: BTreeMap::new(),
+                accepting: Waiters::default(),
+                waiting: 0,
                 asleep: None,
                 receive_errors: 0,
                 groups_refused: 0,
                 dead: None,
-                tasks: Vec::new(),
-                waiting: 0,
-                driven_until: now,
-                parked: false,
+                lease: Lease::None,
+                thread: ThreadState::Driving,
             }),
-            changed: Condvar::new(),
             waker: Waker::new()?,
             handles: AtomicUsize::new(0),
             driver: Mutex::new(None),
@@ -128,8 +170,8 @@ impl Shared {
         })
     }
 
-    /// The address and port that connections to `remotes` come from: the socket's own, or where that
-    /// has none and the carrier needs one, what the routes choose.
+    /// Returns the address and port that connections to `remotes` come from: the socket's own, or where that has none
+    /// and the carrier needs one, the one that the routes choose.
     pub(crate) fn local_for(&self, carrier: Carrier, remotes: &[IpAddr]) -> io::Result<SocketAddr> {
         let mut local = self.local;
         if carrier == Carrier::Udp || !local.ip().is_unspecified() {
@@ -141,7 +183,8 @@ impl Shared {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
                     format!(
-                        "routes lead to the receivers from {} and from {source}: IP as the carrier needs one address, choose it",
+                        "routes lead to the receivers from {} and from {source}, but TCP-XM over IP sends from one \
+                         address; bind the endpoint to one of them",
                         local.ip()
                     ),
                 ));
@@ -151,9 +194,9 @@ impl Shared {
         Ok(local)
     }
 
-    /// Longer packets than the path is known to take are never sent.
-    pub(crate) fn fit_path(&self, machine: &mut Endpoint<Held>, remote: IpAddr) {
-        // Where there is no route, nothing will be sent.
+    /// Limits packets to `remote` to the MTU of its route.
+    pub(crate) fn fit_path(&self, machine: &mut Endpoint<BlockStore>, remote: IpAddr) {
+        // Without a route nothing will be sent.
         if let Ok(route) = linux_net::inet::route(remote, self.interface)
             && route.mtu < machine.config().mtu
         {
@@ -161,7 +204,7 @@ impl Shared {
         }
     }
 
-    /// The time as the machine is told.
+    /// Returns the machine's time.
     pub(crate) fn now(&self) -> tcpxm::Instant {
         let micros = self.origin.elapsed().as_micros();
         tcpxm::Instant::from_micros(1_000_000 + i64::try_from(micros).unwrap_or(i64::MAX / 2))
@@ -175,165 +218,144 @@ impl Shared {
         &self.waker
     }
 
-    pub(crate) fn driver(&self) -> &Mutex<Option<Driver>> {
-        &self.driver
+    pub(crate) fn driver(&self) -> io::Result<MutexGuard<'_, Option<Driver>>> {
+        let poisoned = |_| io::Error::other("a thread that read has panicked");
+        self.driver.lock().map_err(poisoned)
     }
 
-    pub(crate) fn hand_over(&self, driver: Option<Driver>) {
+    pub(crate) fn set_driver(&self, driver: Option<Driver>) {
         *self.driver.lock().unwrap_or_else(PoisonError::into_inner) = driver;
     }
 
-    /// The calling thread is the endpoint's.
-    pub(crate) fn know_thread(&self) {
-        // There is one only.
-        let _ = self.thread.set(std::thread::current());
+    /// Declares the calling thread the endpoint's.
+    pub(crate) fn set_thread(&self) {
+        // There is only one.
+        let _ = self.thread.set(thread::current());
     }
 
-    fn call_thread(&self) {
+    fn unpark_thread(&self) {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
         }
     }
 
-    /// Whether somebody who reads drives, so that the endpoint's thread need not: how long it may sleep.
-    pub(crate) fn is_driven(&self) -> Option<Duration> {
-        let mut state = self.lock();
-        let now = self.now();
-        if state.driven_until <= now || !state.is_lonely() {
-            return None;
+    /// Parks the endpoint's thread while a reader drives.
+    pub(crate) fn await_turn(&self) {
+        loop {
+            let mut state = self.lock();
+            let now = self.now();
+            match state.lease {
+                Lease::Until(end) if end > now => {
+                    state.thread = ThreadState::ParkedUntil;
+                    drop(state);
+                    let pause = Duration::from_micros((end - now).total_micros());
+                    thread::park_timeout(pause);
+                }
+                Lease::InUse => {
+                    state.thread = ThreadState::Parked;
+                    drop(state);
+                    thread::park();
+                }
+                Lease::None | Lease::Until(_) => {
+                    state.lease = Lease::None;
+                    state.thread = ThreadState::Driving;
+                    return;
+                }
+            }
         }
-        state.parked = state.driven_until == IN_CHARGE;
-        let pause = Duration::from_micros((state.driven_until - now).total_micros());
-        Some(pause.min(LONGEST_PAUSE))
     }
 
-    /// Lets go of the lock and has the driver look what there is to do.
+    /// Releases the lock and makes the thread that drives look at the machine.
     pub(crate) fn kick(&self, mut state: MutexGuard<'_, State>) {
-        let asleep = state.asleep.take();
-        let away = asleep.is_none() && state.is_driver_away(self.now());
-        if away {
-            state.driven_until = tcpxm::Instant::ZERO;
-        }
-        drop(state);
-        if asleep.is_some() {
+        if state.asleep.take().is_some() {
+            drop(state);
             self.waker.wake();
-        } else if away {
-            self.call_thread();
+        } else {
+            self.end_lease(state);
         }
     }
 
-    /// As [`Shared::kick`], where there is something to do before the driver looks by itself: most
+    /// The endpoint's thread drives again, unless a reader is driving now.
+    fn end_lease(&self, mut state: MutexGuard<'_, State>) {
+        if matches!(state.lease, Lease::Until(_)) {
+            state.lease = Lease::None;
+            drop(state);
+            self.unpark_thread();
+        }
+    }
+
+    /// As [`Shared::kick`], if the machine has something to do earlier than the thread that drives looks at it: most
     /// reads and writes only move bytes.
     pub(crate) fn kick_if_due(&self, state: MutexGuard<'_, State>) {
         let next = state.machine.poll_timeout();
-        let now = self.now();
-        let until = state
-            .asleep
-            .or_else(|| state.is_driver_away(now).then_some(now + LEASE));
+        let until = match (state.asleep, state.lease) {
+            (None, Lease::Until(end)) => Some(end),
+            (asleep, _) => asleep,
+        };
         if until.is_some_and(|until| next.is_some_and(|at| at < until)) {
             self.kick(state);
         }
     }
 
-    /// Waits for a change, no longer than a second: who waits looks again anyway.
-    pub(crate) fn wait<'a>(
+    /// Registers the task or thread of `context` for a change. No lease lasts while it waits.
+    pub(crate) fn wait_for(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        interest: Interest,
+        context: &Context<'_>,
+    ) {
+        state.register(interest, context);
+        self.end_lease(state);
+    }
+
+    /// After a successful read by a thread, which probably reads again soon: gives it the lease.
+    pub(crate) fn lease_to_reader(&self, mut state: MutexGuard<'_, State>) {
+        if state.lease != Lease::InUse {
+            state.lease = state.next_lease(self.now());
+        }
+        self.kick_if_due(state);
+    }
+
+    /// Drives once, for a thread that waits for bytes, if nobody else drives; returns the lock if somebody does.
+    pub(crate) fn drive_for<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        most: Duration,
-    ) -> MutexGuard<'a, State> {
-        if state.is_driver_away(self.now()) {
-            state.driven_until = tcpxm::Instant::ZERO;
-            self.call_thread();
+        buffer: &mut RecvBuf<'_>,
+    ) -> Result<(), MutexGuard<'a, State>> {
+        let is_free = state.thread != ThreadState::Driving && state.waiting == 0;
+        if !is_free || !matches!(state.lease, Lease::Until(_)) {
+            return Err(state);
         }
-        state.waiting += 1;
-        let waited = self
-            .changed
-            .wait_timeout(state, most.min(Duration::from_secs(1)));
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        state.waiting -= 1;
-        state
-    }
-
-    /// After an attempt: the driver has something to do, or whoever tried waits for a change, as a
-    /// task or here.
-    pub(crate) fn settle(
-        &self,
-        mut state: MutexGuard<'_, State>,
-        succeeded: bool,
-        context: Option<&Context<'_>>,
-    ) {
-        match context {
-            _ if succeeded => self.kick_if_due(state),
-            Some(context) => state.register(context),
-            None => drop(self.wait(state, Duration::from_secs(1))),
-        }
-    }
-
-    /// The same after an attempt to read. A thread that reads comes again soon: it drives then, and
-    /// until then nobody has to. What it waited for may be there at once.
-    pub(crate) fn settle_read(
-        &self,
-        mut state: MutexGuard<'_, State>,
-        succeeded: bool,
-        context: Option<&Context<'_>>,
-        reader: &mut Reader<'_>,
-    ) {
-        if context.is_some() || !state.is_lonely() {
-            self.settle(state, succeeded, context);
-        } else if !succeeded {
-            self.drive(state, reader);
-        } else {
-            if state.driven_until != IN_CHARGE {
-                state.driven_until = self.now() + LEASE;
-            }
-            if state.asleep.is_some() {
-                self.kick_if_due(state);
-            }
-        }
-    }
-
-    /// Takes a turn at driving, or waits for a change while another thread is at it.
-    fn drive(&self, mut state: MutexGuard<'_, State>, reader: &mut Reader<'_>) {
-        let held = self.driver.try_lock().ok();
-        let idle = |held: &MutexGuard<'_, Option<Driver>>| {
-            held.as_ref().is_some_and(|driver| !driver.has_chores())
-        };
-        let Some(mut held) = held.filter(idle) else {
-            drop(self.wait(state, Duration::from_secs(1)));
-            return;
-        };
-        state.driven_until = IN_CHARGE;
+        state.lease = Lease::InUse;
         drop(state);
-        let enough = reader.room().saturating_sub(PIECE);
-        let mut over = true;
-        if let Some(driver) = held.as_mut() {
-            let worked = driver.work(self, enough, Some(reader));
-            let result = worked.and_then(|worked| if worked { Ok(()) } else { driver.rest(self) });
-            // Sockets that fail do so for the endpoint's thread too.
-            over = result.is_err() || driver.has_chores();
+        let enough = buffer.room().saturating_sub(PIECE);
+        let mut is_over = true;
+        if let Ok(mut held) = self.driver()
+            && let Some(driver) = held.as_mut()
+        {
+            let worked = driver.work(self, enough, Some(buffer));
+            let result = worked.and_then(|worked| {
+                if worked {
+                    Ok(())
+                } else {
+                    driver.sleep(self, None)
+                }
+            });
+            // Sockets that fail do so for the endpoint's thread too, which says it to all.
+            is_over = result.is_err() || driver.has_chores();
         }
-        drop(held);
         let mut state = self.lock();
-        over |= !state.is_lonely();
-        state.driven_until = if over {
-            tcpxm::Instant::ZERO
+        state.lease = if is_over {
+            Lease::None
         } else {
-            self.now() + LEASE
+            state.next_lease(self.now())
         };
-        if std::mem::take(&mut state.parked) || over {
-            drop(state);
-            self.call_thread();
+        let must_unpark = state.lease == Lease::None || state.thread == ThreadState::Parked;
+        drop(state);
+        if must_unpark {
+            self.unpark_thread();
         }
-    }
-
-    /// Whoever waits looks again.
-    pub(crate) fn notify(&self, state: &mut State) {
-        if state.waiting > 0 {
-            self.changed.notify_all();
-        }
-        for task in state.tasks.drain(..) {
-            task.wake();
-        }
+        Ok(())
     }
 
     pub(crate) fn hold(&self) {
@@ -352,28 +374,98 @@ impl Shared {
 }
 
 impl State {
-    /// Wakes this task at the next change.
-    pub(crate) fn register(&mut self, context: &Context<'_>) {
-        let waker = context.waker();
-        if !self.tasks.iter().any(|task| task.will_wake(waker)) {
-            self.tasks.push(waker.clone());
+    fn waiters(&mut self, interest: Interest) -> Option<&mut Waiters> {
+        Some(match interest {
+            Interest::Accept => &mut self.accepting,
+            Interest::Read(id) => &mut self.connections.get_mut(&id)?.readers,
+            Interest::Write(id) => &mut self.connections.get_mut(&id)?.writers,
+            Interest::GroupWrite(id) => &mut self.groups.get_mut(&id)?.writers,
+            Interest::GroupEvent(id) => &mut self.groups.get_mut(&id)?.observers,
+        })
+    }
+
+    fn register(&mut self, interest: Interest, context: &Context<'_>) {
+        let added = self.waiters(interest).map(|all| all.add(context.waker()));
+        self.waiting += added.unwrap_or(0);
+    }
+
+    /// Wakes the tasks and threads that wait for this change.
+    pub(crate) fn wake(&mut self, interest: Interest) {
+        let woken = self.waiters(interest).map(Waiters::wake);
+        self.waiting -= woken.unwrap_or(0);
+    }
+
+    /// Wakes everything that waits for a connection.
+    pub(crate) fn wake_connection(&mut self, id: ConnId) {
+        self.wake(Interest::Read(id));
+        self.wake(Interest::Write(id));
+    }
+
+    /// Wakes everything that waits for a group.
+    pub(crate) fn wake_group(&mut self, id: GroupId) {
+        self.wake(Interest::GroupWrite(id));
+        self.wake(Interest::GroupEvent(id));
+    }
+
+    /// The endpoint's thread has ended, for this reason: wakes all.
+    pub(crate) fn end(&mut self, kind: io::ErrorKind) {
+        self.dead = Some(kind);
+        self.wake(Interest::Accept);
+        let connections: Vec<ConnId> = self.connections.keys().copied().collect();
+        connections
+            .into_iter()
+            .for_each(|id| self.wake_connection(id));
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        groups.into_iter().for_each(|id| self.wake_group(id));
+    }
+
+    pub(crate) fn insert_group(&mut self, id: GroupId, members: Vec<ConnId>) {
+        let numbered = members.iter().enumerate();
+        self.members
+            .extend(numbered.map(|(number, &member)| (member, (id, number))));
+        self.groups.insert(id, Group::new(members));
+    }
+
+    pub(crate) fn remove_group(&mut self, id: GroupId) {
+        self.wake_group(id);
+        for member in self
+            .groups
+            .remove(&id)
+            .map_or(Vec::new(), |group| group.members)
+        {
+            self.members.remove(&member);
         }
     }
 
-    /// Nobody waits for news that a reader would have to fetch for him.
-    fn is_lonely(&self) -> bool {
-        self.waiting == 0 && self.tasks.is_empty()
+    pub(crate) fn remove_connection(&mut self, id: ConnId) {
+        self.wake_connection(id);
+        self.connections.remove(&id);
     }
 
-    /// A reader drives, and is not at it just now.
-    fn is_driver_away(&self, now: tcpxm::Instant) -> bool {
-        self.driven_until > now && self.driven_until != IN_CHARGE
+    /// Returns the group of a connection that is a member of one, and its number there.
+    pub(crate) fn member(&mut self, id: ConnId) -> Option<(GroupId, &mut Group, usize)> {
+        let &(group, number) = self.members.get(&id)?;
+        Some((group, self.groups.get_mut(&group)?, number))
     }
 
-    /// Why nothing goes any more.
+    /// The lease of a thread that has just read.
+    fn next_lease(&self, now: tcpxm::Instant) -> Lease {
+        let end = now + LEASE;
+        let end = self
+            .machine
+            .poll_timeout()
+            .map_or(end, |next| next.min(end));
+        if self.waiting == 0 && end > now {
+            Lease::Until(end)
+        } else {
+            Lease::None
+        }
+    }
+
+    /// Fails when the endpoint's thread has ended.
     pub(crate) fn alive(&self) -> io::Result<()> {
         match self.dead {
-            Some(kind) => Err(io::Error::new(kind, "the endpoint's sockets failed")),
+            Some(kind) => Err(io::Error::new(kind, "the sockets of the endpoint failed")),
             None => Ok(()),
         }
     }
@@ -384,11 +476,11 @@ impl State {
         known.is_some_and(|known| known.closed == Some(None))
     }
 
-    /// An error of a command on a connection, as what users of streams expect.
+    /// Converts an error of a command on a connection to the one that users of streams expect.
     pub(crate) fn error(&self, id: ConnId, error: CommandError) -> io::Error {
         let known = self.connections.get(&id);
         let failure = known.and_then(|known| known.closed.flatten());
-        // The machine knows it before its driver has told.
+        // The machine knows it before the event was taken.
         let failure = failure.or_else(|| self.machine.failure(id).ok().flatten());
         match (failure, error) {
             (Some(failure), _) => failed(failure),
@@ -421,15 +513,6 @@ pub(crate) fn failed(failure: Failure) -> io::Error {
         _ => io::ErrorKind::Other,
     };
     io::Error::new(kind, failure)
-}
-
-/// Tries until something comes of it.
-pub(crate) fn until<T>(mut attempt: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
-    loop {
-        if let Some(result) = attempt()? {
-            return Ok(result);
-        }
-    }
 }
 
 #[cfg(test)]

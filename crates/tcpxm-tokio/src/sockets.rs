@@ -445,12 +445,12 @@ impl Sockets {
         &mut self,
         writable: bool,
         other: BorrowedFd<'_>,
-        limit: Duration,
+        limit: Option<Duration>,
     ) -> io::Result<bool> {
         let mut set = self.watches(writable);
         let own = set.len();
         set.push(Watch::readable(other));
-        poll::wait(&mut set, Some(limit))?;
+        poll::wait(&mut set, limit)?;
         let woken = set[own].is_readable();
         let ready = Self::found(&set[..own]);
         drop(set);

@@ -47,7 +47,7 @@ impl Block {
 }
 
 /// Blocks that packets leave from without a copy, and perhaps an archive behind them.
-pub(crate) struct Held {
+pub(crate) struct BlockStore {
     /// One after the other. What lies before `released` is left of the first.
     blocks: VecDeque<Block>,
     /// What follows them.
@@ -63,9 +63,9 @@ pub(crate) struct Held {
     spare: Vec<Vec<u8>>,
 }
 
-impl Held {
-    pub(crate) fn new(capacity: usize, archive: Option<Box<dyn Archive>>) -> Held {
-        Held {
+impl BlockStore {
+    pub(crate) fn new(capacity: usize, archive: Option<Box<dyn Archive>>) -> BlockStore {
+        BlockStore {
             blocks: VecDeque::new(),
             tail: Vec::new(),
             end: 0,
@@ -153,7 +153,7 @@ impl Held {
     }
 }
 
-impl Store for Held {
+impl Store for BlockStore {
     fn write(&mut self, bytes: &[u8]) -> usize {
         let len = bytes.len().min(self.room());
         let mut rest = &bytes[..len];
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_segment_across_the_end_of_the_archive_can_be_read() {
-        let mut held = Held::new(1024, Some(Box::new(Blocks(500))));
+        let mut held = BlockStore::new(1024, Some(Box::new(Blocks(500))));
         let bytes: Vec<u8> = (0..800u64).map(|at| at as u8).collect();
         assert_eq!(held.write(&bytes), 800);
         held.release(700);
@@ -296,7 +296,7 @@ mod tests {
             (x >> 33) as usize % below
         };
         let capacity = 1 << 20;
-        let mut held = Held::new(capacity, None);
+        let mut held = BlockStore::new(capacity, None);
         let (mut all, mut released, mut lent) = (Vec::new(), 0, 0);
         for round in 0..300usize {
             let len = [10, 3000, LEAST_BLOCK, BLOCK, 3 * BLOCK][random(5)] + random(9);

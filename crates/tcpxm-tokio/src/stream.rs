@@ -9,10 +9,11 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tcpxm::wire::SegmentKey;
-use tcpxm::{CommandError, ConnId, Reader, Received};
+use tcpxm::{CommandError, ConnId, Received, RecvBuf};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::shared::{Shared, State, refused, until};
+use crate::shared::{Shared, State, failed, refused};
+use crate::wait::{Interest, block_on};
 
 /// Takes connections that others open.
 #[derive(Debug)]
@@ -42,54 +43,34 @@ impl XmListener {
         Ok(XmListener { shared })
     }
 
-    /// The next connection, if there is one. Otherwise the lock is handed back, so that a caller that waits
-    /// for a change misses none between the attempt and the wait.
-    fn try_accept(&self) -> io::Result<Result<XmStream, MutexGuard<'_, State>>> {
+    fn poll_accept(&self, context: &Context<'_>) -> Poll<io::Result<XmStream>> {
         let mut state = self.shared.lock();
         state.alive()?;
         let port = self.shared.local.port();
         let Some(id) = state.machine.accept(self.shared.now(), port) else {
-            return Ok(Err(state));
+            self.shared.wait_for(state, Interest::Accept, context);
+            return Poll::Pending;
         };
         state.connections.entry(id).or_default();
         self.shared.kick(state);
-        Ok(Ok(XmStream::new(Arc::clone(&self.shared), id)))
+        Poll::Ready(Ok(XmStream::new(Arc::clone(&self.shared), id)))
     }
 
-    /// The next connection.
+    /// Waits for the next connection.
     ///
     /// # Errors
     /// The sockets failed.
     pub async fn accept(&self) -> io::Result<XmStream> {
-        poll_fn(|context| match self.try_accept()? {
-            Ok(stream) => Poll::Ready(Ok(stream)),
-            Err(state) => {
-                self.shared.settle(state, false, Some(context));
-                Poll::Pending
-            }
-        })
-        .await
+        poll_fn(|context| self.poll_accept(context)).await
     }
 
-    /// Waits for the next connection, at most so long; `None`: for ever.
+    /// Blocks until the next connection, at most for `timeout`; `None`: without a limit.
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`], or the sockets failed.
-    pub fn wait(&self, most: Option<Duration>) -> io::Result<XmStream> {
-        let end = most.map(|most| Instant::now() + most);
-        loop {
-            let state = match self.try_accept()? {
-                Ok(stream) => return Ok(stream),
-                Err(state) => state,
-            };
-            let left = end.map_or(Duration::MAX, |end| {
-                end.saturating_duration_since(Instant::now())
-            });
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            drop(self.shared.wait(state, left));
-        }
+    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<XmStream> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        block_on(deadline, |context| self.poll_accept(context))
     }
 }
 
@@ -99,6 +80,7 @@ impl Drop for XmListener {
         let _ = state
             .machine
             .unlisten(self.shared.now(), self.shared.local.port());
+        state.wake(Interest::Accept);
         self.shared.kick(state);
         self.shared.release();
     }
@@ -166,39 +148,73 @@ impl XmStream {
         }
     }
 
-    fn try_read(&self, out: &mut [u8], context: Option<&Context<'_>>) -> io::Result<Option<usize>> {
+    /// Reads; a thread that blocks (`may_drive`) drives the endpoint instead of waiting, where it can.
+    fn poll_recv(
+        &self,
+        out: &mut [u8],
+        context: &Context<'_>,
+        may_drive: bool,
+    ) -> Poll<io::Result<usize>> {
         if out.is_empty() {
-            return Ok(Some(0));
+            return Poll::Ready(Ok(0));
         }
-        let mut state = self.shared.lock();
-        let now = self.shared.now();
-        let received = state.machine.recv(now, self.id, out);
-        let read = match received {
-            Ok(Received::Data(len)) => Some(len),
-            Ok(Received::End) => Some(0),
+        let shared = &*self.shared;
+        let mut state = shared.lock();
+        let read = match state.machine.recv(shared.now(), self.id, out) {
+            Ok(Received::Data(len)) => len,
+            Ok(Received::End) => 0,
             Ok(Received::Nothing) => {
                 state.alive()?;
-                None
+                return self.wait_to_recv(state, out, context, may_drive);
             }
-            // Closed in good order, and forgotten before its end was read: all the rest was.
-            Err(CommandError::Unknown) if state.has_ended(self.id) => return Ok(Some(0)),
-            Err(error) => return Err(state.error(self.id, error)),
+            // The connection closed in good order and was removed before its end was read.
+            Err(CommandError::Unknown) if state.has_ended(self.id) => 0,
+            Err(error) => return Poll::Ready(Err(state.error(self.id, error))),
         };
-        let mut reader = Reader::new(self.id, out);
-        let succeeded = read.is_some();
-        self.shared
-            .settle_read(state, succeeded, context, &mut reader);
-        Ok(read.or(Some(reader.filled()).filter(|&filled| filled > 0)))
+        if may_drive {
+            shared.lease_to_reader(state);
+        } else {
+            shared.kick_if_due(state);
+        }
+        Poll::Ready(Ok(read))
     }
 
-    fn try_write(&self, bytes: &[u8], context: Option<&Context<'_>>) -> io::Result<Option<usize>> {
+    fn wait_to_recv(
+        &self,
+        state: MutexGuard<'_, State>,
+        out: &mut [u8],
+        context: &Context<'_>,
+        may_drive: bool,
+    ) -> Poll<io::Result<usize>> {
+        let mut buffer = RecvBuf::new(self.id, out);
+        let driven = if may_drive {
+            self.shared.drive_for(state, &mut buffer)
+        } else {
+            Err(state)
+        };
+        match driven {
+            Ok(()) if buffer.filled() > 0 => return Poll::Ready(Ok(buffer.filled())),
+            // Other things happened: try again.
+            Ok(()) => context.waker().wake_by_ref(),
+            Err(state) => self
+                .shared
+                .wait_for(state, Interest::Read(self.id), context),
+        }
+        Poll::Pending
+    }
+
+    fn poll_send(&self, bytes: &[u8], context: &Context<'_>) -> Poll<io::Result<usize>> {
         let mut state = self.shared.lock();
         state.alive()?;
         let sent = state.machine.send(self.shared.now(), self.id, bytes);
         let sent = sent.map_err(|error| state.error(self.id, error))?;
-        let sent = (sent > 0 || bytes.is_empty()).then_some(sent);
-        self.shared.settle(state, sent.is_some(), context);
-        Ok(sent)
+        if sent == 0 && !bytes.is_empty() {
+            let interest = Interest::Write(self.id);
+            self.shared.wait_for(state, interest, context);
+            return Poll::Pending;
+        }
+        self.shared.kick_if_due(state);
+        Poll::Ready(Ok(sent))
     }
 
     /// Ends this side's direction: the other reads its end.
@@ -227,20 +243,20 @@ impl StreamHandle {
         let mut state = self.shared.lock();
         // It is gone already, perhaps.
         let _ = state.machine.abort(self.shared.now(), self.id);
-        self.shared.notify(&mut state);
+        state.wake_connection(self.id);
         self.shared.kick(state);
     }
 }
 
 impl io::Read for XmStream {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        until(|| self.try_read(out, None))
+        block_on(None, |context| self.poll_recv(out, context, true))
     }
 }
 
 impl io::Write for XmStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        until(|| self.try_write(bytes, None))
+        block_on(None, |context| self.poll_send(bytes, context))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -254,13 +270,8 @@ impl AsyncRead for XmStream {
         context: &mut Context<'_>,
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.try_read(out.initialize_unfilled(), Some(context))? {
-            Some(len) => {
-                out.advance(len);
-                Poll::Ready(Ok(()))
-            }
-            None => Poll::Pending,
-        }
+        let read = self.poll_recv(out.initialize_unfilled(), context, false);
+        read.map_ok(|len| out.advance(len))
     }
 }
 
@@ -270,8 +281,7 @@ impl AsyncWrite for XmStream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = self.try_write(bytes, Some(context))?;
-        written.map_or(Poll::Pending, |len| Poll::Ready(Ok(len)))
+        self.poll_send(bytes, context)
     }
 
     fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -292,18 +302,18 @@ impl AsyncWrite for XmStream {
 
 impl XmStream {
     fn poll_delivered(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
-        let mut state = self.shared.lock();
-        state.register(context);
-        let known = state.connections.get(&self.id).copied().unwrap_or_default();
-        match known.closed {
-            _ if known.delivered => Poll::Ready(Ok(())),
-            Some(Some(failure)) => Poll::Ready(Err(crate::shared::failed(failure))),
-            Some(None) => Poll::Ready(Ok(())),
-            None => {
-                state.alive()?;
-                Poll::Pending
+        let state = self.shared.lock();
+        match state.connections.get(&self.id) {
+            Some(known) if known.delivered => return Poll::Ready(Ok(())),
+            Some(known) if known.closed.is_some() => {
+                let failure = known.closed.flatten();
+                return Poll::Ready(failure.map_or(Ok(()), |failure| Err(failed(failure))));
             }
+            _ => state.alive()?,
         }
+        let interest = Interest::Write(self.id);
+        self.shared.wait_for(state, interest, context);
+        Poll::Pending
     }
 }
 
@@ -311,7 +321,7 @@ impl Drop for XmStream {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let _ = state.machine.close(self.shared.now(), self.id);
-        state.connections.remove(&self.id);
+        state.remove_connection(self.id);
         self.shared.kick(state);
         self.shared.release();
     }

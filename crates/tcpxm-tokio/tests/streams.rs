@@ -2,13 +2,17 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tcpxm_tokio::{
     Carrier, Config, GroupConfig, GroupEvent, GroupMode, Mode, SegmentKey, XmEndpoint, XmListener,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 
 fn content(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + at / 251) as u8).collect()
@@ -477,6 +481,71 @@ fn all_who_wait_to_read_are_served() {
     for reader in readers {
         assert_eq!(reader.join().expect("a reader"), 20);
     }
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Wakeups(AtomicUsize);
+
+impl Wake for Wakeups {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Data for one connection wakes its reader, once, and no other task.
+#[test]
+fn a_change_wakes_only_the_tasks_that_wait_for_it() {
+    const CONNECTIONS: usize = 8;
+    let server = open(1, 0);
+    let listener = server.listen().expect("listening");
+    let clients: Vec<_> = (0..CONNECTIONS).map(|_| open(1, 0)).collect();
+    let mut senders = Vec::new();
+    let mut readers = Vec::new();
+    for client in &clients {
+        let stream = client.connect(server.local_address());
+        senders.push(stream.expect("opened"));
+        let accepted = listener.wait(Some(Duration::from_secs(20)));
+        readers.push((accepted.expect("accepted"), Arc::new(Wakeups::default())));
+    }
+    let accepting = Arc::new(Wakeups::default());
+    let poll = |future: Pin<&mut dyn Future<Output = bool>>, wakeups: &Arc<Wakeups>| {
+        let waker = Arc::clone(wakeups).into();
+        future.poll(&mut Context::from_waker(&waker))
+    };
+    let mut accept = Box::pin(async { listener.accept().await.is_ok() });
+    assert!(poll(accept.as_mut(), &accepting).is_pending());
+    for (number, (stream, wakeups)) in readers.iter_mut().enumerate() {
+        let waker = Arc::clone(wakeups).into();
+        let context = &mut Context::from_waker(&waker);
+        let mut byte = [0];
+        let pinned = Pin::new(stream);
+        let read = pinned.poll_read(context, &mut ReadBuf::new(&mut byte));
+        assert!(read.is_pending(), "{number}");
+    }
+    for (number, sender) in senders.iter_mut().enumerate() {
+        Write::write_all(sender, b"x").expect("written");
+        while readers[number].1.0.load(Ordering::SeqCst) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let counts = readers
+            .iter()
+            .map(|(_, wakeups)| wakeups.0.load(Ordering::SeqCst));
+        let expected = (0..CONNECTIONS).map(|other| usize::from(other <= number));
+        assert!(counts.eq(expected), "after {number}");
+    }
+    assert_eq!(accepting.0.load(Ordering::SeqCst), 0);
+    // One more connection wakes the task that accepts, and no reader.
+    let late = open(1, 0);
+    let _stream = late.connect(server.local_address()).expect("opened");
+    while accepting.0.load(Ordering::SeqCst) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let woken = readers
+        .iter()
+        .map(|(_, wakeups)| wakeups.0.load(Ordering::SeqCst));
+    assert_eq!(woken.sum::<usize>(), CONNECTIONS);
+    assert_eq!(poll(accept.as_mut(), &accepting), Poll::Ready(true));
 }
 
 /// How often the calling thread has waited so far.

@@ -149,62 +149,47 @@ pub struct Transmit {
     pub destination: SocketAddr,
 }
 
-/// Packets to send to one destination: they lie in the buffer one after the other, all of the same
-/// length but the last, which may be shorter.
+/// Segments to send to one destination, all of the same length but the last, which may be shorter.
+///
+/// They lie in the buffer one after the other: whole, or only their headers, in which case the data stays in a store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Train {
-    /// Bytes of all.
+pub struct SegmentBatch {
+    /// Bytes of all segments, with the data that stays in the store.
     pub len: usize,
-    /// Bytes of each.
-    pub stride: usize,
-    /// How many there are.
-    pub packets: usize,
+    /// Bytes of each segment.
+    pub segment_size: usize,
+    /// Number of segments.
+    pub segments: usize,
+    /// Bytes of each segment that are in the buffer.
+    pub header_len: usize,
+    /// The group whose store has lent the data ([`Store::lend`](crate::store::Store::lend)), in the order of the
+    /// segments; `None` if the segments are whole.
+    pub lent_by: Option<GroupId>,
     /// As in [`Transmit`].
     pub source: IpAddr,
     /// As in [`Transmit`].
     pub destination: SocketAddr,
 }
 
-/// Packets to send to one destination, in parts: of each the buffer has the first `header_len` bytes, one
-/// after the other; what follows them lies in a store, in the same order.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Gather {
-    /// The packets, as long as they are with all their parts.
-    pub train: Train,
-    /// Bytes of each packet that are in the buffer.
-    pub header_len: usize,
-    /// The group whose store has lent the rest ([`Store::lend`](crate::store::Store::lend)); `None`: all is
-    /// in the buffer, as in any [`Train`].
-    pub lender: Option<GroupId>,
-}
-
-impl Gather {
+impl SegmentBatch {
     /// Bytes that are in the buffer.
     #[must_use]
     pub fn written(&self) -> usize {
-        match self.lender {
-            Some(_) => self.header_len * self.train.packets,
-            None => self.train.len,
+        match self.lent_by {
+            Some(_) => self.header_len * self.segments,
+            None => self.len,
         }
     }
 }
 
-impl From<Train> for Gather {
-    fn from(train: Train) -> Self {
-        Self {
-            header_len: train.stride,
-            train,
-            lender: None,
-        }
-    }
-}
-
-impl From<Transmit> for Train {
+impl From<Transmit> for SegmentBatch {
     fn from(transmit: Transmit) -> Self {
         Self {
             len: transmit.len,
-            stride: transmit.len,
-            packets: 1,
+            segment_size: transmit.len,
+            segments: 1,
+            header_len: transmit.len,
+            lent_by: None,
             source: transmit.source,
             destination: transmit.destination,
         }

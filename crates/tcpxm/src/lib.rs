@@ -22,7 +22,7 @@
 //!
 //! Where the system takes and gives several packets at once, [`Endpoint::poll_train`] and
 //! [`Endpoint::handle_packets`] do the same for less; and while somebody waits for a connection's data,
-//! [`Endpoint::handle_packets_for`] puts it where he wants it. Where it takes packets in parts,
+//! [`Endpoint::handle_packets_into`] puts it where he wants it. Where it takes packets in parts,
 //! [`Endpoint::poll_gather`] leaves what they carry in the group's store.
 //!
 //! What is handed in and out are TCP segments, header included. [`Carrier`] says what the driver
@@ -146,9 +146,9 @@ pub mod wire;
 
 pub use cc::CongestionControl;
 pub use config::{Carrier, Config, GroupChoice, GroupConfig, GroupMode, GroupPolicy};
-pub use endpoint::{Endpoint, Reader, Received};
+pub use endpoint::{Endpoint, Received, RecvBuf};
 pub use error::{CommandError, Drops, Error, Failure};
-pub use event::{ConnId, Event, Gather, GroupId, Meta, Target, Train, Transmit};
+pub use event::{ConnId, Event, GroupId, Meta, SegmentBatch, Target, Transmit};
 pub use group::{FALL_BACK_LOSSES, FALL_FORWARD_PERCENT, FALL_FORWARD_SEGMENTS, Mode};
 pub use pcb::State;
 pub use proto_core::time::{Duration, Instant};

@@ -14,8 +14,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use tcpxm::store::Lengths;
 use tcpxm::wire::{Feedback, Flags, GroupOption, Options, Segment, SegmentKey};
 use tcpxm::{
-    Carrier, Config, ConnId, Endpoint, Event, Gather, GroupChoice, GroupConfig, GroupId, GroupMode,
-    Instant, Meta, Reader, Received, Seq,
+    Carrier, Config, ConnId, Endpoint, Event, GroupChoice, GroupConfig, GroupId, GroupMode,
+    Instant, Meta, RecvBuf, Received, SegmentBatch, Seq,
 };
 
 use super::pass;
@@ -81,7 +81,7 @@ struct Bench {
     keyed: bool,
     carrier: Carrier,
     /// Packets leave and arrive several at once, and readers wait for them.
-    trains: bool,
+    batches: bool,
 }
 
 impl Bench {
@@ -128,7 +128,7 @@ impl Bench {
             written: 0,
             keyed,
             carrier: config.carrier,
-            trains: script.flag(),
+            batches: script.flag(),
         };
         let receivers = (1..HOSTS).map(address).collect();
         let mut group_config = GroupConfig::new(SocketAddr::new(address(0), 5000), receivers, PORT);
@@ -152,39 +152,39 @@ impl Bench {
     }
 
     /// The next packets, put together.
-    fn poll(&mut self, number: usize) -> Option<(Gather, Vec<u8>)> {
+    fn poll(&mut self, number: usize) -> Option<(SegmentBatch, Vec<u8>)> {
         let (now, host) = (self.now, &mut self.hosts[number]);
         let mut buffer = [0; 4000];
-        let gather = if self.trains {
+        let batch = if self.batches {
             host.meter
-                .run(|| host.endpoint.poll_gather(now, &mut buffer, 5))?
+                .run(|| host.endpoint.poll_transmit_gather(now, &mut buffer, 5))?
         } else {
             let transmit = host
                 .meter
                 .run(|| host.endpoint.poll_transmit(now, &mut buffer))?;
-            tcpxm::Train::from(transmit).into()
+            transmit.into()
         };
-        let written = &buffer[..gather.written()];
-        let Some(lender) = gather.lender else {
-            return Some((gather, written.to_vec()));
+        let written = &buffer[..batch.written()];
+        let Some(lender) = batch.lent_by else {
+            return Some((batch, written.to_vec()));
         };
         let store = host.endpoint.store_mut(lender).expect("it has lent");
         // What it was given to lend with is not the machine's memory.
         let lent = host.meter.run(|| store.take_lent());
-        let bytes = lending::gather(&gather, written, &lent);
+        let bytes = lending::gather(&batch, written, &lent);
         host.meter.drop(lent);
-        assert_eq!(bytes.len(), gather.train.len);
-        Some((gather, bytes))
+        assert_eq!(bytes.len(), batch.len);
+        Some((batch, bytes))
     }
 
     fn drain(&mut self, number: usize) -> Vec<(IpAddr, usize)> {
         let mut sent = Vec::new();
         loop {
             self.application(number);
-            let Some((gather, bytes)) = self.poll(number) else {
+            let Some((batch, bytes)) = self.poll(number) else {
                 break;
             };
-            let (to, stride) = (gather.train.destination.ip(), gather.train.stride);
+            let (to, stride) = (batch.destination.ip(), batch.segment_size);
             assert!(stride <= 576);
             let mut from = SocketAddr::new(address(number), 0);
             for packet in bytes.chunks(stride) {
@@ -256,7 +256,7 @@ impl Bench {
     /// Hands packets in; somebody may wait for what they carry.
     fn hear(&mut self, number: usize, meta: &Meta, bytes: &[u8], stride: usize) {
         let (host, now) = (&mut self.hosts[number], self.now);
-        if !self.trains {
+        if !self.batches {
             for packet in bytes.chunks(stride.max(1)) {
                 let _ = host
                     .meter
@@ -272,10 +272,10 @@ impl Bench {
                 .run(|| host.endpoint.handle_packets(now, meta, bytes, stride));
             return;
         };
-        let mut reader = Reader::new(*id, &mut room[..host.room]);
+        let mut reader = RecvBuf::new(*id, &mut room[..host.room]);
         host.meter.run(|| {
             host.endpoint
-                .handle_packets_for(now, meta, bytes, stride, &mut reader)
+                .handle_packets_into(now, meta, bytes, stride, &mut reader)
         });
         let filled = reader.filled();
         Host::check(read, &room[..filled], self.keyed);

@@ -17,15 +17,15 @@ use crate::wire::{Run, Segment};
 type Pending = Option<(Key, u32)>;
 
 /// Somebody who waits for the next bytes of a connection, and where he wants them:
-/// [`Endpoint::handle_packets_for`] puts them there. The connection's own buffer then only has what
+/// [`Endpoint::handle_packets_into`] puts them there. The connection's own buffer then only has what
 /// came out of order, or when nobody waited, and each byte is copied once less.
 #[derive(Debug)]
-pub struct Reader<'a> {
+pub struct RecvBuf<'a> {
     connection: ConnId,
     out: Landing<'a>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RecvBuf<'a> {
     /// Waits for bytes of this connection, as many as there is room for. What [`Endpoint::recv`] has
     /// already comes before them.
     pub fn new(connection: ConnId, room: &'a mut [u8]) -> Self {
@@ -49,7 +49,7 @@ impl<'a> Reader<'a> {
 /// Where the data of one of the blocks is wanted.
 #[derive(Default)]
 struct Wanted<'r, 'a> {
-    reader: Option<&'r mut Reader<'a>>,
+    reader: Option<&'r mut RecvBuf<'a>>,
     /// Nobody wants it.
     nowhere: Landing<'a>,
 }
@@ -92,13 +92,13 @@ impl<S: Store> Endpoint<S> {
     }
 
     /// As [`Endpoint::handle_packets`], while somebody waits for a connection's data.
-    pub fn handle_packets_for(
+    pub fn handle_packets_into(
         &mut self,
         now: Instant,
         meta: &Meta,
         bytes: &[u8],
         stride: usize,
-        reader: &mut Reader<'_>,
+        reader: &mut RecvBuf<'_>,
     ) {
         let mut wanted = Wanted {
             reader: Some(reader),

@@ -8,7 +8,7 @@ use proto_core::time::Instant;
 use super::{Endpoint, timer_key};
 use crate::config::Carrier;
 use crate::error::Failure;
-use crate::event::{Gather, GroupId, Meta, Train, Transmit};
+use crate::event::{GroupId, Meta, SegmentBatch, Transmit};
 use crate::group::{Copy, Mode};
 use crate::mintree::MinTree;
 use crate::pcb::{Key, Plan};
@@ -30,8 +30,8 @@ pub(super) struct Reply {
 /// Room for packets, and how they may be put there.
 struct Room<'a> {
     buffer: &'a mut [u8],
-    /// Packets of a train at most.
-    most: usize,
+    /// Largest number of segments in a batch.
+    max_segments: usize,
     /// What new data packets carry may stay in the store.
     lends: bool,
 }
@@ -40,59 +40,65 @@ struct Room<'a> {
 const MAX_REPLIES: usize = 32;
 
 impl<S: Store> Endpoint<S> {
-    /// The next packet to send, written into the buffer, which has at least
-    /// [`Endpoint::max_segment_bytes`]; `None` when there is none for now, or the buffer is too
-    /// short. Packets to one destination come one after the other as far as that delays nothing: a
-    /// driver that finds equal lengths may hand them to the system together.
+    /// Writes the next packet to send into the buffer, which has at least [`Endpoint::max_segment_bytes`]; `None` when
+    /// there is none for now, or the buffer is too short. Packets to one destination come one after the other as far as
+    /// that delays nothing.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
-        let train = self.poll_train(now, buffer, 1)?;
+        let batch = self.poll_transmit_batch(now, buffer, 1)?;
         Some(Transmit {
-            len: train.len,
-            source: train.source,
-            destination: train.destination,
+            len: batch.len,
+            source: batch.source,
+            destination: batch.destination,
         })
     }
 
-    /// As [`Endpoint::poll_transmit`], and behind the packet those that follow it to the same
-    /// destination with the same length, `most` in all, as far as the buffer reaches: a system that cuts
-    /// packets (`UDP_SEGMENT`) takes them in one piece. It is the same packets, for less.
-    pub fn poll_train(&mut self, now: Instant, buffer: &mut [u8], most: usize) -> Option<Train> {
-        let lends = false;
+    /// As [`Endpoint::poll_transmit`], with the segments that follow to the same destination in the same length, up to
+    /// `max_segments` and as far as the buffer reaches. A system that cuts packets (`UDP_SEGMENT`) takes them in one
+    /// piece.
+    pub fn poll_transmit_batch(
+        &mut self,
+        now: Instant,
+        buffer: &mut [u8],
+        max_segments: usize,
+    ) -> Option<SegmentBatch> {
         let room = Room {
             buffer,
-            most,
-            lends,
-        };
-        self.poll_room(now, room).map(|gather| gather.train)
-    }
-
-    /// As [`Endpoint::poll_train`], for a system that takes packets in parts: what new data packets of a
-    /// group carry stays where its store has it, if that can lend it, and only their headers are
-    /// written. Signed segments, and those with a checksum of their own ([`Carrier::Ip`]), are written
-    /// whole: each byte has to be looked at anyway, and so are repairs.
-    pub fn poll_gather(&mut self, now: Instant, buffer: &mut [u8], most: usize) -> Option<Gather> {
-        let lends = self.config.carrier == Carrier::Udp;
-        let room = Room {
-            buffer,
-            most,
-            lends,
+            max_segments,
+            lends: false,
         };
         self.poll_room(now, room)
     }
 
-    fn poll_room(&mut self, now: Instant, mut room: Room<'_>) -> Option<Gather> {
+    /// As [`Endpoint::poll_transmit_batch`], for scatter-batch output: new data of a group stays in its store, if that
+    /// can lend it, and only headers are written. Signed segments, those with a checksum ([`Carrier::Ip`]) and repairs
+    /// are written whole.
+    pub fn poll_transmit_gather(
+        &mut self,
+        now: Instant,
+        buffer: &mut [u8],
+        max_segments: usize,
+    ) -> Option<SegmentBatch> {
+        let room = Room {
+            buffer,
+            max_segments,
+            lends: self.config.carrier == Carrier::Udp,
+        };
+        self.poll_room(now, room)
+    }
+
+    fn poll_room(&mut self, now: Instant, mut room: Room<'_>) -> Option<SegmentBatch> {
         let now = self.advance(now);
         if room.buffer.len() < self.max_segment_bytes() {
             return None;
         }
         if let Some(reply) = self.replies.pop_front() {
-            return Some(whole(self.write_reply(&reply, room.buffer)));
+            return Some(self.write_reply(&reply, room.buffer).into());
         }
         self.transmit_burst(now, &mut room)
-            .or_else(|| self.transmit_own(now, room.buffer).map(whole))
+            .or_else(|| self.transmit_own(now, room.buffer).map(SegmentBatch::from))
             .or_else(|| self.transmit_new(now, &mut room))
             // The end of a flow, which `transmit_new` finds, makes the FINs of its members due.
-            .or_else(|| self.transmit_own(now, room.buffer).map(whole))
+            .or_else(|| self.transmit_own(now, room.buffer).map(SegmentBatch::from))
     }
 
     /// What blocks have to send by themselves.
@@ -117,27 +123,27 @@ impl<S: Store> Endpoint<S> {
 
     /// The rest of a burst that was begun, before all that was asked for since: it counts as sent
     /// when it began, and a repair that overtook it would show it as lost (RFC 8985 §6.2).
-    fn transmit_burst(&mut self, now: Instant, room: &mut Room<'_>) -> Option<Gather> {
+    fn transmit_burst(&mut self, now: Instant, room: &mut Room<'_>) -> Option<SegmentBatch> {
         let &(session, number) = self.flows_ready.front()?;
         loop {
-            let gather = match self.flow(session, number)?.next_copy()? {
+            let batch = match self.flow(session, number)?.next_copy()? {
                 (Copy::Group(group), span) => self
                     .write_group(now, session, number, group, span, room)
-                    .map(|first| self.lengthen(first, None, (session, number), room)),
+                    .map(|first| self.append(first, None, (session, number), room)),
                 (Copy::Unicast(index), span) => {
                     let plan = self
                         .parts(index)
                         .map(|(pcb, flow, _)| pcb.data(now, flow, span));
                     let first =
                         plan.and_then(|plan| self.write(index, &plan, room.buffer, room.lends));
-                    let gather = first
-                        .map(|first| self.lengthen(first, Some(index), (session, number), room));
+                    let batch =
+                        first.map(|first| self.append(first, Some(index), (session, number), room));
                     self.sync(index);
-                    gather
+                    batch
                 }
             };
-            if gather.is_some() {
-                return gather;
+            if batch.is_some() {
+                return batch;
             }
         }
     }
@@ -145,40 +151,40 @@ impl<S: Store> Endpoint<S> {
     /// Behind the first segment of a copy those that follow it: their headers differ in the sequence
     /// number, the push bit and what is computed from the bytes. One that cannot be read is left for
     /// its own turn.
-    fn lengthen(
+    fn append(
         &mut self,
         (first, lent): (Transmit, bool),
         receiver: Option<u32>,
         (session, number): (u32, u32),
         room: &mut Room<'_>,
-    ) -> Gather {
+    ) -> SegmentBatch {
         let header_len = Segment::written_header_len(room.buffer);
-        let mut gather = whole(first);
+        let mut batch = SegmentBatch::from(first);
         let pcb = receiver.and_then(|index| self.pcbs.get(index));
         let index = session;
         let Some(session) = self.sessions.get_mut(session) else {
-            return gather;
+            return batch;
         };
         if lent {
             let generation = session.generation;
-            gather.header_len = header_len;
-            gather.lender = Some(GroupId { index, generation });
+            batch.header_len = header_len;
+            batch.lent_by = Some(GroupId { index, generation });
         }
         let Some(flow) = session.flows.get_mut(number as usize) else {
-            return gather;
+            return batch;
         };
         let (iss, key) = match (pcb, &session.group) {
             (Some(pcb), _) => (pcb.send.iss, pcb.signing_key()),
             (None, Some(group)) => (group.sender.2, group.key),
-            (None, None) => return gather,
+            (None, None) => return batch,
         };
-        while gather.train.packets < room.most
+        while batch.segments < room.max_segments
             && let Some(span) = flow.peek_copy()
         {
-            let (done, rest) = room.buffer.split_at_mut(gather.written());
+            let (done, rest) = room.buffer.split_at_mut(batch.written());
             let len = header_len + span.len() as usize;
             let written = if lent { header_len } else { len };
-            if len > gather.train.stride || rest.len() < written {
+            if len > batch.segment_size || rest.len() < written {
                 break;
             }
             let bytes = &mut rest[..written];
@@ -205,36 +211,34 @@ impl<S: Store> Endpoint<S> {
                 };
                 key.sign(place, bytes);
             }
-            let train = &mut gather.train;
             if self.config.carrier == Carrier::Ip {
-                Segment::fill_checksum(bytes, train.source, train.destination.ip());
+                Segment::fill_checksum(bytes, batch.source, batch.destination.ip());
             }
-            train.len += len;
-            train.packets += 1;
-            if len < train.stride {
+            batch.len += len;
+            batch.segments += 1;
+            if len < batch.segment_size {
                 break;
             }
         }
-        let train = gather.train;
         self.count_sent(
-            train.destination.ip(),
-            train.packets - 1,
-            train.len - first.len,
+            batch.destination.ip(),
+            batch.segments - 1,
+            batch.len - first.len,
         );
-        gather
+        batch
     }
 
     /// New data of flows.
-    fn transmit_new(&mut self, now: Instant, room: &mut Room<'_>) -> Option<Gather> {
+    fn transmit_new(&mut self, now: Instant, room: &mut Room<'_>) -> Option<SegmentBatch> {
         while let Some(&(session, number)) = self.flows_ready.front() {
             if !self.begin_burst(now, session, number) {
                 self.flows_ready.pop_front();
                 self.end_turn(session, number);
                 continue;
             }
-            let gather = self.transmit_burst(now, room);
-            if gather.is_some() {
-                return gather;
+            let batch = self.transmit_burst(now, room);
+            if batch.is_some() {
+                return batch;
             }
         }
         None
@@ -473,11 +477,6 @@ impl<S: Store> Endpoint<S> {
         let len = segment.emit(buffer);
         self.finish(len, reply.source, reply.destination, buffer)
     }
-}
-
-/// A packet that is in the buffer whole.
-fn whole(transmit: Transmit) -> Gather {
-    Train::from(transmit).into()
 }
 
 /// The length of the segment, and whether its data was lent: the header alone is in the buffer then.

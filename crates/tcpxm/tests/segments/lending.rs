@@ -1,7 +1,6 @@
-//! A store that lends, and what a driver does with packets whose data was lent. The fuzz target of the
-//! endpoint has them too.
+//! A store that lends, and scatter-gather output as a driver handles it. The fuzz target of the endpoint uses them too.
 
-use tcpxm::Gather;
+use tcpxm::SegmentBatch;
 use tcpxm::store::{Ring, Store, StoreError};
 
 /// Lends two thirds of what it holds.
@@ -54,14 +53,15 @@ impl Store for Lending {
     }
 }
 
-/// Puts packets together whose data was lent.
-pub(crate) fn gather(gather: &Gather, buffer: &[u8], lent: &[u8]) -> Vec<u8> {
-    let Gather {
-        train, header_len, ..
-    } = *gather;
-    let headers = buffer[..gather.written()].chunks(header_len);
-    let data = lent.chunks(train.stride - header_len);
-    assert_eq!((headers.len(), data.len()), (train.packets, train.packets));
+/// Puts segments together whose data was lent.
+pub(crate) fn gather(batch: &SegmentBatch, buffer: &[u8], lent: &[u8]) -> Vec<u8> {
+    let header_len = batch.header_len;
+    let headers = buffer[..batch.written()].chunks(header_len);
+    let data = lent.chunks(batch.segment_size - header_len);
+    assert_eq!(
+        (headers.len(), data.len()),
+        (batch.segments, batch.segments)
+    );
     headers
         .zip(data)
         .flat_map(|(h, d)| [h, d].concat())

@@ -1,6 +1,7 @@
 //! Single segments, made by hand: what RFC 9293, RFC 5961 and RFC 7323 ask for, and what forgers and
 //! floods get.
 
+mod batches;
 mod connection;
 mod corners;
 mod floods;
@@ -10,4 +11,3 @@ mod interleaved;
 mod keyed;
 mod lending;
 mod recovery;
-mod trains;

@@ -1,51 +1,51 @@
-//! What the machine has to send, gathered into runs that the kernel takes at once.
+//! Output of the machine, joined to batches that the kernel takes in one call.
 
 use std::io::IoSlice;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use bytes::Bytes;
-use tcpxm::Gather;
+use tcpxm::SegmentBatch;
 
 use crate::shared::State;
 
-/// Datagrams of one destination in a row, handed to the kernel at once: the longest payload of UDP.
-const RUN_BYTES: usize = 65_000;
-const RUN_SEGMENTS: usize = 64;
-/// Room for a run, and for what was meant for it and did not fit.
-const LONGEST: usize = RUN_BYTES + 65_536;
-/// A run that begins in what follows another one begins here at the latest.
-const LATEST_START: usize = RUN_BYTES;
+/// Bytes and segments of one batch: the longest payload of UDP, and what the kernel cuts.
+const MAX_BYTES: usize = 65_000;
+const MAX_SEGMENTS: usize = 64;
+/// Room for a batch, and for segments that were meant for it and did not fit.
+const LONGEST: usize = MAX_BYTES + 65_536;
+/// Latest start of a batch that begins behind another one.
+const LATEST_START: usize = MAX_BYTES;
 
-/// Datagrams of equal length to one destination, the last perhaps shorter: whole in the buffer, or only
-/// their headers there and the rest in the blocks that the group was given.
-pub(crate) struct Run {
+/// Datagrams of equal length to one destination, the last perhaps shorter: whole in the buffer, or only their headers
+/// there and the data in the blocks of the group's store.
+pub(crate) struct Batch {
     buffer: Vec<u8>,
-    /// Where it begins.
+    /// Offset of its first byte in the buffer.
     start: usize,
     /// Bytes of it in the buffer.
     written: usize,
     destination: Option<SocketAddr>,
-    /// Where it comes from, as far as the carrier needs it: the endpoint's connections share that.
+    /// Source address, where the carrier needs it: all connections of an endpoint share it.
     source: IpAddr,
     pub(crate) segment_len: usize,
-    /// Bytes of each segment that are in the buffer, where that is not all.
+    /// Bytes of each segment that are in the buffer, if the rest is in `parts`.
     header_len: Option<usize>,
     segments: usize,
     /// Bytes of all segments.
     len: usize,
-    /// Bytes of it that the kernel has taken.
+    /// Bytes that the kernel has taken.
     pub(crate) sent: usize,
-    /// What follows the headers.
+    /// The data that follows the headers.
     parts: Vec<Bytes>,
-    /// The run in one piece, where the kernel does not take it in parts.
+    /// A contiguous copy, when the kernel did not take the parts.
     flat: Vec<u8>,
-    /// What lies behind it: the begin of the next run.
-    next: Option<(Gather, Vec<Bytes>)>,
+    /// The start of the next batch, which lies behind this one.
+    next: Option<(SegmentBatch, Vec<Bytes>)>,
 }
 
-impl Run {
-    pub(crate) fn new() -> Run {
-        Run {
+impl Batch {
+    pub(crate) fn new() -> Batch {
+        Batch {
             buffer: vec![0; LATEST_START + 2 * LONGEST],
             start: 0,
             written: 0,
@@ -62,7 +62,7 @@ impl Run {
         }
     }
 
-    /// The run was sent: what came after it is the start of the next one.
+    /// Starts the next batch after this one was sent.
     pub(crate) fn clear(&mut self) {
         let end = self.start + self.written;
         (self.start, self.written, self.len) = (0, 0, 0);
@@ -81,17 +81,17 @@ impl Run {
         }
     }
 
-    /// From where to where it goes.
-    pub(crate) fn way(&self) -> Option<(IpAddr, SocketAddr)> {
+    /// Returns source and destination.
+    pub(crate) fn addresses(&self) -> Option<(IpAddr, SocketAddr)> {
         Some((self.source, self.destination?))
     }
 
-    /// Bytes that the kernel has not taken.
+    /// Bytes that the kernel has not taken yet.
     pub(crate) fn left(&self) -> usize {
         self.len - self.sent
     }
 
-    /// What the kernel has not taken of it, where it is in one piece.
+    /// Returns the bytes that the kernel has not taken, if they are contiguous.
     pub(crate) fn rest(&self) -> Option<&[u8]> {
         if !self.flat.is_empty() {
             return Some(&self.flat[self.sent..]);
@@ -100,7 +100,7 @@ impl Run {
         whole.then(|| &self.buffer[self.start + self.sent..self.start + self.written])
     }
 
-    /// Its parts, in the order in which they are sent.
+    /// Returns headers and data in the order in which they are sent.
     pub(crate) fn parts(&self) -> Vec<IoSlice<'_>> {
         let header_len = self.header_len.unwrap_or(self.segment_len);
         let headers = self.buffer[self.start..self.start + self.written].chunks(header_len);
@@ -124,7 +124,7 @@ impl Run {
         slices
     }
 
-    /// Puts the parts together.
+    /// Copies the parts into one piece.
     pub(crate) fn flatten(&mut self) {
         let mut flat = std::mem::take(&mut self.flat);
         for part in self.parts() {
@@ -133,78 +133,76 @@ impl Run {
         self.flat = flat;
     }
 
-    fn add(&mut self, gather: &Gather) {
-        let train = &gather.train;
+    fn add(&mut self, batch: &SegmentBatch) {
         if self.len == 0 {
-            self.segment_len = train.stride;
-            self.header_len = gather.lender.map(|_| gather.header_len);
+            self.segment_len = batch.segment_size;
+            self.header_len = batch.lent_by.map(|_| batch.header_len);
         }
-        self.destination = Some(train.destination);
-        self.source = train.source;
-        self.written += gather.written();
-        self.len += train.len;
-        self.segments += train.packets;
+        self.destination = Some(batch.destination);
+        self.source = batch.source;
+        self.written += batch.written();
+        self.len += batch.len;
+        self.segments += batch.segments;
     }
 
-    /// Whether what the machine had next belongs to it.
-    fn takes(&self, gather: &Gather) -> bool {
-        let train = &gather.train;
-        let same = self
+    /// Whether these segments can be part of this batch.
+    fn accepts(&self, next: &SegmentBatch) -> bool {
+        let is_one_destination = self
             .destination
-            .is_none_or(|known| known == train.destination);
-        let stride = train.stride == self.segment_len
-            || (train.packets == 1 && train.stride < self.segment_len);
-        let parts = gather.lender.map(|_| gather.header_len) == self.header_len;
-        self.len == 0 || (same && stride && parts)
+            .is_none_or(|known| known == next.destination);
+        let fits_size = next.segment_size == self.segment_len
+            || (next.segments == 1 && next.segment_size < self.segment_len);
+        let same_parts = next.lent_by.map(|_| next.header_len) == self.header_len;
+        self.len == 0 || (is_one_destination && fits_size && same_parts)
     }
 
-    /// Fills the run from the machine, with parts if the kernel takes them; false when there is nothing
-    /// to send.
+    /// Fills the batch from the machine, with parts if the kernel takes them; returns false when there is nothing to
+    /// send.
     pub(crate) fn fill(&mut self, state: &mut State, now: tcpxm::Instant, in_parts: bool) -> bool {
         if self.sent > 0 || !self.flat.is_empty() {
-            return true; // What is left of it goes first.
+            return true; // The rest of it is sent first.
         }
         while self.next.is_none() && !self.is_full() {
             let longest = state.machine.max_segment_bytes();
-            let left = RUN_BYTES.saturating_sub(self.len);
+            let left = MAX_BYTES.saturating_sub(self.len);
             let end = self.start + self.written;
             let buffer = &mut self.buffer[end..end + longest.max(left)];
-            let stride = if self.len > 0 {
-                self.segment_len
-            } else {
-                longest
-            };
-            let most = (RUN_SEGMENTS - self.segments).min((left / stride).max(1));
+            let max_segments = MAX_SEGMENTS - self.segments;
             let polled = if in_parts {
-                state.machine.poll_gather(now, buffer, most)
-            } else {
-                let train = state
+                let segment_len = if self.len > 0 {
+                    self.segment_len
+                } else {
+                    longest
+                };
+                let max_segments = max_segments.min((left / segment_len).max(1));
+                state
                     .machine
-                    .poll_train(now, buffer, RUN_SEGMENTS - self.segments);
-                train.map(Gather::from)
+                    .poll_transmit_gather(now, buffer, max_segments)
+            } else {
+                state.machine.poll_transmit_batch(now, buffer, max_segments)
             };
-            let Some(gather) = polled else { break };
-            let fits = self.takes(&gather);
+            let Some(polled) = polled else { break };
+            let fits = self.accepts(&polled);
             let mut others = Vec::new();
             let parts = if fits { &mut self.parts } else { &mut others };
-            if let Some(group) = gather.lender
+            if let Some(group) = polled.lent_by
                 && let Ok(store) = state.machine.store_mut(group)
             {
                 store.take_lent(parts);
             }
             if fits {
-                self.add(&gather);
+                self.add(&polled);
             } else {
-                self.next = Some((gather, others));
+                self.next = Some((polled, others));
             }
         }
         self.len > 0
     }
 
-    /// Nothing fits any more. Only the last one may be shorter.
+    /// Whether nothing more fits: only the last segment may be shorter than the others.
     fn is_full(&self) -> bool {
-        self.segments >= RUN_SEGMENTS
-            || self.len + self.segment_len > RUN_BYTES
+        self.segments >= MAX_SEGMENTS
+            || self.len + self.segment_len > MAX_BYTES
             || self.len < self.segments * self.segment_len
     }
 }

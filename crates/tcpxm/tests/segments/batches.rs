@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use tcpxm::store::Ring;
 use tcpxm::wire::SegmentKey;
 use tcpxm::{
-    Carrier, Config, ConnId, Duration, Endpoint, Gather, GroupConfig, GroupId, GroupMode, Instant,
-    Meta, Reader, Received,
+    Carrier, Config, ConnId, Duration, Endpoint, GroupConfig, GroupId, GroupMode, Instant, Meta,
+    Received, RecvBuf,
 };
 
 use crate::lending::{Lending, gather};
@@ -91,26 +91,27 @@ impl World {
         let mut buffer = vec![0; 40_000];
         loop {
             let polled = if self.most == 1 {
-                let train = self.sender.poll_train(self.now, &mut buffer, 1);
-                train.map(Gather::from)
+                self.sender.poll_transmit_batch(self.now, &mut buffer, 1)
             } else {
-                self.sender.poll_gather(self.now, &mut buffer, self.most)
+                self.sender
+                    .poll_transmit_gather(self.now, &mut buffer, self.most)
             };
-            let Some(polled) = polled else { break };
-            let train = polled.train;
-            assert!(train.packets <= self.most && train.len <= train.packets * train.stride);
-            let bytes = match polled.lender {
+            let Some(batch) = polled else { break };
+            assert!(
+                batch.segments <= self.most && batch.len <= batch.segments * batch.segment_size
+            );
+            let bytes = match batch.lent_by {
                 Some(group) => {
                     let lent = self.sender.store_mut(group).unwrap().take_lent();
-                    self.lent += train.packets;
-                    gather(&polled, &buffer, &lent)
+                    self.lent += batch.segments;
+                    gather(&batch, &buffer, &lent)
                 }
-                None => buffer[..train.len].to_vec(),
+                None => buffer[..batch.len].to_vec(),
             };
-            assert_eq!(bytes.len(), train.len);
-            let pieces = bytes.chunks(train.stride);
-            assert_eq!(pieces.len(), train.packets);
-            packets.extend(pieces.map(|bytes| (train.destination, bytes.to_vec())));
+            assert_eq!(bytes.len(), batch.len);
+            let pieces = bytes.chunks(batch.segment_size);
+            assert_eq!(pieces.len(), batch.segments);
+            packets.extend(pieces.map(|bytes| (batch.destination, bytes.to_vec())));
         }
         packets
     }
@@ -134,9 +135,9 @@ impl World {
                 let all: Vec<u8> = together.iter().flat_map(|(_, b)| b.clone()).collect();
                 if let (Some(room), Some(id)) = (self.room, *connection) {
                     let mut room = vec![0; room];
-                    let mut reader = Reader::new(id, &mut room);
+                    let mut reader = RecvBuf::new(id, &mut room);
                     let stride = together[0].1.len();
-                    endpoint.handle_packets_for(self.now, &meta, &all, stride, &mut reader);
+                    endpoint.handle_packets_into(self.now, &meta, &all, stride, &mut reader);
                     let filled = reader.filled();
                     self.direct += filled;
                     self.read[receiver].extend_from_slice(&room[..filled]);
