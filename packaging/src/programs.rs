@@ -54,7 +54,11 @@ pub const PROGRAMS: &[Program] = &[
         Some(include_str!("../../bins/dyram-relay/dyram-relay.toml"))
     ),
     Program::tool("mcp", mcp::command),
-    daemon!("mcpd", mcpd::command, None),
+    daemon!(
+        "mcpd",
+        mcpd::command,
+        Some(include_str!("../../bins/mcpd/mcpd.toml"))
+    ),
     Program::tool("ldc-stream", ldc_stream::command),
     daemon!(
         "bfed-gateway",

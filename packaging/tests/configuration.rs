@@ -25,6 +25,7 @@ fn problems(program: &str, text: &str) -> Vec<String> {
     match program {
         "lms-router" => lms_router::config::Config::parse(text).map_or_else(strings, |_| vec![]),
         "dyram-relay" => dyram_relay::config::Config::parse(text).map_or_else(strings, |_| vec![]),
+        "mcpd" => mcpd::config::Config::parse(text).map_or_else(strings, |_| vec![]),
         _ => bfed_gateway::config::Config::parse(text).map_or_else(strings, |_| vec![]),
     }
 }

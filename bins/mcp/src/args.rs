@@ -12,45 +12,45 @@ use crate::hosts::Target;
 const AFTER_HELP: &str = "\
 Examples:
   mcp --key-file mcp.key image.iso alpha beta gamma
-      on each of the hosts runs `mcpd --dir DIR --key-file F`; ends with code 0 when all three have
-      the file and its BLAKE3 digest is right
+      each host runs `mcpd --dir DIR --key-file F`; exits with code 0 when all three have the file and
+      its BLAKE3 digest is right
   mcp --key-file mcp.key --to releases/ build/ --hosts-file hosts
-      the folder build, as releases/build below each host's DIR (`--to releases/v2` would rename it)
+      copies the folder build to releases/build below each host's DIR (`--to releases/v2` renames it)
   mcp --key-file mcp.key --rate 500M --min-rate 50M image.iso --hosts-file hosts
-      never more than 500 Mbit/s, and a host that cannot follow at 50 goes on by itself
+      limits the rate to 500 Mbit/s, and serves a host that cannot follow at 50 Mbit/s separately
   mcp --key-file mcp.key image.iso --hosts-file hosts >failed
   mcp --key-file mcp.key image.iso --hosts-file failed
-      hosts that failed are written to standard output, one a line, with the reason as a comment;
-      the second run goes on from what they have and sends only what is missing
+      writes the hosts that failed to standard output, one a line, with the reason as a comment; the
+      second run sends only what they lack
 
-Data goes once to all hosts where multicast works, and to each of the others by itself; who changes
-between the two is found out on the way. A host that fails on the way is tried again when the
-others are done (--retries); one that refuses is not. So is a host that cannot be reached within 3 s
-(without --max-wait), does not answer the data connection within 5 s, or acknowledges nothing for 5 s
-while others could go on; a host that the others wait for is named. A file of which a host has parts already, be
-it from an interrupted copy, is completed: what it has is compared by digests.
+Data is sent once to all hosts where multicast works, and separately to each of the others; hosts
+change between the two during the copy. A host that fails during the copy is retried when the others
+are done (--retries), as is a host that cannot be reached within 3 s (without --connect-timeout),
+does not answer the data connection within 5 s, or acknowledges nothing for 5 s while others could
+continue. A host that refuses the copy is not retried. A host that the others wait for is named.
+Parts of a file that a host already has are compared by digest and not sent again.
 
 FILE becomes DIR/FILE on each host, `--to NAME` gives another name, `--to FOLDER/` puts it into a
-folder, whatever is there already: folders are merged, files replaced, nothing is deleted.
+folder. Existing folders are merged, files are replaced, nothing is deleted.
 
-Of folders everything is copied but devices, sockets, pipes, and links that lead out of the folder
-(each is named in a warning). A file that changes while it is read is reported, and fails.
+Devices, sockets, pipes, and links that lead out of a folder are not copied (each is named in a
+warning). A file that changes while it is read is reported as failed.
 
 Events of --json, one object a line, on standard output; the field `event` names it:
   opened     copy, name, entries, bytes, hosts, secure
   skipped    path, reason
-  host       host, address, state (connected, compared), held (bytes it has already)
+  host       host, address, state (connected, compared), held (bytes already there)
   started    hosts, to_send (bytes on the data connection), group, source_port, port, sealed, carrier
   mode       host, mode (unicast_only, unicast_group, multicast_only, unicast_group_only, multicast)
-  detached   host: too slow for the others, it goes on by itself (--min-rate)
+  detached   host: too slow for the others, served separately (--min-rate)
   waiting    host, reason (silent, slow), seconds (of silence), rate_bps: the others wait for this host
   progress   at most five a second and host: host, received, to_receive, held, bytes, rate_bps, mode
   verified   host, bytes, received, seconds
-  failed     host, reason, message, again (it is tried again when the others are done: --retries)
-  round      round (2 is the first), hosts: the next try of those that failed
-  sent       bytes, seconds: every host has all of the data connection, or has failed
+  failed     host, reason, message, will_retry (when the others are done: --retries)
+  round      round (2 is the first), hosts: the hosts that are retried
+  sent       bytes, seconds: every host has received all data, or has failed
   end        result (verified, some_failed, all_failed, failed, interrupted), exit_code, verified,
-             failed (hosts), bytes, seconds, goodput_bps (of what was sent and verified)
+             failed (hosts), bytes, seconds, goodput_bps (of data sent and verified)
 
 Exit codes:
   0    every host has everything, verified
@@ -59,11 +59,11 @@ Exit codes:
   2    wrong usage
   3    some hosts failed; the others are verified
   4    all hosts failed, each for the reason given
-  74   the result could not be written to standard output, whatever else happened
+  74   the result could not be written to standard output
   130  interrupted by Ctrl-C or SIGTERM";
 
-/// Copies a file or a folder to many hosts at once: over multicast where it works, over unicast
-/// where it does not, verified on each.
+/// Copy a file or a folder to many hosts at once, over multicast where it works and over unicast
+/// elsewhere, verified on each host
 #[derive(Debug, clap::Parser)]
 #[command(name = "mcp", version, after_long_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Args {
@@ -75,7 +75,7 @@ pub(crate) struct Args {
     #[arg(value_name = "HOST[:PORT]", value_parser = crate::hosts::target)]
     pub(crate) hosts: Vec<Target>,
 
-    /// Where to put it below the folder of mcpd: a new name, or with a slash at the end a folder
+    /// Place below the folder of mcpd: a new name, or a folder with a slash at the end
     #[arg(long, value_name = "PATH", value_parser = place)]
     pub(crate) to: Option<String>,
 
@@ -92,67 +92,65 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) mode: Mode,
 
-    /// Interface to send from, by name or by its address [default: where the routes lead]
+    /// Interface to send from, by name or by its address [default: chosen by the routes]
     #[arg(long, value_name = "IF")]
     pub(crate) interface: Option<String>,
 
-    /// Routers that multicast packets may pass, plus one: 1 stays on the link
+    /// Hop limit of multicast packets: 1 stays on the link
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) ttl: u8,
 
-    /// Most bits a second, all copies counted: 100M, 2.5G; congestion control finds less if need be
+    /// Upper limit of the rate in bits per second, all copies counted: 100M, 2.5G
     #[arg(long, value_name = "RATE", default_value = "unlimited")]
     pub(crate) rate: Rate,
 
-    /// Congestion control
+    /// Congestion control algorithm
     #[arg(long, value_enum, default_value = "cubic")]
-    pub(crate) cc: CongestionControl,
+    pub(crate) congestion: CongestionControl,
 
-    /// A host that holds the others below this rate goes on by itself, at its own pace
+    /// Serve a host separately, at its own pace, when it holds the others below this rate
     #[arg(long, value_name = "RATE")]
     pub(crate) min_rate: Option<BitRate>,
 
-    /// Give up before any data is sent when fewer hosts take part
+    /// Stop before any data is sent if fewer hosts take part
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) min_receivers: u32,
 
-    /// How long a host may take to answer, in each round; given, hosts that refuse are tried again
-    /// until then, and all hosts are waited for [default: 10s]
+    /// Connection timeout of a host, in each round. When set, refused connections are retried until it
+    /// expires, and all hosts are waited for [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) max_wait: Option<Duration>,
+    pub(crate) connect_timeout: Option<Duration>,
 
-    /// A host that fails on the way is tried again so often, when the others are done; it goes on
-    /// from what it has
+    /// Retries of a host that fails during the copy, when the others are done; only what it lacks is
+    /// sent
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) retries: u32,
 
-    /// The key that mcpd has too: a secret (`mcpd --new-key`), or PEM certificates
+    /// Key shared with mcpd: a secret (`mcpd --new-key`), or PEM certificates
     #[arg(long, value_name = "F")]
     pub(crate) key_file: Option<PathBuf>,
 
-    /// Without a key, send to other hosts than this one: anybody on the way can read and change it
+    /// Without a key, send to other hosts than this one: anyone on the path can read and change the data
     #[arg(long, conflicts_with = "key_file")]
     pub(crate) insecure: bool,
 
-    /// What carries the data: udp, or ip (protocol 6, without UDP around it; needs CAP_NET_RAW here and
-    /// on the hosts)
+    /// Carrier of the data: udp, or ip (protocol 6; needs CAP_NET_RAW here and on the hosts)
     #[arg(long, value_enum, default_value = "udp")]
     pub(crate) carrier: Carrier,
 
-    /// Hand packets to the kernel one by one (no UDP segmentation offload): slower, for networks that lose
-    /// whole batches
+    /// Do not use UDP segmentation offload: slower, for networks that lose whole batches
     #[arg(long)]
     pub(crate) no_gso: bool,
 
-    /// Do not seal the data: less work, on links that nobody else can read or write to
+    /// Do not encrypt the data: less work, on links that nobody else can read or write to
     #[arg(long)]
-    pub(crate) no_aead: bool,
+    pub(crate) no_encryption: bool,
 
-    /// Print one JSON event a line (they are listed below)
+    /// Print one JSON event a line (listed below)
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// No progress bars
+    /// Show no progress bars
     #[arg(long, short)]
     pub(crate) quiet: bool,
 
@@ -160,21 +158,21 @@ pub(crate) struct Args {
     pub(crate) log: cli::logging::LogArgs,
 }
 
-/// Multicast or not.
+/// Use of multicast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// Multicast for the hosts it reaches, unicast for the others
     Auto,
-    /// To each host by itself
+    /// Unicast to each host
     Unicast,
-    /// A host that multicast does not reach fails: for 3 s nothing but repairs has arrived there
+    /// Multicast only: a host fails when for 3 s nothing but repairs has arrived there
     Multicast,
 }
 
-/// How the rate is found.
+/// Congestion control algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CongestionControl {
-    /// RFC 9438, what Linux does
+    /// RFC 9438, the default of Linux
     Cubic,
     /// RFC 5681 and 6582
     Newreno,
@@ -184,12 +182,12 @@ fn place(text: &str) -> Result<String, String> {
     crate::tree::check_place(text).map(|()| text.to_owned())
 }
 
-/// How data travels.
+/// Protocol that carries the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Carrier {
-    /// In UDP
+    /// UDP
     Udp,
-    /// In IP
+    /// IP, protocol 6
     Ip,
 }
 
@@ -210,8 +208,8 @@ fn group(text: &str) -> Result<IpAddr, String> {
 }
 
 impl Args {
-    /// How long a host may take to answer.
-    pub(crate) fn patience(&self) -> Duration {
-        self.max_wait.unwrap_or(Duration::from_secs(10))
+    /// Returns the time that a host may take to answer.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.connect_timeout.unwrap_or(Duration::from_secs(10))
     }
 }

@@ -280,7 +280,7 @@ impl Copy {
             held: progress.held,
             bytes: self.tree.manifest.bytes(),
             rate_bps: member.rate_bps,
-            mode: member.mode,
+            mode: member.mode(),
         });
     }
 
@@ -324,7 +324,7 @@ impl Copy {
             host: &member.target.text,
             reason: failed.reason.name(),
             message: &message,
-            again,
+            will_retry: again,
         });
         member.stage = Stage::Failed { message, again };
         // The data connection need not wait for it.
@@ -397,12 +397,12 @@ impl Copy {
             return;
         };
         let member = &mut self.members[index];
+        if let Some(mode) = event {
+            member.set_mode(mode);
+        }
         let host = &member.target.text;
         match event {
-            Some(mode) => {
-                member.mode = Some(mode);
-                self.events.emit(&Event::Mode { host, mode });
-            }
+            Some(mode) => self.events.emit(&Event::Mode { host, mode }),
             None => self.events.emit(&Event::Detached { host }),
         }
         self.show.progress(index, member);

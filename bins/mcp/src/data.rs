@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use crate::again::{Again, Sent};
 use crate::args::{self, Args};
 use crate::copy::Reach;
+use crate::host::routing_hint;
 use crate::tree::Tree;
 
 /// Sent bytes that are kept until everybody in step has them; others are read again.
@@ -46,7 +47,7 @@ pub(crate) struct Options {
     min_rate_bps: Option<u64>,
     control: CongestionControl,
     gso: bool,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Options {
@@ -76,12 +77,12 @@ impl Options {
             ttl: args.ttl,
             rate_bps: args.rate.bits(),
             min_rate_bps: args.min_rate.map(|rate| rate.0),
-            control: match args.cc {
+            control: match args.congestion {
                 args::CongestionControl::Cubic => CongestionControl::Cubic,
                 args::CongestionControl::Newreno => CongestionControl::NewReno,
             },
             gso: !args.no_gso,
-            patience: args.patience(),
+            timeout: args.timeout(),
         })
     }
 
@@ -195,7 +196,8 @@ impl Reservation {
             let mtu = (interface.mtu as usize).clamp(576, MTU);
             config.machine.mtu = u16::try_from(mtu).unwrap_or(576);
         }
-        Ok(Reservation(XmEndpoint::open(&config)?, options.carrier))
+        let endpoint = XmEndpoint::open(&config).map_err(|error| anyhow!(routing_hint(&error)))?;
+        Ok(Reservation(endpoint, options.carrier))
     }
 
     pub(crate) fn carrier(&self) -> Carrier {
@@ -289,8 +291,8 @@ impl Outgoing {
         }
         config.min_rate_bps = options.min_rate_bps;
         config.max_rate_bps = options.rate_bps;
-        let patience = options.patience.min(CONNECT).as_millis() as u64;
-        config.max_wait = mcp_control::Duration::from_millis(patience);
+        let timeout = options.timeout.min(CONNECT).as_millis() as u64;
+        config.connect_timeout = mcp_control::Duration::from_millis(timeout);
         config.key = key.as_ref().map(segment_key);
         let (tree, layout) = what;
         let sent = Sent::default();

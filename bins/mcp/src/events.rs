@@ -66,7 +66,7 @@ pub(crate) enum Event<'a> {
         host: &'a str,
         reason: &'a str,
         message: &'a str,
-        again: bool,
+        will_retry: bool,
     },
     Round {
         round: u32,

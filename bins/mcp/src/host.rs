@@ -66,8 +66,8 @@ pub(crate) struct Common {
     pub(crate) deadline: Instant,
     /// Try hosts again that refuse.
     pub(crate) again: bool,
-    /// `--max-wait`.
-    pub(crate) patience: Duration,
+    /// `--connect-timeout`.
+    pub(crate) timeout: Duration,
     /// Which version of IP names are looked up for, and which address to connect from.
     pub(crate) family: Family,
     pub(crate) from: Vec<IpAddr>,
@@ -261,12 +261,24 @@ fn unreachable(error: &io::Error, port: u16) -> String {
         io::ErrorKind::TimedOut => {
             format!("does not answer on port {port}: a firewall, or the host is down")
         }
-        _ => format!("cannot be reached: {error}"),
+        _ => format!("cannot be reached: {}", routing_hint(error)),
+    }
+}
+
+/// The text of an error, with what to do if it is one of routing.
+pub(crate) fn routing_hint(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NetworkUnreachable
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::AddrNotAvailable => {
+            format!("{error}; choose an interface with --interface")
+        }
+        _ => error.to_string(),
     }
 }
 
 fn silent() -> Failed {
-    Failed::new(Reason::Silent, None, "no answer within --max-wait")
+    Failed::new(Reason::Silent, None, "no answer within --connect-timeout")
 }
 
 /// Until the copy gives this host up.

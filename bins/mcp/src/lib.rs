@@ -103,7 +103,7 @@ fn run(args: &Args, targets: Vec<Target>, family: Family) -> anyhow::Result<u8> 
     let credentials = credentials
         .transpose()
         .map_err(|message| anyhow!(message))?;
-    let sealed = credentials.is_some() && !args.no_aead;
+    let sealed = credentials.is_some() && !args.no_encryption;
     let options = Options::new(args, sealed)?;
     let tree = Arc::new(Tree::read(&args.source, args.to.as_deref())?);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -178,9 +178,9 @@ async fn converse(
         credentials,
         insecure: args.insecure,
         clock: Clock::new(),
-        deadline: Instant::now() + args.patience(),
-        again: args.max_wait.is_some(),
-        patience: args.patience(),
+        deadline: Instant::now() + args.timeout(),
+        again: args.connect_timeout.is_some(),
+        timeout: args.timeout(),
         family,
         from: options.addresses(),
     };
@@ -199,7 +199,7 @@ async fn converse(
     ran.map(|()| code)
 }
 
-/// The last words; the exit code.
+/// Reports the result and returns the exit code.
 fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
     let is_failed = |stage: &Stage| matches!(stage, Stage::Failed { .. });
     let failed: Vec<_> = copy
@@ -239,15 +239,30 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
             }
         }
     }
-    let sent = match copy.arrived {
+    let mut sent = match copy.arrived {
         0 => "nothing sent".to_owned(),
-        sent if goodput_bps == 0 => format!("{} sent", ByteSize(sent)),
-        sent => format!("{} sent, {}", ByteSize(sent), BitRate(goodput_bps)),
+        sent => format!("{} sent", ByteSize(sent)),
     };
+    if goodput_bps > 0 {
+        sent += &format!(", {}", BitRate(goodput_bps));
+    }
+    if copy.arrived > 0 {
+        let used = copy.members.iter().filter(|m| m.used_multicast).count();
+        sent += match used {
+            0 => ", no host used multicast".to_owned(),
+            used => format!(", {} used multicast", hosts(used)),
+        }
+        .as_str();
+    }
     copy.show.say(format_args!(
-        "{verified} of {} hosts verified: {} in {seconds:.1} s, {sent}",
-        copy.members.len(),
+        "{verified} of {} verified: {} in {seconds:.1} s, {sent}",
+        hosts(copy.members.len()),
         ByteSize(bytes),
     ));
     code
+}
+
+/// A number of hosts, in words.
+fn hosts(count: usize) -> String {
+    format!("{count} host{}", if count == 1 { "" } else { "s" })
 }

@@ -49,7 +49,9 @@ pub(crate) struct Member {
     /// The port it has confirmed, or proposes.
     pub(crate) port: Option<(bool, u16)>,
     pub(crate) progress: Progress,
-    pub(crate) mode: Option<&'static str>,
+    mode: Option<&'static str>,
+    /// Data was sent to it by multicast.
+    pub(crate) used_multicast: bool,
     /// When progress came last, and the rate since, in bits a second.
     pub(crate) told: Option<(Instant, u64)>,
     pub(crate) rate_bps: u64,
@@ -73,6 +75,7 @@ impl Member {
             port: None,
             progress: Progress::default(),
             mode: None,
+            used_multicast: false,
             told: None,
             rate_bps: 0,
         }
@@ -85,10 +88,21 @@ impl Member {
 
     /// Begins anew, with a new control connection.
     pub(crate) fn restart(&mut self, commands: mpsc::UnboundedSender<Command>) {
-        let fresh = Member::new(self.target.clone(), commands);
+        let mut fresh = Member::new(self.target.clone(), commands);
+        fresh.used_multicast = self.used_multicast;
         if let Stage::Failed { message, .. } = std::mem::replace(self, fresh).stage {
             self.before = Some(message);
         }
+    }
+
+    pub(crate) fn mode(&self) -> Option<&'static str> {
+        self.mode
+    }
+
+    /// Records the transmission mode in which data is sent to it.
+    pub(crate) fn set_mode(&mut self, mode: &'static str) {
+        self.mode = Some(mode);
+        self.used_multicast |= matches!(mode, "multicast" | "multicast_only");
     }
 
     pub(crate) fn is_over(&self) -> bool {

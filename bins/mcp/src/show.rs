@@ -90,7 +90,7 @@ impl Show {
 
     pub(crate) fn progress(&self, index: usize, member: &Member) {
         self.bars.set_position(index, member.progress.received);
-        self.bars.set_message(index, || match member.mode {
+        self.bars.set_message(index, || match member.mode() {
             Some("multicast" | "multicast_only") => "multicast".to_owned(),
             Some(_) => "unicast".to_owned(),
             None => String::new(),

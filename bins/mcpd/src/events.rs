@@ -15,7 +15,7 @@ pub(crate) enum Event<'a> {
     Refused {
         peer: SocketAddr,
         reason: &'a str,
-        untold: u64,
+        suppressed: u64,
     },
     Offered {
         copy: String,

@@ -1,46 +1,67 @@
 //! `mcpd`: receives what `mcp` sends to many hosts (TCP-XM §3.4).
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | `args` | the command line |
-//! | `listen` | who may connect, and how many at a time |
+//! | [`config`] | the configuration file, and what it shares with the options of `run` |
+//! | `daemon` | `run --config`: reload, status, metrics |
+//! | `listen` | admission of connections, and their limits |
 //! | `waiting` | connections that have offered nothing yet |
-//! | `session` | one control connection: [`mcp_control::Server`] and what it asks for |
+//! | `session` | one control connection: [`mcp_control::Server`] and its driver |
 //! | `worker` | the thread of one copy |
-//! | `store` | files and folders below `--dir` |
+//! | `store` | files and folders below the folder of the configuration |
 //! | `data` | the data connection |
+//! | `activity`, [`status`], [`metrics`] | running copies and totals, and how they are shown |
 //! | `events` | what `--json` prints |
+//!
+//! # Metrics
+//!
+//! | metric | type | labels | meaning |
+//! | --- | --- | --- | --- |
+//! | `mcpd_info` | gauge | version, listen | Version and address of the program; always 1 |
+//! | `mcpd_uptime_seconds` | gauge |  | Seconds since the start |
+//! | `mcpd_reloads_total` | counter | result | Reloads, accepted and rejected |
+//! | `mcpd_running_copies` | gauge |  | Copies that are running |
+//! | `mcpd_copies_total` | counter | result | Copies that have ended, by result |
+//! | `mcpd_received_bytes_total` | counter |  | Bytes received over data connections |
+//! | `mcpd_refused_connections_total` | counter |  | Connections refused or evicted before they offered a copy |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+mod activity;
 mod args;
+pub mod config;
+mod daemon;
 mod data;
 mod events;
 mod listen;
+pub mod metrics;
 mod pieces;
 mod session;
+pub mod status;
 mod store;
 mod waiting;
 mod worker;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use cli::events::Events;
-use control_stream::tls::Credentials;
-use mcp_control::ServerConfig;
-use mcp_control::wire::hello::Capabilities;
-use proto_core::clock::Clock;
-use tokio::sync::{Semaphore, watch};
+use cli::verbs;
+use tokio::sync::watch;
 
-use args::Args;
+use args::{Args, RunArgs, Verb};
+use config::{Config, Receive};
 use events::Event;
 use listen::Shared;
 use session::Outcome;
 
-/// The command line, as `--help` shows it: man pages and completions are made of it.
+/// The name of the program.
+const PROGRAM: &str = "mcpd";
+
+/// Returns the command line, from which man pages and completions are made.
 pub fn command() -> clap::Command {
     <args::Args as clap::CommandFactory>::command()
 }
@@ -57,51 +78,52 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(message) => cli::exit::fail(cli::exit::FAILED, message),
         };
     }
-    if let Err(message) = args
-        .log
-        .init(if args.quiet { "warn" } else { "info" })
-        .and_then(|()| args.check())
-    {
+    let run_args = match &args.verb {
+        Some(Verb::Run(run)) => run,
+        _ => &args.run,
+    };
+    if let Err(message) = args.log.init(if run_args.quiet { "warn" } else { "info" }) {
         return cli::args::usage(message);
     }
-    cli::interrupt::install();
+    match &args.verb {
+        Some(Verb::Check { config, host }) => {
+            let look = host.then_some(Config::on_this_host as fn(&_, &mut _));
+            verbs::check(config, Config::load(config), look)
+        }
+        Some(Verb::Status { what, json, socket }) => {
+            let answer = status::query(socket, *what);
+            verbs::status(answer, *json, |answer| status::render(*what, answer))
+        }
+        Some(Verb::Run(_)) | None => run(run_args),
+    }
+}
+
+fn run(args: &RunArgs) -> ExitCode {
     linux_net::process::raise_descriptor_limit();
-    match run(&args) {
+    if let Some(file) = &args.config {
+        return verbs::run(daemon::run(file, args.json));
+    }
+    let receive = match args.receive() {
+        Ok(receive) => receive,
+        Err(message) => return cli::args::usage(message),
+    };
+    cli::interrupt::install();
+    match run_in_foreground(args, &receive) {
         Ok(code) => cli::print::exit_code(code),
         Err(error) => cli::exit::fail(cli::exit::FAILED, format!("{error:#}")),
     }
 }
 
-fn run(args: &Args) -> anyhow::Result<u8> {
-    let credentials = args.key_file.as_deref().map(Credentials::read);
-    let credentials = credentials
-        .transpose()
-        .map_err(|message| anyhow!(message))?;
-    let carriers = args.carriers().map_err(|message| anyhow!(message))?;
-    let capabilities = if credentials.is_some() && !args.no_aead {
-        carriers.with(Capabilities::AEAD)
-    } else {
-        carriers
-    };
-    let shared = Arc::new(Shared {
-        folder: args.dir.clone(),
-        config: ServerConfig::new(capabilities),
-        credentials,
-        clock: Clock::new(),
-        events: Events::new(args.json, false),
-        copies: Arc::new(Semaphore::new(if args.once {
-            1
-        } else {
-            listen::MAX_COPIES
-        })),
-        fsync: args.fsync,
-        refusals: Mutex::default(),
-    });
+fn run_in_foreground(args: &RunArgs, receive: &Receive) -> anyhow::Result<u8> {
+    let settings = receive.settings().map_err(|message| anyhow!(message))?;
+    let copies = if args.once { 1 } else { listen::MAX_COPIES };
+    let shared = Arc::new(Shared::new(settings, Events::new(args.json, false), copies));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("starting")?;
-    let (outcome, stopped) = runtime.block_on(serve(args, Arc::clone(&shared)))?;
+    let serving = serve(args.once, receive, Arc::clone(&shared));
+    let (outcome, stopped) = runtime.block_on(serving)?;
     let (result, code) = match outcome {
         Some(Outcome::Copied) if args.once && !stopped => ("copied", cli::exit::OK),
         _ if args.once && !stopped => ("failed", cli::exit::FAILED),
@@ -115,10 +137,15 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     Ok(code)
 }
 
-/// Serves; how the last copy ended that was under way at the end, and whether a signal ended it.
-async fn serve(args: &Args, shared: Arc<Shared>) -> anyhow::Result<(Option<Outcome>, bool)> {
-    let address = args.address();
+/// Serves. Returns the outcome of the last copy that was running at the end, and whether a signal ended it.
+async fn serve(
+    once: bool,
+    receive: &Receive,
+    shared: Arc<Shared>,
+) -> anyhow::Result<(Option<Outcome>, bool)> {
+    let address = receive.address();
     let listener = listen::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
     let address = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);
     let stop = Arc::new(stop);
@@ -129,15 +156,8 @@ async fn serve(args: &Args, shared: Arc<Shared>) -> anyhow::Result<(Option<Outco
     if cli::interrupt::raised() {
         stop.send_replace(true);
     }
-    let secure = shared.credentials.is_some();
-    let folder = shared.folder.display().to_string();
-    tracing::info!(%address, folder, secure, "listening");
-    shared.events.emit(&Event::Listening {
-        address,
-        folder,
-        secure,
-    });
-    let outcome = listen::serve(shared, listener, args.once, stopped.clone()).await;
+    shared.listening(address);
+    let outcome = listen::serve(shared, listener, once, stopped.clone()).await;
     let signalled = *stopped.borrow();
     Ok((outcome, signalled))
 }

@@ -1,77 +1,110 @@
-//! Who may connect, and how many at a time.
+//! Admission of connections, and their limits.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cli::events::Events;
-use control_stream::tls::{self, Credentials};
-use mcp_control::ServerConfig;
-use proto_core::clock::Clock;
+use control_stream::tls;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
+use crate::activity::Activity;
+use crate::config::Settings;
 use crate::events::Event;
 use crate::session::{Outcome, Session};
 use crate::waiting::{Ticket, Waiting};
 
-/// Copies at a time; more are told to come later.
+/// Simultaneous copies; more are refused as busy.
 pub(crate) const MAX_COPIES: usize = 16;
-/// A TLS handshake lasts no longer; then HELLO has [`ServerConfig::greeting`], the offer
-/// [`ServerConfig::setup`].
+/// A TLS handshake lasts no longer; then HELLO has [`greeting`](mcp_control::ServerConfig::greeting), the
+/// offer [`setup`](mcp_control::ServerConfig::setup).
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Refusals that are told of in one second; more are counted in the next one that is.
-const MAX_TOLD: u32 = 10;
+/// Refusals reported in one second; more are counted in the next report.
+const MAX_REPORTED: u32 = 10;
 /// Connections are accepted again so long after an error.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// What all sessions share.
 pub(crate) struct Shared {
-    pub(crate) folder: PathBuf,
-    pub(crate) config: ServerConfig,
-    pub(crate) credentials: Option<Credentials>,
+    settings: Mutex<Arc<Settings>>,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
-    /// Places for copies.
+    /// Permits for copies.
     pub(crate) copies: Arc<Semaphore>,
-    /// Every file is on the disk before it counts as verified.
-    pub(crate) fsync: bool,
-    pub(crate) refusals: Mutex<Refusals>,
+    pub(crate) activity: Arc<Activity>,
+    refusals: Mutex<Refusals>,
 }
 
-/// Refusals that were told of in this second, and those that were not.
+/// Refusals that were reported in this second, and those that were not.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals {
+struct Refusals {
     since: Option<Instant>,
-    told: u32,
-    untold: u64,
+    reported: u32,
+    suppressed: u64,
 }
 
 impl Shared {
-    /// Tells that a connection was refused; a flood of them is only counted.
+    pub(crate) fn new(settings: Settings, events: Events, copies: usize) -> Shared {
+        Shared {
+            settings: Mutex::new(Arc::new(settings)),
+            clock: Clock::new(),
+            events,
+            copies: Arc::new(Semaphore::new(copies)),
+            activity: Arc::default(),
+            refusals: Mutex::default(),
+        }
+    }
+
+    /// Returns the settings of new connections.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        let settings = self.settings.lock();
+        Arc::clone(&settings.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the settings of new connections.
+    pub(crate) fn replace(&self, settings: Settings) {
+        let mut current = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = Arc::new(settings);
+    }
+
+    /// Reports that connections are accepted at `address`.
+    pub(crate) fn listening(&self, address: SocketAddr) {
+        let settings = self.settings();
+        let secure = settings.credentials.is_some();
+        let folder = settings.folder.display().to_string();
+        tracing::info!(%address, folder, secure, "listening");
+        self.events.emit(&Event::Listening {
+            address,
+            folder,
+            secure,
+        });
+    }
+
+    /// Reports that a connection was refused; a flood of them is only counted.
     fn refused(&self, peer: SocketAddr, reason: &str) {
+        self.activity.refused();
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         if refusals
             .since
             .is_none_or(|since| since.elapsed() >= Duration::from_secs(1))
         {
             refusals.since = Some(Instant::now());
-            refusals.told = 0;
+            refusals.reported = 0;
         }
-        if refusals.told >= MAX_TOLD {
-            refusals.untold += 1;
+        if refusals.reported >= MAX_REPORTED {
+            refusals.suppressed += 1;
             return;
         }
-        refusals.told += 1;
-        let untold = std::mem::take(&mut refusals.untold);
-        tracing::warn!(%peer, reason, untold, "refused");
+        refusals.reported += 1;
+        let suppressed = std::mem::take(&mut refusals.suppressed);
+        tracing::warn!(%peer, reason, suppressed, "refused");
         self.events.emit(&Event::Refused {
             peer,
             reason,
-            untold,
+            suppressed,
         });
     }
 }
@@ -107,7 +140,8 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        let visit = Visit {
+        let connection = Connection {
+            settings: shared.settings(),
             shared: Arc::clone(&shared),
             stop: stop.clone(),
             peer,
@@ -115,7 +149,7 @@ pub(crate) async fn serve(
         let running = running.clone();
         let ticket = waiting.ticket();
         let task = tokio::spawn(async move {
-            if let Some(outcome) = visit.run(stream, ticket).await {
+            if let Some(outcome) = connection.run(stream, ticket).await {
                 let _ = running.try_send(outcome);
             }
         });
@@ -132,18 +166,20 @@ pub(crate) async fn serve(
     last
 }
 
-struct Visit {
+/// One connection to be served.
+struct Connection {
+    settings: Arc<Settings>,
     shared: Arc<Shared>,
     stop: watch::Receiver<bool>,
     peer: SocketAddr,
 }
 
-impl Visit {
+impl Connection {
     /// One connection; `None` when it could not prove that it may be there, or offered nothing.
     async fn run(self, stream: TcpStream, ticket: Ticket) -> Option<Outcome> {
         let local = canonical(stream.local_addr().ok()?);
         let _ = stream.set_nodelay(true);
-        let Some(credentials) = &self.shared.credentials else {
+        let Some(credentials) = &self.settings.credentials else {
             return self.converse(stream, local, ticket).await;
         };
         let acceptor = TlsAcceptor::from(Arc::clone(&credentials.server));
@@ -164,8 +200,10 @@ impl Visit {
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite,
     {
-        let shared = Arc::clone(&self.shared);
-        let session = Session::new(shared, stream, self.peer, local, ticket);
+        let Connection {
+            shared, settings, ..
+        } = self;
+        let session = Session::new((shared, settings), stream, self.peer, local, ticket);
         session.run(self.stop).await
     }
 }
@@ -179,7 +217,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// Opens the listening socket. All addresses are all of IPv4 where the host has no IPv6.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let listener = std::net::TcpListener::bind(address).or_else(|error| match address {
         SocketAddr::V6(all) if all.ip().is_unspecified() => {
             let all = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), all.port());
@@ -188,5 +226,5 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
         _ => Err(error),
     })?;
     listener.set_nonblocking(true)?;
-    TcpListener::from_std(listener)
+    Ok(listener)
 }

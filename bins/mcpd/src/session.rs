@@ -13,6 +13,8 @@ use mcp_control::{Failed, Layout, Manifest, Reason, Server, ServerEvent, Side};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, mpsc as news, watch};
 
+use crate::activity::{Entry, Running};
+use crate::config::Settings;
 use crate::data::{Abort, Incoming, Reservation};
 use crate::events::{Event, hex};
 use crate::listen::Shared;
@@ -37,6 +39,7 @@ pub(crate) enum Outcome {
 /// One connection, from the machine's first word to its last.
 pub(crate) struct Session<S> {
     shared: Arc<Shared>,
+    settings: Arc<Settings>,
     conversation: Conversation<Server, S>,
     peer: SocketAddr,
     /// This host's address on the connection: data comes to it.
@@ -61,6 +64,7 @@ struct Copy {
     news: news::Receiver<News>,
     done: Option<Done>,
     held: u64,
+    entry: Entry,
 }
 
 impl Copy {
@@ -83,16 +87,17 @@ enum Wake {
 
 impl<S: AsyncRead + AsyncWrite> Session<S> {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        (shared, settings): (Arc<Shared>, Arc<Settings>),
         stream: S,
         peer: SocketAddr,
         local: SocketAddr,
         waiting: Ticket,
     ) -> Self {
         let clock = shared.clock;
-        let machine = Server::new(shared.config.clone(), clock.now());
+        let machine = Server::new(settings.server.clone(), clock.now());
         Session {
             shared,
+            settings,
             conversation: Conversation::new(machine, stream, clock),
             waiting: Some(waiting),
             copying: None,
@@ -118,6 +123,9 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
                 Wake::Turn(Turn::Event(ServerEvent::Verified)) => {
                     self.verified();
                     outcome = Outcome::Copied;
+                    if let Some(copy) = &mut self.copy {
+                        copy.entry.outcome = outcome;
+                    }
                 }
                 Wake::Turn(Turn::Event(event)) => self.event(event),
                 Wake::News(Some(news)) => self.news(news),
@@ -204,6 +212,16 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         }
         let (orders, from_here) = mpsc::channel();
         let (to_here, news) = news::channel(MAX_NEWS);
+        let name = manifest.entries().first();
+        let name = name.map_or_else(String::new, |entry| entry.path.to_string());
+        let entry = self.shared.activity.begin(Running {
+            peer: self.peer,
+            name,
+            bytes: manifest.bytes(),
+            received: 0,
+            held: 0,
+            since: self.began,
+        });
         let copy = Copy {
             id,
             manifest: Arc::clone(&manifest),
@@ -211,6 +229,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             news,
             done: None,
             held: 0,
+            entry,
         };
         tracing::info!(peer = %self.peer, name = copy.name(), bytes = manifest.bytes(), "offered");
         self.shared.events.emit(&Event::Offered {
@@ -221,8 +240,9 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             bytes: manifest.bytes(),
         });
         self.copy = Some(copy);
-        let folder = self.shared.folder.clone();
-        if let Err(error) = worker::start(folder, self.shared.fsync, manifest, from_here, to_here) {
+        let folder = self.settings.folder.clone();
+        if let Err(error) = worker::start(folder, self.settings.fsync, manifest, from_here, to_here)
+        {
             self.fail(Reason::Busy, &format!("no thread: {error}"));
         }
     }
@@ -293,6 +313,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             News::Progress(progress) => {
                 if let Some(copy) = &mut self.copy {
                     copy.held = progress.held;
+                    copy.entry.progress(progress.received, progress.held);
                     self.shared.events.emit(&Event::Progress {
                         copy: copy.id.clone(),
                         received: progress.received,

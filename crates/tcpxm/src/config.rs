@@ -205,7 +205,7 @@ pub struct GroupConfig {
     /// `ff3x::/32`.
     pub alternative_ranges: Vec<IpCidr>,
     /// Receivers that have not answered after this time are left out.
-    pub max_wait: Duration,
+    pub connect_timeout: Duration,
     /// The group fails when fewer than this have answered by then; at least 1.
     pub min_receivers: usize,
     /// A receiver that does not acknowledge anything for this long is dropped.
@@ -241,7 +241,7 @@ impl GroupConfig {
             mode: GroupMode::Auto,
             max_alternatives: 0,
             alternative_ranges: default_alternative_ranges(),
-            max_wait: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(10),
             min_receivers: 1,
             receiver_timeout: Duration::from_secs(30),
             multicast_timeout: Duration::from_secs(3),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{anyhow, bail};
 use mcp_control::limits::MAX_SUGGESTIONS;
 use mcp_control::wire::plan::{Carrier, DataKey};
 use mcp_control::{BlockSet, DataPath, Failed, Layout, Reason};
@@ -13,14 +13,14 @@ use mcp_control::{BlockSet, DataPath, Failed, Layout, Reason};
 use super::{Copy, Holders, start_reader};
 use crate::data::{Options, Outgoing, Reservation};
 use crate::events::Event;
-use crate::host::Command;
+use crate::host::{Command, routing_hint};
 use crate::member::{Member, Stage};
 use crate::reader::Order;
 
 /// Before the next round.
 const PAUSE: Duration = Duration::from_secs(1);
 /// A host that no connection could be made to within this long does not keep the others waiting, unless
-/// --max-wait is given or there is no other round.
+/// --connect-timeout is given or there is no other round.
 const POSTPONED: Duration = Duration::from_secs(3);
 /// Ports that are suggested (RFC 6335 §6: dynamic ports).
 const FIRST_PORT: u16 = 49_152;
@@ -69,7 +69,7 @@ impl Copy {
                     host,
                     reason: Reason::Interrupted.name(),
                     message: &message,
-                    again: false,
+                    will_retry: false,
                 });
             }
         }
@@ -128,7 +128,7 @@ impl Copy {
         self.receivers.clear();
         let mut common = self.common.clone();
         common.again = true;
-        common.deadline = Instant::now() + common.patience;
+        common.deadline = Instant::now() + common.timeout;
         let common = Arc::new(common);
         for index in again {
             let target = self.members[index].target.clone();
@@ -331,11 +331,12 @@ impl Copy {
         let source_port = reservation.port();
         let what = (Arc::clone(&self.tree), Arc::clone(layout));
         let (outgoing, handle, data) =
-            Outgoing::open(reservation, options, &addresses, port, group, key, what)
-                .context("cannot open the data connection")?;
+            Outgoing::open(reservation, options, &addresses, port, group, key, what).map_err(
+                |error| anyhow!("cannot open the data connection: {}", routing_hint(&error)),
+            )?;
         self.data = Some(data);
         for &at in &self.receivers {
-            self.members[at].mode = Some(options.first_mode());
+            self.members[at].set_mode(options.first_mode());
         }
         self.events.emit(&Event::Started {
             hosts: self.receivers.len(),

@@ -408,7 +408,7 @@ fn too_few_receivers_are_an_error_before_any_data() {
 fn a_receiver_that_comes_late_is_waited_for() {
     let stage = Stage::new();
     let file = stage.content("image", 10);
-    let mut command = stage.send(&file, &[1], &["--max-wait", "60s"]);
+    let mut command = stage.send(&file, &[1], &["--connect-timeout", "60s"]);
     let mut sender = Running::start(&mut command);
     sender.wait_for(&["\"opened\""]);
     let _one = stage.start(1, &[]);

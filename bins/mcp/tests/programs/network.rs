@@ -444,7 +444,7 @@ fn a_host_that_multicast_does_not_reach_fails_where_multicast_alone_is_asked_for
     done.expect(3);
     let failed = done.line(&["\"failed\"", &v4(3)]);
     assert!(failed.contains("multicast does not reach it"), "{failed}");
-    assert!(failed.contains("\"again\":false"), "{failed}");
+    assert!(failed.contains("\"will_retry\":false"), "{failed}");
     for number in [2, 4] {
         done.line(&["\"verified\"", &v4(number)]);
         same(&stage, number, "image");
@@ -467,7 +467,7 @@ fn a_host_behind_a_firewall_is_named_and_does_not_stop_the_others() {
     let done = network.copy(&["--insecure", file, &v4(2), &v4(3), &v4(4)]);
     done.expect(3);
     done.line(&["\"waiting\"", &v4(3), "\"silent\""]);
-    let failed = done.line(&["\"failed\"", &v4(3), "\"again\":true"]);
+    let failed = done.line(&["\"failed\"", &v4(3), "\"will_retry\":true"]);
     assert!(failed.contains("does a firewall drop UDP?"), "{failed}");
     let place = |words: &[&str]| {
         let fits = |line: &String| words.iter().all(|word| line.contains(word));
@@ -496,12 +496,12 @@ fn a_host_that_is_away_is_postponed() {
     let args = ["--insecure", file, &hosts[0], &hosts[1]];
     let done = network.copy(&args);
     done.expect(3);
-    let failed = done.line(&["\"failed\"", &hosts[1], "\"again\":true"]);
+    let failed = done.line(&["\"failed\"", &hosts[1], "\"will_retry\":true"]);
     assert!(failed.contains("the others begin"), "{failed}");
-    let last = done.line(&["\"failed\"", &hosts[1], "\"again\":false"]);
+    let last = done.line(&["\"failed\"", &hosts[1], "\"will_retry\":false"]);
     assert!(last.contains("does not answer on port 4139"), "{last}");
     // All are waited for where the user says so.
-    let waited = network.copy(&[&["--to", "b/", "--max-wait", "5s"], &args[..]].concat());
+    let waited = network.copy(&[&["--to", "b/", "--connect-timeout", "5s"], &args[..]].concat());
     waited.expect(3);
     let failed = waited
         .lines

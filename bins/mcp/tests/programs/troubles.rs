@@ -21,7 +21,7 @@ fn a_mcpd_that_is_restarted_in_mid_copy_gets_the_rest_in_the_same_run() {
     let _two = stage.start(2, &[]);
     let done = sender.finish();
     done.expect(0);
-    done.line(&["\"failed\"", &second, "\"again\":true"]);
+    done.line(&["\"failed\"", &second, "\"will_retry\":true"]);
     done.line(&["\"round\":2", &second]);
     let started: Vec<_> = done
         .lines
@@ -63,7 +63,7 @@ fn a_file_that_somebody_writes_on_a_host_meanwhile_is_sent_in_a_second_round() {
         "\"failed\"",
         "\"mismatch\"",
         "another program",
-        "\"again\":true",
+        "\"will_retry\":true",
     ]);
     let small = std::fs::read(copy.join("small")).expect("a copy");
     assert_eq!(small, b"what it shall be");
@@ -235,7 +235,7 @@ fn a_host_that_cannot_store_the_data_is_shown_with_its_reason() {
         std::fs::create_dir(&planted).expect("planted");
         let done = sender.finish();
         done.expect(4);
-        let failed = done.line(&["\"failed\"", "\"again\""]);
+        let failed = done.line(&["\"failed\"", "\"will_retry\""]);
         assert!(failed.contains("\"in_the_way\""), "run {run}: {failed}");
         assert_eq!(done.number(&["\"end\""], "goodput_bps"), 0);
     }
@@ -266,7 +266,7 @@ fn a_frozen_host_does_not_stop_the_others() {
     let third = stage.address(3);
     sender.wait_for(&["\"waiting\"", &third, "\"silent\""]);
     let failed = sender.wait_for(&["\"failed\"", &third]);
-    assert!(failed.contains("\"again\":true"), "{failed}");
+    assert!(failed.contains("\"will_retry\":true"), "{failed}");
     assert!(
         failed.contains("has not answered on the data connection"),
         "{failed}"
@@ -285,8 +285,11 @@ fn the_next_round_waits_as_long_as_the_user_says() {
     let stage = Stage::new();
     let file = stage.content("image", 8 * MIB);
     let one = stage.start(1, &[]);
-    let mut sender =
-        Running::start(&mut stage.send(&file, &[1], &["--rate", "30M", "--max-wait", "30s"]));
+    let mut sender = Running::start(&mut stage.send(
+        &file,
+        &[1],
+        &["--rate", "30M", "--connect-timeout", "30s"],
+    ));
     sender.wait_for(&["\"progress\""]);
     one.signal("KILL");
     drop(one);
@@ -315,7 +318,7 @@ fn too_few_hosts_are_not_promised_another_try() {
     };
     for host in [stage.address(1), stage.address(2)] {
         let line = last(&host);
-        assert!(line.contains("\"again\":false"), "{line}");
+        assert!(line.contains("\"will_retry\":false"), "{line}");
     }
     drop((first, two));
 }

@@ -88,7 +88,7 @@ fn mcpd_receives_where_nothing_can_be_written() {
         let child = command.stdin(Stdio::null()).stdout(out).stderr(errors);
         let mut child = child.spawn().expect("it starts");
         let file = stage.content("image", 300_000);
-        let copied = stage.copy(&file, &[receiver], &["--max-wait", "10s"]);
+        let copied = stage.copy(&file, &[receiver], &["--connect-timeout", "10s"]);
         let status = child.wait().expect("it ends");
         copied.expect(0);
         assert_eq!(status.code(), Some(expected), "{receiver}");

@@ -65,7 +65,7 @@ impl Choices {
         group.group = GroupChoice::Given((*GROUP.ip()).into());
         group.mode = mode;
         group.max_alternatives = 1;
-        group.max_wait = Duration::from_secs(300);
+        group.connect_timeout = Duration::from_secs(300);
         group.receiver_timeout = TIMEOUT;
         group.min_rate_bps = rng.chance(0.25).then(|| rng.between(10_000, 1_000_000));
         group.max_rate_bps = rng.chance(0.25).then(|| rng.between(200_000, 20_000_000));

@@ -54,7 +54,7 @@ impl Scenario for Bottleneck {
             let mut stage = Stage::build(&Setting::plain(HOSTS, bytes).shaped(shape))?;
             for control in &controls {
                 context.note(format!("{control}, {} % loss", loss * 100.0));
-                let copying = Copying::plain().send(&["--cc", control]);
+                let copying = Copying::plain().send(&["--congestion", control]);
                 let copied = copy(&mut stage, &copying)?;
                 if !context.quick {
                     let name = format!("{control}, {} % loss: goodput", loss * 100.0);

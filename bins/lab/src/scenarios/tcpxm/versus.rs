@@ -159,7 +159,7 @@ fn play(testbed: &mut Testbed, control: &str) -> Result<(Copied, Vec<(f64, u64)>
         receivers: vec![Pc::A as usize, Pc::B as usize],
         ..Copying::default()
     };
-    let group = ["--group", "239.192.11.1", "--cc", control];
+    let group = ["--group", "239.192.11.1", "--congestion", control];
     let running = Running::start(stage, &copying.send(&group))?;
     let began = running.sender.started();
     let mut progress = Vec::new();
