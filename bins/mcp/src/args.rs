@@ -193,7 +193,7 @@ pub(crate) enum Carrier {
 
 fn group(text: &str) -> Result<IpAddr, String> {
     if let Ok(group) = text.parse::<Ipv6Addr>() {
-        // Link-local groups and below are no group of a copy (RFC 7346).
+        // Copies do not use groups of link-local scope or smaller (RFC 7346).
         let wide = group.is_multicast() && group.octets()[1] & 0x0f >= 4;
         return wide.then_some(group.into()).ok_or_else(|| {
             "write a multicast address of admin-local scope or wider, such as ff18::1 or ff38::8000:1"

@@ -1,5 +1,4 @@
-//! One copy, from the first connection to the last word of the last host: what happens, and what is
-//! told of it.
+//! One copy, from the first connection to the last result: its events and its reports.
 
 mod holders;
 mod rounds;
@@ -17,9 +16,9 @@ use mcp_control::{ClientEvent, Failed, Reason, Side};
 use tcpxm_tokio::Failure;
 use tokio::sync::{mpsc, watch};
 
-use crate::data::{self, DataNews, Handle};
+use crate::data::{self, DataEvent, Handle};
 use crate::events::Event;
-use crate::host::{Command, Common, Host, News};
+use crate::host::{Command, Common, Host, Report};
 use crate::hosts::Target;
 use crate::member::{Member, Stage};
 use crate::reader::{self, Order};
@@ -29,22 +28,22 @@ use crate::tree::Tree;
 pub(crate) use holders::{Finding, Reach};
 use holders::{Holders, LOOK};
 
-/// A host that ends its data connection says why on the control connection, and has this long for it.
+/// Time allowed for a host that ends its data connection to report why on the control connection.
 const VERDICT: Duration = Duration::from_secs(3);
 
-/// News of hosts that wait: a host is not read while nobody takes them.
-const MAX_NEWS: usize = 256;
+/// Messages of hosts that may wait; hosts are not read meanwhile.
+const MAX_REPORTS: usize = 256;
 
-/// Everything about one copy.
+/// A copy.
 pub(crate) struct Copy {
     pub(crate) tree: Arc<Tree>,
     pub(crate) members: Vec<Member>,
-    to_here: mpsc::Sender<(usize, News)>,
-    news: mpsc::Receiver<(usize, News)>,
+    to_here: mpsc::Sender<(usize, Report)>,
+    reports: mpsc::Receiver<(usize, Report)>,
     orders: orders::Sender<Order>,
-    read: mpsc::UnboundedReceiver<reader::News>,
-    data: Option<mpsc::UnboundedReceiver<DataNews>>,
-    /// The open data connection, and what is seen of its receivers.
+    read: mpsc::UnboundedReceiver<reader::Report>,
+    data: Option<mpsc::UnboundedReceiver<DataEvent>>,
+    /// The open data connection, and the state of its receivers.
     watched: Option<(Handle, Holders)>,
     next_look: Instant,
     carrier: Carrier,
@@ -52,15 +51,15 @@ pub(crate) struct Copy {
     pub(crate) events: Events,
     pub(crate) show: Show,
     pub(crate) began: Instant,
-    /// Which members take part in the data connection, in its order.
+    /// The members that take part in the data connection, in its order.
     receivers: Vec<usize>,
     /// Bytes for the data connection of this round.
     pub(crate) stream_len: u64,
-    /// Bytes that the data connections of all rounds have brought to one host at least.
+    /// Bytes that at least one host has received over the data connections of all rounds.
     pub(crate) arrived: u64,
-    /// As `arrived`, of hosts that verified them.
+    /// As `arrived`, for hosts that verified them.
     pub(crate) verified_bytes: u64,
-    /// Counted from 1, and how many there may be.
+    /// The current round, counted from 1, and the number of rounds.
     round: u32,
     rounds: u32,
     common: Common,
@@ -69,14 +68,14 @@ pub(crate) struct Copy {
     has_broken: bool,
 }
 
-/// What woke the copy.
+/// The reason why the copy was woken.
 enum Wake {
-    Host(usize, News),
-    Read(reader::News),
-    Data(DataNews),
-    /// It is time to look at the receivers.
+    Host(usize, Report),
+    Read(reader::Report),
+    Data(DataEvent),
+    /// It is time to check the receivers.
     Look,
-    /// The time of [`Copy::wait_until`] is over.
+    /// The deadline of [`Copy::wait_until`] has passed.
     Late,
     Stop,
 }
@@ -91,13 +90,13 @@ impl Copy {
         events: Events,
         show: Show,
     ) -> anyhow::Result<Copy> {
-        let (to_here, news) = mpsc::channel(MAX_NEWS);
+        let (to_here, reports) = mpsc::channel(MAX_REPORTS);
         let (orders, read) = start_reader(&tree, targets.len())?;
         let mut copy = Copy {
             tree,
             members: Vec::new(),
             to_here,
-            news,
+            reports,
             orders,
             read,
             data: None,
@@ -138,25 +137,25 @@ impl Copy {
             common: Arc::clone(common),
             target: target.clone(),
             index,
-            news: self.to_here.clone(),
+            reports: self.to_here.clone(),
             commands: from_here,
         };
         tokio::spawn(host.run());
         commands
     }
 
-    /// Acts on what happens until `is_done` holds for every host, or the user stops the copy.
+    /// Handles events until `is_done` holds for every host, or the user stops the copy.
     async fn wait(&mut self, is_done: impl Fn(&Member) -> bool) {
         self.wait_until(is_done, None).await;
     }
 
-    /// As [`Copy::wait`], but no longer than until `end`.
+    /// As [`Copy::wait`], with a deadline.
     async fn wait_until(&mut self, is_done: impl Fn(&Member) -> bool, end: Option<Instant>) {
         while !self.members.iter().all(|m| m.is_over() || is_done(m)) {
             match self.wake(end).await {
-                Wake::Host(index, news) => self.host(index, news),
-                Wake::Read(news) => self.read(news),
-                Wake::Data(news) => self.data(news),
+                Wake::Host(index, report) => self.host(index, report),
+                Wake::Read(report) => self.read(report),
+                Wake::Data(report) => self.data(report),
                 Wake::Look => self.look(),
                 Wake::Late => return,
                 Wake::Stop => {
@@ -182,34 +181,34 @@ impl Copy {
             biased;
             _ = self.stop.wait_for(|stop| *stop) => Wake::Stop,
             () = tokio::time::sleep_until(look), if self.watched.is_some() => Wake::Look,
-            Some((index, news)) = self.news.recv() => Wake::Host(index, news),
-            Some(news) = data => Wake::Data(news),
-            Some(news) = self.read.recv() => Wake::Read(news),
+            Some((index, report)) = self.reports.recv() => Wake::Host(index, report),
+            Some(report) = data => Wake::Data(report),
+            Some(report) = self.read.recv() => Wake::Read(report),
             () = tokio::time::sleep_until(late), if end.is_some() => Wake::Late,
             else => Wake::Stop,
         }
     }
 
-    /// Tells every host that is not over, and waits until they were told.
+    /// Reports a failure to every host that has not ended, and waits until it was sent.
     pub(crate) async fn give_up(&mut self, failed: &Failed) {
         for member in self.members.iter().filter(|m| !m.is_over()) {
             member.command(Command::Fail(failed.clone()));
         }
         let told = async {
             while !self.members.iter().all(Member::is_over) {
-                match self.news.recv().await {
-                    Some((index, news)) => self.host(index, news),
+                match self.reports.recv().await {
+                    Some((index, report)) => self.host(index, report),
                     None => return,
                 }
             }
         };
-        // The conversations give up sooner.
+        // The conversations have a shorter timeout.
         let _ = tokio::time::timeout(Duration::from_secs(5), told).await;
     }
 
-    fn host(&mut self, index: usize, news: News) {
-        match news {
-            News::Connected { address, local } => {
+    fn host(&mut self, index: usize, report: Report) {
+        match report {
+            Report::Connected { address, local } => {
                 if let Some(twin) = self.twin(index, address) {
                     let failed = Failed::new(Reason::InTheWay, None, &twin);
                     self.members[index].command(Command::Fail(failed));
@@ -226,11 +225,11 @@ impl Copy {
                     held: 0,
                 });
             }
-            News::Event(event) => self.event(index, event),
+            Report::Event(event) => self.event(index, event),
         }
     }
 
-    /// Says which other host has the same address: two names of one host.
+    /// Returns the other host with the same address: two names of one host.
     fn twin(&self, index: usize, address: SocketAddr) -> Option<String> {
         let others = self.members.iter().enumerate();
         let mut twins = others
@@ -248,7 +247,7 @@ impl Copy {
                 let end = held.first + held.digests.len() as u64;
                 let blocks = self.tree.manifest.blocks();
                 self.show.compared(index, end, blocks);
-                // The reader outlives the comparison.
+                // The reader thread runs until the comparison has ended.
                 let _ = self.orders.send(Order::Compare(index, held));
             }
             ClientEvent::Scanned => {
@@ -327,15 +326,15 @@ impl Copy {
             will_retry: again,
         });
         member.stage = Stage::Failed { message, again };
-        // The data connection need not wait for it.
+        // The data connection does not wait for it.
         if let Some(receiver) = self.receivers.iter().position(|&member| member == index) {
             self.show.drop_receiver(receiver);
         }
     }
 
-    fn read(&mut self, news: reader::News) {
-        match news {
-            reader::News::Has(index, has) => {
+    fn read(&mut self, report: reader::Report) {
+        match report {
+            reader::Report::Has(index, has) => {
                 let manifest = &self.tree.manifest;
                 let places = (0..manifest.blocks()).filter(|&block| has.contains(block));
                 let held = places
@@ -354,19 +353,19 @@ impl Copy {
                     held: member.held_bytes,
                 });
             }
-            reader::News::Verdict(entry, verdict, permit) => {
+            reader::Report::Verdict(entry, verdict, permit) => {
                 self.command_all(&Command::Digest(entry, verdict, permit));
             }
-            reader::News::Whole(whole) => {
+            reader::Report::Whole(whole) => {
                 if let Some(whole) = whole {
                     self.command_all(&Command::Expect(whole));
                 }
             }
-            reader::News::Sent => self.events.emit(&Event::Sent {
+            reader::Report::Sent => self.events.emit(&Event::Sent {
                 bytes: self.stream_len,
                 seconds: self.began.elapsed().as_secs_f64(),
             }),
-            reader::News::Broken(error) => {
+            reader::Report::Broken(error) => {
                 let text = format!("the data connection failed: {error}");
                 let failed = Failed::new(Reason::Data, None, &text);
                 for member in self.members.iter().filter(|m| !m.is_over()) {
@@ -382,11 +381,11 @@ impl Copy {
         }
     }
 
-    fn data(&mut self, news: DataNews) {
-        let (receiver, event) = match news {
-            DataNews::Mode(receiver, mode) => (receiver, Some(mode)),
-            DataNews::Detached(receiver) => (receiver, None),
-            DataNews::Failed(receiver, why) => {
+    fn data(&mut self, report: DataEvent) {
+        let (receiver, event) = match report {
+            DataEvent::Mode(receiver, mode) => (receiver, Some(mode)),
+            DataEvent::Detached(receiver) => (receiver, None),
+            DataEvent::Failed(receiver, why) => {
                 if let Some(&index) = self.receivers.get(receiver) {
                     self.data_failed(index, why);
                 }
@@ -410,7 +409,7 @@ impl Copy {
 }
 
 impl Copy {
-    /// The data connection to a host has ended before its time.
+    /// Handles the failure of a data connection to one host.
     fn data_failed(&mut self, index: usize, why: Failure) {
         let member = &mut self.members[index];
         member.is_hopeless = why == Failure::NoMulticast;
@@ -421,7 +420,7 @@ impl Copy {
         }
     }
 
-    /// Looks for a host that the others wait for.
+    /// Checks whether the others wait for a host.
     fn look(&mut self) {
         let now = Instant::now();
         self.next_look = now + LOOK;
@@ -457,19 +456,22 @@ impl Copy {
     }
 }
 
-/// Fails a host for what its data connection says, unless the host says more within [`VERDICT`].
+/// Fails a host for an error of its data connection, unless the host reports its own reason within [`VERDICT`].
 fn fail_later(member: &Member, failed: Failed) {
     let commands = member.commands.clone();
     tokio::spawn(async move {
         tokio::time::sleep(VERDICT).await;
-        // The host's own reason came first.
+        // The host's own reason arrived first.
         let _ = commands.send(Command::Fail(failed));
     });
 }
 
-type Reading = (orders::Sender<Order>, mpsc::UnboundedReceiver<reader::News>);
+type Reading = (
+    orders::Sender<Order>,
+    mpsc::UnboundedReceiver<reader::Report>,
+);
 
-/// Starts the thread that reads.
+/// Starts the reader thread.
 fn start_reader(tree: &Arc<Tree>, hosts: usize) -> anyhow::Result<Reading> {
     let (orders, from_here) = orders::channel();
     let (to_here, read) = mpsc::unbounded_channel();
@@ -479,7 +481,7 @@ fn start_reader(tree: &Arc<Tree>, hosts: usize) -> anyhow::Result<Reading> {
     Ok((orders, read))
 }
 
-/// May it go better the next time? Not so where somebody has to do something about it.
+/// Whether a retry can help: not if the user has to act first.
 fn may_pass(reason: Reason) -> bool {
     match reason {
         Reason::Silent

@@ -1,4 +1,4 @@
-//! The data connection: one stream to all receivers over TCP-XM, sealed or not.
+//! The data connection: one stream to all receivers over TCP-XM, encrypted or not.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use linux_net::link::{self, Interface};
 use linux_net::{Capability, privileges};
 use mcp_control::wire::plan::Carrier;
@@ -18,21 +18,20 @@ use tcpxm_tokio::{
 };
 use tokio::sync::mpsc;
 
-use crate::again::{Again, Sent};
 use crate::args::{self, Args};
 use crate::copy::Reach;
 use crate::host::routing_hint;
+use crate::resend::{Resend, Sent};
 use crate::tree::Tree;
 
-/// Sent bytes that are kept until everybody in step has them; others are read again.
+/// Size of the send buffer; receivers that are not in step get older data from the files.
 const SEND_BUFFER: usize = 16 << 20;
-/// Largest IP packet, unless the interface takes less.
+/// Largest IP packet, unless the MTU of the interface is smaller.
 const MTU: usize = 1500;
-/// A host that does not answer the data connection, though its control connection stands, is left out
-/// after this long: three attempts, of which the last waits longest.
+/// Connection timeout of the data connection: three attempts, of which the last waits longest.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// What the command line says about the data connection.
+/// The options of the data connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) sealed: bool,
@@ -40,7 +39,7 @@ pub(crate) struct Options {
     group: Option<IpAddr>,
     mode: args::Mode,
     interface: Option<Interface>,
-    /// An address of it, when the interface was given by that.
+    /// The address that named the interface, if it was named so.
     address: Option<IpAddr>,
     ttl: u8,
     rate_bps: Option<u64>,
@@ -86,7 +85,7 @@ impl Options {
         })
     }
 
-    /// How hosts are reached to begin with.
+    /// Returns the first transmission mode of the hosts.
     pub(crate) fn first_mode(&self) -> &'static str {
         name(match self.mode {
             args::Mode::Auto => Mode::UnicastGroup,
@@ -95,7 +94,7 @@ impl Options {
         })
     }
 
-    /// For hosts whose data connection failed: to each by itself, where nobody else can reach.
+    /// Returns the options for hosts whose data connection failed: unicast, which third parties cannot disturb.
     pub(crate) fn without_multicast(&self) -> Options {
         Options {
             mode: match self.mode {
@@ -106,7 +105,7 @@ impl Options {
         }
     }
 
-    /// The addresses to connect to hosts from; none: as the routes choose. Over IP the data comes from
+    /// Returns the addresses to connect to hosts from; none: chosen by the routes. Over IP the data comes from
     /// one address, which each host expects to be that of its control connection.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         match (self.carrier, self.address, &self.interface) {
@@ -122,9 +121,8 @@ impl Options {
         }
     }
 
-    /// The group that is offered to receivers: the given one, or a random one of 239.192.0.0/14
-    /// (RFC 2365 §6.2) or ff18::/16 (RFC 7346, organisation-local), with an identifier as RFC 3307
-    /// §4.3 has them.
+    /// Returns the group offered to the receivers: the given one, or a random one of 239.192.0.0/14 (RFC 2365
+    /// §6.2) or ff18::/16 (RFC 7346, organisation-local), with a group identifier as in RFC 3307 §4.3.
     pub(crate) fn group(&self, ipv6: bool) -> io::Result<Option<IpAddr>> {
         if self.mode == args::Mode::Unicast {
             return Ok(None);
@@ -148,15 +146,14 @@ impl Options {
 const NO_RAW: &str = "--carrier ip needs CAP_NET_RAW: run as root, or grant it with \
                       `setcap cap_net_raw+ep` on this program, or take --carrier udp";
 
-/// The port that data will come from.
+/// The port from which data is sent.
 #[derive(Debug)]
 pub(crate) struct Reservation(XmEndpoint, Carrier);
 
 impl Reservation {
-    /// A port to send from. `locals` are this host's addresses as receivers see them on their control
-    /// connections, all of one version of IP: where there is one it is that of the data too, else each
-    /// receiver is sent to from the address that the routes choose. Multicast leaves by the interface
-    /// of the user's choice, or else by that of the first.
+    /// Reserves a port to send from. `locals` are this host's addresses on its control connections, all of one
+    /// version of IP. A single address is that of the data too; otherwise the routes choose the address for
+    /// each receiver. Multicast is sent on the configured interface, or that of the first connection.
     pub(crate) fn new(options: &Options, locals: &[SocketAddr]) -> anyhow::Result<Reservation> {
         let addresses: BTreeSet<IpAddr> = locals.iter().map(SocketAddr::ip).collect();
         let none = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -213,15 +210,15 @@ impl Reservation {
     }
 }
 
-/// News of one receiver, by its number in the data connection.
+/// An event of one receiver, numbered as in the data connection.
 #[derive(Debug)]
-pub(crate) enum DataNews {
+pub(crate) enum DataEvent {
     Mode(usize, &'static str),
     Detached(usize),
     Failed(usize, Failure),
 }
 
-/// Looks at receivers, and gives them up, while another thread writes.
+/// Observes and fails receivers while another thread writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle(GroupHandle);
 
@@ -230,7 +227,7 @@ impl Handle {
         self.0.abort(receiver);
     }
 
-    /// How a receiver is getting on; `None`: its connection has ended.
+    /// Returns the state of a receiver; `None` when its connection has ended.
     pub(crate) fn reach(&self, receiver: usize) -> Option<Reach> {
         let stats = self.0.stats(receiver)?;
         let window = stats.congestion_window.min(stats.send_window);
@@ -244,7 +241,7 @@ impl Handle {
     }
 }
 
-/// Why a host's data connection failed, for people.
+/// Explains why a host's data connection failed.
 pub(crate) fn explain(failure: Failure, carrier: Carrier) -> String {
     let firewall = match carrier {
         Carrier::Udp => "does a firewall drop UDP?",
@@ -277,7 +274,7 @@ impl Outgoing {
         group: Option<IpAddr>,
         key: Option<[u8; 32]>,
         what: (Arc<Tree>, Arc<Layout>),
-    ) -> io::Result<(Outgoing, Handle, mpsc::UnboundedReceiver<DataNews>)> {
+    ) -> io::Result<(Outgoing, Handle, mpsc::UnboundedReceiver<DataEvent>)> {
         let endpoint = &reservation.0;
         let local = endpoint.local_address();
         let mut config = GroupConfig::new(local, receivers.to_vec(), port);
@@ -296,25 +293,25 @@ impl Outgoing {
         config.key = key.as_ref().map(segment_key);
         let (tree, layout) = what;
         let sent = Sent::default();
-        let again = Again::new(tree, layout, sent.clone(), key.as_ref());
-        let group = endpoint.open_archived_group(config, Box::new(again))?;
+        let resend = Resend::new(tree, layout, sent.clone(), key.as_ref());
+        let group = endpoint.open_archived_group(config, Box::new(resend))?;
         let handle = group.handle();
-        let news = forward(group.handle());
+        let events = forward(group.handle());
         let sealer = key.map(|key| Box::new(Sealer::new(&key)));
         let outgoing = Outgoing {
             group,
             sealer,
             sent,
         };
-        Ok((outgoing, Handle(handle), news))
+        Ok((outgoing, Handle(handle), events))
     }
 
-    /// A block of the layout was written, and this is its digest.
+    /// Records the digest of a block that was written.
     pub(crate) fn wrote(&self, digest: Digest) {
         self.sent.push(digest);
     }
 
-    /// Sends a piece as long as a record at most, and gives back memory for the next.
+    /// Sends a piece of one record at most, and returns memory for the next.
     pub(crate) fn write(&mut self, piece: Vec<u8>) -> io::Result<Vec<u8>> {
         let mut block = self.group.block()?;
         let Some(sealer) = &mut self.sealer else {
@@ -333,15 +330,15 @@ impl Outgoing {
     }
 }
 
-/// Hands the news of a group on as they come.
-fn forward(handle: GroupHandle) -> mpsc::UnboundedReceiver<DataNews> {
-    let (to, news) = mpsc::unbounded_channel();
+/// Forwards the events of a group.
+fn forward(handle: GroupHandle) -> mpsc::UnboundedReceiver<DataEvent> {
+    let (to, events) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Some(event) = handle.next_event().await {
             let event = match event {
-                GroupEvent::Mode(receiver, mode) => DataNews::Mode(receiver, name(mode)),
-                GroupEvent::Detached(receiver) => DataNews::Detached(receiver),
-                GroupEvent::Closed(receiver, Some(failure)) => DataNews::Failed(receiver, failure),
+                GroupEvent::Mode(receiver, mode) => DataEvent::Mode(receiver, name(mode)),
+                GroupEvent::Detached(receiver) => DataEvent::Detached(receiver),
+                GroupEvent::Closed(receiver, Some(failure)) => DataEvent::Failed(receiver, failure),
                 GroupEvent::Closed(_, None) | GroupEvent::Delivered(_) => continue,
             };
             if to.send(event).is_err() {
@@ -349,7 +346,7 @@ fn forward(handle: GroupHandle) -> mpsc::UnboundedReceiver<DataNews> {
             }
         }
     });
-    news
+    events
 }
 
 fn name(mode: Mode) -> &'static str {

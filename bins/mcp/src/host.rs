@@ -22,12 +22,12 @@ use tokio_rustls::TlsConnector;
 
 use crate::hosts::{self, Family, Target};
 
-/// Frames that wait for a host before it is told no more digests.
+/// Frames that may wait for a host; no digests are sent meanwhile.
 const MAX_QUEUED: usize = 64;
-/// A host that refuses is tried again so often, when it is worth waiting for.
+/// Pause before a refused connection is retried.
 const AGAIN: Duration = Duration::from_millis(300);
 
-/// What the copy asks of a host.
+/// A command of the copy to a host.
 #[derive(Debug, Clone)]
 pub(crate) enum Command {
     Suggest {
@@ -36,19 +36,19 @@ pub(crate) enum Command {
         destination: u16,
     },
     Plan(Option<(DataPath, Arc<Layout>)>),
-    /// The permit bounds how many of them wait for the slowest host.
+    /// The permit bounds how many digests wait for the slowest host.
     Digest(u32, FileVerdict, Arc<OwnedSemaphorePermit>),
     Expect(Digest),
     Fail(Failed),
 }
 
-/// What a host says.
+/// A message of a host to the copy.
 #[derive(Debug)]
-pub(crate) enum News {
-    /// The connection is there and proved.
+pub(crate) enum Report {
+    /// The connection is open and authenticated.
     Connected {
         address: SocketAddr,
-        /// This host's address on it.
+        /// This host's address on the connection.
         local: SocketAddr,
     },
     Event(ClientEvent),
@@ -62,32 +62,32 @@ pub(crate) struct Common {
     pub(crate) credentials: Option<Credentials>,
     pub(crate) insecure: bool,
     pub(crate) clock: Clock,
-    /// Until when a host must have answered.
+    /// Deadline for a host's answer.
     pub(crate) deadline: Instant,
-    /// Try hosts again that refuse.
+    /// Retry hosts that refuse the connection.
     pub(crate) again: bool,
     /// `--connect-timeout`.
     pub(crate) timeout: Duration,
-    /// Which version of IP names are looked up for, and which address to connect from.
+    /// Version of IP for names, and the addresses to connect from.
     pub(crate) family: Family,
     pub(crate) from: Vec<IpAddr>,
 }
 
-/// One host, from the first attempt to connect to its last word.
+/// One host, from the first attempt to connect to its last message.
 pub(crate) struct Host {
     pub(crate) common: Arc<Common>,
     pub(crate) target: Target,
     pub(crate) index: usize,
-    pub(crate) news: mpsc::Sender<(usize, News)>,
+    pub(crate) reports: mpsc::Sender<(usize, Report)>,
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
 }
 
 impl Host {
-    /// Until it is over: the last news says how.
+    /// Runs until the host has ended; its last message says how.
     pub(crate) async fn run(mut self) {
         let deadline: tokio::time::Instant = self.common.deadline.into();
         let reached = tokio::select! {
-            // A little more than it gives itself: it knows why.
+            // A little more time than the attempt gives itself: its error is more precise.
             reached = timeout_at(deadline + AGAIN * 2, reach(&self.common, &self.target)) => reached,
             failed = given_up(&mut self.commands) => Ok(Err(failed)),
         };
@@ -104,7 +104,7 @@ impl Host {
             }
         };
         let Some(credentials) = &self.common.credentials else {
-            self.tell(News::Connected { address, local }).await;
+            self.tell(Report::Connected { address, local }).await;
             return self.converse(stream).await;
         };
         let name = match credentials.server_name(self.target.name()) {
@@ -117,7 +117,7 @@ impl Host {
         let connector = TlsConnector::from(Arc::clone(&credentials.client));
         match timeout_at(deadline, connector.connect(name, stream)).await {
             Ok(Ok(stream)) => {
-                self.tell(News::Connected { address, local }).await;
+                self.tell(Report::Connected { address, local }).await;
                 self.converse(stream).await;
             }
             Ok(Err(error)) => {
@@ -128,14 +128,14 @@ impl Host {
         }
     }
 
-    async fn tell(&self, news: News) {
-        // Nobody listens any more: the copy is over.
-        let _ = self.news.send((self.index, news)).await;
+    async fn tell(&self, report: Report) {
+        // The copy may be over.
+        let _ = self.reports.send((self.index, report)).await;
     }
 
     async fn unreached(&self, failed: Failed) {
         let side = Side::Here;
-        self.tell(News::Event(ClientEvent::Failed { failed, side }))
+        self.tell(Report::Event(ClientEvent::Failed { failed, side }))
             .await;
     }
 
@@ -171,7 +171,7 @@ impl Host {
                         event => event,
                     };
                     welcomed |= matches!(event, ClientEvent::Welcome { .. });
-                    self.tell(News::Event(event)).await;
+                    self.tell(Report::Event(event)).await;
                 }
                 command = self.commands.recv(), if commanded => match command {
                     Some(command @ Command::Digest(..)) => digests.push_back(command),
@@ -187,7 +187,7 @@ impl Host {
     }
 }
 
-/// A connection, by whichever address answers first in order.
+/// Connects to the first address that answers, in order.
 async fn reach(common: &Common, target: &Target) -> Result<(TcpStream, SocketAddr), Failed> {
     let failed = |text: &str| Failed::new(Reason::Closed, None, text);
     let addresses = hosts::resolve(target, common.family).await;
@@ -203,7 +203,7 @@ async fn reach(common: &Common, target: &Target) -> Result<(TcpStream, SocketAdd
     loop {
         let mut last = None;
         for (at, address) in addresses.iter().enumerate() {
-            // Each address has its share of the time that is left.
+            // Each address gets its share of the remaining time.
             let left = common.deadline.saturating_duration_since(Instant::now());
             let share = left / u32::try_from(addresses.len() - at).unwrap_or(1);
             let connected = timeout(share, connect(common, *address)).await;
@@ -225,7 +225,7 @@ async fn reach(common: &Common, target: &Target) -> Result<(TcpStream, SocketAdd
     }
 }
 
-/// A connection from the address that was asked for, if one was.
+/// Connects from the configured address, if there is one.
 async fn connect(common: &Common, address: SocketAddr) -> io::Result<TcpStream> {
     let same = |from: &&IpAddr| from.is_ipv4() == address.is_ipv4();
     let Some(&from) = common.from.iter().find(same) else {
@@ -239,8 +239,8 @@ async fn connect(common: &Common, address: SocketAddr) -> io::Result<TcpStream> 
     socket.connect(address).await
 }
 
-/// Why a host has hung up before its first word. With certificates this is how one learns that it
-/// refuses this side's: in TLS 1.3 the client is through first.
+/// Explains why a host closed the connection before its first message. With certificates, this is how a client
+/// learns that its own was refused: in TLS 1.3 the client finishes first.
 fn hung_up(common: &Common, error: Option<&io::Error>) -> Failed {
     match (&common.credentials, error) {
         (None, _) => {
@@ -252,7 +252,7 @@ fn hung_up(common: &Common, error: Option<&io::Error>) -> Failed {
     }
 }
 
-/// Why a connection could not be made, and what to look at.
+/// Explains why a connection failed, and what to check.
 fn unreachable(error: &io::Error, port: u16) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
@@ -265,7 +265,7 @@ fn unreachable(error: &io::Error, port: u16) -> String {
     }
 }
 
-/// The text of an error, with what to do if it is one of routing.
+/// Returns the text of an error, with advice if it concerns routing.
 pub(crate) fn routing_hint(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NetworkUnreachable
@@ -281,7 +281,7 @@ fn silent() -> Failed {
     Failed::new(Reason::Silent, None, "no answer within --connect-timeout")
 }
 
-/// Until the copy gives this host up.
+/// Waits until the copy fails this host.
 async fn given_up(commands: &mut mpsc::UnboundedReceiver<Command>) -> Failed {
     loop {
         match commands.recv().await {
@@ -317,7 +317,7 @@ fn obey<S: AsyncRead + AsyncWrite>(conversation: &mut Conversation<Client, S>, c
         }
     };
     if said.is_err() {
-        // Only a host that has failed already is told what comes too late.
+        // Commands arrive late only for a host that has failed.
         tracing::debug!("a command after the end");
     }
 }

@@ -1,4 +1,4 @@
-//! Whom to copy to.
+//! The hosts to copy to.
 
 use std::fmt;
 use std::io::Read;
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use mcp_control::PORT;
 
-/// One host as the user wrote it.
+/// A host as the user wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// What the user wrote: it is called that in messages.
+    /// The text that the user wrote, used in messages.
     pub(crate) text: String,
     /// Name or address.
     pub(crate) host: String,
@@ -24,22 +24,21 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// What the host must prove to be: its name or address, without the interface behind a link-local
-    /// one.
+    /// The name or address that the host must prove, without the interface of a link-local one.
     pub(crate) fn name(&self) -> &str {
         self.host.split('%').next().unwrap_or(&self.host)
     }
 
-    /// The host as an address, if that is how it was written.
+    /// Returns the address, if the host was written as one.
     pub(crate) fn address(&self) -> Option<IpAddr> {
         self.name().parse().ok()
     }
 }
 
-/// Which version of IP names are looked up for.
+/// Version of IP for looking up names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
-    /// Nobody cares: IPv4 first.
+    /// Either; IPv4 first.
     Either,
     V4,
     V6,
@@ -54,7 +53,7 @@ impl Family {
         }
     }
 
-    /// The version that all these addresses have: the data goes to all hosts as one.
+    /// Returns the version that all these addresses have: the data goes to all hosts in one group.
     pub(crate) fn common(addresses: impl Iterator<Item = IpAddr>) -> Result<Family, String> {
         addresses
             .map(Family::of)
@@ -79,7 +78,7 @@ impl Family {
     }
 }
 
-/// Parses `HOST[:PORT]`; an IPv6 address stands alone, or in brackets.
+/// Parses `HOST[:PORT]`; an IPv6 address without a port may stand without brackets.
 pub(crate) fn target(text: &str) -> Result<Target, String> {
     let text = text.trim();
     let bracketed = text.strip_prefix('[').map(|rest| {
@@ -152,7 +151,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Target>, String> {
     Ok(targets)
 }
 
-/// The addresses of a host, of IPv4 first.
+/// Returns the addresses of a host, IPv4 first.
 pub(crate) async fn resolve(target: &Target, family: Family) -> Result<Vec<SocketAddr>, String> {
     let found = tokio::net::lookup_host((target.host.as_str(), target.port)).await;
     let found = found.map_err(|error| format!("cannot be resolved: {error}"))?;

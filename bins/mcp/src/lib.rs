@@ -12,7 +12,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-mod again;
 mod args;
 mod copy;
 mod data;
@@ -21,6 +20,7 @@ mod host;
 mod hosts;
 mod member;
 mod reader;
+mod resend;
 mod show;
 mod tree;
 
@@ -36,7 +36,7 @@ use cli::units::{BitRate, ByteSize};
 use control_stream::tls::Credentials;
 use mcp_control::wire::hello::Capabilities;
 use mcp_control::wire::offer::CopyId;
-use mcp_control::{ClientConfig, Times};
+use mcp_control::{ClientConfig, Timeouts};
 use proto_core::clock::Clock;
 use tokio::sync::watch;
 
@@ -50,10 +50,10 @@ use member::Stage;
 use show::Show;
 use tree::Tree;
 
-/// Every host failed.
+/// Exit code when every host failed.
 const ALL_FAILED: u8 = 4;
 
-/// The command line, as `--help` shows it: man pages and completions are made of it.
+/// Returns the command line, from which man pages and completions are made.
 pub fn command() -> clap::Command {
     <args::Args as clap::CommandFactory>::command()
 }
@@ -84,7 +84,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The hosts of the command line and of the file, each once.
+/// Returns the hosts of the command line and of the file, without duplicates.
 fn targets(args: &Args) -> Result<Vec<Target>, String> {
     let mut all = args.hosts.clone();
     if let Some(path) = &args.hosts_file {
@@ -111,12 +111,12 @@ fn run(args: &Args, targets: Vec<Target>, family: Family) -> anyhow::Result<u8> 
         .build()
         .context("starting")?;
     let ran = runtime.block_on(converse(args, targets, family, credentials, options, tree));
-    // A name that is still looked up is not waited for.
+    // Do not wait for name lookups that are still running.
     runtime.shutdown_background();
     ran
 }
 
-/// What this side can do, and what every host must be able to do.
+/// Returns what this side supports, and what every host must support.
 fn capabilities(options: &Options) -> Capabilities {
     let carrier = options.carrier.capability();
     if options.sealed {
@@ -159,7 +159,7 @@ async fn converse(
     });
     for (path, reason) in &tree.skipped {
         let mut shown = String::new();
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = mcp_control::path::show(path.as_os_str().as_encoded_bytes(), &mut shown);
         cli::print_message!("warning: {shown} is not copied: {reason}");
         events.emit(&Event::Skipped {
@@ -173,7 +173,7 @@ async fn converse(
             copy: id,
             capabilities,
             required: capabilities,
-            times: Times::default(),
+            timeouts: Timeouts::default(),
         },
         credentials,
         insecure: args.insecure,
@@ -232,7 +232,7 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
         goodput_bps,
     });
     if !json {
-        // For --hosts-file of the next run.
+        // Input for --hosts-file of the next run.
         for member in &failed {
             if let Stage::Failed { message, .. } = &member.stage {
                 cli::print_result!("{}  # {message}", member.target);
@@ -262,7 +262,7 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
     code
 }
 
-/// A number of hosts, in words.
+/// Returns a number of hosts in words.
 fn hosts(count: usize) -> String {
     format!("{count} host{}", if count == 1 { "" } else { "s" })
 }

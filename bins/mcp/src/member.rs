@@ -1,4 +1,4 @@
-//! What is known of one host while the copy goes on.
+//! The state of one host during the copy.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -10,18 +10,18 @@ use tokio::sync::mpsc;
 use crate::host::Command;
 use crate::hosts::Target;
 
-/// How far a host is.
+/// Progress of a host.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Stage {
-    /// The connection is being made, or the host looks what it has.
+    /// It is being connected to, or examines what it has.
     Answering,
-    /// It is known what it has.
+    /// It has reported what it has.
     Compared,
     /// It is ready for the data, or for digests alone.
     Ready,
-    /// Everything is in place there.
+    /// Everything is in place.
     Verified,
-    /// It failed: the sentence for the user, and whether it is tried again when the others are done.
+    /// It failed: the message for the user, and whether it is retried when the others are done.
     Failed { message: String, again: bool },
 }
 
@@ -33,11 +33,11 @@ pub(crate) struct Member {
     pub(crate) stage: Stage,
     /// It has answered in this round.
     pub(crate) welcomed: bool,
-    /// It had not answered when the others began: its turn is the next round.
+    /// It had not answered when the others began, and has its turn in the next round.
     pub(crate) postponed: bool,
-    /// Another round would not help: multicast, and nothing else, is to be used and does not reach it.
+    /// A retry cannot help: only multicast may be used, and it does not reach the host.
     pub(crate) is_hopeless: bool,
-    /// Why it failed in the round before.
+    /// The failure of the previous round.
     pub(crate) before: Option<String>,
     pub(crate) address: Option<SocketAddr>,
     /// This host's address on its control connection.
@@ -46,13 +46,13 @@ pub(crate) struct Member {
     pub(crate) held_bytes: u64,
     /// It takes part in the data connection.
     pub(crate) takes_data: bool,
-    /// The port it has confirmed, or proposes.
+    /// The port that it has confirmed, or proposes.
     pub(crate) port: Option<(bool, u16)>,
     pub(crate) progress: Progress,
     mode: Option<&'static str>,
     /// Data was sent to it by multicast.
     pub(crate) used_multicast: bool,
-    /// When progress came last, and the rate since, in bits a second.
+    /// Time of the last progress report, and the bytes received then.
     pub(crate) told: Option<(Instant, u64)>,
     pub(crate) rate_bps: u64,
 }
@@ -81,12 +81,12 @@ impl Member {
         }
     }
 
-    /// Is it to be tried again?
+    /// Whether it is retried in the next round.
     pub(crate) fn waits_for_next_round(&self) -> bool {
         matches!(self.stage, Stage::Failed { again: true, .. })
     }
 
-    /// Begins anew, with a new control connection.
+    /// Starts again with a new control connection.
     pub(crate) fn restart(&mut self, commands: mpsc::UnboundedSender<Command>) {
         let mut fresh = Member::new(self.target.clone(), commands);
         fresh.used_multicast = self.used_multicast;
@@ -110,18 +110,18 @@ impl Member {
     }
 
     pub(crate) fn command(&self, command: Command) {
-        // A host that is over takes none.
+        // A host that has ended takes no commands.
         let _ = self.commands.send(command);
     }
 
-    /// It has so much of the stream; how fast that was.
+    /// Records progress and computes the rate.
     pub(crate) fn progressed(&mut self, progress: Progress) {
         let now = Instant::now();
         if let Some((then, received)) = self.told {
             let millis = (now - then).as_millis().max(1) as u64;
             let bits = progress.received.saturating_sub(received) * 8;
             let fresh = bits.saturating_mul(1000) / millis;
-            // Half of what it was: a line that people can read.
+            // Smoothed, so that it can be read.
             self.rate_bps = if self.rate_bps == 0 {
                 fresh
             } else {

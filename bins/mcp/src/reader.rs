@@ -1,4 +1,4 @@
-//! The thread that reads: first to compare what hosts have, then to send.
+//! The reader thread: first compares what hosts have, then sends.
 
 use std::fs::File;
 use std::io;
@@ -11,51 +11,50 @@ use mcp_control::wire::held::Held;
 use mcp_control::wire::progress::FileVerdict;
 use mcp_control::{BlockPlace, BlockSet, Digest, Kind, Layout};
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc as news};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc as reports};
 
 use crate::data::Outgoing;
 use crate::tree::{Look, Tree, has_more};
 
-/// Digests of files that wait for the slowest host: the reader goes on when there are fewer. 200 bytes
-/// each for each host.
+/// Digests of files that may wait for the slowest host before the reader pauses: 200 bytes each for each host.
 const MAX_VERDICTS: usize = 4096;
 
-/// Files are read in pieces that the processor's cache holds until they are hashed and sent.
+/// Files are read in pieces that fit the processor's cache until they are hashed and sent.
 const PIECE: u64 = 64 << 10;
-// Records are cut where they are cut when a block is sealed again: one nonce, one plaintext.
+// A block that is encrypted again is cut into the same records: one nonce, one plaintext.
 const _: () = assert!(PIECE == tcpxm_tokio::seal::MAX_RECORD as u64);
 
-/// What the reader is asked for.
+/// A request to the reader.
 pub(crate) enum Order {
-    /// Does the host, by number, have these blocks?
+    /// Compare these blocks of the host with this number.
     Compare(usize, Held),
-    /// That was all of the host: what does it have?
+    /// All blocks of the host were reported: return which of them match.
     Compared(usize),
-    /// Send these blocks, by this connection if there are any, and say what every file is.
+    /// Send these blocks over this connection, if any, and report the digest of every file.
     Send(Arc<Layout>, Option<Outgoing>),
 }
 
-/// What it says.
-pub(crate) enum News {
+/// A message of the reader.
+pub(crate) enum Report {
     /// The blocks that the host has.
     Has(usize, BlockSet),
-    /// What a file is. The permit is back when every host is about to be told.
+    /// The digest of a file. The permit is returned when the digest is about to be sent to every host.
     Verdict(u32, FileVerdict, Arc<OwnedSemaphorePermit>),
-    /// Every file is known: the digest of the whole, unless a file changed.
+    /// Every file was read: the digest of the whole, unless a file changed.
     Whole(Option<Digest>),
     /// Every host has all that was sent, or has failed.
     Sent,
-    /// The data connection has ended before that.
+    /// The data connection ended early.
     Broken(io::Error),
 }
 
-/// Starts the thread; it ends when `orders` does, or after sending.
+/// Starts the thread; it ends when `orders` is closed, or after sending.
 pub(crate) fn start(
     runtime: Handle,
     tree: Arc<Tree>,
     hosts: usize,
     orders: mpsc::Receiver<Order>,
-    news: news::UnboundedSender<News>,
+    reports: reports::UnboundedSender<Report>,
 ) -> io::Result<()> {
     let mut reader = Reader {
         digests: vec![None; tree.manifest.blocks() as usize],
@@ -63,7 +62,7 @@ pub(crate) fn start(
         open: None,
         buffer: Vec::new(),
         tree,
-        news,
+        reports,
         runtime,
         verdicts: Arc::new(Semaphore::new(MAX_VERDICTS)),
     };
@@ -73,12 +72,12 @@ pub(crate) fn start(
                 Order::Compare(host, held) => reader.compare(host, &held),
                 Order::Compared(host) => {
                     let has = std::mem::take(&mut reader.has[host]);
-                    reader.tell(News::Has(host, has));
+                    reader.tell(Report::Has(host, has));
                 }
                 Order::Send(layout, outgoing) => {
                     match reader.send(&layout, outgoing) {
-                        Ok(()) => reader.tell(News::Sent),
-                        Err(error) => reader.tell(News::Broken(error)),
+                        Ok(()) => reader.tell(Report::Sent),
+                        Err(error) => reader.tell(Report::Broken(error)),
                     }
                     return;
                 }
@@ -93,22 +92,22 @@ pub(crate) fn start(
 
 struct Reader {
     tree: Arc<Tree>,
-    /// What each block is, as far as it was read.
+    /// Digests of the blocks that were read.
     digests: Vec<Option<Digest>>,
     has: Vec<BlockSet>,
-    /// The file that was read last, by entry.
+    /// The file that was read last, by its entry.
     open: Option<(usize, File)>,
     /// Memory for the next piece.
     buffer: Vec<u8>,
-    news: news::UnboundedSender<News>,
+    reports: reports::UnboundedSender<Report>,
     runtime: Handle,
     verdicts: Arc<Semaphore>,
 }
 
 impl Reader {
-    fn tell(&self, news: News) {
-        // Nobody listens any more: the copy is over.
-        let _ = self.news.send(news);
+    fn tell(&self, report: Report) {
+        // The copy may be over.
+        let _ = self.reports.send(report);
     }
 
     fn compare(&mut self, host: usize, held: &Held) {
@@ -118,7 +117,7 @@ impl Reader {
                 return;
             };
             if self.digests[block as usize].is_none() {
-                // What cannot be read now is found again when it is sent.
+                // A block that cannot be read now is reported when it is sent.
                 let read = self.load(&place, Ok);
                 let read = read.ok().filter(|(_, failed)| failed.is_none());
                 self.digests[block as usize] = read.map(|(digest, _)| digest);
@@ -131,7 +130,7 @@ impl Reader {
 
     fn file(&mut self, entry: usize) -> io::Result<&File> {
         if self.open.as_ref().is_none_or(|(open, _)| *open != entry) {
-            // A file that has changed already is sent as one that ended too soon.
+            // A file that has changed already is sent like one that ends early.
             let file = self.tree.open(entry)?;
             let file = file.ok_or(io::ErrorKind::UnexpectedEof)?;
             self.open = Some((entry, file));
@@ -142,8 +141,8 @@ impl Reader {
         }
     }
 
-    /// Reads a block and hands its pieces on; the digest of what was handed on. What cannot be read is
-    /// handed on as zeros, and why comes with the digest. The outer error is that of `take`.
+    /// Reads a block and passes its pieces to `take`. Returns the digest of these pieces. Data that cannot be
+    /// read is passed as zeros, and the error is returned with the digest. The outer error is that of `take`.
     fn load(
         &mut self,
         place: &BlockPlace,
@@ -169,7 +168,7 @@ impl Reader {
         Ok((hasher.finish(), failed))
     }
 
-    /// Sends the blocks of the layout, and tells what every file is as soon as it was read.
+    /// Sends the blocks of the layout, and reports the digest of every file as soon as it was read.
     fn send(&mut self, layout: &Layout, mut outgoing: Option<Outgoing>) -> io::Result<()> {
         let tree = Arc::clone(&self.tree);
         let mut files = vec![[0; 32]; tree.manifest.len()];
@@ -200,17 +199,17 @@ impl Reader {
             let Ok(permit) = self.runtime.block_on(permit) else {
                 continue;
             };
-            self.tell(News::Verdict(entry as u32, verdict, Arc::new(permit)));
+            self.tell(Report::Verdict(entry as u32, verdict, Arc::new(permit)));
         }
-        // Hosts that have everything are done, however long others take.
+        // Hosts that have everything end, however long others take.
         let whole = all_known.then(|| tree.manifest.digest(&files));
-        self.tell(News::Whole(whole));
+        self.tell(Report::Whole(whole));
         outgoing.as_mut().map_or(Ok(()), Outgoing::finish)
     }
 
-    /// Sends the blocks of a file that are on the stream, and reads those that nobody has told about.
-    /// The outer error is the connection's. A file that cannot be read is sent as zeros: the stream
-    /// is agreed, and its verdict says that it is worth nothing.
+    /// Sends the blocks of a file that are part of the stream, and reads those that no host has reported. The
+    /// outer error is the connection's. A file that cannot be read is sent as zeros, because the stream was
+    /// agreed on; its verdict rejects it.
     fn send_file(
         &mut self,
         entry: usize,
@@ -242,7 +241,7 @@ impl Reader {
         Ok(result)
     }
 
-    /// Is the file another one than when the tree was read, or longer than it said?
+    /// Whether the file has changed since the tree was read, or is longer than announced.
     fn has_changed(&mut self, entry: usize) -> bool {
         if let Some((open, file)) = &self.open
             && *open == entry

@@ -1,4 +1,4 @@
-//! What people see.
+//! Messages and progress bars.
 
 use cli::bars::Bars;
 use cli::units::{BitRate, ByteSize};
@@ -7,14 +7,14 @@ use crate::copy::Finding;
 use crate::data::Handle;
 use crate::member::Member;
 
-/// The bars, and the data connection's handle: who has failed is dropped from it.
+/// The bars, and the data connection's handle, from which failed hosts are removed.
 pub(crate) struct Show {
     bars: Bars,
     quiet: bool,
     handle: Option<Handle>,
 }
 
-/// How `--min-rate` helps the others.
+/// Advice about `--min-rate`.
 const ALONE: &str = "--min-rate lets such a host go on at its own pace";
 
 impl Show {
@@ -31,7 +31,7 @@ impl Show {
         }
     }
 
-    /// A line for people, above the bars.
+    /// Prints a line above the bars.
     pub(crate) fn say(&self, line: std::fmt::Arguments<'_>) {
         if !self.quiet {
             cli::print_message!("{line}");
@@ -43,7 +43,7 @@ impl Show {
             .set_message(index, || "looking what is there".to_owned());
     }
 
-    /// It has named what it has up to there.
+    /// Shows how far the host's comparison is.
     pub(crate) fn compared(&self, index: usize, blocks: u64, of: u64) {
         self.bars.set_message(index, || {
             let percent = blocks * 100 / of.max(1);
@@ -51,7 +51,7 @@ impl Show {
         });
     }
 
-    /// It is tried once more.
+    /// Shows that the host is retried.
     pub(crate) fn again(&self, index: usize) {
         self.bars.revive(index, || "trying again".to_owned());
     }
@@ -64,7 +64,7 @@ impl Show {
         self.handle = Some(handle);
     }
 
-    /// The others wait for this host.
+    /// Reports that the others wait for this host.
     pub(crate) fn waiting(&self, host: &str, why: Finding) {
         match why {
             Finding::Silent(silent) | Finding::Stuck(silent) => {

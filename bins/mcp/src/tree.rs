@@ -1,4 +1,4 @@
-//! What is copied: a file, or a folder with all that is in it.
+//! The data to copy: a file, or a folder and its contents.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -12,19 +12,19 @@ use mcp_control::path::{check_target, is_part};
 use mcp_control::{Entry, Kind, Manifest, RelPath, Timestamp};
 use nix::libc;
 
-/// A manifest, and where its entries come from.
+/// A manifest, and the sources of its entries.
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) manifest: Arc<Manifest>,
-    /// The path of the top, as the user gave it.
+    /// Path of the top, as the user gave it.
     base: PathBuf,
-    /// How each file looked when the tree was read.
+    /// Metadata of each file when the tree was read.
     looks: Vec<Look>,
-    /// What is not copied, and why.
+    /// Entries that are not copied, and why.
     pub(crate) skipped: Vec<(PathBuf, &'static str)>,
 }
 
-/// What changes when a file is written to.
+/// Metadata that changes when a file is written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Look {
     device: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// The length that its metadata says, in bytes.
+    /// Length by its metadata, in bytes.
     pub(crate) fn len(self) -> u64 {
         self.len
     }
@@ -52,7 +52,7 @@ impl Look {
 }
 
 impl Tree {
-    /// Reads the tree at `base`; at the other end it will be called what `to` says, or else the same.
+    /// Reads the tree at `base`, which is named as `to` says, or else keeps its name.
     pub(crate) fn read(base: &Path, to: Option<&str>) -> anyhow::Result<Tree> {
         let shown = base.display();
         let metadata = std::fs::metadata(base).with_context(|| format!("cannot read {shown}"))?;
@@ -89,7 +89,7 @@ impl Tree {
                 nanos: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
             },
         };
-        // Nobody else has it yet.
+        // The manifest is not shared yet.
         let pushed = Arc::make_mut(&mut self.manifest).push(entry);
         pushed.map_err(|error| anyhow!("{shown}: {error}"))?;
         self.looks.push(Look::of(metadata));
@@ -97,12 +97,12 @@ impl Tree {
     }
 
     fn file(&mut self, path: RelPath, at: &Path, metadata: &Metadata) -> anyhow::Result<()> {
-        // What cannot be read is known before anything is sent.
+        // Unreadable files are found before anything is sent.
         let top = self.manifest.is_empty();
         let unreadable = || format!("cannot read {}", at.display());
         let file = open(at, top).with_context(unreadable)?;
         let len = metadata.len();
-        // Files of /proc say that they are empty. What they hold cannot be announced.
+        // Files in /proc report a length of zero, so their content cannot be announced.
         if len == 0 && has_more(&file, 0).with_context(unreadable)? {
             if top {
                 bail!("{} {UNTRUE_LENGTH}", at.display());
@@ -141,7 +141,7 @@ impl Tree {
     fn entry(&mut self, path: RelPath, at: &Path) -> anyhow::Result<()> {
         let metadata = match std::fs::symlink_metadata(at) {
             Ok(metadata) => metadata,
-            // Removed since its folder was read.
+            // It was removed after its folder was read.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error).context(format!("cannot read {}", at.display())),
         };
@@ -172,7 +172,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Where entry `index` is here.
+    /// Returns the local path of entry `index`.
     pub(crate) fn source(&self, index: usize) -> PathBuf {
         let entries = self.manifest.entries();
         let top = entries.first().map_or(0, |top| top.path.as_bytes().len());
@@ -182,11 +182,11 @@ impl Tree {
         }
     }
 
-    /// Opens the file of entry `index`; `None` when it is another than when the tree was read.
+    /// Opens the file of entry `index`; `None` if it has changed since the tree was read.
     pub(crate) fn open(&self, index: usize) -> io::Result<Option<File>> {
         let file = match open(&self.source(index), index == 0) {
             Ok(file) => file,
-            // A link, or nothing.
+            // Links have no content.
             Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -195,17 +195,17 @@ impl Tree {
         Ok((look == self.look(index)).then_some(file))
     }
 
-    /// How entry `index` looked when the tree was read.
+    /// Returns the metadata of entry `index` when the tree was read.
     pub(crate) fn look(&self, index: usize) -> Look {
         self.looks[index]
     }
 }
 
-/// Why a file is not copied whose length says nothing.
+/// The reason why a file of unknown length is not copied.
 const UNTRUE_LENGTH: &str =
     "holds more than its length says (a file of /proc?): copy it to an ordinary file first";
 
-/// Whether there are bytes in a file from `offset` on, whatever its length says.
+/// Whether a file has bytes from `offset` on, whatever its length.
 pub(crate) fn has_more(file: &File, offset: u64) -> io::Result<bool> {
     match file.read_at(&mut [0], offset) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => has_more(file, offset),
@@ -213,15 +213,15 @@ pub(crate) fn has_more(file: &File, offset: u64) -> io::Result<bool> {
     }
 }
 
-/// Opens a file for reading. A pipe that took its place does not wait for its other end, and a link
-/// that did is not followed, unless it was one (`follow`: the top, by the user's choice).
+/// Opens a file for reading. A pipe in its place does not block, and a link in its place is not followed,
+/// except for the top (`follow`).
 fn open(path: &Path, follow: bool) -> io::Result<File> {
     let links = if follow { 0 } else { libc::O_NOFOLLOW };
     let flags = libc::O_NONBLOCK | links;
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// Checks `--to`: a path below the folder of mcpd, with a slash at the end a folder.
+/// Checks `--to`: a path below the folder of mcpd; a trailing slash means a folder.
 pub(crate) fn check_place(to: &str) -> Result<(), String> {
     let path = to.strip_suffix('/').unwrap_or(to);
     RelPath::new(path.as_bytes())
@@ -229,11 +229,11 @@ pub(crate) fn check_place(to: &str) -> Result<(), String> {
         .map_err(|error| format!("{to:?} is no place below the folder of mcpd: {error}"))
 }
 
-/// The path of the top at the other end.
+/// Returns the path of the top on the hosts.
 fn destination(base: &Path, to: Option<&str>) -> anyhow::Result<RelPath> {
     let own = || -> anyhow::Result<Vec<u8>> {
         let real = std::fs::canonicalize(base)?;
-        // The name that the user gave, if there is one in it (not `.` or `..`).
+        // Returns the name that the user gave, unless it is `.` or `..`.
         let name = base.file_name().or_else(|| real.file_name());
         let name =
             name.ok_or_else(|| anyhow!("the root folder has no name: give one with --to"))?;

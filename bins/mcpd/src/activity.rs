@@ -27,7 +27,7 @@ pub(crate) struct Running {
     pub(crate) bytes: u64,
     /// Bytes that came over the data connection.
     pub(crate) received: u64,
-    /// Bytes that were there already.
+    /// Bytes that were already there.
     pub(crate) held: u64,
     pub(crate) since: Instant,
 }
@@ -87,7 +87,7 @@ impl Activity {
 }
 
 impl Entry {
-    /// Records how many bytes have come over the data connection, and how many are in place without it.
+    /// Records the bytes received over the data connection, and those that were already in place.
     pub(crate) fn progress(&self, received: u64, held: u64) {
         let mut state = self.activity.lock();
         let State {

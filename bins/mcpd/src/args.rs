@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use cli::verbs::CheckArgs;
 use daemon_kit::client::default_socket;
 
 use crate::config::{Carrier, DEFAULT_SOCKET, Receive, listen};
@@ -74,14 +75,7 @@ pub(crate) enum Verb {
     /// Receive until stopped
     Run(RunArgs),
     /// Validate a configuration file and report every error
-    Check {
-        /// Path of the configuration file
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-        /// Also verify that the file fits this host: users, addresses, folder and key file
-        #[arg(long)]
-        host: bool,
-    },
+    Check(CheckArgs),
     /// Show a running daemon
     Status {
         /// What to show
@@ -96,7 +90,7 @@ pub(crate) enum Verb {
     },
 }
 
-/// The options of `run`.
+/// Options of `run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
     /// Run as a daemon with this configuration file, which replaces the options below

@@ -39,7 +39,7 @@ pub struct Config {
     pub daemon: Daemon,
 }
 
-/// `[receive]` and `[security]`: what the options of `run` set too.
+/// `[receive]` and `[security]`, which the options of `run` set too.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Receive {
     /// `receive.listen`; by default all addresses with a key, loopback without.
@@ -58,7 +58,7 @@ pub struct Receive {
     pub encryption: bool,
 }
 
-/// What each new connection is served with.
+/// Settings of new connections.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) folder: PathBuf,
@@ -83,7 +83,7 @@ impl Receive {
         self.key_file.is_some() || self.insecure
     }
 
-    /// Whether anyone who reaches the address could write to the folder, which nobody has asked for.
+    /// Whether anyone who reaches the address could write to the folder without `insecure`.
     pub(crate) fn is_unprotected(&self) -> bool {
         !self.is_open() && !self.address().ip().is_loopback()
     }
@@ -91,7 +91,7 @@ impl Receive {
     /// Checks that the folder exists and can be written to.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The reason why it does not or cannot.
     pub(crate) fn check_folder(&self) -> Result<(), String> {
         let dir = self.dir.display();
         match self.dir.metadata() {

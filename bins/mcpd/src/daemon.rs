@@ -1,4 +1,4 @@
-//! `mcpd run --config`: what the program adds to the skeleton of a daemon.
+//! `mcpd run --config`: the parts of the daemon that are special to this program.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::config::{Carrier, Config};
 use crate::listen::{self, MAX_COPIES, Shared};
 use crate::status::StatusHandle;
 
-/// Time that running copies have at the end to tell their senders.
+/// Time that running copies have at the end to inform their senders.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs until a signal ends it.

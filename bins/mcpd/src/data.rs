@@ -1,4 +1,4 @@
-//! The data connection: TCP-XM on the agreed port, from the sender of the control connection alone.
+//! The data connection: TCP-XM on the agreed port, from the sender of the control connection only.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,18 +11,17 @@ use tcpxm_tokio::{Config, StreamHandle, XmEndpoint, XmListener, XmStream};
 
 use crate::pieces::Pieces;
 
-/// Received bytes that wait for the disk.
+/// Received bytes that may wait for the disk.
 const RECEIVE_BUFFER: usize = 8 << 20;
-/// The sender opens the data connection as soon as all hosts are ready.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time allowed for the sender to open the data connection after all hosts are ready.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A port that is kept for the data.
+/// A port that is reserved for the data.
 #[derive(Debug)]
 pub(crate) struct Reservation(XmEndpoint);
 
 impl Reservation {
-    /// Keeps a port of a carrier, on this host's address of the control connection; 0: any that is
-    /// free.
+    /// Reserves a port on this host's address of the control connection; 0: any free one.
     pub(crate) fn new(carrier: Carrier, local: SocketAddr, port: u16) -> io::Result<Reservation> {
         let mut config = Config::new(SocketAddr::new(local.ip(), port));
         config.machine.carrier = match carrier {
@@ -30,12 +29,12 @@ impl Reservation {
             Carrier::Ip => tcpxm_tokio::Carrier::Ip,
         };
         config.machine.receive_buffer = RECEIVE_BUFFER;
-        // One connection is wanted; strangers may be faster, and each could fill a buffer.
+        // One connection is expected. Strangers may come first, and each connection could fill a buffer.
         config.machine.accept_backlog = 4;
         config.machine.max_half_open = 16;
         config.machine.max_connections = 32;
-        // Multicast is expected where the control connection came in. Of loopback's addresses the
-        // kernel lists the first only.
+        // Multicast is expected on the interface of the control connection. For loopback addresses the kernel
+        // lists only the first.
         config.interface = match local {
             SocketAddr::V6(local) if local.scope_id() != 0 => local.scope_id(),
             local => {
@@ -54,7 +53,7 @@ impl Reservation {
     }
 }
 
-/// Stops a worker that waits for data.
+/// Aborts a worker that waits for data.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Abort(Arc<Mutex<(bool, Option<StreamHandle>)>>);
 
@@ -67,7 +66,7 @@ impl Abort {
         }
     }
 
-    /// Aborts this stream when the time comes; an error: it has come.
+    /// Registers the stream to abort; fails if the abort was requested already.
     fn watch(&self, stream: StreamHandle) -> io::Result<()> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.0 {
@@ -82,11 +81,11 @@ impl Abort {
     }
 }
 
-/// The data, as it comes.
+/// The incoming data.
 pub(crate) struct Incoming {
-    /// Until the sender is there: what strangers open after that would only be kept, unread.
+    /// Dropped when the sender has connected: later connections would be stored but never read.
     listener: Option<XmListener>,
-    /// Keeps the socket.
+    /// Keeps the socket open.
     _endpoint: XmEndpoint,
     /// The group of the plan.
     group: Option<IpAddr>,
@@ -101,8 +100,7 @@ enum Stream {
 }
 
 impl Incoming {
-    /// Listens on the kept port for a connection from this address and TCP port, with this group or
-    /// none.
+    /// Listens on the reserved port for a connection from this address and TCP port, with this group or none.
     pub(crate) fn open(
         reservation: Reservation,
         from: SocketAddr,
@@ -110,7 +108,7 @@ impl Incoming {
         key: Option<[u8; 32]>,
         abort: Abort,
     ) -> io::Result<Incoming> {
-        // With a key nothing but what the sender has signed gets as far as the records.
+        // With a key, only segments that the sender has signed reach the records.
         let listener = reservation
             .0
             .listen_to(from, key.as_ref().map(segment_key))?;
@@ -124,9 +122,9 @@ impl Incoming {
         })
     }
 
-    /// Waits for the sender. One that comes with another group than was agreed is hung up on.
+    /// Waits for the sender. A connection with another group than the agreed one is reset.
     pub(crate) fn accept(&mut self) -> io::Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + CONNECT_TIMEOUT;
         loop {
             if self.abort.is_raised() {
                 return Err(io::ErrorKind::ConnectionAborted.into());
@@ -140,7 +138,7 @@ impl Incoming {
                 }
                 Err(error) => return Err(error),
             };
-            // A sender may go without its group, but not with another one than was agreed.
+            // A sender may connect without a group, but not with another one.
             let group = stream.group();
             if !group.is_ok_and(|group| group.is_none() || group == self.group) {
                 stream.abort();
@@ -156,7 +154,7 @@ impl Incoming {
         }
     }
 
-    /// The next bytes, at least one and at most `most` of them.
+    /// Returns the next bytes: at least one, at most `most`.
     pub(crate) fn piece(&mut self, most: usize) -> io::Result<&[u8]> {
         let bytes = self.next(most)?;
         if bytes.is_empty() {
@@ -165,7 +163,7 @@ impl Incoming {
         Ok(bytes)
     }
 
-    /// All that was agreed has come: nothing may follow.
+    /// Checks that nothing follows the agreed data.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         if self.next(1)?.is_empty() {
             return Ok(());
@@ -174,7 +172,7 @@ impl Incoming {
         Err(io::Error::new(kind, "more came than was agreed"))
     }
 
-    /// None at the end.
+    /// Returns the next bytes; none at the end.
     fn next(&mut self, most: usize) -> io::Result<&[u8]> {
         match &mut self.stream {
             Some(Stream::Plain(pieces)) => pieces.next(most),
@@ -197,7 +195,7 @@ mod tests {
         XmEndpoint::open(&config).expect("a port")
     }
 
-    /// Who listens for this sender and group, and where.
+    /// Listens for this sender and group; returns the address too.
     fn incoming(sender: &XmEndpoint, group: Option<IpAddr>) -> (Incoming, SocketAddr) {
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let reservation = Reservation::new(Carrier::Udp, here, 0).expect("a port");
@@ -211,7 +209,7 @@ mod tests {
     fn nobody_but_the_sender_of_the_plan_is_heard() {
         let (sender, stranger) = (client(), client());
         let (mut incoming, to) = incoming(&sender, None);
-        // Refused: what it writes is not kept. Before the sender is there, and after.
+        // A stranger's connection is refused and its data is not stored, before and after the sender connects.
         let refuse = || {
             let mut stream = stranger.connect(to).expect("opened");
             let _ = stream.write_all(&[0; 100_000]);

@@ -1,4 +1,4 @@
-//! What `--json` prints; `--help` describes it.
+//! The events of `--json`, described in `--help`.
 
 use std::net::SocketAddr;
 

@@ -61,6 +61,12 @@ use session::Outcome;
 /// The name of the program.
 const PROGRAM: &str = "mcpd";
 
+/// Its commented configuration.
+const EXAMPLE: verbs::Example = verbs::Example {
+    program: PROGRAM,
+    source: "bins/mcpd/mcpd.toml",
+};
+
 /// Returns the command line, from which man pages and completions are made.
 pub fn command() -> clap::Command {
     <args::Args as clap::CommandFactory>::command()
@@ -86,10 +92,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         return cli::args::usage(message);
     }
     match &args.verb {
-        Some(Verb::Check { config, host }) => {
-            let look = host.then_some(Config::on_this_host as fn(&_, &mut _));
-            verbs::check(config, Config::load(config), look)
-        }
+        Some(Verb::Check(args)) => verbs::check(args, &EXAMPLE, Config::load, Config::on_this_host),
         Some(Verb::Status { what, json, socket }) => {
             let answer = status::query(socket, *what);
             verbs::status(answer, *json, |answer| status::render(*what, answer))
@@ -101,7 +104,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run(args: &RunArgs) -> ExitCode {
     linux_net::process::raise_descriptor_limit();
     if let Some(file) = &args.config {
-        return verbs::run(daemon::run(file, args.json));
+        return verbs::run(daemon::run(file, args.json), &EXAMPLE);
     }
     let receive = match args.receive() {
         Ok(receive) => receive,

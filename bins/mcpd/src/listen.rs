@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use cli::events::Events;
 use control_stream::tls;
+use proto_core::clock::Clock;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
@@ -19,12 +20,12 @@ use crate::waiting::{Ticket, Waiting};
 
 /// Simultaneous copies; more are refused as busy.
 pub(crate) const MAX_COPIES: usize = 16;
-/// A TLS handshake lasts no longer; then HELLO has [`greeting`](mcp_control::ServerConfig::greeting), the
-/// offer [`setup`](mcp_control::ServerConfig::setup).
+/// Timeout of the TLS handshake. HELLO then has [`greeting`](mcp_control::ServerConfig::greeting), the offer
+/// [`setup`](mcp_control::ServerConfig::setup).
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Refusals reported in one second; more are counted in the next report.
 const MAX_REPORTED: u32 = 10;
-/// Connections are accepted again so long after an error.
+/// Pause after an error of `accept`.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// What all sessions share.
@@ -109,7 +110,8 @@ impl Shared {
     }
 }
 
-/// Takes connections until `stop`, or with `once` until one copy has ended; how that ended.
+/// Accepts connections until `stop`, or with `once` until one copy has ended. Returns the outcome of the last
+/// copy.
 pub(crate) async fn serve(
     shared: Arc<Shared>,
     listener: TcpListener,
@@ -117,7 +119,7 @@ pub(crate) async fn serve(
     mut stop: watch::Receiver<bool>,
 ) -> Option<Outcome> {
     let waiting = Arc::new(Waiting::default());
-    // Every session holds an end of this: it closes when the last one is over.
+    // Every session holds a sender: the channel closes when the last session ends.
     let (running, mut all_over) = mpsc::channel::<Outcome>(MAX_COPIES);
     loop {
         let accepted = tokio::select! {
@@ -133,7 +135,7 @@ pub(crate) async fn serve(
         let (stream, peer) = match accepted {
             Ok((stream, peer)) => (stream, canonical(peer)),
             Err(error) => {
-                // No descriptors left, perhaps: who waits gives some back, and sessions that end.
+                // The process may be out of descriptors: connections that wait or end give some back.
                 tracing::warn!(%error, "cannot accept a connection");
                 waiting.make_room();
                 tokio::time::sleep(AGAIN).await;
@@ -166,7 +168,7 @@ pub(crate) async fn serve(
     last
 }
 
-/// One connection to be served.
+/// A connection to serve.
 struct Connection {
     settings: Arc<Settings>,
     shared: Arc<Shared>,
@@ -175,7 +177,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// One connection; `None` when it could not prove that it may be there, or offered nothing.
+    /// Serves one connection; `None` when it was not authenticated or offered nothing.
     async fn run(self, stream: TcpStream, ticket: Ticket) -> Option<Outcome> {
         let local = canonical(stream.local_addr().ok()?);
         let _ = stream.set_nodelay(true);
@@ -208,7 +210,7 @@ impl Connection {
     }
 }
 
-/// A socket that listens on all addresses sees IPv4 ones as parts of IPv6.
+/// Converts IPv4-mapped addresses, which a socket on all addresses reports.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
@@ -216,7 +218,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Opens the listening socket. All addresses are all of IPv4 where the host has no IPv6.
+/// Opens the listening socket. Without IPv6 on the host, all addresses means all IPv4 addresses.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let listener = std::net::TcpListener::bind(address).or_else(|error| match address {
         SocketAddr::V6(all) if all.ip().is_unspecified() => {

@@ -1,18 +1,18 @@
-//! A stream in whole pieces, where they lie: hashes and file systems work in pages, and are slow at
-//! halves of them.
+//! Splits a stream into whole pieces, in place: hashes and file systems work in pages and are slow with parts
+//! of them.
 
 use std::io::{self, Read};
 
-/// Data is taken in pieces that the processor's cache holds until they are hashed and written.
+/// Length of a piece: it stays in the processor's cache until it is hashed and written.
 pub(crate) const PIECE: usize = 64 << 10;
-/// What follows a piece comes with it, and is moved to the front once in a few of them.
+/// Bytes after a piece are read with it, and moved to the front once every few pieces.
 const ROOM: usize = 4 * PIECE;
 
-/// Reads ahead as far as there is room.
+/// A reader that reads ahead as far as its buffer allows.
 pub(crate) struct Pieces<R> {
     inner: R,
     buffer: Vec<u8>,
-    /// What was read and not taken.
+    /// The bytes that were read but not returned yet.
     start: usize,
     end: usize,
 }
@@ -27,11 +27,10 @@ impl<R: Read> Pieces<R> {
         }
     }
 
-    /// The next `most` bytes, or a piece where that is less; less than that only before the end of the
-    /// stream.
+    /// Returns the next bytes: `most`, or one piece if that is less; fewer only at the end of the stream.
     ///
     /// # Errors
-    /// Those of the stream.
+    /// Errors of the stream.
     pub(crate) fn next(&mut self, most: usize) -> io::Result<&[u8]> {
         let wanted = most.min(PIECE);
         if self.start + 2 * PIECE > ROOM {
@@ -57,7 +56,7 @@ impl<R: Read> Pieces<R> {
 mod tests {
     use super::*;
 
-    /// Gives so many bytes at a time.
+    /// Returns a fixed number of bytes per read.
     struct Slow<'a>(&'a [u8], usize);
 
     impl Read for Slow<'_> {
@@ -73,7 +72,7 @@ mod tests {
         for step in [77, 4096, 65_000, PIECE, 3 * PIECE, usize::MAX] {
             let mut pieces = Pieces::new(Slow(&bytes, step));
             let mut rest = &bytes[..];
-            // As the blocks of files end anywhere.
+            // Blocks of files end anywhere.
             for most in [5, usize::MAX, 2 * PIECE, 1000].into_iter().cycle() {
                 let wanted = most.min(PIECE).min(rest.len());
                 let (expected, behind) = rest.split_at(wanted);

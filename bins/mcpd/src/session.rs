@@ -11,7 +11,7 @@ use mcp_control::wire::plan::{Carrier, Plan};
 use mcp_control::wire::progress::Done;
 use mcp_control::{Failed, Layout, Manifest, Reason, Server, ServerEvent, Side};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, mpsc as news, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc as reports, watch};
 
 use crate::activity::{Entry, Running};
 use crate::config::Settings;
@@ -19,49 +19,49 @@ use crate::data::{Abort, Incoming, Reservation};
 use crate::events::{Event, hex};
 use crate::listen::Shared;
 use crate::waiting::Ticket;
-use crate::worker::{self, News, Order};
+use crate::worker::{self, Order, Report};
 
-/// News of the worker that wait: it stops reading the disk when nobody takes them.
-const MAX_NEWS: usize = 16;
-/// Frames that wait before the worker is no longer listened to.
+/// Messages of the worker that may wait; the worker pauses when they are not taken.
+const MAX_REPORTS: usize = 16;
+/// Frames that may wait to be sent; messages of the worker are not taken meanwhile.
 const MAX_QUEUED: usize = 64;
-/// Time allowed for the sender's own reason after the data connection failed: a sender that stops resets that
-/// connection, and what it says on this one may arrive later.
+/// Time allowed for the sender's own reason after the data connection failed: a sender that stops resets the
+/// data connection, and its message on the control connection may arrive later.
 const REASON_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How a session ended.
+/// The result of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Copied,
     Failed,
 }
 
-/// One connection, from the machine's first word to its last.
+/// One control connection.
 pub(crate) struct Session<S> {
     shared: Arc<Shared>,
     settings: Arc<Settings>,
     conversation: Conversation<Server, S>,
     peer: SocketAddr,
-    /// This host's address on the connection: data comes to it.
+    /// This host's address on the connection, to which data is sent.
     local: SocketAddr,
     began: Instant,
     copy: Option<Copy>,
     port: Option<Reservation>,
     abort: Abort,
-    /// How the data connection failed, and until when the sender may give its own reason.
+    /// The failure of the data connection, and how long to wait for the sender's own reason.
     data_failed: Option<(Failed, tokio::time::Instant)>,
     /// Its place among the connections that have offered nothing yet.
     waiting: Option<Ticket>,
-    /// Its place among the copies.
+    /// Its permit to copy.
     copying: Option<OwnedSemaphorePermit>,
 }
 
-/// What is being copied, once it was offered.
+/// The offered copy.
 struct Copy {
     id: String,
     manifest: Arc<Manifest>,
     orders: mpsc::Sender<Order>,
-    news: news::Receiver<News>,
+    reports: reports::Receiver<Report>,
     done: Option<Done>,
     held: u64,
     entry: Entry,
@@ -76,11 +76,11 @@ impl Copy {
     }
 }
 
-/// What woke the session.
+/// The reason why the session was woken.
 enum Wake {
     Turn(Turn<ServerEvent>),
-    News(Option<News>),
-    /// The sender gave no reason of its own.
+    Report(Option<Report>),
+    /// The sender sent no reason of its own.
     NoReason(Failed),
     Stop,
 }
@@ -111,14 +111,14 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         }
     }
 
-    /// Until the connection is over; `None` when nothing was offered.
+    /// Runs until the connection ends; `None` when nothing was offered.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) -> Option<Outcome> {
         let mut outcome = Outcome::Failed;
         loop {
             let wake = self.wake(&mut stop).await;
             match wake {
                 Wake::Turn(Turn::Over) => break,
-                // There is room for more news of the worker.
+                // More messages of the worker can be taken.
                 Wake::Turn(Turn::Sent) => {}
                 Wake::Turn(Turn::Event(ServerEvent::Verified)) => {
                     self.verified();
@@ -128,8 +128,8 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
                     }
                 }
                 Wake::Turn(Turn::Event(event)) => self.event(event),
-                Wake::News(Some(news)) => self.news(news),
-                Wake::News(None) => self.worker_ended(),
+                Wake::Report(Some(report)) => self.take_report(report),
+                Wake::Report(None) => self.worker_ended(),
                 Wake::NoReason(failed) => {
                     self.data_failed = None;
                     let now = self.conversation.now();
@@ -142,10 +142,10 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         self.copy.is_some().then_some(outcome)
     }
 
-    /// The worker has said all that it had to say: that it is done, or why not.
+    /// Handles the end of the worker, which has reported its result or failure before.
     fn worker_ended(&mut self) {
         let Some(copy) = &mut self.copy else { return };
-        copy.news.close();
+        copy.reports.close();
         let unexplained = copy.done.is_none() && self.data_failed.is_none();
         if unexplained && !self.conversation.machine.is_ended() {
             self.fail(Reason::Storage, "the thread of the copy has ended");
@@ -155,10 +155,10 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
     async fn wake(&mut self, stop: &mut watch::Receiver<bool>) -> Wake {
         let ended = self.conversation.machine.is_ended();
         let room = self.conversation.machine.queued() < MAX_QUEUED;
-        let news = async {
+        let reports = async {
             match &mut self.copy {
-                Some(copy) if !copy.news.is_closed() || !copy.news.is_empty() => {
-                    copy.news.recv().await
+                Some(copy) if !copy.reports.is_closed() || !copy.reports.is_empty() => {
+                    copy.reports.recv().await
                 }
                 _ => std::future::pending().await,
             }
@@ -175,7 +175,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         };
         tokio::select! {
             turn = self.conversation.turn() => Wake::Turn(turn),
-            news = news, if room && !ended => Wake::News(news),
+            reports = reports, if room && !ended => Wake::Report(reports),
             failed = no_reason, if !ended => Wake::NoReason(failed),
             _ = stop.wait_for(|stop| *stop), if !ended => Wake::Stop,
         }
@@ -194,7 +194,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             ServerEvent::Planned { plan, layout } => self.planned(&plan, layout),
             ServerEvent::Digest(digest) => {
                 if let Some(copy) = &self.copy {
-                    // A worker that has ended has said why.
+                    // A worker that has ended has reported why.
                     let _ = copy.orders.send(Order::Verdict(digest));
                 }
             }
@@ -211,7 +211,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             return;
         }
         let (orders, from_here) = mpsc::channel();
-        let (to_here, news) = news::channel(MAX_NEWS);
+        let (to_here, reports) = reports::channel(MAX_REPORTS);
         let name = manifest.entries().first();
         let name = name.map_or_else(String::new, |entry| entry.path.to_string());
         let entry = self.shared.activity.begin(Running {
@@ -226,7 +226,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             id,
             manifest: Arc::clone(&manifest),
             orders,
-            news,
+            reports,
             done: None,
             held: 0,
             entry,
@@ -247,9 +247,9 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         }
     }
 
-    /// Is the port free here (TCP-XM §3.4)? Another one, if not.
+    /// Reserves the suggested port (TCP-XM §3.4), or another one.
     fn suggested(&mut self, carrier: Carrier, port: u16) {
-        // The port kept before is free again.
+        // Release the port reserved before.
         self.port = None;
         match reserve(carrier, self.local, port) {
             Ok(reservation) => {
@@ -292,7 +292,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         }
     }
 
-    /// Opens the data connection's end.
+    /// Opens the receiving end of the data connection.
     fn listen(&mut self, plan: &Plan) -> Result<Incoming, (Reason, String)> {
         let reservation = self.port.take();
         let reservation = reservation.filter(|port| port.port() == plan.destination);
@@ -303,14 +303,14 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             .map_err(|error| (Reason::Data, error.to_string()))
     }
 
-    fn news(&mut self, news: News) {
+    fn take_report(&mut self, report: Report) {
         let now = self.conversation.now();
         let machine = &mut self.conversation.machine;
-        let said = match news {
-            News::Held(held) => machine.held(now, &held),
-            News::Scanned => machine.scanned(now),
-            News::Ready => machine.ready(now),
-            News::Progress(progress) => {
+        let said = match report {
+            Report::Held(held) => machine.held(now, &held),
+            Report::Scanned => machine.scanned(now),
+            Report::Ready => machine.ready(now),
+            Report::Progress(progress) => {
                 if let Some(copy) = &mut self.copy {
                     copy.held = progress.held;
                     copy.entry.progress(progress.received, progress.held);
@@ -323,18 +323,18 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
                 }
                 machine.progress(now, progress)
             }
-            News::Done(done) => {
+            Report::Done(done) => {
                 let said = machine.done(now, &done);
                 if let Some(copy) = &mut self.copy {
                     copy.done = Some(done);
                 }
                 said
             }
-            News::Failed(failed) if failed.reason == Reason::Data => {
+            Report::Failed(failed) if failed.reason == Reason::Data => {
                 self.data_failed = Some((failed, tokio::time::Instant::now() + REASON_TIMEOUT));
                 Ok(())
             }
-            News::Failed(failed) => {
+            Report::Failed(failed) => {
                 machine.fail(now, failed);
                 Ok(())
             }
@@ -392,7 +392,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
     }
 }
 
-/// The suggested port, or another that is free.
+/// Reserves the suggested port, or another free one.
 fn reserve(carrier: Carrier, local: SocketAddr, port: u16) -> std::io::Result<Reservation> {
     let kept = Reservation::new(carrier, local, port);
     kept.or_else(|_| Reservation::new(carrier, local, 0))

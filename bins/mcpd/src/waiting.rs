@@ -1,17 +1,17 @@
-//! Connections that have offered nothing yet: few, for a short time, and nobody can keep others out
-//! by taking all the places.
+//! Connections that have offered nothing yet: few, for a short time. No peer can keep others out by occupying
+//! all places.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::AbortHandle;
 
-/// Places in all. Each costs at most 300 KiB: buffers of TLS and of the conversation, one frame.
+/// Places in total. Each costs at most 300 KiB: buffers of TLS and of the conversation, one frame.
 pub(crate) const MAX_WAITING: usize = 64;
 /// Places of one address.
 pub(crate) const MAX_PER_ADDRESS: usize = 16;
 
-/// Who waits, in the order of arrival.
+/// The connections that wait, in the order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting(Mutex<State>);
 
@@ -25,12 +25,12 @@ struct State {
 struct Place {
     number: u64,
     address: IpAddr,
-    /// It has proved that it may be here.
+    /// It is authenticated.
     proved: bool,
     task: AbortHandle,
 }
 
-/// A place; it is free again when this is dropped.
+/// A place, which is free again when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     waiting: Arc<Waiting>,
@@ -38,7 +38,7 @@ pub(crate) struct Ticket {
 }
 
 impl Waiting {
-    /// A number for one more connection; its task is named with [`Waiting::enter`].
+    /// Returns the ticket of one more connection; [`Waiting::enter`] names its task.
     pub(crate) fn ticket(self: &Arc<Self>) -> Ticket {
         let mut state = self.lock();
         state.next += 1;
@@ -48,8 +48,9 @@ impl Waiting {
         }
     }
 
-    /// The connection of the newest ticket has a place. Where there is none left, of its address or at
-    /// all, the oldest is ended that has proved nothing, or else the oldest; whose address that was.
+    /// Enters the connection of the newest ticket. If its address has too many places, or all are taken, the
+    /// oldest connection that is not authenticated is ended, or else the oldest. Returns the address of that
+    /// connection.
     pub(crate) fn enter(&self, address: IpAddr, task: AbortHandle) -> Option<IpAddr> {
         let mut state = self.lock();
         let own = |place: &&Place| place.address == address;
@@ -70,7 +71,7 @@ impl Waiting {
         evicted
     }
 
-    /// Ends the oldest that has proved nothing: the system has no descriptors left, perhaps.
+    /// Ends the oldest connection that is not authenticated: the process may be out of descriptors.
     pub(crate) fn make_room(&self) {
         self.lock().evict(|place| !place.proved);
     }
@@ -93,7 +94,7 @@ impl State {
 }
 
 impl Ticket {
-    /// The connection has proved that it may be here.
+    /// Marks the connection as authenticated.
     pub(crate) fn proved(&self) {
         let mut state = self.waiting.lock();
         let number = self.number;
@@ -140,7 +141,7 @@ mod tests {
             .collect();
         flood[0].1.proved();
         let mut other = visit(&waiting, [10, 0, 0, 2]);
-        // One more of the first address: its own oldest goes, not another's.
+        // One more connection of the first address: its own oldest is ended, not that of another.
         let _more = visit(&waiting, [10, 0, 0, 1]);
         assert!(!is_over(&mut flood[0]).await, "it has proved who it is");
         assert!(is_over(&mut flood[1]).await);

@@ -1,4 +1,4 @@
-//! The thread of one copy: what is there already, what comes, what is in place.
+//! The thread of one copy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 use mcp_control::wire::held::Held;
 use mcp_control::wire::progress::{Done, FileDigest, Progress};
 use mcp_control::{Failed, Layout, Manifest, Reason};
-use tokio::sync::mpsc as news;
+use tokio::sync::mpsc as reports;
 
 use crate::data::Incoming;
 use crate::store::{Store, Trouble};
 
-/// What the control connection tells the worker.
+/// A message of the control connection to the worker.
 pub(crate) enum Order {
-    /// How the data comes; nothing comes without it.
+    /// The layout of the data, and its stream, if any data is sent.
     Receive(Arc<Layout>, Option<Incoming>),
-    /// What a file was when the sender read it.
+    /// The sender's digest of a file.
     Verdict(FileDigest),
 }
 
-/// What the worker tells the control connection.
+/// A message of the worker to the control connection.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum Report {
     Held(Held),
     Scanned,
     Ready,
@@ -33,28 +33,28 @@ pub(crate) enum News {
     Failed(Failed),
 }
 
-/// Progress is told so often.
+/// Interval of progress reports.
 const PROGRESS: Duration = Duration::from_millis(200);
 
-/// Starts the thread. It ends when the other ends of its channels are gone.
+/// Starts the thread, which ends when its channels are closed.
 pub(crate) fn start(
     folder: PathBuf,
     fsync: bool,
     manifest: Arc<Manifest>,
     orders: mpsc::Receiver<Order>,
-    news: news::Sender<News>,
+    reports: reports::Sender<Report>,
 ) -> io::Result<()> {
     let run = move || {
         let mut worker = Worker {
             orders,
-            news,
+            reports,
             manifest,
         };
         match worker.run(&folder, fsync) {
             Ok(()) | Err(Stop::Gone) => {}
             Err(Stop::Trouble(trouble)) => {
-                // Nobody is there to be told: so be it.
-                let _ = worker.tell(News::Failed(trouble.failed()));
+                // The control connection may be gone.
+                let _ = worker.tell(Report::Failed(trouble.failed()));
             }
         }
     };
@@ -64,10 +64,10 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// Why the worker ends before its time.
+/// The reason why the worker ends early.
 enum Stop {
     Trouble(Trouble),
-    /// The control connection is gone: it has said why.
+    /// The control connection is gone, and has reported why.
     Gone,
 }
 
@@ -79,22 +79,22 @@ impl From<Trouble> for Stop {
 
 struct Worker {
     orders: mpsc::Receiver<Order>,
-    news: news::Sender<News>,
+    reports: reports::Sender<Report>,
     manifest: Arc<Manifest>,
 }
 
 impl Worker {
     fn run(&mut self, folder: &Path, fsync: bool) -> Result<(), Stop> {
         let mut store = Store::new(folder, Arc::clone(&self.manifest), fsync)?;
-        let news = &self.news;
-        store.scan(|held| news.blocking_send(News::Held(held)).is_ok())?;
-        self.tell(News::Scanned)?;
+        let reports = &self.reports;
+        store.scan(|held| reports.blocking_send(Report::Held(held)).is_ok())?;
+        self.tell(Report::Scanned)?;
         let (layout, incoming) = match self.orders.recv() {
             Ok(Order::Receive(layout, incoming)) => (layout, incoming),
             Ok(Order::Verdict(_)) | Err(_) => return Err(Stop::Gone),
         };
         store.prepare(&layout)?;
-        self.tell(News::Ready)?;
+        self.tell(Report::Ready)?;
         if let Some(mut incoming) = incoming {
             self.receive(&mut store, &layout, &mut incoming)?;
         }
@@ -103,11 +103,11 @@ impl Worker {
             self.wait(&mut store)?;
         }
         let done = store.finish()?;
-        self.tell(News::Progress(store.progress()))?;
-        self.tell(News::Done(done))
+        self.tell(Report::Progress(store.progress()))?;
+        self.tell(Report::Done(done))
     }
 
-    /// The data stream, block by block.
+    /// Receives the data stream block by block.
     fn receive(
         &mut self,
         store: &mut Store,
@@ -132,13 +132,13 @@ impl Worker {
             }
             if told.elapsed() > PROGRESS {
                 told = Instant::now();
-                self.tell(News::Progress(store.progress()))?;
+                self.tell(Report::Progress(store.progress()))?;
             }
         }
         incoming.finish().map_err(failed)
     }
 
-    /// Takes what the sender has said about files meanwhile.
+    /// Takes the verdicts that the sender has sent meanwhile.
     fn verdicts(&mut self, store: &mut Store) -> Result<(), Stop> {
         loop {
             match self.orders.try_recv() {
@@ -162,7 +162,7 @@ impl Worker {
         Ok(())
     }
 
-    fn tell(&self, news: News) -> Result<(), Stop> {
-        self.news.blocking_send(news).map_err(|_| Stop::Gone)
+    fn tell(&self, report: Report) -> Result<(), Stop> {
+        self.reports.blocking_send(report).map_err(|_| Stop::Gone)
     }
 }

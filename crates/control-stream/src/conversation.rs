@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 
 /// A sans-IO machine whose input and output are byte streams.
 pub trait StreamMachine {
-    /// What the application is told.
+    /// An event for the application.
     type Event;
 
     /// Handles bytes that arrived, cut anywhere. Takes some from the front of `bytes`, at least one and no more than
@@ -18,7 +18,7 @@ pub trait StreamMachine {
     fn handle_bytes(&mut self, now: Instant, bytes: &mut &[u8]) -> bool;
     /// Handles the end of the input.
     fn handle_close(&mut self, now: Instant);
-    /// Handles that time has passed.
+    /// Handles the passing of time.
     fn handle_timeout(&mut self, now: Instant);
     /// Writes the next bytes to send into `buffer` (64 KiB) and returns how many.
     fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize>;

@@ -1,4 +1,4 @@
-//! Control connections: what two hosts say to each other over one TCP connection.
+//! Control connections between two hosts over one TCP connection each.
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! `--key-file`: control connections inside TLS 1.3, where each side proves that it may be there.
+//! `--key-file`: control connections over TLS 1.3 with authentication of both sides.
 //!
 //! A key file holds one of two things:
 //!
@@ -33,21 +33,21 @@ use rustls::{
     Error, RootCertStore, ServerConfig, SignatureScheme,
 };
 
-/// What the Ed25519 key is derived from a secret with.
+/// Label for deriving the Ed25519 key from a secret.
 const CONTEXT: &str = "polycast cli 1 Ed25519 key of control connections";
 /// An Ed25519 private key in PKCS #8 (RFC 8410 §7) up to its 32 bytes.
 const PKCS8: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
 
-/// Both ends of TLS 1.3 with one key file.
+/// Configurations of both ends of TLS 1.3, from one key file.
 #[derive(Clone)]
 pub struct Credentials {
-    /// For who connects.
+    /// For the side that connects.
     pub client: Arc<ClientConfig>,
-    /// For who listens.
+    /// For the side that listens.
     pub server: Arc<ServerConfig>,
-    /// Names are checked: certificates, not a secret.
+    /// Host names are checked: set for certificates, not for a secret.
     has_names: bool,
 }
 
@@ -92,7 +92,7 @@ impl Credentials {
         made.map_err(|message| error(&message))
     }
 
-    /// From a secret.
+    /// Creates credentials from a secret.
     ///
     /// # Errors
     /// Never, unless the cryptography at hand lacks Ed25519.
@@ -128,7 +128,7 @@ impl Credentials {
         Ok(Credentials::new(client, server, false))
     }
 
-    /// From certificates.
+    /// Creates credentials from certificates.
     ///
     /// # Errors
     /// What is missing or wrong.
@@ -173,7 +173,7 @@ impl Credentials {
     }
 
     fn new(mut client: ClientConfig, mut server: ServerConfig, has_names: bool) -> Credentials {
-        // Every connection proves both sides anew, and nothing of it is kept.
+        // Every connection authenticates both sides again; no session state is kept.
         client.resumption = rustls::client::Resumption::disabled();
         server.send_tls13_tickets = 0;
         Credentials {
@@ -183,13 +183,13 @@ impl Credentials {
         }
     }
 
-    /// Whether they are certificates, which bear names. A secret bears none: all that have it are equal.
+    /// Whether these are certificates, which have names. All holders of a secret are equal.
     #[must_use]
     pub const fn has_names(&self) -> bool {
         self.has_names
     }
 
-    /// The name that the host at the other end must prove; with a secret there are no names.
+    /// Returns the name that the server must prove; with a secret there are no names.
     ///
     /// # Errors
     /// `host` is neither a name nor an address.
@@ -199,7 +199,8 @@ impl Credentials {
     }
 }
 
-/// Would others take this host's certificate? What is wrong with it is told where it can be mended.
+/// Checks that other hosts would accept this host's certificate, so that its owner learns what is wrong with
+/// it.
 fn check_own(
     chain: &[CertificateDer<'_>],
     others: &dyn ClientCertVerifier,
@@ -210,7 +211,7 @@ fn check_own(
     };
     match others.verify_client_cert(own, intermediates, now) {
         Ok(_) => Ok(()),
-        // One for a server alone: as a client it is refused by the others.
+        // A certificate for a server only: other hosts refuse it as a client's.
         Err(Error::InvalidCertificate(
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
         )) => Ok(()),
@@ -244,7 +245,7 @@ pub fn write_new_secret(path: &Path) -> Result<(), String> {
     file.write_all(text.as_bytes()).map_err(error)
 }
 
-/// An error of a TLS handshake as a sentence about the other side: what a user can do about it.
+/// Explains an error of a TLS handshake: a sentence about the peer, and what to do.
 pub fn explain(error: &std::io::Error) -> String {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref());
     match tls {
@@ -274,7 +275,7 @@ pub fn explain(error: &std::io::Error) -> String {
     }
 }
 
-/// What follows "the certificate".
+/// The text that follows "the certificate".
 fn what_is_wrong(error: &CertificateError) -> String {
     match error {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
@@ -297,7 +298,7 @@ fn what_is_wrong(error: &CertificateError) -> String {
     }
 }
 
-/// Accepts who proves one key, and nobody else.
+/// Accepts the holder of one key, and no other.
 #[derive(Debug)]
 struct PinnedKey {
     public: SubjectPublicKeyInfoDer<'static>,
@@ -306,7 +307,7 @@ struct PinnedKey {
 
 impl PinnedKey {
     fn check(&self, presented: &CertificateDer<'_>) -> Result<(), Error> {
-        // A public key: nothing is learnt from how long this takes.
+        // A public key: the time of the comparison reveals nothing.
         if presented.as_ref() == self.public.as_ref() {
             return Ok(());
         }
@@ -328,6 +329,37 @@ impl PinnedKey {
 const TLS12: Error =
     Error::PeerIncompatible(rustls::PeerIncompatible::ServerDoesNotSupportTls12Or13);
 
+/// The methods that both verifier traits have: TLS 1.3 only, with the raw public key.
+macro_rules! pinned_key_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _message: &[u8],
+            _cert: &CertificateDer<'_>,
+            _dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(TLS12)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            self.check_signature(message, cert, dss)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ED25519]
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
+}
+
 impl ServerCertVerifier for PinnedKey {
     fn verify_server_cert(
         &self,
@@ -341,31 +373,7 @@ impl ServerCertVerifier for PinnedKey {
             .map(|()| ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(TLS12)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.check_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    pinned_key_signatures!();
 }
 
 impl ClientCertVerifier for PinnedKey {
@@ -383,44 +391,20 @@ impl ClientCertVerifier for PinnedKey {
             .map(|()| ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(TLS12)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.check_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    pinned_key_signatures!();
 }
 
-/// What the other side of a connection has proved to be.
+/// What the peer has proved.
 #[derive(Clone, Debug)]
 pub enum Proof {
-    /// It has the secret: it may be any of those who have.
+    /// It holds the secret.
     Secret,
-    /// It has a certificate of the authority.
+    /// It holds a certificate of the authority.
     Certificate(CertificateDer<'static>),
 }
 
 impl Credentials {
-    /// What the other side has proved, after a handshake of this side's server.
+    /// Returns what the peer has proved, after a handshake of this side's server.
     #[must_use]
     pub fn proof(&self, connection: &rustls::ServerConnection) -> Proof {
         let certificate = connection
@@ -434,7 +418,7 @@ impl Credentials {
 }
 
 impl Proof {
-    /// Whether the other side may call itself `host`.
+    /// Checks that the peer may use the name `host`.
     ///
     /// # Errors
     /// Its certificate is for others: a sentence.

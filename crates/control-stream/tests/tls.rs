@@ -1,4 +1,4 @@
-//! Who may connect: handshakes in memory, with secrets and with certificates.
+//! Authentication: handshakes in memory, with secrets and with certificates.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use control_stream::tls::{Credentials, Proof, explain, write_new_secret};
 use rustls::{ClientConnection, Connection, ServerConnection};
 
-/// Both ends, until both are done or one has refused.
+/// Runs a handshake until both ends are done or one has refused.
 fn handshake(client: &Credentials, server: &Credentials, host: &str) -> Result<(), rustls::Error> {
     ends(client, server, host).map(drop)
 }
 
-/// Both ends after their handshake.
+/// Returns both ends after their handshake.
 fn ends(
     client: &Credentials,
     server: &Credentials,
@@ -60,7 +60,7 @@ fn who_has_the_secret_may_connect() {
     handshake(&secret(1), &secret(1), "anything").expect("the same secret");
 }
 
-/// What the server of `ends` knows of the other side.
+/// Returns what the server of `ends` knows about the client.
 fn proof(server: &Credentials, ends: [Connection; 2]) -> Proof {
     let [_, server_end] = ends;
     match server_end {
@@ -82,7 +82,7 @@ fn a_caller_is_who_its_certificate_says_and_nobody_else() {
     proof(&server, whole)
         .is_for("server.example")
         .expect_err("a client's certificate");
-    // Who has the secret may be anybody.
+    // A holder of the secret may use any name.
     let (one, other) = (secret(1), secret(1));
     let whole = ends(&one, &other, "anything").expect("a handshake");
     proof(&other, whole)
@@ -115,7 +115,7 @@ fn a_certificate_that_nobody_takes_is_refused_where_it_is_read() {
     let expired = std::fs::read(keys().join("expired.pem")).expect("a key file");
     let error = Credentials::from_pem(&expired).expect_err("expired");
     assert!(error.contains("has expired"), "{error}");
-    // The authority of others behind this host's certificate.
+    // The authority of another host, behind this host's certificate.
     let text = |name: &str| std::fs::read_to_string(keys().join(name)).expect("a key file");
     let certificate = |text: &str, at: usize| {
         let end = "-----END CERTIFICATE-----\n";

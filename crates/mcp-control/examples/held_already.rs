@@ -9,7 +9,7 @@ use mcp_control::wire::hello::Capabilities;
 use mcp_control::wire::offer::CopyId;
 use mcp_control::{
     Client, ClientConfig, ClientEvent, Entry, Instant, Kind, Manifest, RelPath, Server,
-    ServerConfig, ServerEvent, Times, Timestamp, limits,
+    ServerConfig, ServerEvent, Timeouts, Timestamp, limits,
 };
 
 fn main() {
@@ -25,7 +25,7 @@ fn main() {
         copy: CopyId([7; 16]),
         capabilities: Capabilities::UDP,
         required: Capabilities::UDP,
-        times: Times::default(),
+        timeouts: Timeouts::default(),
     };
     let mut client = Client::new(config, manifest, now);
     let mut server = Server::new(ServerConfig::new(Capabilities::UDP), now);

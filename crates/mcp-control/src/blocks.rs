@@ -61,7 +61,7 @@ impl BlockSet {
         self.len == self.total
     }
 
-    /// Is the block in the set? A block that does not exist is not.
+    /// Whether the block is in the set. A block that does not exist is not.
     pub fn contains(&self, block: u64) -> bool {
         let word = self.words.get((block / 64) as usize);
         word.is_some_and(|word| word >> (block % 64) & 1 == 1)
@@ -77,13 +77,12 @@ impl BlockSet {
         true
     }
 
-    /// Are all blocks of `run` in the set?
+    /// Whether all blocks of `run` are in the set.
     pub fn contains_run(&self, run: Run) -> bool {
         (run.first..run.end()).all(|block| self.contains(block))
     }
 
-    /// Adds the blocks that `held`, a set of the same copy, lacks: so several hosts' wants become
-    /// what is sent to all.
+    /// Adds the blocks that `held`, a set of the same copy, lacks: the blocks to send to several hosts.
     pub fn insert_missing(&mut self, held: &BlockSet) {
         let tail = self.total % 64;
         let last = self.words.len().saturating_sub(1);
@@ -100,8 +99,7 @@ impl BlockSet {
         self.len = len;
     }
 
-    /// The set as runs, in order, at most `most` of them: where there would be more, the shortest
-    /// gaps are filled.
+    /// Returns the set as at most `most` runs, in order; if there are more, the shortest gaps are filled.
     pub fn runs(&self, most: usize) -> Vec<Run> {
         let mut gap = 0;
         loop {
@@ -113,7 +111,7 @@ impl BlockSet {
         }
     }
 
-    /// The set as runs; gaps of up to `gap` blocks are filled.
+    /// Returns the set as runs; gaps of up to `gap` blocks are filled.
     fn runs_across(&self, gap: u64) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         let mut add = |first: u64, count: u64| match runs.last_mut() {
@@ -135,7 +133,7 @@ impl BlockSet {
         runs
     }
 
-    /// The set as runs that fit one plan ([`MAX_RUNS`]).
+    /// Returns the set as runs that fit one plan ([`MAX_RUNS`]).
     pub fn plan(&self) -> Vec<Run> {
         self.runs(MAX_RUNS as usize)
     }

@@ -1,4 +1,4 @@
-//! The client: `mcp`, one machine for each host.
+//! The client: `mcp`, one endpoint for each host.
 
 use alloc::sync::Arc;
 use core::net::IpAddr;
@@ -6,12 +6,12 @@ use core::net::IpAddr;
 use proto_core::time::Instant;
 
 use crate::digest::Digest;
-use crate::error::{Error, WrongTime};
+use crate::endpoint::sealed::Sealed;
+use crate::endpoint::{Endpoint, Role};
+use crate::error::{Error, UnexpectedMessage};
 use crate::layout::Layout;
 use crate::limits::MAX_SUGGESTIONS;
-use crate::link::{Link, Side, Times};
-use crate::machine::sealed::Sealed;
-use crate::machine::{Machine, Role};
+use crate::link::{Link, Side, Timeouts};
 use crate::manifest::{Kind, Manifest};
 use crate::wire::held::{Held, Scanned};
 use crate::wire::hello::{Capabilities, Hello, Welcome};
@@ -25,14 +25,14 @@ use crate::wire::{self, Type, VERSION};
 /// How one client is set up.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Names the copy in what both sides log; random, the same for all hosts of one copy.
+    /// Identifies the copy in the logs of both sides; random, the same for all hosts of one copy.
     pub copy: CopyId,
-    /// What this side can do.
+    /// Capabilities of this side.
     pub capabilities: Capabilities,
-    /// What the server must be able to do; it is given up otherwise.
+    /// Capabilities that the server must have; the copy fails otherwise.
     pub required: Capabilities,
-    /// When to say "still there", and when to stop waiting.
-    pub times: Times,
+    /// Interval of keep-alives, and timeout of the peer.
+    pub timeouts: Timeouts,
 }
 
 /// How data comes to one host.
@@ -50,21 +50,21 @@ pub struct DataPath {
     pub key: Option<DataKey>,
 }
 
-/// What the application wants to know.
+/// An event for the application.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClientEvent {
-    /// The host is there and takes the offer.
+    /// The host has accepted the offer.
     Welcome {
-        /// What it can do.
+        /// Its capabilities.
         capabilities: Capabilities,
     },
     /// Blocks that the host has, with their digests: those that agree need not be sent.
     Held(Held),
-    /// The host has named everything that it has.
+    /// The host has named all blocks that it has.
     Scanned,
     /// An answer to [`Client::suggest`].
     Port {
-        /// The suggested port is free there and kept.
+        /// The suggested port is reserved there.
         confirmed: bool,
         /// It, or another that is free there.
         port: u16,
@@ -79,7 +79,7 @@ pub enum ClientEvent {
     Failed {
         /// Why.
         failed: Failed,
-        /// Who gave up.
+        /// The side that failed.
         side: Side,
     },
 }
@@ -93,7 +93,7 @@ enum State {
     Data,
 }
 
-/// What a client knows: see [`Client`].
+/// State of a client: see [`Client`].
 #[derive(Debug)]
 pub struct ClientRole {
     config: ClientConfig,
@@ -102,7 +102,7 @@ pub struct ClientRole {
     /// Blocks named in HELD, and one past the last.
     held: u64,
     held_end: u64,
-    /// The suggestion that waits for an answer, and how many there were.
+    /// The suggestion that waits for an answer, and the number of suggestions.
     suggested: Option<Suggest>,
     suggestions: u16,
     done: Option<Done>,
@@ -112,7 +112,7 @@ pub struct ClientRole {
     next_digest: u32,
 }
 
-/// The client's machine.
+/// The client's endpoint.
 ///
 /// | state | sends | takes | then |
 /// | --- | --- | --- | --- |
@@ -123,8 +123,8 @@ pub struct ClientRole {
 /// | data | DIGEST ([`Client::digest`]) | PROGRESS, DONE | |
 /// | done | VERIFIED | | [`ClientEvent::Verified`] |
 ///
-/// FAILED and KEEPALIVE go either way at any time.
-pub type Client = Machine<ClientRole>;
+/// FAILED and KEEPALIVE may be sent by either side at any time.
+pub type Client = Endpoint<ClientRole>;
 
 impl Sealed for ClientRole {}
 
@@ -143,9 +143,9 @@ impl Role for ClientRole {
 }
 
 impl Client {
-    /// Starts a copy of `manifest` to one host: HELLO waits to be sent.
+    /// Starts a copy of `manifest` to one host: HELLO is queued.
     pub fn new(config: ClientConfig, manifest: Arc<Manifest>, now: Instant) -> Self {
-        let mut link = Link::new(config.times, now);
+        let mut link = Link::new(config.timeouts, now);
         let hello = Hello {
             lowest: VERSION,
             highest: VERSION,
@@ -165,7 +165,7 @@ impl Client {
             stream_len: 0,
             next_digest: 0,
         };
-        Machine::start(role, link)
+        Endpoint::start(role, link)
     }
 
     fn take(&mut self, now: Instant, kind: Type, frame: &[u8]) -> Result<(), Error> {
@@ -235,7 +235,7 @@ impl Client {
         Ok(())
     }
 
-    /// What the host lacks, for people.
+    /// Describes the capabilities that the host lacks.
     fn lacking(&self, there: Capabilities) -> alloc::string::String {
         let names = [
             (
@@ -282,9 +282,8 @@ impl Client {
         Ok(())
     }
 
-    /// Suggests what carries the data and a port that it goes to, and says where it will come from
-    /// (TCP-XM §3.4). Again,
-    /// after an answer, to suggest another.
+    /// Suggests a carrier, the port that data comes from and the port that it goes to (TCP-XM §3.4); may be
+    /// called again after an answer.
     ///
     /// # Errors
     /// Not after SCANNED and before the plan, or the last suggestion was not answered, or there were
@@ -295,12 +294,12 @@ impl Client {
         carrier: Carrier,
         source: u16,
         destination: u16,
-    ) -> Result<(), WrongTime> {
+    ) -> Result<(), UnexpectedMessage> {
         let may = self.is_in(State::Scanned)
             && self.role.suggested.is_none()
             && self.role.suggestions < MAX_SUGGESTIONS;
         if !may || source == 0 || destination == 0 {
-            return Err(WrongTime);
+            return Err(UnexpectedMessage);
         }
         self.role.suggestions += 1;
         let suggest = Suggest {
@@ -324,9 +323,9 @@ impl Client {
         &mut self,
         now: Instant,
         data: Option<(DataPath, Arc<Layout>)>,
-    ) -> Result<(), WrongTime> {
+    ) -> Result<(), UnexpectedMessage> {
         if !self.is_in(State::Scanned) || self.role.suggested.is_some() {
-            return Err(WrongTime);
+            return Err(UnexpectedMessage);
         }
         let mut plan = Plan {
             carrier: Carrier::Udp,
@@ -359,7 +358,7 @@ impl Client {
         Ok(())
     }
 
-    /// Says what file `entry` was when it was read: in rising order of entries, each once.
+    /// Reports the digest of file `entry`: in ascending order of entries, each once.
     ///
     /// # Errors
     /// Before the plan, out of order, or the entry is no file.
@@ -368,12 +367,12 @@ impl Client {
         now: Instant,
         entry: u32,
         verdict: FileVerdict,
-    ) -> Result<(), WrongTime> {
+    ) -> Result<(), UnexpectedMessage> {
         let found = self.role.manifest.entries().get(entry as usize);
         let is_file = found.is_some_and(|entry| matches!(entry.kind, Kind::File { .. }));
         let may = self.is_in(State::Planned) || self.is_in(State::Data);
         if !is_file || !may || entry < self.role.next_digest {
-            return Err(WrongTime);
+            return Err(UnexpectedMessage);
         }
         self.role.next_digest = entry + 1;
         let digest = FileDigest { entry, verdict };
@@ -382,7 +381,7 @@ impl Client {
         Ok(())
     }
 
-    /// Says what the whole copy is, once that is known: the host's DONE must agree.
+    /// Reports the digest of the whole copy, once known: the host's DONE must match.
     pub fn expect(&mut self, now: Instant, whole: Digest) {
         self.role.expected = Some(Done {
             received: self.role.stream_len,
@@ -392,7 +391,7 @@ impl Client {
         self.conclude(now);
     }
 
-    /// Compares what the host has with what it should have, once both are known.
+    /// Compares the host's digest with the expected one, once both are known.
     fn conclude(&mut self, now: Instant) {
         let (Some(done), Some(expected)) = (self.role.done, self.role.expected) else {
             return;

@@ -9,7 +9,7 @@ use crate::limits::BLOCK_LEN;
 /// A digest of a file or of a whole copy, or the chaining value of a block.
 pub type Digest = [u8; 32];
 
-/// The digest of one block, fed piece by piece.
+/// Computes the digest of one block, piece by piece.
 ///
 /// It is the block's BLAKE3 chaining value as a subtree at its place in the file; for the only block of
 /// a file, the digest of the file.
@@ -30,12 +30,12 @@ impl BlockHasher {
         }
     }
 
-    /// The next bytes of the block. All in all they are the block, not more.
+    /// Adds the next bytes of the block; in total they are exactly the block.
     pub fn update(&mut self, bytes: &[u8]) {
         self.hasher.update(bytes);
     }
 
-    /// The digest of the block.
+    /// Returns the digest of the block.
     pub fn finish(&self) -> Digest {
         if self.only {
             *self.hasher.finalize().as_bytes()
@@ -45,14 +45,14 @@ impl BlockHasher {
     }
 }
 
-/// The digest of block `index` of a file of `len` bytes.
+/// Returns the digest of block `index` of a file of `len` bytes.
 pub fn block(bytes: &[u8], index: u64, len: u64) -> Digest {
     let mut hasher = BlockHasher::new(index, len);
     hasher.update(bytes);
     hasher.finish()
 }
 
-/// The digest of a file, from those of all its blocks in order; no blocks: an empty file.
+/// Returns the digest of a file from those of all its blocks in order; without blocks, that of an empty file.
 pub fn fold(blocks: &[Digest]) -> Digest {
     match blocks {
         [] => *blake3::hash(&[]).as_bytes(),

@@ -4,17 +4,17 @@ use core::fmt;
 
 use crate::wire::ParseError;
 
-/// Why a message was refused: it is counted, and no event follows from it. A stream cannot be trusted
-/// after that (but for [`Error::Full`]), so a driver gives up with [`crate::Reason::Protocol`].
+/// The reason why a message was refused: it is counted, and no event follows. The stream cannot be trusted
+/// afterwards (except for [`Error::Full`]), so the driver fails with [`crate::Reason::Protocol`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Error {
-    /// The bytes are no message.
+    /// The bytes are not a valid message.
     Parse(ParseError),
-    /// A message that does not belong here, or a second one of what comes once.
+    /// A message that is not expected here, or a repeated one.
     Unexpected,
-    /// What it says contradicts what was said before.
+    /// It contradicts an earlier message.
     Contradiction,
-    /// Events wait to be polled; nothing is lost, offer the message again.
+    /// Too many events wait to be polled; nothing is lost, offer the message again.
     Full,
 }
 
@@ -37,14 +37,14 @@ impl From<ParseError> for Error {
     }
 }
 
-/// A command came at the wrong time, or with a value that cannot be sent; nothing has changed.
+/// The error of a command at the wrong time, or with a value that cannot be sent; nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct WrongTime;
+pub struct UnexpectedMessage;
 
-impl fmt::Display for WrongTime {
+impl fmt::Display for UnexpectedMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("not at this point of the copy")
     }
 }
 
-impl core::error::Error for WrongTime {}
+impl core::error::Error for UnexpectedMessage {}

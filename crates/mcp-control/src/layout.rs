@@ -1,5 +1,5 @@
-//! The data stream: which bytes it carries, in which order. Nothing but content travels on it; both
-//! sides derive this from the manifest and the plan's runs.
+//! The data stream: the bytes that it carries, and their order. It carries only content; both sides derive this
+//! from the manifest and the plan's runs.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -11,7 +11,7 @@ use crate::manifest::{BlockPlace, Manifest};
 /// Why runs are no plan for a manifest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LayoutError {
-    /// A run without blocks, or of blocks that do not exist.
+    /// An empty run, or one of blocks that do not exist.
     Range,
     /// Runs are out of order, touch or overlap.
     Order,
@@ -31,7 +31,7 @@ impl fmt::Display for LayoutError {
 
 impl core::error::Error for LayoutError {}
 
-/// The stream of one copy: the blocks of its runs, one after another, each of its own length.
+/// The stream of one copy: the blocks of its runs, one after another, each with its own length.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
     runs: Vec<Run>,
@@ -64,7 +64,7 @@ impl Layout {
         Ok(Layout { runs, len })
     }
 
-    /// The runs, in order.
+    /// Returns the runs, in order.
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }
@@ -74,18 +74,18 @@ impl Layout {
         self.len
     }
 
-    /// No bytes: everybody has everything.
+    /// Whether the stream is empty: every host has everything.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Is the block on the stream?
+    /// Whether the block is part of the stream.
     pub fn contains(&self, block: u64) -> bool {
         let after = self.runs.partition_point(|run| run.first <= block);
         after > 0 && block < self.runs[after - 1].end()
     }
 
-    /// The blocks in the order of the stream, by number, each with its place.
+    /// Returns the blocks in the order of the stream, by number, each with its place.
     pub fn blocks<'a>(
         &'a self,
         manifest: &'a Manifest,

@@ -1,14 +1,14 @@
 //! The control protocol between `mcp`, which copies files to many hosts, and `mcpd`, which receives
 //! them (TCP-XM §3.4; `docs/wire.md` draws its messages).
 //!
-//! Control travels over one kernel TCP connection for each host, inside TLS where there is a key:
-//! what will be copied, what the host has already, by which ports the data comes, how far it is,
-//! and whether every byte is in place. The data itself comes over TCP-XM, one stream for all hosts,
-//! and carries nothing but content: [`Layout`] says which byte of which file each byte of it is.
+//! Control travels over one kernel TCP connection for each host, inside TLS with a key: the list of files, the
+//! blocks that the host already has, the ports of the data, progress, and the verification. The data travels
+//! over TCP-XM in one stream for all hosts and consists of content only: [`Layout`] maps each byte of it to a
+//! byte of a file.
 //!
-//! A [`Client`] is `mcp`'s side for one host, a [`Server`] is `mcpd`'s side for one connection. Both
-//! are a [`Machine`] in a [`Role`], plain state machines: no socket, clock, thread or entropy of their own. They draw nothing at
-//! random, so their constructors take no seed.
+//! A [`Client`] is `mcp`'s side for one host, a [`Server`] is `mcpd`'s side for one connection. Both are an
+//! [`Endpoint`] in a [`Role`], state machines without socket, clock, thread or entropy. They use no randomness,
+//! so their constructors take no seed.
 //!
 //! # How to drive a machine
 //!
@@ -18,7 +18,7 @@
 //!     while let Some(event) = machine.poll_event() { act on it }
 //!     if machine.is_ended() { close the connection }
 //!     wait for bytes, or until machine.poll_timeout()
-//!     on bytes:     machine.hear(now, &mut bytes), until none are left
+//!     on bytes:     machine.handle_bytes(now, &mut bytes), until none are left
 //!     on the end:   machine.handle_close(now)
 //!     in any case:  machine.handle_timeout(now)
 //! }
@@ -41,7 +41,7 @@
 //!     copy: CopyId([7; 16]),
 //!     capabilities: Capabilities::UDP,
 //!     required: Capabilities::UDP,
-//!     times: Times::default(),
+//!     timeouts: Timeouts::default(),
 //! };
 //! let now = Instant::ZERO;
 //! let mut client = Client::new(config, manifest.clone(), now);
@@ -62,11 +62,11 @@
 //!
 //! # What is sent
 //!
-//! Files are cut in blocks of 1 MiB, counted through all files of the copy ([`Manifest`]). A server
-//! names the digests of the blocks that it has (HELD); those that agree with the client's need not be
-//! sent to it. What is sent to all is the union of what they miss; each ignores what it has, and a
-//! host that misses nothing is not part of the data connection. At the end DIGEST says what each file
-//! is, and DONE what the host has.
+//! Files are cut into blocks of 1 MiB, counted through all files of the copy ([`Manifest`]). A server sends the
+//! digests of the blocks that it has (HELD); blocks that match the client's are not sent to it. The data stream
+//! is the union of the blocks that the hosts lack; each host ignores blocks that it has, and a host that lacks
+//! none is not part of the data connection. At the end DIGEST has the digest of each file, and DONE that of the
+//! host's result.
 //!
 //! # Units and bounds
 //!
@@ -79,7 +79,7 @@
 //! | a server | [`ServerConfig::max_manifest_bytes`] for names and as much again for the lists; 1 MiB for the plan; one frame, and 32 bytes for each block that its application names faster than they are sent |
 //! | a server before its peer has said HELLO | 264 bytes of frame |
 //! | events | 16; then messages are refused with [`Error::Full`], and may be offered again |
-//! | a setup that takes too long, a silent peer | [`ServerConfig::greeting`], [`ServerConfig::setup`], [`Times::silence`] |
+//! | a setup that takes too long, a silent peer | [`ServerConfig::greeting`], [`ServerConfig::setup`], [`Timeouts::silence`] |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -88,12 +88,12 @@ extern crate alloc;
 pub mod blocks;
 mod client;
 pub mod digest;
+mod endpoint;
 mod error;
 mod explain;
 pub mod layout;
 pub mod limits;
 mod link;
-mod machine;
 mod manifest;
 pub mod path;
 mod server;
@@ -102,11 +102,11 @@ pub mod wire;
 pub use blocks::{BlockSet, Run};
 pub use client::{Client, ClientConfig, ClientEvent, ClientRole, DataPath};
 pub use digest::Digest;
-pub use error::{Error, WrongTime};
+pub use endpoint::{Endpoint, Role};
+pub use error::{Error, UnexpectedMessage};
 pub use explain::explain;
 pub use layout::Layout;
-pub use link::{Side, Stats, Times, Transmit};
-pub use machine::{Machine, Role};
+pub use link::{Side, Stats, Timeouts, Transmit};
 pub use manifest::{BlockPlace, Entry, Kind, Manifest, ManifestError, Timestamp};
 pub use path::{PathError, RelPath};
 pub use proto_core::time::{Duration, Instant};

@@ -1,6 +1,6 @@
-//! The bounds of every field and list. A peer that passes one is refused before memory is spent.
+//! The bounds of every field and list. A peer that exceeds one is refused before memory is allocated.
 
-/// Length of one block of a file: what is asked for, verified and resumed as one piece.
+/// Length of one block of a file, the unit of transmission, verification and resumption.
 pub const BLOCK_LEN: u64 = 1 << BLOCK_BITS;
 /// log2 of [`BLOCK_LEN`].
 pub const BLOCK_BITS: u32 = 20;
@@ -8,17 +8,17 @@ pub const BLOCK_BITS: u32 = 20;
 pub const MAX_FRAME_LEN: usize = 1 << 16;
 /// Longest relative path, in bytes.
 pub const MAX_PATH_LEN: usize = 4096;
-/// Longest component of a path, in bytes: what Linux file systems take.
+/// Longest component of a path in bytes, as on Linux file systems.
 pub const MAX_NAME_LEN: usize = 255;
 /// Most components of a path.
 pub const MAX_DEPTH: usize = 128;
 /// Longest target of a symbolic link, in bytes.
 pub const MAX_TARGET_LEN: usize = 4095;
-/// Largest file, in bytes: what Linux file offsets take.
+/// Largest file in bytes, as Linux file offsets allow.
 pub const MAX_FILE_LEN: u64 = i64::MAX as u64;
-/// Most entries of one copy that the format can say.
+/// Largest number of entries of one copy that the format can express.
 pub const MAX_ENTRIES: u32 = 1 << 24;
-/// Most blocks of one copy that the format can say (256 TiB).
+/// Largest number of blocks of one copy that the format can express (256 TiB).
 pub const MAX_BLOCKS: u64 = 1 << 28;
 /// Most digests in one HELD.
 pub const MAX_HELD: usize = 1024;

@@ -1,4 +1,4 @@
-//! What both machines have: messages that wait to be sent, the clocks of silence, counters.
+//! The common state of both endpoints: queued messages, timeouts, counters.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -13,19 +13,19 @@ use crate::manifest::Manifest;
 use crate::wire::verdict::{Failed, Reason};
 use crate::wire::{self, HEADER_LEN, Type, offer, plan};
 
-/// Times that both sides use.
+/// Timeouts that both sides use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Times {
-    /// After so long without a message one is sent to say "still there".
+pub struct Timeouts {
+    /// Time without a sent message after which a KEEPALIVE is sent.
     pub keep_alive: Duration,
-    /// A peer that is silent for so long is given up.
+    /// Time without a received message after which the peer has failed.
     pub silence: Duration,
 }
 
-impl Default for Times {
+impl Default for Timeouts {
     /// 5 s and 20 s.
     fn default() -> Self {
-        Times {
+        Timeouts {
             keep_alive: Duration::from_secs(5),
             silence: Duration::from_secs(20),
         }
@@ -59,11 +59,11 @@ pub struct Transmit {
 pub enum Side {
     /// This one.
     Here,
-    /// The other one.
+    /// The peer.
     Peer,
 }
 
-/// What waits to be sent: a frame, or the rest of a list that is written when there is room.
+/// Queued output: a frame, or the rest of a list that is written when there is space.
 #[derive(Debug)]
 enum Out {
     Frame(Vec<u8>),
@@ -74,30 +74,30 @@ enum Out {
 /// The state that client and server share; events are of type `E`.
 #[derive(Debug)]
 pub(crate) struct Link<E> {
-    times: Times,
+    timeouts: Timeouts,
     out: VecDeque<Out>,
     events: VecDeque<E>,
     last_sent: Instant,
-    last_heard: Instant,
+    last_received: Instant,
     /// When the setup must be over.
     pub(crate) deadline: Option<Instant>,
-    /// Now, as last told: what waits is due then.
+    /// The time of the last call: queued output is due then.
     now: Instant,
     ended: bool,
     pub(crate) stats: Stats,
 }
 
-/// Events that wait before messages are refused with [`Error::Full`]; one message makes two at most.
+/// Events that may wait before messages are refused with [`Error::Full`]; one message causes two at most.
 const MAX_EVENTS: usize = 16;
 
 impl<E> Link<E> {
-    pub(crate) fn new(times: Times, now: Instant) -> Self {
+    pub(crate) fn new(timeouts: Timeouts, now: Instant) -> Self {
         Link {
-            times,
+            timeouts,
             out: VecDeque::new(),
             events: VecDeque::new(),
             last_sent: now,
-            last_heard: now,
+            last_received: now,
             deadline: None,
             now,
             ended: false,
@@ -105,7 +105,7 @@ impl<E> Link<E> {
         }
     }
 
-    /// A frame of `len` bytes that `emit` writes goes out.
+    /// Queues a frame of `len` bytes that `emit` writes.
     pub(crate) fn send(&mut self, now: Instant, len: usize, emit: impl FnOnce(&mut [u8])) {
         let mut frame = vec![0; len];
         emit(&mut frame);
@@ -135,14 +135,14 @@ impl<E> Link<E> {
         self.ended
     }
 
-    /// Nothing more is taken or kept alive; what waits still goes out.
+    /// Ends the connection: no more input or keep-alives; queued output is still sent.
     pub(crate) fn end(&mut self, now: Instant) {
         self.now = now;
         self.ended = true;
         self.deadline = None;
     }
 
-    /// Gives up: what waits is dropped, FAILED goes out.
+    /// Fails: queued output is dropped and FAILED is sent.
     pub(crate) fn give_up(&mut self, now: Instant, failed: &Failed) {
         self.out.clear();
         self.send(now, failed.buffer_len(), |frame| failed.emit(frame));
@@ -150,7 +150,7 @@ impl<E> Link<E> {
     }
 
     /// Looks at a frame before the machine does; `None`: it was a KEEPALIVE.
-    pub(crate) fn hear<'f>(
+    pub(crate) fn open<'f>(
         &mut self,
         now: Instant,
         frame: &'f [u8],
@@ -164,15 +164,15 @@ impl<E> Link<E> {
         let (kind, _) = wire::split(frame)?;
         if kind == Type::KeepAlive {
             wire::parse_keep_alive(frame)?;
-            self.heard(now);
+            self.received(now);
             return Ok(None);
         }
         Ok(Some((kind, frame)))
     }
 
-    /// A message was taken.
-    pub(crate) fn heard(&mut self, now: Instant) {
-        self.last_heard = now;
+    /// Records that a message was accepted.
+    pub(crate) fn received(&mut self, now: Instant) {
+        self.last_received = now;
         self.stats.received += 1;
     }
 
@@ -187,16 +187,16 @@ impl<E> Link<E> {
         error
     }
 
-    /// What has run out: the peer is silent, or the setup takes too long.
+    /// Returns the reason of a timeout: a silent peer, or a setup that takes too long.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<Reason> {
         if self.ended {
             return None;
         }
         let late = self.deadline.is_some_and(|deadline| now >= deadline);
-        if late || now >= self.last_heard + self.times.silence {
+        if late || now >= self.last_received + self.timeouts.silence {
             return Some(Reason::Silent);
         }
-        if self.out.is_empty() && now >= self.last_sent + self.times.keep_alive {
+        if self.out.is_empty() && now >= self.last_sent + self.timeouts.keep_alive {
             self.send(now, HEADER_LEN, |frame| {
                 wire::emit_keep_alive(frame);
             });
@@ -211,8 +211,8 @@ impl<E> Link<E> {
         if self.ended {
             return None;
         }
-        let keep_alive = self.last_sent + self.times.keep_alive;
-        let silent = self.last_heard + self.times.silence;
+        let keep_alive = self.last_sent + self.timeouts.keep_alive;
+        let silent = self.last_received + self.timeouts.silence;
         let first = keep_alive.min(silent);
         Some(self.deadline.map_or(first, |deadline| deadline.min(first)))
     }
@@ -252,7 +252,7 @@ impl<E> Link<E> {
         Some(Transmit { len })
     }
 
-    /// Frames that wait.
+    /// Returns the number of queued frames.
     pub(crate) fn queued(&self) -> usize {
         self.out.len()
     }

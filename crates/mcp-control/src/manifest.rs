@@ -1,4 +1,4 @@
-//! What is copied: folders, files and links, in one order that both sides know.
+//! The entries of a copy: folders, files and links, in an order that both sides know.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -10,17 +10,17 @@ use crate::limits::{BLOCK_LEN, MAX_BLOCKS, MAX_ENTRIES, MAX_FILE_LEN};
 use crate::path::{PathError, RelPath, check_target};
 use crate::wire::offer;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     /// A folder.
     Folder,
-    /// A file of so many bytes.
+    /// A file of this length.
     File {
         /// Its length in bytes, at most [`MAX_FILE_LEN`].
         len: u64,
     },
-    /// A symbolic link that stays in what is copied ([`check_target`]).
+    /// A symbolic link that stays within the copy ([`check_target`]).
     Link {
         /// Where it leads, as it stands in the link.
         target: Box<[u8]>,
@@ -50,7 +50,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The length in bytes; 0 for what is no file.
+    /// Returns the length in bytes; 0 for entries that are not files.
     pub fn len(&self) -> u64 {
         match self.kind {
             Kind::File { len } => len,
@@ -75,7 +75,7 @@ pub enum ManifestError {
     Order,
     /// An entry is in a folder that is no entry before it.
     Orphan,
-    /// A file, folder or link that its fields do not allow: mode, time or length out of bounds.
+    /// Fields that are invalid for a file, folder or link: mode, time or length out of bounds.
     Value,
     /// A path or the target of a link.
     Path(PathError),
@@ -102,7 +102,7 @@ impl From<PathError> for ManifestError {
     }
 }
 
-/// The entries of one copy, checked, and their blocks counted.
+/// The checked entries of one copy, with their blocks counted.
 ///
 /// The first entry is the top: a file, or the folder that all others are below. Entries are in the
 /// order of [`RelPath`], so each comes once and after its folder. Blocks are counted through all
@@ -111,11 +111,11 @@ impl From<PathError> for ManifestError {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Manifest {
     entries: Vec<Entry>,
-    /// The number of the first block of each entry, and one more: of all blocks.
+    /// The number of the first block of each entry, followed by the number of all blocks.
     first_block: Vec<u64>,
     /// Bytes of all files before each entry, and one more: of all files.
     first_byte: Vec<u64>,
-    /// The folder of the newest entry and those above it, by entry, or the newest entry itself.
+    /// The newest entry's folder and the folders above it, by entry, or the newest entry itself.
     folders: Vec<usize>,
 }
 
@@ -192,12 +192,12 @@ impl Manifest {
         Ok(depth)
     }
 
-    /// The entries.
+    /// Returns the entries.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// The number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -222,7 +222,8 @@ impl Manifest {
         self.first_block.last().copied().unwrap_or(0)
     }
 
-    /// The blocks of entry `index`: none for what is no file, for an empty one, and past the end.
+    /// Returns the blocks of entry `index`: none for entries that are not files, for an empty file, and past
+    /// the end.
     pub fn blocks_of(&self, index: usize) -> core::ops::Range<u64> {
         match self.first_block.get(index..index + 2) {
             Some(&[first, end]) => first..end,
@@ -248,8 +249,8 @@ impl Manifest {
         })
     }
 
-    /// The digest of the whole copy: over each entry as it stands in ENTRIES and, after each file,
-    /// its digest. `digests` holds one for each entry; those of what is no file are not looked at.
+    /// Returns the digest of the whole copy: over each entry as in ENTRIES and, after each file, its digest.
+    /// `digests` has one for each entry; those of entries that are not files are ignored.
     pub fn digest(&self, digests: &[Digest]) -> Digest {
         let mut hasher = blake3::Hasher::new_derive_key("polycast mcp 1 digest of a whole copy");
         let mut buffer = vec![0; offer::MAX_ENTRY_LEN];

@@ -7,17 +7,17 @@ use core::fmt;
 
 use crate::limits::{MAX_DEPTH, MAX_NAME_LEN, MAX_PATH_LEN, MAX_TARGET_LEN};
 
-/// The end of the names under which unfinished files are kept; such names are never copied.
+/// Suffix of the names of partial files, which are never copied.
 pub const PART_SUFFIX: &[u8] = b".mcp-part";
 
 /// Why bytes are not a path that may be copied to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PathError {
-    /// Nothing, or nothing between two slashes, at the start or at the end: give a name.
+    /// An empty path, or an empty component.
     Empty,
     /// `.` or `..`: such a path could leave the folder.
     Dots,
-    /// A zero byte: no file system takes it.
+    /// A zero byte, which file systems do not allow.
     Zero,
     /// A component longer than [`MAX_NAME_LEN`].
     LongName,
@@ -25,9 +25,9 @@ pub enum PathError {
     Long,
     /// More than [`MAX_DEPTH`] components.
     Deep,
-    /// A component is a name that unfinished files have (`.….mcp-part`).
+    /// A component has the name of a partial file (`.….mcp-part`).
     Reserved,
-    /// The target of a link is absolute, or leads out of what is copied.
+    /// The target of a link is absolute, or outside the copy.
     Escapes,
 }
 
@@ -48,11 +48,11 @@ impl fmt::Display for PathError {
 
 impl core::error::Error for PathError {}
 
-/// A path relative to a folder, which it cannot leave: components of 1 to [`MAX_NAME_LEN`] bytes,
-/// joined by single slashes, none of them `.` or `..`. Any other byte but zero is allowed, as in
-/// Linux file names: what shows a path to people escapes it first ([`fmt::Display`] does).
+/// A path relative to a folder, which it cannot leave: components of 1 to [`MAX_NAME_LEN`] bytes, joined by
+/// single slashes, none of them `.` or `..`. All other bytes except zero are allowed, as in Linux file names;
+/// they are escaped for display ([`fmt::Display`]).
 ///
-/// Paths are ordered component by component, so that a folder comes right before what is in it.
+/// Paths are ordered component by component, so that a folder comes right before its contents.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RelPath(Box<[u8]>);
 
@@ -91,33 +91,33 @@ impl RelPath {
         RelPath::new(&bytes)
     }
 
-    /// The bytes, with slashes.
+    /// Returns the bytes, with slashes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The components, at least one.
+    /// Returns the components, at least one.
     pub fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.0.split(|&byte| byte == b'/')
     }
 
-    /// The number of components, at least 1.
+    /// Returns the number of components, at least 1.
     pub fn depth(&self) -> usize {
         self.components().count()
     }
 
-    /// The last component.
+    /// Returns the last component.
     pub fn name(&self) -> &[u8] {
         self.components().next_back().unwrap_or(&[])
     }
 
-    /// All but the last component; `None` for a path of one.
+    /// Returns all but the last component; `None` for a path of one.
     pub fn parent(&self) -> Option<&[u8]> {
         let slash = self.0.iter().rposition(|&byte| byte == b'/')?;
         Some(&self.0[..slash])
     }
 
-    /// Is this path below the folder `folder`?
+    /// Whether this path is below the folder `folder`.
     pub fn is_below(&self, folder: &RelPath) -> bool {
         self.0.len() > folder.0.len()
             && self.0.starts_with(&folder.0)
@@ -149,8 +149,8 @@ impl fmt::Debug for RelPath {
     }
 }
 
-/// Writes bytes as text that no terminal obeys: control characters, what changes the direction of
-/// text and invalid UTF-8 as `\x..` or `\u{..}`.
+/// Writes bytes as text that is safe for a terminal: control characters, changes of text direction and invalid
+/// UTF-8 become `\x..` or `\u{..}`.
 pub fn show(bytes: &[u8], f: &mut impl fmt::Write) -> fmt::Result {
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -180,13 +180,13 @@ fn check_name(name: &[u8]) -> Result<(), PathError> {
     }
 }
 
-/// Is this a name that unfinished files have?
+/// Whether this is the name of a partial file.
 pub fn is_part(name: &[u8]) -> bool {
     name.starts_with(b".") && name.ends_with(PART_SUFFIX)
 }
 
-/// The hidden name, in the same folder, under which an unfinished file that will be called `name` is
-/// kept: `.NAME.mcp-part`, or with a digest of the name where that would be too long.
+/// Returns the hidden name of the partial file of `name`, in the same folder: `.NAME.mcp-part`, or with a
+/// digest of the name where that would be too long.
 pub fn part_name(name: &[u8]) -> Vec<u8> {
     let mut part = Vec::with_capacity(name.len() + 1 + PART_SUFFIX.len());
     part.push(b'.');
@@ -205,12 +205,10 @@ pub fn part_name(name: &[u8]) -> Vec<u8> {
     part
 }
 
-/// Checks the target of a symbolic link at `depth` folders below the top of what is copied (0: in
-/// the top folder).
+/// Checks the target of a symbolic link at `depth` folders below the top of the copy (0: in the top folder).
 ///
-/// Allowed: any number of `..` up to `depth`, and after that names only. Where every link of a tree
-/// keeps to that, none leads out of it, however they are chained: what precedes the names are real
-/// folders, and no name can be left upwards again.
+/// Allowed: up to `depth` times `..`, followed by names only. If every link of a tree obeys this, no chain of
+/// links leads out of it: the names are preceded by real folders, and none of them can be left upwards again.
 ///
 /// # Errors
 /// [`PathError::Escapes`], or what is wrong with the names.

@@ -1,4 +1,4 @@
-//! The server: `mcpd`, one machine for each connection.
+//! The server: `mcpd`, one endpoint for each connection.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 use proto_core::time::{Duration, Instant};
 
 use crate::blocks::Run;
-use crate::error::{Error, WrongTime};
+use crate::endpoint::sealed::Sealed;
+use crate::endpoint::{Endpoint, Role};
+use crate::error::{Error, UnexpectedMessage};
 use crate::layout::Layout;
 use crate::limits::{MAX_BLOCKS, MAX_ENTRIES};
-use crate::link::{Link, Side, Times};
-use crate::machine::sealed::Sealed;
-use crate::machine::{Machine, Role};
+use crate::link::{Link, Side, Timeouts};
 use crate::manifest::{Kind, Manifest, ManifestError};
 use crate::wire::held::{Held, Scanned};
 use crate::wire::hello::{Capabilities, Hello, Welcome};
@@ -25,20 +25,20 @@ use crate::wire::{self, Type};
 /// How one server is set up.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// What this side can do.
+    /// Capabilities of this side.
     pub capabilities: Capabilities,
     /// Most entries of one copy.
     pub max_entries: u32,
-    /// Most bytes of all ENTRIES of one copy: what the manifest may cost in memory, about.
+    /// Limit of the bytes of all ENTRIES of one copy: about the memory of the manifest.
     pub max_manifest_bytes: usize,
     /// Most blocks of one copy; a block costs 32 bytes and one bit here while the copy lasts.
     pub max_blocks: u64,
-    /// HELLO must come so long after the connection.
+    /// Timeout of HELLO, from the start of the connection.
     pub greeting: Duration,
-    /// The offer must be complete so long after HELLO.
+    /// Timeout of the offer, from HELLO.
     pub setup: Duration,
-    /// When to say "still there", and when to stop waiting.
-    pub times: Times,
+    /// Interval of keep-alives, and timeout of the peer.
+    pub timeouts: Timeouts,
 }
 
 impl ServerConfig {
@@ -51,48 +51,46 @@ impl ServerConfig {
             max_blocks: 1 << 24,
             greeting: Duration::from_secs(5),
             setup: Duration::from_secs(30),
-            times: Times::default(),
+            timeouts: Timeouts::default(),
         }
     }
 }
 
-/// What the application wants to know.
+/// An event for the application.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServerEvent {
-    /// The manifest is complete and within the rules: look what is there already, then
-    /// [`Server::scanned`].
+    /// The manifest is complete and valid: examine existing data, then call [`Server::scanned`].
     Offered {
         /// Which copy.
         copy: CopyId,
-        /// What will be copied.
+        /// The entries of the copy.
         manifest: Arc<Manifest>,
     },
-    /// The client suggests a port: answer with [`Server::port`]. One confirmed before is no
-    /// longer needed.
+    /// The client suggests a port: answer with [`Server::port`]. A port confirmed before is no longer needed.
     Suggested {
         /// How data will travel.
         carrier: Carrier,
-        /// The port that data will come from.
+        /// The port that data comes from.
         source: u16,
-        /// The port that data may come to.
+        /// The port that data may go to.
         destination: u16,
     },
-    /// The plan is complete: listen, then [`Server::ready`].
+    /// The plan is complete: listen, then call [`Server::ready`].
     Planned {
         /// How data comes; with no runs nothing does.
         plan: Plan,
         /// Which blocks the data stream is.
         layout: Arc<Layout>,
     },
-    /// What a file was when the client read it.
+    /// The digest of a file when the client read it.
     Digest(FileDigest),
-    /// The client agrees that everything is in place. Nothing follows.
+    /// The client confirms that everything is in place. Nothing follows.
     Verified,
     /// It ended without that. Nothing follows.
     Failed {
         /// Why.
         failed: Failed,
-        /// Who gave up.
+        /// The side that failed.
         side: Side,
     },
 }
@@ -110,7 +108,7 @@ enum State {
     Done,
 }
 
-/// What a server knows: see [`Server`].
+/// State of a server: see [`Server`].
 #[derive(Debug)]
 pub struct ServerRole {
     config: ServerConfig,
@@ -123,7 +121,7 @@ pub struct ServerRole {
     /// The suggestion that waits for an answer, and the number of the last one.
     suggested: Option<Suggest>,
     suggestions: u16,
-    /// The carrier that the last one named.
+    /// The carrier of the last suggestion.
     carrier: Option<Carrier>,
     plan: Option<Plan>,
     runs: Vec<Run>,
@@ -131,7 +129,7 @@ pub struct ServerRole {
     next_digest: u32,
 }
 
-/// The server's machine.
+/// The server's endpoint.
 ///
 /// | state | takes | sends | then |
 /// | --- | --- | --- | --- |
@@ -143,8 +141,8 @@ pub struct ServerRole {
 /// | data | DIGEST | PROGRESS, DONE ([`Server::progress`], [`Server::done`]) | |
 /// | done | VERIFIED | | [`ServerEvent::Verified`] |
 ///
-/// FAILED and KEEPALIVE go either way at any time.
-pub type Server = Machine<ServerRole>;
+/// FAILED and KEEPALIVE may be sent by either side at any time.
+pub type Server = Endpoint<ServerRole>;
 
 impl Sealed for ServerRole {}
 
@@ -163,7 +161,7 @@ impl Role for ServerRole {
 impl Server {
     /// Waits for HELLO on a new connection.
     pub fn new(config: ServerConfig, now: Instant) -> Self {
-        let mut link = Link::new(config.times, now);
+        let mut link = Link::new(config.timeouts, now);
         link.deadline = Some(now + config.greeting);
         let role = ServerRole {
             config,
@@ -180,7 +178,7 @@ impl Server {
             runs: Vec::new(),
             next_digest: 0,
         };
-        Machine::start(role, link)
+        Endpoint::start(role, link)
     }
 
     fn take(&mut self, now: Instant, kind: Type, frame: &[u8]) -> Result<(), Error> {
@@ -205,7 +203,7 @@ impl Server {
                 let digest = FileDigest::parse(frame)?;
                 let entry = self.role.manifest.entries().get(digest.entry as usize);
                 let is_file = entry.is_some_and(|entry| matches!(entry.kind, Kind::File { .. }));
-                // Each once: what the application keeps of them is bounded.
+                // Each of these comes once: what the application stores for them is bounded.
                 if !is_file || digest.entry < self.role.next_digest {
                     return Err(Error::Contradiction);
                 }
@@ -249,7 +247,7 @@ impl Server {
         self.role.state = State::Entries;
     }
 
-    /// All entries of the frame, or none: a bad one ends the copy with its reason.
+    /// All entries of the frame are accepted, or none: an invalid one ends the copy with its reason.
     fn take_entries(&mut self, now: Instant, frame: &[u8]) -> Result<(), Error> {
         let offer = self.role.offer.ok_or(Error::Unexpected)?;
         let mut bytes = parse_entries(frame)?;
@@ -262,7 +260,7 @@ impl Server {
             );
             return Ok(());
         }
-        // Nobody else holds the manifest before it is complete.
+        // The manifest is not shared before it is complete.
         let manifest = Arc::make_mut(&mut self.role.manifest);
         while !bytes.is_empty() {
             let next = parse_entry(bytes).and_then(|(entry, rest)| {
@@ -309,16 +307,16 @@ impl Server {
         self.fail(now, Failed::new(reason, Some(entry), &text));
     }
 
-    /// Names blocks that are there, with their digests, in rising order.
+    /// Reports existing blocks with their digests, in ascending order.
     ///
     /// # Errors
     /// Not between the offer and [`Server::scanned`], or out of order or of bounds.
-    pub fn held(&mut self, now: Instant, held: &Held) -> Result<(), WrongTime> {
+    pub fn held(&mut self, now: Instant, held: &Held) -> Result<(), UnexpectedMessage> {
         let end = held.first + held.digests.len() as u64;
         let fits = held.first >= self.role.held_end && end <= self.role.manifest.blocks();
         let counted = (1..=crate::limits::MAX_HELD).contains(&held.digests.len());
         if !self.is_in(State::Scanning) || !fits || !counted {
-            return Err(WrongTime);
+            return Err(UnexpectedMessage);
         }
         self.role.held_end = end;
         self.role.held += held.digests.len() as u64;
@@ -331,9 +329,9 @@ impl Server {
     ///
     /// # Errors
     /// Not after the offer, or a second time.
-    pub fn scanned(&mut self, now: Instant) -> Result<(), WrongTime> {
+    pub fn scanned(&mut self, now: Instant) -> Result<(), UnexpectedMessage> {
         if !self.is_in(State::Scanning) {
-            return Err(WrongTime);
+            return Err(UnexpectedMessage);
         }
         let scanned = Scanned {
             blocks: self.role.held,
@@ -373,11 +371,11 @@ impl Server {
     ///
     /// # Errors
     /// No suggestion waits, or the port is 0.
-    pub fn port(&mut self, now: Instant, port: u16) -> Result<(), WrongTime> {
+    pub fn port(&mut self, now: Instant, port: u16) -> Result<(), UnexpectedMessage> {
         if !self.is_in(State::Ports) || port == 0 {
-            return Err(WrongTime);
+            return Err(UnexpectedMessage);
         }
-        let suggested = self.role.suggested.take().ok_or(WrongTime)?;
+        let suggested = self.role.suggested.take().ok_or(UnexpectedMessage)?;
         let answer = Port {
             number: suggested.number,
             confirmed: port == suggested.destination,
@@ -429,13 +427,13 @@ impl Server {
         Ok(())
     }
 
-    /// The data may come.
+    /// Reports that the data may be sent.
     ///
     /// # Errors
     /// Not after the plan, or a second time.
-    pub fn ready(&mut self, now: Instant) -> Result<(), WrongTime> {
+    pub fn ready(&mut self, now: Instant) -> Result<(), UnexpectedMessage> {
         if !self.is_in(State::Planned) {
-            return Err(WrongTime);
+            return Err(UnexpectedMessage);
         }
         self.link.send(now, wire::HEADER_LEN, |frame| {
             wire::emit_ready(frame);
@@ -444,13 +442,13 @@ impl Server {
         Ok(())
     }
 
-    /// Says how far it is. While much else waits to be sent, nothing is.
+    /// Reports progress, unless much output is queued.
     ///
     /// # Errors
     /// Not while data comes.
-    pub fn progress(&mut self, now: Instant, progress: Progress) -> Result<(), WrongTime> {
+    pub fn progress(&mut self, now: Instant, progress: Progress) -> Result<(), UnexpectedMessage> {
         if !self.is_in(State::Data) {
-            return Err(WrongTime);
+            return Err(UnexpectedMessage);
         }
         if self.link.queued() < 8 {
             self.link
@@ -463,9 +461,9 @@ impl Server {
     ///
     /// # Errors
     /// Not while data comes, or a second time.
-    pub fn done(&mut self, now: Instant, done: &Done) -> Result<(), WrongTime> {
+    pub fn done(&mut self, now: Instant, done: &Done) -> Result<(), UnexpectedMessage> {
         if !self.is_in(State::Data) {
-            return Err(WrongTime);
+            return Err(UnexpectedMessage);
         }
         self.link
             .send(now, done.buffer_len(), |frame| done.emit(frame));

@@ -42,7 +42,7 @@ fn client(now: Instant) -> Client {
         copy: CopyId([3; 16]),
         capabilities: Capabilities::UDP,
         required: Capabilities::UDP,
-        times: Times::default(),
+        timeouts: Timeouts::default(),
     };
     Client::new(config, manifest(), now)
 }

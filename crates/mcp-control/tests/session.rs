@@ -32,7 +32,7 @@ fn client_config() -> ClientConfig {
         copy: CopyId([3; 16]),
         capabilities: Capabilities::UDP.with(Capabilities::AEAD),
         required: Capabilities::UDP,
-        times: Times::default(),
+        timeouts: Timeouts::default(),
     }
 }
 
@@ -224,7 +224,7 @@ fn ports_are_negotiated_until_both_agree_and_not_for_ever() {
             .unwrap();
         assert_eq!(
             pair.client.suggest(pair.now, Carrier::Udp, 4000, 1),
-            Err(WrongTime)
+            Err(UnexpectedMessage)
         );
         pair.settle();
         assert!(matches!(
@@ -243,7 +243,7 @@ fn ports_are_negotiated_until_both_agree_and_not_for_ever() {
     }
     assert_eq!(
         pair.client.suggest(pair.now, Carrier::Udp, 4000, 6000),
-        Err(WrongTime)
+        Err(UnexpectedMessage)
     );
 }
 
@@ -636,5 +636,5 @@ fn each_file_has_one_digest() {
     }
     let verdict = FileVerdict::Changed;
     pair.client.digest(now, 2, verdict).unwrap();
-    assert_eq!(pair.client.digest(now, 2, verdict), Err(WrongTime));
+    assert_eq!(pair.client.digest(now, 2, verdict), Err(UnexpectedMessage));
 }

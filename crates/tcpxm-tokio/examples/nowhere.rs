@@ -1,4 +1,4 @@
-//! How fast the engine and its sockets are by themselves: from memory, to nowhere.
+//! Speed of the engine and its sockets alone: from memory, with the data discarded.
 //!
 //! ```text
 //! cargo run --release -p tcpxm-tokio --example nowhere -- receive 10.0.0.2:5000 &
@@ -6,8 +6,8 @@
 //! cargo run --release -p tcpxm-tokio --example nowhere -- send 10.0.0.1 1024 5000 10.0.0.2 10.0.0.3
 //! ```
 //!
-//! The sender prints seconds and Mbit/s to each, from the first byte until all have acknowledged the
-//! last, and what its machine counted; a receiver prints how many bytes came.
+//! The sender prints the time and Mbit/s per receiver from the first byte until all have acknowledged the last,
+//! and the counters of its machine. A receiver prints how many bytes it received.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use linux_net::link;
 use tcpxm_tokio::{Config, GroupConfig, XmEndpoint};
 
-/// A receiver waits so long for the sender to answer its end.
+/// Time that a receiver waits for the sender to acknowledge its end.
 const GOODBYE: Duration = Duration::from_secs(1);
 const BLOCK: usize = 256 << 10;
 const SEND_BUFFER: usize = 16 << 20;
@@ -49,8 +49,8 @@ fn receive(address: SocketAddr) -> io::Result<()> {
         }
     }
     println!("{total} bytes");
-    // A program that ends takes its sockets along: the other side must have heard that all came. It may
-    // have gone before it could say so.
+    // A program's sockets end with it: the sender must learn first that everything arrived. It may have ended
+    // already.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()?;

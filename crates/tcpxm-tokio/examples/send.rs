@@ -27,7 +27,7 @@ async fn listen(address: SocketAddr) -> io::Result<()> {
         }
         io::Write::write_all(&mut io::stdout(), &buffer[..len])?;
     }
-    // A program that ends takes its sockets along: the other side must have heard that all came.
+    // A program's sockets end with it: the sender must learn first that everything arrived.
     stream.shutdown().await
 }
 

@@ -13,7 +13,7 @@ const MAX_BYTES: usize = 65_000;
 const MAX_SEGMENTS: usize = 64;
 /// Room for a batch, and for segments that were meant for it and did not fit.
 const LONGEST: usize = MAX_BYTES + 65_536;
-/// Latest start of a batch that begins behind another one.
+/// Latest start of a batch that follows another one in the buffer.
 const LATEST_START: usize = MAX_BYTES;
 
 /// Datagrams of equal length to one destination, the last perhaps shorter: whole in the buffer, or only their headers
@@ -39,7 +39,7 @@ pub(crate) struct Batch {
     parts: Vec<Bytes>,
     /// A contiguous copy, when the kernel did not take the parts.
     flat: Vec<u8>,
-    /// The start of the next batch, which lies behind this one.
+    /// The start of the next batch, which follows this one in the buffer.
     next: Option<(SegmentBatch, Vec<Bytes>)>,
 }
 

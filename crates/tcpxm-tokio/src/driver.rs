@@ -1,4 +1,4 @@
-//! What drives the machine: packets in, its clock, packets out, news to whoever waits.
+//! The driver: packets in, timers, packets out, events to the handles.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,19 +13,20 @@ use crate::LINGER;
 use crate::batch::Batch;
 use crate::group::GroupEvent;
 use crate::shared::{Shared, State};
-use crate::sockets::{Sockets, Taken};
+use crate::socket::Taken;
+use crate::sockets::Sockets;
 use crate::wait::Interest;
 
-/// Bytes taken before something is sent again.
+/// Bytes received before the driver sends again.
 const ENOUGH_BYTES: usize = 1 << 20;
-/// Runs sent before looking at what has arrived.
+/// Batches sent before the driver receives again.
 const RUNS: usize = 8;
-/// After an error that passes: found again at once, it would keep the thread busy.
+/// Pause after a temporary error, which would otherwise keep the thread busy.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Longest wait for room in the kernel: the timers of the machine go on after that.
+/// Longest wait for space in the kernel's buffer; the timers of the machine run after that.
 const LONGEST_BLOCK: Duration = Duration::from_millis(500);
 
-/// Tells whoever waits that the thread has ended, also where it panicked.
+/// Records that the thread has ended, also when it panicked.
 struct End {
     shared: Arc<Shared>,
     kind: io::ErrorKind,
@@ -44,22 +45,21 @@ impl Drop for End {
     }
 }
 
-/// What only the endpoint's own thread does, which has the namespace and the privileges that the
-/// endpoint was opened with.
+/// Work that only the endpoint's own thread does: it has the namespace and the privileges with which the
+/// endpoint was opened.
 enum Chore {
-    /// Hear a group from a source.
+    /// Join a group for one source.
     Join(IpAddr, IpAddr),
-    /// A path takes less than was sent: how much?
+    /// Ask for the MTU of a path that refused a longer packet.
     Narrow(IpAddr),
 }
 
-/// The sockets and what waits for them: one thread at a time drives. That is the endpoint's own, unless
-/// somebody reads and waits, who then does it himself: what comes in small portions is used while the
-/// processor has it at hand, and no other thread has to be woken for it.
+/// The sockets, and the batch that is being sent. One thread at a time drives: the endpoint's own, or one that
+/// reads ([`crate::shared`]).
 pub(crate) struct Driver {
     sockets: Sockets,
     batch: Batch,
-    /// The kernel had no room for the run.
+    /// The kernel had no space for the batch.
     blocked: bool,
     chores: Vec<Chore>,
 }
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// Starts the thread; whoever holds a handle keeps it going.
+    /// Starts the thread, which runs as long as there are handles.
     pub(crate) fn start(shared: Arc<Shared>, sockets: Sockets) -> io::Result<()> {
         shared.set_driver(Some(Driver {
             sockets,
@@ -89,13 +89,13 @@ impl Driver {
                 } else {
                     end.kind = io::ErrorKind::NotConnected;
                 }
-                // The sockets go with the thread.
+                // The sockets are closed with the thread.
                 shared.set_driver(None);
             })?;
         Ok(())
     }
 
-    /// Whether there is something that the endpoint's thread has to do.
+    /// Whether there is work for the endpoint's own thread.
     pub(crate) fn has_chores(&self) -> bool {
         !self.chores.is_empty()
     }
@@ -103,13 +103,13 @@ impl Driver {
     fn do_chores(&mut self, shared: &Shared) {
         for chore in std::mem::take(&mut self.chores) {
             match chore {
-                // Without it nothing comes by multicast: the sender sees that, and stays with unicast.
+                // If this fails no data arrives by multicast: the sender notices that and stays with unicast.
                 Chore::Join(group, source) => {
                     if self.sockets.join(group, source).is_err() {
                         shared.lock().groups_refused += 1;
                     }
                 }
-                // What is lost is repaired with segments that fit.
+                // Lost packets are repaired with segments that fit.
                 Chore::Narrow(destination) => {
                     if let Ok(route) = self.sockets.route(destination) {
                         let mut state = shared.lock();
@@ -121,11 +121,11 @@ impl Driver {
         }
     }
 
-    /// One turn: takes what has arrived, no more than about `enough` bytes, for somebody who waits
-    /// perhaps, and sends what is to be sent; false when there was nothing to do.
+    /// Receives what has arrived, up to about `enough` bytes, runs the timers of the machine, and sends its
+    /// output. Returns false when there was nothing to do.
     ///
     /// # Errors
-    /// The sockets are of no use any more.
+    /// The sockets failed.
     pub(crate) fn work(
         &mut self,
         shared: &Shared,
@@ -145,7 +145,7 @@ impl Driver {
         Ok(taken.packets > 0 || told || sent || self.has_chores())
     }
 
-    /// Takes batches of datagrams and hands them in under one lock.
+    /// Receives batches of datagrams and passes them to the machine under one lock.
     fn receive(
         &mut self,
         shared: &Shared,
@@ -154,22 +154,22 @@ impl Driver {
     ) -> io::Result<Taken> {
         let now = shared.now();
         let mut state = None;
-        let taken = self
-            .sockets
-            .receive(enough, |source, destination, payloads, stride| {
-                let state = state.get_or_insert_with(|| shared.lock());
-                let meta = Meta {
-                    source,
-                    destination,
-                };
-                let machine = &mut state.machine;
-                match &mut buffer {
-                    Some(buffer) => {
-                        machine.handle_packets_into(now, &meta, payloads, stride, buffer);
+        let taken =
+            self.sockets
+                .receive(enough, |source, destination, payloads, segment_size| {
+                    let state = state.get_or_insert_with(|| shared.lock());
+                    let meta = Meta {
+                        source,
+                        destination,
+                    };
+                    let machine = &mut state.machine;
+                    match &mut buffer {
+                        Some(buffer) => {
+                            machine.handle_packets_into(now, &meta, payloads, segment_size, buffer);
+                        }
+                        None => machine.handle_packets(now, &meta, payloads, segment_size),
                     }
-                    None => machine.handle_packets(now, &meta, payloads, stride),
-                }
-            })?;
+                })?;
         if taken.errors > 0 {
             let state = state.get_or_insert_with(|| shared.lock());
             state.receive_errors += taken.errors;
@@ -177,7 +177,7 @@ impl Driver {
         Ok(taken)
     }
 
-    /// Sends a few runs; whether there may be more to send at once.
+    /// Sends a few batches; returns whether there may be more to send.
     fn transmit(&mut self, shared: &Shared) -> io::Result<bool> {
         let in_parts = self.sockets.takes_parts();
         for _ in 0..RUNS {
@@ -198,7 +198,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Hands the run to the kernel; false when it has no room.
+    /// Passes the batch to the kernel; returns false when the kernel has no space for it.
     fn send(&mut self) -> bool {
         let Some((source, destination)) = self.batch.addresses() else {
             return true;
@@ -227,18 +227,18 @@ impl Driver {
             .send_parts(destination, (&parts, len), self.batch.segment_len)
     }
 
-    /// The kernel did not take a run; false when it has no room for it now.
+    /// Handles a batch that the kernel refused; returns false when the kernel has no space for it.
     fn refused(&mut self, destination: SocketAddr, error: &SendError) -> bool {
         match error {
             SendError::WouldBlock => return false,
             SendError::TooBig => self.chores.push(Chore::Narrow(destination.ip())),
-            // A peer that vanished, a route that flaps: retransmissions are for that.
+            // The peer or the route is gone; retransmissions handle that.
             _ => {}
         }
         true
     }
 
-    /// Passes the news on; whether there were any.
+    /// Takes the events of the machine; returns whether there were any.
     fn take_events(&mut self, state: &mut State) -> bool {
         let mut told = false;
         while let Some(event) = state.machine.poll_event() {
@@ -248,7 +248,7 @@ impl Driver {
                     self.chores.push(Chore::Join(group, source));
                 }
                 Event::Leave { group, source, .. } => {
-                    // Perhaps before it was joined.
+                    // The group may not have been joined yet.
                     let joins = |chore: &Chore| matches!(chore, Chore::Join(g, s) if (*g, *s) == (group, source));
                     match self.chores.iter().position(joins) {
                         Some(at) => drop(self.chores.remove(at)),
@@ -269,7 +269,7 @@ impl Driver {
         let mut state = shared.lock();
         let now = shared.now();
         let pause = if self.blocked {
-            // The machine still wants to send. The kernel says when it can.
+            // The machine has more to send, once the kernel accepts it.
             Some(LONGEST_BLOCK)
         } else {
             let left = |next: tcpxm::Instant| Duration::from_micros((next - now).total_micros());
@@ -282,7 +282,7 @@ impl Driver {
             (Some(pause), Some(limit)) => Some(pause.min(limit)),
             (pause, limit) => pause.or(limit),
         };
-        // No command needs the attention of a driver that waits for room in the kernel.
+        // Commands need not wake a driver that waits for the kernel.
         let until = pause.filter(|_| !self.blocked);
         let until = until.map(|pause| now + tcpxm::Duration::from_micros(micros(pause)));
         state.asleep = Some(match until {
@@ -344,7 +344,7 @@ fn linger(shared: &Shared, abandoned: &mut Option<Instant>) -> Option<Duration> 
     Some(LINGER.saturating_sub(since.elapsed()))
 }
 
-/// Records an event for the handles, and wakes what waits for it.
+/// Records an event for the handles and wakes the tasks and threads that wait for it.
 fn note(state: &mut State, event: Event) {
     match event {
         Event::Incoming { .. } => state.wake(Interest::Accept),

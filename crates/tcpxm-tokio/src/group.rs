@@ -15,30 +15,30 @@ use crate::shared::{Shared, State, refused};
 use crate::store::{Archive, BLOCK, BlockStore, LEAST_BLOCK, ROOM};
 use crate::wait::{Interest, block_on};
 
-/// News of one receiver, by its number in [`GroupConfig::receivers`].
+/// An event of one receiver, numbered as in [`GroupConfig::receivers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupEvent {
-    /// How it is reached from now on.
+    /// Its transmission mode changed.
     Mode(usize, Mode),
-    /// It was too slow for the others and goes on by itself.
+    /// It was too slow for the others and is served separately.
     Detached(usize),
-    /// It has everything, the end included.
+    /// It has received everything, including the end.
     Delivered(usize),
-    /// Its connection has ended; why, when not in good order.
+    /// Its connection has ended; with the failure, if there was one.
     Closed(usize, Option<Failure>),
 }
 
-/// A group of receivers: what is written goes to all of them.
+/// A group of receivers: all of them receive what is written.
 ///
-/// Writing waits for room, which the slowest receiver makes; a receiver that fails no longer counts.
-/// Dropping the group closes it in good order.
+/// Writing blocks while the slowest receiver holds the send buffer; a receiver that fails no longer counts.
+/// Dropping the group closes it gracefully.
 #[derive(Debug)]
 pub struct XmGroup {
     shared: Arc<Shared>,
     id: GroupId,
 }
 
-/// Sees and stops a group from elsewhere while one thread writes to it.
+/// Observes and stops a group while another thread writes to it.
 #[derive(Clone, Debug)]
 pub struct GroupHandle {
     shared: Arc<Shared>,
@@ -68,12 +68,12 @@ impl XmGroup {
         Ok(XmGroup { shared, id })
     }
 
-    /// The multicast address offered to the receivers; `None` without multicast.
+    /// Returns the multicast address offered to the receivers; `None` without multicast.
     pub fn address(&self) -> Option<IpAddr> {
         self.shared.lock().machine.group_address(self.id).ok()?
     }
 
-    /// A handle for another thread.
+    /// Returns a handle for another thread.
     pub fn handle(&self) -> GroupHandle {
         GroupHandle {
             shared: Arc::clone(&self.shared),
@@ -87,7 +87,7 @@ impl XmGroup {
         let len = bytes.len().min(room).min(BLOCK);
         if len >= LEAST_BLOCK {
             let mut block = state.machine.store_mut(self.id).map_err(refused)?.block();
-            // Bytes are copied without the lock. There is no other writer: the room stays.
+            // The copy is made without the lock. There is no other writer, so the space stays.
             drop(state);
             block.reserve_exact(ROOM);
             block.extend_from_slice(&bytes[..len]);
@@ -98,7 +98,7 @@ impl XmGroup {
         self.settle(state, sent, bytes.len(), context)
     }
 
-    /// After `sent` of `len` bytes were accepted: ready if that is something, otherwise waits for room.
+    /// Returns the number of bytes sent, or waits for space when none of `len` bytes were.
     fn settle(
         &self,
         state: MutexGuard<'_, State>,
@@ -115,23 +115,23 @@ impl XmGroup {
         Poll::Ready(Ok(sent))
     }
 
-    /// Bytes that can be written now.
+    /// Returns the number of bytes that can be written now.
     fn room(&self, state: &mut State) -> io::Result<usize> {
         state.alive()?;
         self.open_still(state)?;
-        // Writing nothing fails after the end.
+        // Fails after the end.
         let now = self.shared.now();
         state.machine.send(now, self.id, &[]).map_err(refused)?;
         state.machine.room(self.id).map_err(refused)
     }
 
-    /// Removes what there is room for from the front of a block; returns how many bytes that was.
+    /// Removes as many bytes as there is space for from the front of a block; returns their number.
     fn poll_send_block(&self, block: &mut Bytes, context: &Context<'_>) -> Poll<io::Result<usize>> {
         let mut state = self.shared.lock();
         let len = block.len();
         let now = self.shared.now();
         if self.room(&mut state)? < len.min(LEAST_BLOCK) {
-            // Few bytes, or none: the machine reports room later.
+            // Few bytes, or none: the machine reports when there is space.
             let sent = state.machine.send(now, self.id, block).map_err(refused)?;
             block.advance(sent);
         } else {
@@ -142,8 +142,8 @@ impl XmGroup {
         self.settle(state, len - block.len(), len, context)
     }
 
-    /// An empty block to be filled for [`XmGroup::write_block`], with room for 64 KiB and what sealing
-    /// them adds: of memory that was sent from before, where there is some, which the processor has at hand.
+    /// Returns an empty block to fill for [`XmGroup::write_block`], with capacity for 64 KiB and the overhead
+    /// of a record. Memory of blocks that were sent is reused.
     ///
     /// # Errors
     /// The group is gone.
@@ -156,12 +156,12 @@ impl XmGroup {
         Ok(block)
     }
 
-    /// Writes a block, and waits for room: packets leave from where it lies, it is not copied. Blocks of
-    /// fewer than 16 KiB are. Until every receiver has all of it, it takes the memory that it takes, also
-    /// where it is a part of something larger.
+    /// Writes a block, and waits for space. Packets are sent from the block itself; only blocks of fewer than
+    /// 16 KiB are copied. The block is kept until every receiver has all of it, also if it is a part of a
+    /// larger buffer.
     ///
     /// # Errors
-    /// Every receiver has failed, or the end was announced already.
+    /// Every receiver has failed, or the stream has ended.
     pub fn write_block(&mut self, block: impl Into<Bytes>) -> io::Result<()> {
         let mut block = block.into();
         while !block.is_empty() {
@@ -170,7 +170,7 @@ impl XmGroup {
         Ok(())
     }
 
-    /// Is there anybody left to write to?
+    /// Fails when no receiver is left.
     fn open_still(&self, state: &State) -> io::Result<()> {
         let group = state.groups.get(&self.id);
         let failed = group.is_none_or(|group| group.over.len() == group.members.len());
@@ -183,7 +183,7 @@ impl XmGroup {
         Ok(())
     }
 
-    /// Nothing more will be written: receivers read the end.
+    /// Ends the stream: receivers read its end.
     ///
     /// # Errors
     /// Every receiver has failed.
@@ -194,7 +194,7 @@ impl XmGroup {
         shut.map_err(refused)
     }
 
-    /// After [`XmGroup::finish`]: waits until each receiver has everything, or has failed; how many
+    /// Waits, after [`XmGroup::finish`], until each receiver has everything or has failed. Returns how many
     /// have everything.
     ///
     /// # Errors
@@ -211,7 +211,7 @@ impl XmGroup {
     /// Ready when each receiver has everything, or has failed.
     fn poll_over(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
         let state = self.shared.lock();
-        // A group whose receivers have all failed is gone.
+        // A group is removed when all its receivers have failed.
         if self.is_over(&state) {
             return Poll::Ready(Ok(()));
         }
@@ -228,14 +228,14 @@ impl XmGroup {
 }
 
 impl GroupHandle {
-    /// The next news; `None`: nothing new. Kept until they are taken; at most a few for each change of
-    /// a receiver.
+    /// Returns the next event, if there is one. Events are kept until they are taken: at most a few for each
+    /// receiver.
     pub fn poll_event(&self) -> Option<GroupEvent> {
         let mut state = self.shared.lock();
         state.groups.get_mut(&self.id)?.events.pop_front()
     }
 
-    /// The next news, as soon as there are some; `None`: the group is gone.
+    /// Waits for the next event; `None` when the group is gone.
     pub async fn next_event(&self) -> Option<GroupEvent> {
         poll_fn(|context| {
             let mut state = self.shared.lock();
@@ -255,14 +255,14 @@ impl GroupHandle {
         .await
     }
 
-    /// Counters of a receiver; `None` when its connection is gone.
+    /// Returns the counters of a receiver; `None` when its connection is gone.
     pub fn stats(&self, receiver: usize) -> Option<ConnStats> {
         let state = self.shared.lock();
         let id = *state.groups.get(&self.id)?.members.get(receiver)?;
         state.machine.conn_stats(id).ok()
     }
 
-    /// Gives a receiver up: the others need not wait for it.
+    /// Aborts the connection to one receiver.
     pub fn abort(&self, receiver: usize) {
         let mut state = self.shared.lock();
         let members = state.groups.get(&self.id).map(|group| &group.members);
@@ -272,7 +272,7 @@ impl GroupHandle {
         self.shared.kick(state);
     }
 
-    /// Gives all receivers up.
+    /// Aborts the connections to all receivers.
     pub fn abort_all(&self) {
         let mut state = self.shared.lock();
         let _ = state.machine.abort(self.shared.now(), self.id);

@@ -1,20 +1,20 @@
-//! TCP-XM over sockets: connections and groups as tokio streams, and as blocking ones.
+//! TCP-XM over sockets: connections and groups as tokio streams and as blocking ones.
 //!
-//! An [`XmEndpoint`] is one socket and one [`tcpxm::Endpoint`], driven by a thread of its own:
-//! packets in and out in batches, timers, memberships in groups. A thread that waits for data, with
-//! [`std::io::Read`], does that itself meanwhile: what it takes from the socket it uses at once, and nobody
-//! has to be woken. When it does not come back for 20 ms the endpoint's thread goes on. The socket is a UDP socket (with GRO
-//! and GSO), or, with [`Carrier::Ip`], a raw one that carries TCP segments in IP: the other side may
-//! then be any TCP, the kernel's included. What it hands out
-//! works from any thread and in any runtime:
+//! An [`XmEndpoint`] is one socket and one [`tcpxm::Endpoint`]. A thread of its own drives it: it moves packets
+//! in batches, runs timers and joins groups. It needs no runtime; the handles work from any thread and in any
+//! runtime. A thread that blocks in [`std::io::Read`] drives the endpoint itself while it waits, if nothing
+//! else waits for that endpoint: data is then used by the thread that received it. The socket is a UDP socket
+//! (with GRO and GSO), or with [`Carrier::Ip`] a raw one that carries TCP segments in IP; the peer may then be
+//! any TCP. The handles are:
 //!
 //! - [`XmListener`] and [`XmStream`]: connections that others open, and that are opened;
 //! - [`XmGroup`]: one stream of bytes to many receivers, over multicast where it works (TCP-XM §3.2:
 //!   many destinations instead of one, all else as before).
 //!
-//! [`XmStream`] and [`XmGroup`] are [`tokio::io::AsyncRead`] and [`tokio::io::AsyncWrite`] (the
-//! same plug-in idea as the paper's driver for Globus XIO, §3.5), and [`std::io::Read`] and
-//! [`std::io::Write`], which wait.
+//! [`XmStream`] and [`XmGroup`] implement [`tokio::io::AsyncRead`] and [`tokio::io::AsyncWrite`] (as a plug-in,
+//! like the paper's driver for Globus XIO, §3.5), and the blocking [`std::io::Read`] and [`std::io::Write`].
+//! Each connection, listener and group has wakers of its own: a change wakes only the tasks and threads that
+//! wait for it.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -40,15 +40,14 @@
 //!
 //! # Bounds
 //!
-//! One thread an endpoint, 320 KiB for packets on their way out, and up to 33 pieces of 64 KiB for those on
-//! their way in, of which only what was used takes memory, besides what [`tcpxm`] documents for
-//! connections and groups. What a group has sent and somebody may want again lies in blocks of 64 KiB, or
-//! in those that [`XmGroup::write_block`] was given: as many bytes of the stream as the send buffer has
-//! room for, a block more at each end, and up to 32 blocks of the store's own that wait for the next to be
-//! written. At most 64 groups are heard at once, each by a socket of its own,
-//! whose room for what arrives gets smaller with their number ([`Config::receive_buffer_bytes`] for the
-//! first, half of it for the second, and so on, at least 1 MiB). Dropping a stream closes it in good order, in the background; dropping
-//! all handles of an endpoint ends its thread when its connections are closed, at most 3 s later.
+//! An endpoint has one thread, 320 KiB for outgoing packets and up to 33 buffers of 64 KiB for incoming ones,
+//! of which only used pages take memory, in addition to the memory that [`tcpxm`] documents for connections and
+//! groups. Sent data that may be needed again is kept in blocks of 64 KiB, or in the blocks given to
+//! [`XmGroup::write_block`]: as many bytes of the stream as the send buffer holds, one block more at each end,
+//! and up to 32 spare blocks. At most 64 groups are joined at once, each with a socket of its own. Their
+//! receive buffers get smaller with their number: [`Config::receive_buffer_bytes`] for the first, half of it
+//! for the second, and so on, at least 1 MiB. Dropping a stream closes it gracefully in the background; after
+//! all handles of an endpoint are dropped its thread ends when the connections are closed, within 3 s.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -56,6 +55,7 @@ mod driver;
 mod group;
 pub mod seal;
 mod shared;
+mod socket;
 mod sockets;
 mod store;
 mod stream;
@@ -78,27 +78,28 @@ use driver::Driver;
 use shared::Shared;
 use sockets::Sockets;
 
-/// How an endpoint is set up.
+/// Configuration of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Local address and port; port 0: the kernel's choice. Receivers of one group on one host
-    /// need addresses of their own.
+    /// Local address and port; port 0 lets the kernel choose. Receivers of one group on one host need different
+    /// addresses.
     pub bind: SocketAddr,
     /// Interface of outgoing multicast and of memberships, by index; 0 lets the routes decide.
     pub interface: u32,
-    /// Time to live of outgoing multicast: 1 stays on the link.
+    /// Hop limit of outgoing multicast: 1 stays on the link.
     pub ttl: u8,
-    /// Room in the kernel for what arrives, in bytes.
+    /// Receive buffer in the kernel, in bytes.
     pub receive_buffer_bytes: usize,
-    /// Hand the kernel several packets at once where it can cut them up (UDP_SEGMENT); off for devices and
-    /// networks that do it wrong.
+    /// Pass several packets to the kernel in one call where it can segment them (UDP_SEGMENT); switch it off
+    /// for devices and networks that do this wrong.
     pub segmentation_offload: bool,
-    /// What the machine is told.
+    /// Configuration of the machine.
     pub machine: tcpxm::Config,
 }
 
 impl Config {
-    /// Defaults: interface by the routes, TTL 16, 16 MiB of receive buffer, segmentation offload, [`tcpxm::Config::default`].
+    /// Returns the defaults: interface by the routes, TTL 16, a receive buffer of 16 MiB, segmentation offload,
+    /// [`tcpxm::Config::default`].
     pub fn new(bind: SocketAddr) -> Self {
         Config {
             bind,
@@ -112,8 +113,8 @@ impl Config {
 }
 
 impl Config {
-    /// No segment, of either side, is longer than the interface takes: the maximum segment size that is
-    /// announced comes from there (RFC 6691).
+    /// Limits segments of both sides to the MTU of the interface, through the announced maximum segment size
+    /// (RFC 6691).
     fn fit_interface(&mut self) {
         let all = linux_net::link::list().unwrap_or_default();
         let found = all.iter().find(|found| found.index == self.interface);
@@ -126,21 +127,21 @@ impl Config {
 /// Counters of an endpoint.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// Those of the machine: segments, bytes, drops.
+    /// Counters of the machine: segments, bytes, drops.
     pub machine: tcpxm::Stats,
-    /// Errors that the kernel had for who wanted to receive, and that ended nothing.
+    /// Temporary errors of receiving.
     pub receive_errors: u64,
-    /// Groups of senders that were not joined: there were as many as may be, or the kernel refused.
+    /// Groups that were not joined, because there were too many or because the kernel refused.
     pub groups_refused: u64,
 }
 
-/// One socket that speaks TCP-XM. Clones are handles to the same.
+/// A socket that speaks TCP-XM. Clones are handles to the same endpoint.
 #[derive(Clone, Debug)]
 pub struct XmEndpoint {
     hold: Arc<Hold>,
 }
 
-/// Keeps the thread going.
+/// Keeps the thread running.
 #[derive(Debug)]
 struct Hold(Arc<Shared>);
 
@@ -151,10 +152,10 @@ impl Drop for Hold {
 }
 
 impl XmEndpoint {
-    /// Opens the socket and starts the thread. Needs no privileges over UDP, and CAP_NET_RAW over IP.
+    /// Opens the socket and starts the thread. UDP needs no privileges, IP needs CAP_NET_RAW.
     ///
     /// # Errors
-    /// The address is in use, or there is no room for a socket or a thread;
+    /// The address is in use, or no socket or thread can be created;
     /// [`io::ErrorKind::PermissionDenied`] without the capability.
     pub fn open(config: &Config) -> io::Result<XmEndpoint> {
         let mut config = config.clone();
@@ -168,39 +169,39 @@ impl XmEndpoint {
         Ok(XmEndpoint { hold })
     }
 
-    /// The address of the socket.
+    /// Returns the address of the socket.
     pub fn local_address(&self) -> SocketAddr {
         self.hold.0.local
     }
 
-    /// Takes connections on the socket's port.
+    /// Accepts connections on the socket's port.
     ///
     /// # Errors
-    /// It listens already.
+    /// The endpoint listens already.
     pub fn listen(&self) -> io::Result<XmListener> {
         XmListener::new(Arc::clone(&self.hold.0), None, None)
     }
 
-    /// As [`XmEndpoint::listen`], for senders whose segments are signed with this key
-    /// ([`GroupConfig::key`]): what others send is dropped.
+    /// As [`XmEndpoint::listen`], but only from senders that sign their segments with this key
+    /// ([`GroupConfig::key`]); other segments are dropped.
     ///
     /// # Errors
-    /// It listens already.
+    /// The endpoint listens already.
     pub fn listen_keyed(&self, key: SegmentKey) -> io::Result<XmListener> {
         XmListener::new(Arc::clone(&self.hold.0), None, Some(key))
     }
 
-    /// As [`XmEndpoint::listen`], or with a key as [`XmEndpoint::listen_keyed`], for one peer alone, by its
-    /// address and TCP port (which a translator of addresses on the way leaves alone): all others are
-    /// refused, and none of their groups is joined.
+    /// As [`XmEndpoint::listen`], or with a key as [`XmEndpoint::listen_keyed`], for one peer only, identified
+    /// by its address and TCP port (which address translators leave alone). All other peers are refused, and
+    /// their groups are not joined.
     ///
     /// # Errors
-    /// It listens already.
+    /// The endpoint listens already.
     pub fn listen_to(&self, peer: SocketAddr, key: Option<SegmentKey>) -> io::Result<XmListener> {
         XmListener::new(Arc::clone(&self.hold.0), Some(peer), key)
     }
 
-    /// Counters since the start.
+    /// Returns the counters since the start.
     pub fn stats(&self) -> Stats {
         let state = self.hold.0.lock();
         Stats {
@@ -210,26 +211,26 @@ impl XmEndpoint {
         }
     }
 
-    /// Opens a connection; the stream can be written to at once.
+    /// Opens a connection; the stream can be written to immediately.
     ///
     /// # Errors
-    /// The address cannot be, or no route leads there, or there are too many connections.
+    /// The address is invalid, no route leads there, or there are too many connections.
     pub fn connect(&self, remote: SocketAddr) -> io::Result<XmStream> {
         XmStream::connect(Arc::clone(&self.hold.0), remote)
     }
 
-    /// Opens a group: a connection to each of its receivers (TCP-XM §2.1). Its store of sent bytes
-    /// is [`tcpxm::Config::send_buffer`] long. The port of [`GroupConfig::local`] is this socket's.
+    /// Opens a group: a connection to each of its receivers (TCP-XM §2.1). The send buffer holds
+    /// [`tcpxm::Config::send_buffer`] bytes. The port of [`GroupConfig::local`] is this socket's.
     ///
     /// # Errors
-    /// No receivers, one of them twice, or an address that cannot be; with [`Carrier::Ip`] also when
+    /// No receivers, one of them twice, or an invalid address; with [`Carrier::Ip`] also when
     /// the endpoint has no address and the routes lead to receivers from several.
     pub fn open_group(&self, config: GroupConfig) -> io::Result<XmGroup> {
         XmGroup::open(Arc::clone(&self.hold.0), config, None)
     }
 
-    /// As [`XmEndpoint::open_group`], for bytes that can be read again: a detached receiver holds
-    /// nobody up, and never fails for what has left the store.
+    /// As [`XmEndpoint::open_group`], for data that can be read again: a detached receiver does not delay the
+    /// others, and does not fail when data has left the send buffer.
     ///
     /// # Errors
     /// As [`XmEndpoint::open_group`].
@@ -242,5 +243,5 @@ impl XmEndpoint {
     }
 }
 
-/// How long connections may take to close when nobody holds the endpoint any more.
+/// Time allowed for connections to close after the last handle was dropped.
 const LINGER: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! Records: a stream cut in pieces, each sealed once with AES-256-GCM.
+//! Records: a stream cut into pieces, each encrypted once with AES-256-GCM.
 //!
 //! ```text
 //! +---------------------------------------------------------------+
@@ -8,11 +8,11 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! The nonce is the record's number, the length is authenticated too. A record is sealed when it is
-//! written and kept as it is for retransmissions, or sealed again from the same plaintext
-//! ([`Records`]), so no nonce meets two plaintexts, as long as a key seals one stream only. Everybody in a group has the same key: one receiver could forge to
-//! another, which is why digests from the control connection have the last word. How long the
-//! stream is must be known: its end is not authenticated.
+//! The nonce is the record's number; the length is authenticated too. A record is encrypted when it is written
+//! and kept for retransmissions, or encrypted again from the same plaintext ([`Records`]). As long as a key is
+//! used for one stream only, no nonce is used for two plaintexts. All receivers of a group have the same key,
+//! so one receiver could forge to another: the digests on the control connection decide. The end of a stream is
+//! not authenticated: its length must be known.
 
 use std::io::{self, Read};
 
@@ -22,16 +22,16 @@ use tcpxm::wire::SegmentKey;
 
 /// The longest plaintext of a record.
 pub const MAX_RECORD: usize = 1 << 16;
-/// What a record adds: its length and its tag.
+/// Bytes that a record adds: its length and its tag.
 pub const OVERHEAD: usize = HEADER + TAG;
-/// Bytes of the length, and of the tag.
+/// Bytes of the length and of the tag.
 const HEADER: usize = 4;
 const TAG: usize = 16;
 
-/// What the key of segment tags is called when it is derived.
+/// Label from which the key of segment tags is derived.
 const TAGS: &[u8] = b"polycast tcpxm 1 key of segment tags";
 
-/// How many bytes are derived.
+/// The number of bytes to derive.
 struct Length(usize);
 
 impl hkdf::KeyType for Length {
@@ -40,8 +40,8 @@ impl hkdf::KeyType for Length {
     }
 }
 
-/// The key that the segments of a stream are signed with, from the one that seals its records
-/// (RFC 5869). Records keep what was forged from being believed, tags from being taken at all.
+/// Derives the key that signs the segments of a stream from the key that encrypts its records (RFC 5869).
+/// Records reject forged data after TCP has delivered it, segment tags reject it before.
 pub fn segment_key(key: &[u8; 32]) -> SegmentKey {
     let mut derived = [0; 16];
     let secret = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(key);
@@ -53,7 +53,7 @@ pub fn segment_key(key: &[u8; 32]) -> SegmentKey {
 }
 
 fn cipher(key: &[u8; 32]) -> LessSafeKey {
-    // 32 bytes are a key of this cipher.
+    // The cipher has keys of 32 bytes.
     LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("32 bytes"))
 }
 
@@ -63,16 +63,16 @@ fn nonce(record: u64) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-/// Seals single records of a stream.
+/// Encrypts single records of a stream.
 ///
-/// What was sealed once may be sealed again, into the same bytes, for a receiver that was detached
-/// ([`Archive`](crate::Archive)). A number must never meet another plaintext, and a plaintext never be
-/// cut in other pieces: two plaintexts under one nonce give both away, and the key that
-/// authenticates. Who reads the plaintext again makes sure that it is what it was.
+/// A record may be encrypted again, with the same result, for a receiver that was detached
+/// ([`Archive`](crate::Archive)). A number must never be used for another plaintext, and a plaintext never be
+/// cut differently: two plaintexts under one nonce reveal both and the authentication key. The caller that
+/// reads the plaintext again verifies that it is unchanged.
 pub struct Records(LessSafeKey);
 
 impl Records {
-    /// With the key of one stream.
+    /// Creates records with the key of one stream.
     pub fn new(key: &[u8; 32]) -> Self {
         Records(cipher(key))
     }
@@ -98,14 +98,14 @@ impl Records {
     }
 }
 
-/// Seals a stream, record after record.
+/// Encrypts a stream, record by record.
 pub struct Sealer {
     records: Records,
     next: u64,
 }
 
 impl Sealer {
-    /// Seals with a key that seals nothing else.
+    /// Encrypts with a key that is used for nothing else.
     pub fn new(key: &[u8; 32]) -> Self {
         let records = Records::new(key);
         Sealer { records, next: 0 }
@@ -122,22 +122,22 @@ impl Sealer {
     }
 }
 
-/// Reads records and opens them.
+/// Reads and decrypts records.
 pub struct Opener<R> {
     inner: R,
     key: LessSafeKey,
     next: u64,
-    /// The record without its length, and behind it the length of the one that follows.
+    /// The record without its length, followed by the length of the next one.
     record: Vec<u8>,
-    /// The length of the next record, as far as it has come.
+    /// The length of the next record, as far as it was read.
     header: [u8; HEADER],
     header_len: usize,
-    /// What of the record was not read yet.
+    /// Decrypted bytes that were not read yet.
     open: std::ops::Range<usize>,
 }
 
 impl<R: Read> Opener<R> {
-    /// Opens with the key that sealed.
+    /// Decrypts with the key that was used to encrypt.
     pub fn new(inner: R, key: &[u8; 32]) -> Self {
         Opener {
             inner,
@@ -150,12 +150,12 @@ impl<R: Read> Opener<R> {
         }
     }
 
-    /// What it reads from.
+    /// Returns the reader of the encrypted stream.
     pub fn get_ref(&self) -> &R {
         &self.inner
     }
 
-    /// The next record; false at the end of the stream.
+    /// Reads the next record; returns false at the end of the stream.
     fn next(&mut self) -> io::Result<bool> {
         if self.header_len == 0 {
             self.header_len = self.inner.read(&mut self.header)?;
@@ -179,8 +179,8 @@ impl<R: Read> Opener<R> {
         Ok(true)
     }
 
-    /// Reads the record, and the length of the next one where that comes with it: what lies where its
-    /// reader wants it is copied once less than what has to wait for him.
+    /// Reads the record, and the length of the next one if it arrives with it: data that lands in the reader's
+    /// buffer is copied once less than data that has to wait.
     fn fill(&mut self, len: usize) -> io::Result<()> {
         self.record.resize(len + HEADER, 0);
         let mut filled = 0;
@@ -206,11 +206,11 @@ fn forged() -> io::Error {
 }
 
 impl<R: Read> Opener<R> {
-    /// The next bytes where they were opened, at most `most` and as many as the record has; none at
-    /// the end of the stream.
+    /// Returns the next bytes in place: at most `most`, and no more than the record has; none at the end of the
+    /// stream.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] for a record that was tampered with; those of what it reads from.
+    /// [`io::ErrorKind::InvalidData`] for a record that was tampered with; errors of the inner reader.
     pub fn piece(&mut self, most: usize) -> io::Result<&mut [u8]> {
         if self.open.is_empty() && !self.next()? {
             return Ok(&mut []);

@@ -30,16 +30,16 @@ pub(crate) struct Shared {
     waker: Waker,
     /// Endpoints, listeners, streams and groups.
     handles: AtomicUsize,
-    /// Locked by the thread that drives, which [`Lease`] and [`ThreadState`] choose: nobody waits for this lock.
-    /// Empty before the endpoint's thread begins and after it has ended.
+    /// Locked by the thread that drives, chosen by [`Lease`] and [`ThreadState`], so that no thread waits for
+    /// this lock. Empty before the endpoint's thread begins and after it has ended.
     driver: Mutex<Option<Driver>>,
     thread: OnceLock<Thread>,
 }
 
-/// Time that a thread that reads has for its next read before the endpoint's thread drives again.
+/// Time in which a thread that has read may read again before the endpoint's thread drives.
 const LEASE: tcpxm::Duration = tcpxm::Duration::from_millis(20);
-/// The longest piece that a socket returns at once. A reader takes no more than it has room for: the rest would be
-/// copied twice.
+/// The longest piece that a socket returns at once. A reader takes no more than its buffer holds: the rest
+/// would be copied twice.
 const PIECE: usize = 64 << 10;
 
 /// Whether a thread that reads drives the endpoint.
@@ -341,7 +341,7 @@ impl Shared {
                     driver.sleep(self, None)
                 }
             });
-            // Sockets that fail do so for the endpoint's thread too, which says it to all.
+            // Sockets that fail do so for the endpoint's thread too, which reports it.
             is_over = result.is_err() || driver.has_chores();
         }
         let mut state = self.lock();

@@ -1,5 +1,4 @@
-//! The sockets of an endpoint: one for unicast and what it sends, one for each group it hears; of UDP,
-//! or of IP with protocol 6.
+//! The sockets of an endpoint: one for unicast and for sending, and one for each group that is joined.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -7,108 +6,42 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use linux_net::inet::{
-    self, Gathered, Joined, Membership, SegmentBatch, SegmentSocket, Transmit, UdpSocket,
-};
+use linux_net::SendError;
+use linux_net::inet::{self, Gathered, Membership, Transmit};
 use linux_net::poll::{self, Watch};
-use linux_net::udp::Batch;
-use linux_net::{OpenError, ReceiveError, SendError};
 use tcpxm::Carrier;
 
 use crate::Config;
+use crate::socket::{Room, Socket, Taken};
 
-/// Batches taken from one socket before the next one's turn.
-const BATCHES: usize = 16;
-/// Looks at all sockets before something is sent again.
+/// Passes over all sockets before the driver sends again.
 const LOOKS: usize = 4;
-/// What may wait in this host's own queue for a slow link, in the kernel's count (it doubles the number
-/// and takes half as much again for itself): less than such queues hold, so that a full one makes us
-/// wait instead of losing packets, which all receivers of a group would lose together.
+/// Limit of the data that waits in this host's own queue for a slow link, as the kernel counts it (it doubles
+/// the number and adds half as much for itself). It is less than such queues hold: a full queue blocks the
+/// sender instead of losing packets, which all receivers of a group would lose together.
 const SEND_BYTES: usize = 256 << 10;
-/// Groups that are heard at once. Anybody can open a connection with a group of its own, and each costs
-/// a socket with room of its own; who comes later is served by unicast.
+/// Groups joined at once. Any peer can open a connection with a group of its own, and each group costs a socket
+/// with a receive buffer; later ones are served by unicast.
 const MAX_GROUPS: usize = 64;
-/// Least room of a group's socket.
+/// Smallest receive buffer of a group's socket.
 const LEAST_ROOM: usize = 1 << 20;
-/// Packets in a batch of segments.
-const PACKETS: usize = 16;
 
-/// One socket.
-enum Socket {
-    Udp(UdpSocket),
-    Ip(SegmentSocket),
-}
-
-/// Room for what arrives.
-enum Room {
-    Udp(Datagrams),
-    Ip(SegmentBatch),
-}
-
-/// Room for datagrams: a few pieces of up to 64 KiB where the kernel joins them, many single ones
-/// where it does not.
-struct Datagrams {
-    joined: Batch,
-    single: Batch,
-    is_joined: bool,
-}
-
-/// Pieces of each kind; the few fit a processor's cache.
-const JOINED: usize = 1;
-const SINGLE: usize = Batch::MAX;
-/// Pieces that are longer than this on average are joined ones.
-const JOINED_BYTES: usize = 4096;
-
-impl Datagrams {
-    fn new() -> Datagrams {
-        Datagrams {
-            joined: Batch::new(JOINED),
-            single: Batch::new(SINGLE),
-            is_joined: true,
-        }
-    }
-
-    /// Takes a batch; whether there may be more.
-    fn receive(
-        &mut self,
-        socket: &UdpSocket,
-        mut take: impl FnMut(Joined<'_>),
-    ) -> Result<bool, ReceiveError> {
-        let (batch, most) = if self.is_joined {
-            (&mut self.joined, JOINED)
-        } else {
-            (&mut self.single, SINGLE)
-        };
-        let pieces = socket.receive(batch)?;
-        let mut bytes = 0;
-        batch.joined().for_each(|joined| {
-            bytes += joined.payloads.len();
-            take(joined);
-        });
-        let is_joined = bytes > pieces * JOINED_BYTES;
-        // A few lone datagrams say nothing about those that come in a stream.
-        if is_joined || pieces == most {
-            self.is_joined = is_joined;
-        }
-        Ok(pieces == most)
-    }
-}
-
+/// The sockets.
 pub(crate) struct Sockets {
     carrier: Carrier,
     unicast: Socket,
-    /// Who is heard on a group, and how many connections want it.
+    /// The sources that each group is joined for, one for each connection that needs it.
     groups: BTreeMap<IpAddr, (Socket, Vec<IpAddr>)>,
     room: Room,
     local: SocketAddr,
     config: inet::Config,
-    /// Whether the kernel gets several packets at once.
+    /// Whether the kernel gets several packets in one call.
     batches: bool,
-    /// What the last look found, while nothing has happened since.
+    /// The result of the last wait, until the sockets are read.
     known: Option<Ready>,
 }
 
-/// Which sockets may have something to read.
+/// The sockets that may have something to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Ready {
     unicast: bool,
@@ -127,131 +60,19 @@ impl Ready {
     };
 }
 
-fn refused(error: OpenError) -> io::Error {
-    let kind = match error {
-        OpenError::AddressInUse { .. } => io::ErrorKind::AddrInUse,
-        OpenError::Privilege { .. } => io::ErrorKind::PermissionDenied,
-        _ => io::ErrorKind::Other,
-    };
-    io::Error::new(kind, error.to_string())
-}
-
-impl Socket {
-    fn open(carrier: Carrier, config: &inet::Config) -> io::Result<Socket> {
-        match carrier {
-            Carrier::Udp => UdpSocket::open(config).map(Socket::Udp),
-            Carrier::Ip => SegmentSocket::open(config).map(Socket::Ip),
-        }
-        .map_err(refused)
-    }
-
-    fn local_address(&self) -> io::Result<SocketAddr> {
-        match self {
-            Socket::Udp(socket) => socket.local_address(),
-            Socket::Ip(socket) => Ok(socket.local_address()),
-        }
-    }
-
-    fn change(&self, membership: &Membership, join: bool) -> io::Result<()> {
-        match (self, join) {
-            (Socket::Udp(socket), true) => socket.join(membership),
-            (Socket::Udp(socket), false) => socket.leave(membership),
-            (Socket::Ip(socket), true) => socket.join(membership),
-            (Socket::Ip(socket), false) => socket.leave(membership),
-        }
-        .map_err(|error| io::Error::other(error.to_string()))
-    }
-
-    /// Takes a batch; whether there may be more.
-    fn receive(
-        &self,
-        room: &mut Room,
-        mut take: impl FnMut(Joined<'_>),
-    ) -> Result<bool, ReceiveError> {
-        match (self, room) {
-            (Socket::Udp(socket), Room::Udp(datagrams)) => datagrams.receive(socket, take),
-            (Socket::Ip(socket), Room::Ip(batch)) => {
-                let packets = socket.receive(batch)?;
-                // What the kernel has put into one segment is one.
-                batch.iter().for_each(|received| {
-                    take(Joined {
-                        source: received.source,
-                        destination: received.destination,
-                        payloads: received.payload,
-                        stride: received.payload.len(),
-                    });
-                });
-                Ok(packets == PACKETS)
-            }
-            _ => Ok(false), // All are of one kind.
-        }
-    }
-}
-
-impl Socket {
-    /// Takes batches until there is nothing for now, or that was enough. What passes is counted.
-    ///
-    /// # Errors
-    /// The socket is of no use any more.
-    fn drain(
-        &self,
-        room: &mut Room,
-        taken: &mut Taken,
-        enough: usize,
-        mut take: impl FnMut(Joined<'_>),
-    ) -> Result<(), ReceiveError> {
-        for _ in 0..BATCHES {
-            let more = self.receive(room, |joined| {
-                taken.packets += 1;
-                taken.bytes += joined.payloads.len();
-                take(joined);
-            });
-            match more {
-                Ok(true) if taken.bytes < enough => {}
-                Ok(_) => break,
-                Err(error) if error.is_lasting() => return Err(error),
-                Err(_) => {
-                    taken.errors += 1;
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What a look at the sockets gave.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Taken {
-    pub(crate) packets: usize,
-    pub(crate) bytes: usize,
-    /// Times that the kernel had something else to say.
-    pub(crate) errors: u64,
-}
-
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Socket::Udp(socket) => socket.as_fd(),
-            Socket::Ip(socket) => socket.as_fd(),
-        }
-    }
-}
-
 impl Sockets {
     pub(crate) fn open(config: &Config) -> io::Result<Sockets> {
         let settings = inet::Config {
             interface: config.interface,
             ttl: config.ttl,
-            // Receivers on this host hear it too.
+            // Receivers on this host get it too.
             loopback: true,
             receive_buffer_bytes: config.receive_buffer_bytes,
             send_buffer_bytes: SEND_BYTES,
             ..inet::Config::new(config.bind)
         };
         let carrier = config.machine.carrier;
-        // Sockets that allow an address to be used again share it in silence: one that does not
-        // finds out whether it is in use.
+        // Sockets with address reuse share an address silently; one without finds out whether it is in use.
         if carrier == Carrier::Udp && config.bind.port() != 0 {
             let bind = inet::scoped(config.bind, config.interface);
             drop(std::net::UdpSocket::bind(bind)?);
@@ -262,10 +83,7 @@ impl Sockets {
             carrier,
             unicast,
             groups: BTreeMap::new(),
-            room: match carrier {
-                Carrier::Udp => Room::Udp(Datagrams::new()),
-                Carrier::Ip => Room::Ip(SegmentBatch::new(PACKETS)),
-            },
+            room: Room::new(carrier),
             local,
             config: settings,
             batches: config.segmentation_offload,
@@ -277,14 +95,14 @@ impl Sockets {
         self.local
     }
 
-    /// Hears a group from one source; an error where there are [`MAX_GROUPS`] others.
+    /// Joins a group for one source; fails if [`MAX_GROUPS`] others are joined.
     pub(crate) fn join(&mut self, group: IpAddr, source: IpAddr) -> io::Result<()> {
         if !self.groups.contains_key(&group) {
             if self.groups.len() >= MAX_GROUPS {
                 return Err(io::Error::other("as many groups as may be"));
             }
             let bind = SocketAddr::new(group, self.local.port());
-            // All together may not keep any amount of memory waiting: the n-th has an n-th of the room.
+            // Bounds the memory of all groups together: the n-th gets an n-th of the buffer.
             let room = self.config.receive_buffer_bytes;
             let least = room.min(LEAST_ROOM);
             let config = inet::Config {
@@ -314,7 +132,7 @@ impl Sockets {
         }
     }
 
-    /// One connection less wants it.
+    /// Leaves a group for one connection.
     pub(crate) fn leave(&mut self, group: IpAddr, source: IpAddr) {
         let Some((socket, sources)) = self.groups.get_mut(&group) else {
             return;
@@ -326,22 +144,21 @@ impl Sockets {
             self.groups.remove(&group);
             self.known = None;
         } else if !sources.contains(&source) {
-            // It ends with the socket at the latest.
+            // The membership ends with the socket at the latest.
             let _ = socket.change(&Self::membership(&self.config, group, source), false);
         }
     }
 
-    /// Takes what has arrived, batches of it: source, destination, and payloads of so many bytes each.
-    /// A group whose socket is of no use any more is not heard any more.
+    /// Receives what has arrived, in batches: source, destination, and payloads with the length of each. A
+    /// group whose socket fails is left.
     ///
-    /// What came by two sockets came in some order, which the kernel does not tell; so all are looked
-    /// at until nobody has anything more. Of what was taken then nothing is missing that came before:
-    /// a repair that is acknowledged before the data that it followed would show that data as lost.
-    /// Where that takes too long, or is more than `enough` bytes, unicast was looked at first, for that
-    /// reason.
+    /// The kernel does not tell the order of packets from two sockets. All sockets are therefore read until
+    /// none has anything left: then no earlier packet is missing. Acknowledging a repair before data that
+    /// preceded it would report that data as lost. Where this takes too long, or yields more than `enough`
+    /// bytes, reading unicast first has the same effect.
     ///
     /// # Errors
-    /// The socket for unicast is of no use any more.
+    /// The socket for unicast failed.
     pub(crate) fn receive(
         &mut self,
         enough: usize,
@@ -378,7 +195,7 @@ impl Sockets {
     ) -> io::Result<()> {
         let local = self.local.ip();
         let drained = self.unicast.drain(&mut self.room, taken, enough, |joined| {
-            // A socket that is bound to every address learns which one it was.
+            // A socket that is bound to all addresses learns which one a packet was sent to.
             let to = if local.is_unspecified() {
                 joined.destination
             } else {
@@ -414,7 +231,7 @@ impl Sockets {
         }
     }
 
-    /// Which sockets have something to read now: asking costs less than trying each.
+    /// Asks which sockets have something to read: one call instead of one for each.
     fn ready(&self) -> Ready {
         let mut set = self.watches(false);
         match poll::wait(&mut set, Some(Duration::ZERO)) {
@@ -423,7 +240,7 @@ impl Sockets {
         }
     }
 
-    /// What those watches have found.
+    /// Returns the sockets that the watches found readable.
     fn found(set: &[Watch<'_>]) -> Ready {
         const { assert!(MAX_GROUPS <= u64::BITS as usize) };
         let (own, groups) = set.split_last().expect("there is one socket at least");
@@ -436,8 +253,8 @@ impl Sockets {
         }
     }
 
-    /// Waits until something arrives, there is room to write where somebody waits for that, or the time
-    /// is over; whether `other` is readable.
+    /// Waits until something arrives, the socket is writable if `writable`, `other` is readable, or `limit` has
+    /// passed. Returns whether `other` is readable.
     ///
     /// # Errors
     /// The kernel's.
@@ -458,7 +275,7 @@ impl Sockets {
         Ok(woken)
     }
 
-    /// Sends one run of packets; how many bytes the kernel took.
+    /// Sends a batch; returns how many bytes the kernel took.
     pub(crate) fn send(
         &self,
         source: IpAddr,
@@ -466,7 +283,7 @@ impl Sockets {
         bytes: &[u8],
         segment_len: usize,
     ) -> Result<usize, SendError> {
-        // A checksum that covers addresses was made for this one.
+        // The checksum was computed for this source address.
         let chosen = self.carrier == Carrier::Ip && self.local.ip().is_unspecified();
         let send = |bytes, segment_len| {
             let transmit = Transmit {
@@ -489,14 +306,14 @@ impl Sockets {
             match send(packet, None) {
                 Ok(len) => sent += len,
                 Err(error) if sent == 0 => return Err(error),
-                // What is left is offered again, and fails again if it must.
+                // The rest is offered again later.
                 Err(_) => break,
             }
         }
         Ok(sent)
     }
 
-    /// Whether the kernel takes a run in parts.
+    /// Whether the kernel takes a batch in parts.
     pub(crate) fn takes_parts(&self) -> bool {
         match &self.unicast {
             Socket::Udp(socket) => self.batches && socket.max_segments() > 1,
@@ -504,7 +321,7 @@ impl Sockets {
         }
     }
 
-    /// Sends one run of packets, of so many bytes, from where its parts lie.
+    /// Sends a batch of `len` bytes from its parts.
     pub(crate) fn send_parts(
         &self,
         destination: SocketAddr,
@@ -522,12 +339,12 @@ impl Sockets {
         })
     }
 
-    /// How packets to a destination leave.
+    /// Returns the route to a destination.
     pub(crate) fn route(&self, destination: IpAddr) -> io::Result<inet::Route> {
         inet::route(destination, self.config.interface)
     }
 
-    /// What to wait for: the groups in their order, then the socket for unicast.
+    /// Returns the watches: the groups in their order, then the socket for unicast.
     fn watches(&self, writable: bool) -> Vec<Watch<'_>> {
         let unicast = self.unicast.as_fd();
         let own = if writable {
@@ -561,7 +378,7 @@ mod tests {
         }
         assert!(sockets.join(group(MAX_GROUPS), here.into()).is_err());
         assert_eq!(sockets.groups.len(), MAX_GROUPS);
-        // Those that are heard already cost nothing more; one that is left makes room.
+        // Another connection in a joined group costs nothing; leaving a group makes space.
         sockets.join(group(0), here.into()).expect("joined");
         sockets.leave(group(1), here.into());
         sockets
@@ -569,7 +386,7 @@ mod tests {
             .expect("joined");
     }
 
-    /// What a datagram to a port where nobody is comes back as: an error of the socket, once.
+    /// A datagram to a closed port is reported as an error of the socket, once.
     #[test]
     fn an_error_that_passes_is_counted_and_ends_nothing() {
         let here = Ipv4Addr::LOCALHOST;

@@ -1,5 +1,4 @@
-//! What a group has sent: the last of it in memory, in blocks that packets leave from; the rest where
-//! it came from.
+//! Sent data of a group: the latest in memory, in blocks from which packets are sent; the rest in an archive.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,31 +9,31 @@ use tcpxm::store::{Store, StoreError};
 
 use crate::seal::OVERHEAD;
 
-/// Reads again what was written to a group, however long ago: for receivers that were detached, and
-/// so no longer hold the others up (`min_rate_bps` of [`GroupConfig`](crate::GroupConfig)).
+/// Reads data again that was written to a group, however long ago: for receivers that were detached and no
+/// longer delay the others (`min_rate_bps` of [`GroupConfig`](crate::GroupConfig)).
 ///
-/// It is asked by the endpoint's thread, and everything else waits for it.
+/// The endpoint's thread calls it, and everything else waits meanwhile.
 pub trait Archive: Send {
-    /// Up to which offset of the stream it can read. What lies behind stays in memory.
+    /// Returns the offset of the stream up to which it can read. Later data stays in memory.
     fn end(&mut self) -> u64;
 
     /// Reads the bytes that were written at this offset of the stream.
     ///
     /// # Errors
-    /// They cannot be read, or are not what they were. The receiver that needs them fails.
+    /// The bytes cannot be read or have changed. The receiver that needs them fails.
     fn read(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()>;
 }
 
-/// What is written in smaller pieces is gathered into blocks of this length.
+/// Length of the blocks into which smaller writes are collected.
 pub(crate) const BLOCK: usize = 64 << 10;
-/// Shorter pieces are copied behind each other: a block for each would cost more than it holds.
+/// Shorter pieces are copied: a block for each would cost more than the copy.
 pub(crate) const LEAST_BLOCK: usize = 16 << 10;
-/// Room of a block that the store gives: a record that was sealed is longer than what it holds.
+/// Capacity of a block from the store: an encrypted record is longer than its plaintext.
 pub(crate) const ROOM: usize = BLOCK + OVERHEAD;
-/// Blocks that nobody needs any more and that are kept for the next to be written.
+/// Blocks that are kept for reuse.
 const SPARE: usize = 32;
 
-/// A piece of the stream, and where it begins.
+/// A piece of the stream and its offset.
 struct Block {
     start: u64,
     bytes: Bytes,
@@ -46,19 +45,19 @@ impl Block {
     }
 }
 
-/// Blocks that packets leave from without a copy, and perhaps an archive behind them.
+/// Blocks from which packets are sent without a copy, and optionally an archive of older data.
 pub(crate) struct BlockStore {
-    /// One after the other. What lies before `released` is left of the first.
+    /// Consecutive blocks. The part of the first one before `released` is no longer needed.
     blocks: VecDeque<Block>,
-    /// What follows them.
+    /// The bytes that follow the blocks.
     tail: Vec<u8>,
-    /// Behind the last byte.
+    /// The offset of the end of the stream.
     end: u64,
     capacity: usize,
     archive: Option<Box<dyn Archive>>,
-    /// What lies before is not needed, or is in the archive.
+    /// Data before this offset is not needed, or is in the archive.
     released: u64,
-    /// What the machine has lent since it was taken last.
+    /// Data lent by the machine since it was last taken.
     lent: Vec<(Bytes, Range<usize>)>,
     spare: Vec<Vec<u8>>,
 }
@@ -77,7 +76,7 @@ impl BlockStore {
         }
     }
 
-    /// Takes as much of a block as there is room for, where it lies; what is left of it stays.
+    /// Takes as much of a block as there is space for, without a copy; the rest stays in `block`.
     pub(crate) fn write_block(&mut self, block: &mut Bytes) {
         let taken = block.split_to(block.len().min(self.room()));
         if taken.len() < LEAST_BLOCK {
@@ -93,13 +92,12 @@ impl BlockStore {
         });
     }
 
-    /// Memory for an empty block, perhaps without room: what the processor had at hand lately, where
-    /// there is some.
+    /// Returns memory for a block, perhaps without capacity. Recently used memory is reused.
     pub(crate) fn block(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// What was lent since the last time, in this order.
+    /// Takes the data that was lent since the last call, in order.
     pub(crate) fn take_lent(&mut self, into: &mut Vec<Bytes>) {
         let lent = self.lent.drain(..);
         into.extend(lent.map(|(bytes, range)| bytes.slice(range)));
@@ -119,12 +117,12 @@ impl BlockStore {
         self.blocks.push_back(Block { start, bytes });
     }
 
-    /// Where the tail begins.
+    /// Returns the offset of the tail.
     fn tail_start(&self) -> u64 {
         self.end - self.tail.len() as u64
     }
 
-    /// The block that has the byte at an offset, by its number.
+    /// Returns the number of the block with the byte at an offset.
     fn find(&self, offset: u64) -> usize {
         self.blocks.partition_point(|block| block.end() <= offset)
     }
@@ -177,7 +175,7 @@ impl Store for BlockStore {
             Some(archive) if offset < self.released => archive,
             _ => return self.read_held(offset, out),
         };
-        // What is archived may end in the midst of a segment: the blocks have the rest of it.
+        // The archive may end within a segment: the blocks have the rest.
         let old = (self.released - offset).min(out.len() as u64) as usize;
         let (old, rest) = out.split_at_mut(old);
         archive.read(offset, old).map_err(|_| StoreError::Failed)?;
@@ -231,7 +229,7 @@ impl Store for BlockStore {
             let Some(Block { bytes, .. }) = self.blocks.pop_front() else {
                 return;
             };
-            // Only memory of our own, whole, that nobody else has.
+            // Reuse only blocks of this store that are not shared.
             if (BLOCK..=ROOM).contains(&bytes.len())
                 && self.spare.len() < SPARE
                 && let Ok(bytes) = bytes.try_into_mut()
@@ -254,7 +252,7 @@ impl Store for BlockStore {
 mod tests {
     use super::*;
 
-    /// Has what was written, block by block: the last one only once it is complete.
+    /// Has the data in blocks; the last block only when it is complete.
     struct Blocks(u64);
 
     impl Archive for Blocks {
@@ -287,7 +285,7 @@ mod tests {
         assert_eq!(held.read(701, &mut [0; 100]), Err(StoreError::NotHeld));
     }
 
-    /// Pieces of all lengths, by copy and as blocks, against one long vector.
+    /// Pieces of all lengths, copied and as blocks, compared with one long vector.
     #[test]
     fn what_was_written_is_read_and_lent_as_it_was() {
         let mut x = 1u64;

@@ -1,4 +1,4 @@
-//! Connections, as streams.
+//! Connections as streams.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::shared::{Shared, State, failed, refused};
 use crate::wait::{Interest, block_on};
 
-/// Takes connections that others open.
+/// Accepts connections.
 #[derive(Debug)]
 pub struct XmListener {
     shared: Arc<Shared>,
@@ -64,7 +64,7 @@ impl XmListener {
         poll_fn(|context| self.poll_accept(context)).await
     }
 
-    /// Blocks until the next connection, at most for `timeout`; `None`: without a limit.
+    /// Blocks until the next connection, at most for `timeout`; `None` means no limit.
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`], or the sockets failed.
@@ -86,8 +86,8 @@ impl Drop for XmListener {
     }
 }
 
-/// A connection. Reading gives what the other side sends until it shuts its direction; dropping the
-/// stream closes it in good order.
+/// A connection. Reads return the peer's data until the peer shuts its direction; dropping the stream closes it
+/// gracefully.
 #[derive(Debug)]
 pub struct XmStream {
     shared: Arc<Shared>,
@@ -103,7 +103,7 @@ impl XmStream {
     pub(crate) fn connect(shared: Arc<Shared>, remote: SocketAddr) -> io::Result<XmStream> {
         let mut state = shared.lock();
         state.alive()?;
-        // The kernel's socket has one port: the connection's own.
+        // The kernel's socket has one port, which the connection uses.
         let carrier = state.machine.config().carrier;
         let local = shared.local_for(carrier, &[remote.ip()])?;
         let now = shared.now();
@@ -115,7 +115,7 @@ impl XmStream {
         Ok(XmStream::new(shared, id))
     }
 
-    /// The other side's address.
+    /// Returns the address of the peer.
     ///
     /// # Errors
     /// The connection is gone.
@@ -125,7 +125,7 @@ impl XmStream {
         remote.map_err(|error| state.error(self.id, error))
     }
 
-    /// The group that its data may come by: both sides agreed on it, and nobody has left it.
+    /// Returns the group that both sides agreed on and that was not left since: data may arrive by it.
     ///
     /// # Errors
     /// The connection is gone.
@@ -135,12 +135,12 @@ impl XmStream {
         group.map_err(|error| state.error(self.id, error))
     }
 
-    /// Ends the connection at once, with a reset.
+    /// Resets the connection.
     pub fn abort(&self) {
         self.handle().abort();
     }
 
-    /// A handle for another thread.
+    /// Returns a handle for another thread.
     pub fn handle(&self) -> StreamHandle {
         StreamHandle {
             shared: Arc::clone(&self.shared),
@@ -194,7 +194,7 @@ impl XmStream {
         };
         match driven {
             Ok(()) if buffer.filled() > 0 => return Poll::Ready(Ok(buffer.filled())),
-            // Other things happened: try again.
+            // Other events were handled: try again.
             Ok(()) => context.waker().wake_by_ref(),
             Err(state) => self
                 .shared
@@ -217,7 +217,7 @@ impl XmStream {
         Poll::Ready(Ok(sent))
     }
 
-    /// Ends this side's direction: the other reads its end.
+    /// Shuts this side's direction: the peer reads the end of the stream.
     ///
     /// # Errors
     /// The connection is gone.
@@ -230,7 +230,7 @@ impl XmStream {
     }
 }
 
-/// Stops a connection from elsewhere while one thread reads or writes.
+/// Stops a connection while another thread reads or writes.
 #[derive(Clone, Debug)]
 pub struct StreamHandle {
     shared: Arc<Shared>,
@@ -238,10 +238,10 @@ pub struct StreamHandle {
 }
 
 impl StreamHandle {
-    /// Ends the connection at once, with a reset, also for the thread that waits on it.
+    /// Resets the connection, also for a thread that blocks on it.
     pub fn abort(&self) {
         let mut state = self.shared.lock();
-        // It is gone already, perhaps.
+        // The connection may be gone already.
         let _ = state.machine.abort(self.shared.now(), self.id);
         state.wake_connection(self.id);
         self.shared.kick(state);
@@ -288,9 +288,9 @@ impl AsyncWrite for XmStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Ready when the other side has everything.
+    /// Ready when the peer has received everything.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A connection whose other side closed first is gone as soon as the end is acknowledged.
+        // A connection whose peer closed first is removed when the end is acknowledged.
         let over = self.poll_delivered(context);
         if over.is_ready() {
             return over;

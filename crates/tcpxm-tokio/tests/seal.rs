@@ -1,4 +1,4 @@
-//! Sealed records: what is written is read, and nothing else is.
+//! Encrypted records: exactly what was written is read.
 
 use std::io::Read;
 
@@ -14,7 +14,7 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Gives what it has in pieces of these lengths, again and again, as a socket might.
+/// Returns its data in pieces of these lengths, repeatedly, as a socket might.
 struct Piecemeal<'a>(&'a [u8], std::iter::Cycle<std::slice::Iter<'a, usize>>);
 
 impl Read for Piecemeal<'_> {

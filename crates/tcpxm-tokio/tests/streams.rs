@@ -25,7 +25,7 @@ fn open(last: u8, port: u16) -> XmEndpoint {
     XmEndpoint::open(&config).expect("an endpoint")
 }
 
-/// Threads that each take one connection and read it to its end.
+/// Starts threads that each accept one connection and read it to its end.
 fn read_all(listeners: impl IntoIterator<Item = XmListener>) -> Vec<JoinHandle<Vec<u8>>> {
     let read = |listener: XmListener| {
         std::thread::spawn(move || {
@@ -48,7 +48,7 @@ fn blocks_that_are_handed_over_arrive_as_they_were() {
     let mut group = client.open_group(config).expect("a group");
     let bytes = content(20_000_000);
     let mut rest = &bytes[..];
-    // Short and long ones, between bytes that are copied, more than are held at once.
+    // Short and long blocks, mixed with bytes that are copied, and more than the send buffer holds.
     for len in [1, 70_000, 16_000, 5_000_000, 65_536, 3, 10_000_000]
         .into_iter()
         .cycle()
@@ -241,7 +241,7 @@ fn a_port_that_is_taken_is_found_out() {
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
 }
 
-/// An endpoint over IP; `None` where that is not permitted, which the test then says.
+/// An endpoint over IP; `None` where that is not permitted, which the test reports.
 fn open_over_ip(last: u8, port: u16) -> Option<XmEndpoint> {
     let mut config = Config::new(SocketAddr::from(([127, 0, 0, last], port)));
     config.interface = 1;
@@ -325,7 +325,7 @@ fn over_ip_a_group_reaches_every_receiver_by_multicast() {
     }
 }
 
-/// Whoever closes last has its end acknowledged and is gone at once: that is no error.
+/// The side that closes last is removed when its end is acknowledged: that is no error.
 #[tokio::test]
 async fn shutting_down_after_the_other_side_has_closed_succeeds() {
     let server = open(1, 0);
@@ -354,12 +354,12 @@ async fn shutting_down_after_the_other_side_has_closed_succeeds() {
     one.shutdown().await.expect("delivered long ago");
 }
 
-/// The last one to close is gone as soon as its own end is acknowledged: who has not looked for the
-/// other side's end yet finds it all the same.
+/// The side that closes last is removed when its end is acknowledged. An application that has not read the
+/// peer's end yet still reads it.
 #[tokio::test]
 async fn the_end_is_read_after_the_connection_is_gone() {
     let mut config = Config::new(SocketAddr::from(([127, 0, 0, 1], 0)));
-    // Where the other side's end comes last after all, the connection waits for this before it is gone.
+    // If the peer's end arrives last after all, the connection waits this long before it is removed.
     config.machine.time_wait = tcpxm::Duration::from_millis(20);
     let server = XmEndpoint::open(&config).expect("an endpoint");
     let listener = server.listen().expect("listening");
@@ -422,7 +422,7 @@ fn a_listener_with_a_key_hears_the_sender_that_has_it_alone() {
     }
 }
 
-/// Who waits to read drives the endpoint himself: when he does other things, somebody else has to.
+/// A thread that blocks in a read drives the endpoint. While it does other things the endpoint's thread does.
 #[test]
 fn who_stops_reading_is_stood_in_for() {
     let (server, client) = (open(1, 0), open(1, 0));
@@ -439,7 +439,7 @@ fn who_stops_reading_is_stood_in_for() {
         Write::write_all(&mut group, b"again").expect("written");
     }
     group.finish().expect("shut");
-    // All the rest is acknowledged, the end included, although nobody reads it.
+    // The rest is acknowledged, including the end, although it is not read yet.
     assert_eq!(group.wait_delivered().expect("delivered"), 1);
     let mut rest = Vec::new();
     Read::read_to_end(&mut stream, &mut rest).expect("read");
@@ -548,7 +548,7 @@ fn a_change_wakes_only_the_tasks_that_wait_for_it() {
     assert_eq!(poll(accept.as_mut(), &accepting), Poll::Ready(true));
 }
 
-/// How often the calling thread has waited so far.
+/// Returns how often the calling thread has waited so far.
 fn waits() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").expect("of Linux");
     let line = status
@@ -557,7 +557,7 @@ fn waits() -> u64 {
     line.expect("a count").trim().parse().expect("a number")
 }
 
-/// A listener without connections sleeps: it looks again at a change and at the end of its time, or once a second.
+/// A listener without connections sleeps until a change or the end of its time.
 #[test]
 fn a_listener_that_waits_is_not_woken_for_nothing() {
     let server = open(1, 0);

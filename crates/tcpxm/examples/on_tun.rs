@@ -17,7 +17,7 @@ use std::sync::mpsc;
 use std::time::Instant as Clock;
 
 use smoltcp::wire::{IpProtocol, Ipv4Packet};
-use tcpxm::store::{Lengths, Store};
+use tcpxm::store::{NullStore, Store};
 use tcpxm::{
     Carrier, Config, ConnId, Endpoint, Event, GroupConfig, Instant, Meta, Received, Target,
 };
@@ -220,7 +220,7 @@ impl App {
             "group" => {
                 let peer: SocketAddr = args.peer.parse()?;
                 let group = GroupConfig::new(local, vec![peer.ip()], peer.port());
-                let store: Box<dyn Store> = Box::new(Lengths::new(args.send));
+                let store: Box<dyn Store> = Box::new(NullStore::new(args.send));
                 let id = machine.open_group(now, &group, store)?;
                 app.connection = machine.members(id)?.next();
                 machine.shutdown(now, id)?;
@@ -251,7 +251,7 @@ impl App {
             while self.written < self.send {
                 let len = (self.send - self.written).min(chunk.len() as u64) as usize;
                 for (byte, at) in chunk.iter_mut().zip(self.written..) {
-                    *byte = Lengths::byte(at);
+                    *byte = NullStore::byte(at);
                 }
                 match machine.send(now, target, &chunk[..len]) {
                     Ok(0) | Err(_) => break,
@@ -267,7 +267,7 @@ impl App {
         };
         while let Ok(Received::Data(len)) = machine.recv(now, connection, &mut chunk) {
             for (byte, at) in chunk[..len].iter().zip(self.read..) {
-                assert_eq!(*byte, Lengths::byte(at), "at {at}");
+                assert_eq!(*byte, NullStore::byte(at), "at {at}");
             }
             self.read += len as u64;
         }

@@ -7,14 +7,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use tcpxm::store::Whole;
+use tcpxm::store::SliceStore;
 use tcpxm::{Config, ConnId, Duration, Endpoint, Event, GroupConfig, Instant, Meta, Received};
 
 const PORT: u16 = 7000;
 const LEN_BYTES: usize = 2_000_000;
 
 struct Receiver {
-    endpoint: Endpoint<Whole<Vec<u8>>>,
+    endpoint: Endpoint<SliceStore<Vec<u8>>>,
     address: IpAddr,
     hears_multicast: bool,
     connection: Option<ConnId>,
@@ -78,7 +78,7 @@ fn main() {
     let own: IpAddr = Ipv4Addr::new(10, 0, 0, 1).into();
     let mut receivers = [Receiver::new(2, true), Receiver::new(3, false)];
     let mut sender = Endpoint::new(Config::default(), [1; 32], Instant::ZERO);
-    let content = Whole::new(vec![7; LEN_BYTES]);
+    let content = SliceStore::new(vec![7; LEN_BYTES]);
     let addresses = receivers.iter().map(|receiver| receiver.address).collect();
     let group = GroupConfig::new(SocketAddr::new(own, 0), addresses, PORT);
     let group = sender

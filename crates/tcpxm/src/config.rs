@@ -1,4 +1,4 @@
-//! What an endpoint and a group can be told.
+//! Configuration of an endpoint and of a group.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -9,18 +9,18 @@ use smoltcp::wire::IpCidr;
 use crate::cc::CongestionControl;
 use crate::wire::SegmentKey;
 
-/// What carries the segments.
+/// The protocol that carries segments.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum Carrier {
-    /// One segment a UDP datagram (TCP-XM §2). UDP's checksum covers the segment, whose own is 0:
-    /// a translator on the way may change addresses.
+    /// One segment in each UDP datagram (TCP-XM §2). UDP's checksum covers the segment, whose own checksum is
+    /// 0, so that address translators may change addresses.
     #[default]
     Udp,
     /// IP protocol 6: the segment's checksum covers the addresses.
     Ip,
 }
 
-/// What a listener does with the group that a SYN offers.
+/// How a listener answers the group that a SYN offers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum GroupPolicy {
     /// Accepts it.
@@ -35,7 +35,7 @@ pub enum GroupPolicy {
 /// Configuration of an [`Endpoint`](crate::Endpoint). Start from [`Config::default`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What carries the segments.
+    /// The protocol that carries segments.
     pub carrier: Carrier,
     /// Largest IP packet to send, and to ask the other side for, 576 to 65535 bytes.
     pub mtu: u16,
@@ -45,10 +45,10 @@ pub struct Config {
     pub window_scaling: bool,
     /// Whether to offer selective acknowledgements (RFC 2018).
     pub sack: bool,
-    /// Bytes of received data kept at most for one connection, rounded up to a power of two, at most
-    /// 1 GiB. Memory is taken as it is needed.
+    /// Limit of received data stored for one connection, in bytes, rounded up to a power of two, at most 1 GiB.
+    /// Memory is allocated as needed.
     pub receive_buffer: usize,
-    /// Bytes of sent data kept at most for a connection that is not in a group, rounded likewise.
+    /// Limit of sent data stored for a connection that is not in a group, in bytes, rounded likewise.
     pub send_buffer: usize,
     /// Whether small segments wait for the acknowledgement of what is in flight (RFC 9293 §3.7.4).
     pub nagle: bool,
@@ -56,9 +56,9 @@ pub struct Config {
     pub delayed_ack: Duration,
     /// Full segments after which an acknowledgement is due at once; 2 by RFC 9293 SHLD-19.
     pub ack_every: u8,
-    /// How long a peer is expected to delay its acknowledgements at most: a loss probe for a lone
-    /// segment waits so much longer (`TLP.max_ack_delay`, RFC 8985 §7.2), yet never longer than the
-    /// retransmission timeout. A peer that delays longer gets a segment twice now and then.
+    /// Longest expected delay of a peer's acknowledgements: a loss probe for a single segment waits this much
+    /// longer (`TLP.max_ack_delay`, RFC 8985 §7.2), but no longer than the retransmission timeout. A peer with
+    /// a longer delay occasionally gets a segment twice.
     pub peer_ack_delay: Duration,
     /// Least retransmission timeout. RFC 6298 asks for 1 s; tail loss probes (RFC 8985) and common
     /// practice go with 200 ms. Where it is above [`Config::max_rto`], that one counts.
@@ -91,7 +91,7 @@ pub struct Config {
     pub challenge_acks_per_second: u8,
     /// Resets for segments that belong to no connection, a second, for the endpoint.
     pub resets_per_second: u16,
-    /// What to answer to a group offered in a SYN.
+    /// The answer to a group offered in a SYN.
     pub groups: GroupPolicy,
 }
 
@@ -168,7 +168,7 @@ pub enum GroupChoice {
     Given(IpAddr),
 }
 
-/// What the user asks for (TCP-XM §2.1, the states that an explicit request leads to).
+/// The mode that the user requests (TCP-XM §2.1, the states that an explicit request leads to).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum GroupMode {
     /// Unicast first, multicast where it is seen to work.
@@ -182,18 +182,18 @@ pub enum GroupMode {
     Multicast,
 }
 
-/// A sender's group: who receives, and how.
+/// A sender's group: its receivers, and how to reach them.
 #[derive(Clone, Debug)]
 pub struct GroupConfig {
     /// Our address, as far as the carrier needs it ([`Carrier::Ip`]), and port; port 0: a random one.
     pub local: SocketAddr,
     /// The receivers' addresses.
     pub receivers: Vec<IpAddr>,
-    /// The receivers' port, the same for all, on the group address too.
+    /// Port of the receivers, the same for all, also on the group address.
     pub port: u16,
     /// The multicast group.
     pub group: GroupChoice,
-    /// What the user asks for.
+    /// The requested mode.
     pub mode: GroupMode,
     /// Groups that receivers may propose instead of the one offered and be served in; 0, the default:
     /// only the group that this side chose gets data. A receiver that proposes another one is served as
@@ -211,26 +211,25 @@ pub struct GroupConfig {
     /// A receiver that does not acknowledge anything for this long is dropped.
     pub receiver_timeout: Duration,
     /// With [`GroupMode::Multicast`], a receiver fails with
-    /// [`Failure::NoMulticast`](crate::Failure::NoMulticast) that has got nothing but repairs for this long,
-    /// though more was sent by multicast meanwhile, and whose feedback is 0: none of its last 128 segments
-    /// came by multicast. The join of a group takes up to some seconds
-    /// where a report is lost or routers set up a tree.
+    /// [`Failure::NoMulticast`](crate::Failure::NoMulticast) when it has received only repairs for this long,
+    /// although more was sent by multicast, and its feedback is 0: none of its last 128 segments arrived by
+    /// multicast. Joining a group can take seconds when a report is lost or routers set up a tree.
     pub multicast_timeout: Duration,
-    /// Bits of data a second: a receiver that holds the others below it for a second is detached: it
-    /// leaves the multicast group and gets a stream of its own. 1 or more.
+    /// Lower limit of the group's rate in bits of data per second. A receiver that holds the others below it
+    /// for a second is detached: it leaves the multicast group and gets a stream of its own. At least 1.
     pub min_rate_bps: Option<u64>,
     /// As [`Config::max_rate_bps`], for this group.
     pub max_rate_bps: Option<u64>,
-    /// With a key each segment to a receiver, but for SYNs, has a tag, and receivers that listen with
-    /// the same key ([`Endpoint::listen_keyed`](crate::Endpoint::listen_keyed)) take no others.
+    /// With a key every segment to a receiver, except SYNs, has a tag, and receivers that listen with the same
+    /// key ([`Endpoint::listen_keyed`](crate::Endpoint::listen_keyed)) accept no other segments.
     pub key: Option<SegmentKey>,
 }
 
 impl GroupConfig {
-    /// A group of these receivers with defaults: a random group address, which receivers cannot
-    /// replace, automatic mode, 10 s to connect, all who answer are served, 30 s without an
-    /// acknowledgement until a receiver is dropped, 3 s without multicast until one fails that is to be
-    /// reached by multicast alone.
+    /// Returns a group of these receivers with defaults: a random group address that receivers cannot replace,
+    /// automatic mode, 10 s to connect, no minimum number of receivers, 30 s without an acknowledgement until a
+    /// receiver is dropped, and 3 s without multicast until a receiver fails that may only be reached by
+    /// multicast.
     #[must_use]
     pub fn new(local: SocketAddr, receivers: Vec<IpAddr>, port: u16) -> Self {
         Self {

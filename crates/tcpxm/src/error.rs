@@ -1,12 +1,12 @@
-//! What can go wrong: with a packet, with a command, with a connection.
+//! Errors of packets, commands and connections.
 
 use core::fmt;
 
 use crate::wire::ParseError;
 
 proto_core::drop_reasons! {
-    /// Why a packet was dropped. Nothing but the counter of that reason has changed, and, where
-    /// TCP asks for it, an acknowledgement or a reset is on its way.
+    /// The reason why a packet was dropped. Only the counter of that reason has changed, and where TCP requires
+    /// it an acknowledgement or a reset is queued.
     pub enum Error: "segment dropped: {}" {
         /// Shorter than its header says.
         Truncated = "truncated",
@@ -24,7 +24,8 @@ proto_core::drop_reasons! {
         Forged = "forged",
         /// SYN, FIN, RST or URG on the group address, or no data.
         GroupControl = "group_control",
-        /// Data from a receiver of a group, whose sender takes none. The acknowledgement with it counted.
+        /// Data from a receiver of a group, whose sender accepts none. The acknowledgement with it was
+        /// accepted.
         GroupData = "group_data",
         /// No connection; a reset was sent unless the rate of resets forbids.
         NoConnection = "no_connection",
@@ -38,7 +39,7 @@ proto_core::drop_reasons! {
         Paws = "paws",
         /// Outside of the receive window.
         Window = "out_of_window",
-        /// A duplicate of what came already; an acknowledgement is owed.
+        /// A duplicate; an acknowledgement is owed.
         Duplicate = "duplicate",
         /// Data that would make one hole too many.
         ReassemblyFull = "reassembly_full",
@@ -48,7 +49,7 @@ proto_core::drop_reasons! {
         ResetWindow = "reset_out_of_window",
         /// A SYN on a synchronised connection (RFC 5961 §4).
         SynChallenged = "syn_challenged",
-        /// An acknowledgement of what was never sent, or too old (RFC 5961 §5).
+        /// An acknowledgement of unsent data, or too old (RFC 5961 §5).
         AckChallenged = "ack_challenged",
         /// No ACK bit where there must be one.
         NoAck = "no_ack",
@@ -77,7 +78,7 @@ impl From<ParseError> for Error {
 pub enum CommandError {
     /// No such connection or group, or it is gone.
     Unknown,
-    /// The connection has failed; [`Event::Closed`](crate::Event::Closed) says why.
+    /// The connection has failed; [`Event::Closed`](crate::Event::Closed) has the reason.
     Failed,
     /// This direction of the connection was closed before.
     Closed,
@@ -107,9 +108,9 @@ impl core::error::Error for CommandError {}
 /// Why a connection ended before its time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Failure {
-    /// The other side answered the SYN with a reset: nobody listens there.
+    /// The peer answered the SYN with a reset: the port is closed there.
     Refused,
-    /// Nobody answered the SYN in time.
+    /// The SYN was not answered in time.
     ConnectTimeout,
     /// The other side reset the connection.
     Reset,
@@ -120,7 +121,7 @@ pub enum Failure {
     NoMulticast,
     /// A detached receiver held the group up, whose store cannot read old data again.
     TooSlow,
-    /// Too few receivers answered in time: the whole group was given up.
+    /// Too few receivers answered in time: the whole group has failed.
     TooFew,
     /// The store of sent data failed.
     Store,

@@ -1,4 +1,4 @@
-//! What an endpoint tells, and what it hands to its driver.
+//! Events of an endpoint, and types for its driver.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -22,9 +22,8 @@ pub struct GroupId {
 /// Where data is sent to: one peer, or all of a group.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Target {
-    /// One peer. A member of a group takes no data of its own: commands that send or close are refused
-    /// for it with [`CommandError::Unknown`](crate::CommandError::Unknown), and go to the
-    /// [`Target::Group`].
+    /// One peer. A member of a group has no data of its own: commands that send or close are refused for it
+    /// with [`CommandError::Unknown`](crate::CommandError::Unknown), and must name the [`Target::Group`].
     Connection(ConnId),
     /// All receivers of a group.
     Group(GroupId),
@@ -42,7 +41,7 @@ impl From<GroupId> for Target {
     }
 }
 
-/// What the application wants to know. There is at most one of each kind and connection waiting.
+/// An event for the application. At most one of each kind and connection waits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
     /// [`Endpoint::accept`](crate::Endpoint::accept) on this port has a connection.
@@ -65,12 +64,12 @@ pub enum Event {
         /// The connection.
         connection: ConnId,
     },
-    /// There is room to write again after a write that did not fit.
+    /// There is space to write again after a write that did not fit.
     Writable {
         /// A connection of its own, or a group.
         target: Target,
     },
-    /// The other side has closed its direction: nothing follows what can be read now.
+    /// The peer has closed its direction: nothing follows the data that can be read now.
     Finished {
         /// The connection.
         connection: ConnId,
@@ -89,7 +88,7 @@ pub enum Event {
         /// The sender.
         source: IpAddr,
     },
-    /// Nobody listens to this group from this source any more for this connection.
+    /// This connection no longer needs this group from this source.
     Leave {
         /// The connection whose data came there.
         connection: ConnId,
@@ -105,7 +104,7 @@ pub enum Event {
         /// The mode from now on.
         mode: Mode,
     },
-    /// A receiver held its group below the rate asked for and goes on by itself.
+    /// A receiver held its group below the configured rate and is served separately.
     Detached {
         /// The receiver.
         connection: ConnId,
@@ -129,7 +128,7 @@ pub enum Event {
 /// Where a packet came from and went to.
 ///
 /// With [`Carrier::Udp`](crate::Carrier::Udp) `source` is that of the datagram; with
-/// [`Carrier::Ip`](crate::Carrier::Ip) its port is not looked at.
+/// [`Carrier::Ip`](crate::Carrier::Ip) its port is ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Meta {
     /// Source address and UDP port.

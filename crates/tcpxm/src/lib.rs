@@ -20,32 +20,31 @@
 //! }
 //! ```
 //!
-//! Where the system takes and gives several packets at once, [`Endpoint::poll_train`] and
-//! [`Endpoint::handle_packets`] do the same for less; and while somebody waits for a connection's data,
-//! [`Endpoint::handle_packets_into`] puts it where he wants it. Where it takes packets in parts,
-//! [`Endpoint::poll_gather`] leaves what they carry in the group's store.
+//! Where the system moves several packets per call, [`Endpoint::poll_transmit_batch`] and
+//! [`Endpoint::handle_packets`] do the same for less. With a destination buffer for a connection's data,
+//! [`Endpoint::handle_packets_into`] saves a copy; with scatter-gather output,
+//! [`Endpoint::poll_transmit_gather`] leaves the data in the group's store.
 //!
-//! What is handed in and out are TCP segments, header included. [`Carrier`] says what the driver
-//! puts around them: a UDP header (one socket, whose port is that of the endpoint's connections; on
-//! receivers also joined to groups), or an IP header with protocol 6. On [`Event::Join`] the driver
-//! joins a group, source-specific where it can, and hands in what comes there with
-//! [`Meta::destination`] set to the group. Packets go out with the don't-fragment bit; when the system
-//! learns that a path takes less, [`Endpoint::set_path_mtu`] says so, and where nobody says anything,
-//! timeouts do.
+//! Packets are TCP segments with their header. [`Carrier`] says what the driver puts around them: a UDP header
+//! (one socket, whose port is that of the endpoint's connections; receivers also join groups with it), or an IP
+//! header with protocol 6. On [`Event::Join`] the driver joins a group, source-specific where it can, and
+//! passes its packets with [`Meta::destination`] set to the group. Packets have the don't-fragment bit. When
+//! the system learns that a path takes less, the driver calls [`Endpoint::set_path_mtu`]; otherwise timeouts
+//! reveal it.
 //!
 //! ```
 //! use std::net::{IpAddr, SocketAddr};
-//! use tcpxm::store::Whole;
+//! use tcpxm::store::SliceStore;
 //! use tcpxm::{Config, Duration, Endpoint, GroupConfig, Instant, Meta, Received};
 //!
 //! let content = b"to whom it may concern".repeat(10_000);
 //! let now = Instant::ZERO;
 //! let [a, b]: [IpAddr; 2] = ["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
 //! let mut sender = Endpoint::new(Config::default(), [1; 32], now);
-//! let mut receiver = Endpoint::<Whole<Vec<u8>>>::new(Config::default(), [2; 32], now);
+//! let mut receiver = Endpoint::<SliceStore<Vec<u8>>>::new(Config::default(), [2; 32], now);
 //! receiver.listen(now, 7000).unwrap();
 //! let group = GroupConfig::new(SocketAddr::new(a, 0), vec![b], 7000);
-//! let group = sender.open_group(now, &group, Whole::new(content.clone())).unwrap();
+//! let group = sender.open_group(now, &group, SliceStore::new(content.clone())).unwrap();
 //! sender.shutdown(now, group).unwrap(); // nothing will follow what the store holds
 //!
 //! let (mut received, mut buffer, mut connection) = (Vec::new(), [0; 1500], None);
@@ -105,23 +104,22 @@
 //!
 //! # Trust
 //!
-//! Initial sequence numbers are keyed hashes (RFC 6528), ports and groups are random, and segments
-//! in the window but not exactly right are challenged (RFC 5961), each connection at its own rate.
-//! On a group address anybody can send: there only data within the receive window counts, with a
-//! timestamp that can be, and everything else is dropped. No acknowledgement has to fit there, so that
-//! who can send from the sender's address and port, and either hears the group or guesses a number
-//! in the window (one in 1024 for 4 MiB), can put bytes into the stream; who hears the group also
-//! knows what a reset by unicast needs.
+//! Initial sequence numbers are keyed hashes (RFC 6528), ports and groups are random, and segments that are in
+//! the window but not exactly right are challenged (RFC 5961), each connection at its own rate. Anyone can send
+//! to a group address: there only data within the receive window and with a plausible timestamp is accepted,
+//! and everything else is dropped. No acknowledgement has to match there. An attacker who can use the sender's
+//! address and port, and who either receives the group or guesses a number in the window (one in 1024 for 4
+//! MiB), can insert bytes into the stream; one who receives the group also knows what a reset by unicast needs.
 //!
-//! With [`GroupConfig::key`] and [`Endpoint::listen_keyed`] each segment of the sender but its SYNs has
-//! a tag ([`wire::Tag`]), by multicast and by unicast, resets too; what has none, or a wrong one, is
-//! dropped and counted before anything else is looked at. Each receiver knows the key and can forge
-//! to the others: digests that the sender gives over another connection have the last word. What
-//! receivers send is not signed: their sequence numbers are not known to who only hears the group,
-//! and a sender with a small [`Config::receive_buffer`] makes them hard to guess. The tag costs 12
-//! bytes a segment, and the hash of each byte on both sides. A receiver's segments can
-//! slow its group down; what keeps them from stopping it are [`GroupConfig::receiver_timeout`] and,
-//! against one that answers and keeps its window closed, [`GroupConfig::min_rate_bps`].
+//! With [`GroupConfig::key`] and [`Endpoint::listen_keyed`] each segment of the sender except SYNs has a tag
+//! ([`wire::Tag`]), by multicast and by unicast, resets too. Segments without a valid tag are dropped and
+//! counted before anything else is examined. Each receiver knows the key and can forge to the others: digests
+//! that the sender gives over another connection decide. Segments of receivers are not signed: an attacker who
+//! only receives the group does not know their sequence numbers, and a sender with a small
+//! [`Config::receive_buffer`] makes them hard to guess. The tag costs 12 bytes a segment, and hashing each byte
+//! on both sides. A receiver's segments can slow its group down; [`GroupConfig::receiver_timeout`] keeps them
+//! from stopping it, and [`GroupConfig::min_rate_bps`] does against a receiver that answers and keeps its
+//! window closed.
 #![no_std]
 #![forbid(unsafe_code)]
 

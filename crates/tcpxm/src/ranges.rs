@@ -68,7 +68,7 @@ impl<const N: usize> Ranges<N> {
         self.bytes = 0;
     }
 
-    /// Index of the first range that ends behind `offset`, or at it with `touch`.
+    /// Returns the index of the first range that ends after `offset`, or at it with `touch`.
     fn find(&self, offset: u64, touch: bool) -> usize {
         self.list
             .partition_point(|span| span.end < offset || (span.end == offset && !touch))
@@ -86,8 +86,8 @@ impl<const N: usize> Ranges<N> {
             .is_some_and(|held| held.end >= span.end)
     }
 
-    /// Adds a range; says how many bytes were new, or `None` when it would be one range too many
-    /// and nothing was added.
+    /// Adds a range; returns how many bytes were new, or `None` if it would be one range too many and nothing
+    /// was added.
     pub(crate) fn insert(&mut self, span: Span) -> Option<u64> {
         if span.is_empty() {
             return Some(0);
@@ -116,8 +116,8 @@ impl<const N: usize> Ranges<N> {
         Some(merged.len() - old)
     }
 
-    /// Removes a range; says how many bytes were there. When that would cut one range into one too
-    /// many, the shorter part goes too.
+    /// Removes a range; returns how many bytes were there. If that would cut one range into one too many, the
+    /// shorter part is removed too.
     pub(crate) fn remove(&mut self, span: Span) -> u64 {
         let mut at = self.find(span.start, false);
         let before = self.bytes;
@@ -149,7 +149,7 @@ impl<const N: usize> Ranges<N> {
         before - self.bytes
     }
 
-    /// Forgets everything before `offset`; says how many bytes were there.
+    /// Removes everything before `offset`; returns how many bytes were there.
     pub(crate) fn remove_below(&mut self, offset: u64) -> u64 {
         match self.list.first() {
             Some(first) if first.start < offset => self.remove(Span::new(0, offset)),

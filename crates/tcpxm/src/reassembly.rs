@@ -3,7 +3,7 @@
 use crate::ranges::{Ranges, Span};
 use crate::store::{Ring, Store};
 
-/// Ranges of out-of-order data kept at most; a segment that would make one more is dropped.
+/// Limit of out-of-order ranges; a segment that would add one more is dropped.
 pub(crate) const MAX_RANGES: usize = 128;
 
 /// A receive buffer of bounded length. Data beyond it was never offered a window and is clipped.
@@ -13,11 +13,11 @@ pub(crate) struct Reassembly {
     read: u64,
     /// First byte that has not arrived; everything in `[read, next)` can be read.
     next: u64,
-    /// What has arrived above `next`; begins above it.
+    /// Data received above `next`; begins above it.
     early: Ranges<MAX_RANGES>,
 }
 
-/// Where a reader wants what comes next.
+/// The destination buffer of a reader for the next bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Landing<'a> {
     pub(crate) room: &'a mut [u8],
@@ -26,7 +26,7 @@ pub(crate) struct Landing<'a> {
 }
 
 impl Landing<'_> {
-    /// Takes as many bytes as there is room for; the rest of them.
+    /// Takes as many bytes as there is space for; returns the rest.
     fn take<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let room = &mut self.room[self.len..];
         let (taken, rest) = bytes.split_at(bytes.len().min(room.len()));
@@ -36,12 +36,12 @@ impl Landing<'_> {
     }
 }
 
-/// What became of a segment's data.
+/// The result of inserting a segment's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Insert {
     /// `next` has advanced.
     Advanced,
-    /// New, but behind a hole.
+    /// New, but after a hole.
     Early,
     /// Nothing of it was new.
     Old,
@@ -68,7 +68,7 @@ impl Reassembly {
         (self.next - self.read) as usize
     }
 
-    /// The offset behind the last byte there is room for.
+    /// Returns the offset after the last byte that there is space for.
     pub(crate) fn limit(&self) -> u64 {
         self.read + self.ring.capacity() as u64
     }
@@ -90,8 +90,8 @@ impl Reassembly {
         offset < self.next || self.early.holding(offset).is_some()
     }
 
-    /// Takes the data of one segment, clipped to what is new and has room. What comes next in line
-    /// goes to `out` as far as that has room, and counts as read: it never enters the buffer.
+    /// Inserts the data of one segment, clipped to what is new and fits. Data in order goes to `out` as far as
+    /// that has space, and counts as read: it never enters the buffer.
     pub(crate) fn insert(&mut self, offset: u64, bytes: &[u8], out: &mut Landing<'_>) -> Insert {
         let whole = Span::new(offset, offset + bytes.len() as u64);
         let span = whole.clip(self.next, self.limit());
@@ -169,7 +169,7 @@ mod tests {
                 let offset = (next + random(700)).saturating_sub(100);
                 let len = random(90);
                 let bytes: Vec<u8> = (offset..offset + len).map(|at| (at * 31) as u8).collect();
-                // Somebody may wait for what comes next, with more or less room.
+                // A reader may wait for the next bytes, with more or less space.
                 let mut room = alloc::vec![0; random(3) as usize * random(50) as usize];
                 let room = &mut room[..];
                 let mut out = Landing { room, len: 0 };

@@ -1,7 +1,7 @@
 //! Sequence numbers that wrap (RFC 9293 §3.4) beside stream offsets that do not.
 //!
-//! The wire counts modulo 2^32; inside, the bytes of a stream are numbered from 0 in 64 bits. Offset
-//! 0 is the first byte of data: the octet after the SYN. A FIN stands at the offset behind the last
+//! The wire counts modulo 2^32; internally the bytes of a stream are numbered from 0 in 64 bits. Offset
+//! 0 is the first byte of data: the octet after the SYN. A FIN has the offset after the last
 //! byte.
 
 pub use proto_core::Seq;

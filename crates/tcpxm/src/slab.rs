@@ -19,7 +19,7 @@ impl<T> Slab<T> {
         self.places.len() - self.free.len()
     }
 
-    /// All numbers that were ever given out.
+    /// Returns all indices that were ever used.
     pub(crate) fn numbers(&self) -> core::ops::Range<u32> {
         0..self.places.len() as u32
     }
@@ -32,8 +32,7 @@ impl<T> Slab<T> {
             .unwrap_or(self.places.len() as u32)
     }
 
-    /// Makes room for `more` things. Where that is most of them, as for the receivers of a large group, for no
-    /// others beside.
+    /// Reserves space for `more` entries; exactly that much when they are the majority, as for a large group.
     pub(crate) fn reserve(&mut self, more: usize) {
         let new = more.saturating_sub(self.free.len());
         if new > self.places.len() {

@@ -37,7 +37,7 @@ pub struct Stats {
     pub challenges_suppressed: u64,
     /// Connections opened, by either side.
     pub opened: u64,
-    /// Half-open connections that made room for newer ones.
+    /// Half-open connections dropped for newer ones.
     pub half_open_evicted: u64,
     /// Times a receiver fell back to unicast.
     pub fall_backs: u64,
@@ -80,6 +80,6 @@ pub struct ConnStats {
     pub negotiated: (bool, bool, bool),
     /// Memory that the receive buffer has taken so far, in bytes.
     pub receive_memory: usize,
-    /// What the receiver last said of its multicast reception, in per cent.
+    /// The receiver's last feedback on its multicast reception, in per cent.
     pub feedback: Option<u8>,
 }

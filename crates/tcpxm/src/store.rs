@@ -1,4 +1,4 @@
-//! Where sent data lives until everybody has it: once for a whole group.
+//! Storage of sent data until all receivers have it: once for a whole group.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -25,11 +25,11 @@ impl core::error::Error for StoreError {}
 
 /// The bytes of one stream that is being sent, addressed by their offset in it.
 ///
-/// All protocol control blocks of a group read from the same store. The machine says what it no
-/// longer needs ([`Store::release`]); a store that can read everything again may ignore that, and a
-/// detached receiver then never holds the others up ([`Store::is_rereadable`]).
+/// All protocol control blocks of a group read from the same store. The machine releases data that it no longer
+/// needs ([`Store::release`]); a store that can read everything again may ignore that, and a detached receiver
+/// then never holds the others back ([`Store::is_rereadable`]).
 pub trait Store {
-    /// Appends as many of the bytes as there is room for, and says how many those were.
+    /// Appends as many of the bytes as there is space for, and returns how many those were.
     fn write(&mut self, bytes: &[u8]) -> usize;
 
     /// Reads bytes that were written and not released.
@@ -39,25 +39,25 @@ pub trait Store {
     /// Whether they are not held, or the medium failed.
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError>;
 
-    /// As [`Store::read`], for a driver that gathers packets from where their parts lie
-    /// ([`Endpoint::poll_gather`](crate::Endpoint::poll_gather)): remembers where these bytes are, until
-    /// the store's owner asks for them. False, and nothing is remembered, where that cannot be: they
-    /// are read then.
+    /// As [`Store::read`], for scatter-gather output
+    /// ([`Endpoint::poll_transmit_gather`](crate::Endpoint::poll_transmit_gather)): remembers where these bytes
+    /// are, until the store's owner takes them. Returns false and remembers nothing if that is not possible:
+    /// they are read then.
     ///
-    /// How memory is lent is between the store and the driver, who both belong to whoever embeds this
-    /// machine: counted references, addresses for a device that reads memory by itself.
+    /// Store and driver, both part of the embedding program, agree on how memory is lent: reference counts, or
+    /// addresses for a device that reads memory itself.
     fn lend(&mut self, offset: u64, len: usize) -> bool {
         let _ = (offset, len);
         false
     }
 
-    /// The offset behind the last byte written. It never goes back.
+    /// Returns the offset after the last byte written. It never decreases.
     fn end(&self) -> u64;
 
-    /// Bytes that [`Store::write`] would take now.
+    /// Returns how many bytes [`Store::write`] would accept now.
     fn room(&self) -> usize;
 
-    /// Nobody will ask for bytes before this offset again.
+    /// Releases the bytes before this offset: they are not read again.
     fn release(&mut self, before: u64);
 
     /// Whether every byte can be read again, however long ago it was released.
@@ -72,7 +72,7 @@ pub struct Ring {
     bytes: Vec<u8>,
     start: u64,
     end: u64,
-    /// The offset that lies, or would lie, at the first byte of memory.
+    /// The offset of the first byte of memory.
     base: u64,
     capacity: usize,
 }
@@ -81,7 +81,7 @@ pub struct Ring {
 const FIRST_BYTES: usize = 4096;
 
 impl Ring {
-    /// An empty ring that will hold at most `capacity` bytes, rounded up to a power of two.
+    /// Creates an empty ring for at most `capacity` bytes, rounded up to a power of two.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl Ring {
         self.bytes = bytes;
     }
 
-    /// Puts bytes at an offset that lies within the ring's bound; they need not follow the others.
+    /// Stores bytes at an offset within the ring's bound; they need not follow the others.
     pub(crate) fn put(&mut self, offset: u64, bytes: &[u8]) {
         let end = offset + bytes.len() as u64;
         debug_assert!(end - self.start <= self.capacity as u64);
@@ -134,7 +134,7 @@ impl Ring {
         self.end = self.end.max(end);
     }
 
-    /// Two slices that hold the bytes of a range one after the other.
+    /// Returns two slices that hold the bytes of a range, one after the other.
     pub(crate) fn slices(&self, start: u64, end: u64) -> (&[u8], &[u8]) {
         let len = (end - start) as usize;
         if len == 0 {
@@ -149,7 +149,7 @@ impl Ring {
         self.capacity
     }
 
-    /// Where the byte at an offset lies.
+    /// Returns the position of the byte at an offset.
     fn place(&self, offset: u64) -> usize {
         place(self.bytes.len(), offset - self.base)
     }
@@ -196,16 +196,16 @@ impl Store for Ring {
 
 /// Content that is complete and stays readable: a detached receiver reads it at its own pace.
 #[derive(Clone, Debug)]
-pub struct Whole<B>(B);
+pub struct SliceStore<B>(B);
 
-impl<B: AsRef<[u8]>> Whole<B> {
+impl<B: AsRef<[u8]>> SliceStore<B> {
     /// A store of this content.
     pub const fn new(content: B) -> Self {
         Self(content)
     }
 }
 
-impl<B: AsRef<[u8]>> Store for Whole<B> {
+impl<B: AsRef<[u8]>> Store for SliceStore<B> {
     fn write(&mut self, _bytes: &[u8]) -> usize {
         0
     }
@@ -234,11 +234,11 @@ impl<B: AsRef<[u8]>> Store for Whole<B> {
 
 /// Only lengths: every byte is a function of its offset. For simulations and benches.
 #[derive(Clone, Copy, Debug)]
-pub struct Lengths {
+pub struct NullStore {
     len: u64,
 }
 
-impl Lengths {
+impl NullStore {
     /// A stream of `len` bytes.
     #[must_use]
     pub const fn new(len: u64) -> Self {
@@ -252,7 +252,7 @@ impl Lengths {
     }
 }
 
-impl Store for Lengths {
+impl Store for NullStore {
     fn write(&mut self, _bytes: &[u8]) -> usize {
         0
     }

@@ -16,8 +16,8 @@ use mcp_control::wire::plan::{Carrier, DataKey, Plan, emit_runs};
 use mcp_control::wire::port::{Port, Suggest};
 use mcp_control::wire::progress::{Done, FileDigest, FileVerdict, Progress};
 use mcp_control::{
-    Client, ClientConfig, ClientEvent, DataPath, Entry, Failed, Instant, Kind, Layout, Machine,
-    Manifest, Reason, RelPath, Role, Run, Server, ServerConfig, ServerEvent, Times, Timestamp,
+    Client, ClientConfig, ClientEvent, DataPath, Endpoint, Entry, Failed, Instant, Kind, Layout,
+    Manifest, Reason, RelPath, Role, Run, Server, ServerConfig, ServerEvent, Timeouts, Timestamp,
 };
 
 use super::pass;
@@ -179,7 +179,7 @@ impl Bench {
             copy: CopyId([3; 16]),
             capabilities: Capabilities(script.u16()),
             required: Capabilities(u16::from(script.u8() & 3)),
-            times: Times::default(),
+            timeouts: Timeouts::default(),
         };
         let mut server = ServerConfig::new(Capabilities(7));
         server.max_entries = MAX_ENTRIES;
@@ -232,7 +232,7 @@ impl Bench {
         self.to_client.truncate(64);
     }
 
-    fn hear<R: Role>(machine: &mut Machine<R>, meter: &mut Meter, now: Instant, bytes: &[u8]) {
+    fn hear<R: Role>(machine: &mut Endpoint<R>, meter: &mut Meter, now: Instant, bytes: &[u8]) {
         let ended = machine.is_ended();
         let queued = machine.queued();
         let result = meter.run(|| machine.handle_packet(now, &(), bytes));

@@ -11,11 +11,11 @@ mod lending;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use tcpxm::store::Lengths;
+use tcpxm::store::NullStore;
 use tcpxm::wire::{Feedback, Flags, GroupOption, Options, Segment, SegmentKey};
 use tcpxm::{
     Carrier, Config, ConnId, Endpoint, Event, GroupChoice, GroupConfig, GroupId, GroupMode,
-    Instant, Meta, RecvBuf, Received, SegmentBatch, Seq,
+    Instant, Meta, Received, RecvBuf, SegmentBatch, Seq,
 };
 
 use super::pass;
@@ -56,7 +56,7 @@ impl Host {
     fn check(read: &mut u64, bytes: &[u8], keyed: bool) {
         if keyed {
             for (byte, at) in bytes.iter().zip(*read..) {
-                assert_eq!(*byte, Lengths::byte(at), "at {at}");
+                assert_eq!(*byte, NullStore::byte(at), "at {at}");
             }
         }
         *read += bytes.len() as u64;
@@ -243,7 +243,7 @@ impl Bench {
         while self.written < LENGTH {
             let len = (LENGTH - self.written).min(512);
             let chunk: Vec<u8> = (self.written..self.written + len)
-                .map(Lengths::byte)
+                .map(NullStore::byte)
                 .collect();
             match host.meter.run(|| host.endpoint.send(now, group, &chunk)) {
                 Ok(0) | Err(_) => return,

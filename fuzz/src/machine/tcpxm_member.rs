@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use tcpxm::store::Lengths;
+use tcpxm::store::NullStore;
 use tcpxm::wire::{Feedback, Flags, GroupOption, Options, Segment};
 use tcpxm::{
     Config, CongestionControl, ConnId, Endpoint, Event, GroupChoice, GroupConfig, GroupId,
@@ -57,8 +57,8 @@ struct Liar {
 
 struct Bench {
     now: Instant,
-    sender: Endpoint<Lengths>,
-    honest: Endpoint<Lengths>,
+    sender: Endpoint<NullStore>,
+    honest: Endpoint<NullStore>,
     meter: Meter,
     group: GroupId,
     liar: Liar,
@@ -94,7 +94,7 @@ impl Bench {
         wanted.min_rate_bps = script.flag().then_some(1_000_000);
         let mut meter = Meter::default();
         let group = meter.run(|| {
-            let group = sender.open_group(now, &wanted, Lengths::new(LENGTH));
+            let group = sender.open_group(now, &wanted, NullStore::new(LENGTH));
             let group = group.expect("a group of two");
             sender.shutdown(now, group).expect("it is open");
             group
@@ -184,7 +184,7 @@ impl Bench {
             match received {
                 Received::Data(len) => {
                     for (byte, at) in buffer[..len].iter().zip(self.read..) {
-                        assert_eq!(*byte, Lengths::byte(at), "at {at}");
+                        assert_eq!(*byte, NullStore::byte(at), "at {at}");
                     }
                     self.read += len as u64;
                 }

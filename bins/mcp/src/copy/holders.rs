@@ -1,8 +1,7 @@
-//! Finds the host that the others wait for: one that acknowledges nothing, or one that is slower than they
-//! are.
+//! Finds the host that delays the others: one that acknowledges nothing, or one that is slower.
 //!
-//! Ten times a second it is looked which receivers keep the next segment back: those whose window, or
-//! congestion window, is used up. The data goes to all hosts in step, so each of them stops all.
+//! Ten times a second the receivers whose window or congestion window is used up are counted. All hosts receive
+//! the data in step, so each of them stops all.
 //!
 //! | a receiver | is | and then |
 //! | --- | --- | --- |
@@ -12,52 +11,52 @@
 
 use std::time::{Duration, Instant};
 
-/// Looks are this far apart.
+/// Interval of the checks.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
-/// A host that acknowledges nothing for this long is named.
+/// Time without acknowledgement after which a host is named.
 const NAMED: Duration = Duration::from_secs(2);
-/// A host that acknowledges nothing for this long no longer holds the others up.
+/// Time without acknowledgement after which a host no longer delays the others.
 const GIVEN_UP: Duration = Duration::from_secs(5);
-/// Slow hosts are looked for over this long.
+/// Period over which slow hosts are detected.
 const SPAN: Duration = Duration::from_secs(3);
 
-/// How one receiver of the data connection is getting on.
+/// State of one receiver of the data connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reach {
     /// Bytes that it has acknowledged.
     pub(crate) acknowledged: u64,
-    /// It has data, or the attempt to connect, to answer.
+    /// Data, or the attempt to connect, is unacknowledged.
     pub(crate) is_due: bool,
-    /// It takes nothing more before it acknowledges something.
+    /// It accepts nothing more before it acknowledges something.
     pub(crate) is_full: bool,
-    /// What is sent to it goes to the others at the same time.
+    /// Data is sent to it and to the others at the same time.
     pub(crate) in_step: bool,
 }
 
-/// Why the others wait for a receiver.
+/// The reason why the others wait for a receiver.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Finding {
-    /// It has acknowledged nothing for so long.
+    /// It has acknowledged nothing for this long.
     Silent(Duration),
-    /// As [`Finding::Silent`], for so long that it is given up for now.
+    /// As [`Finding::Silent`], for so long that it fails for now.
     Stuck(Duration),
-    /// It takes so many bits a second, and the others could take more.
+    /// It receives this many bits per second, and the others could receive more.
     Slow(u64),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     acknowledged: u64,
-    /// When that changed last, or it had nothing to answer.
+    /// The time of the last change, or when it had nothing to acknowledge.
     moved: Instant,
     /// It was named since then.
     named: bool,
-    /// At the beginning of the span.
+    /// At the start of the period.
     before: u64,
     full: u32,
 }
 
-/// What was seen of the receivers of one data connection.
+/// Observations of the receivers of one data connection.
 #[derive(Debug)]
 pub(super) struct Holders {
     seen: Vec<Option<Seen>>,
@@ -77,7 +76,7 @@ impl Holders {
         }
     }
 
-    /// Takes one look at the receivers, `None` for those that are over; what is to be told.
+    /// Checks the receivers, `None` for those that have ended. Returns what to report.
     pub(crate) fn look(&mut self, now: Instant, all: &[Option<Reach>]) -> Vec<(usize, Finding)> {
         for (seen, reach) in self.seen.iter_mut().zip(all) {
             *seen = reach.map(|reach| update(*seen, reach, now));
@@ -97,7 +96,7 @@ impl Holders {
 
     fn silent(&mut self, now: Instant, all: &[Option<Reach>]) -> Vec<(usize, Finding)> {
         let for_long = |seen: &Option<Seen>, limit| seen.is_some_and(|s| now - s.moved >= limit);
-        // A network that is down for all is no reason to give one up.
+        // A network that is down for all hosts is no reason to fail one.
         let anybody_else = self.seen.iter().flatten().any(|s| now - s.moved < NAMED);
         let mut found = Vec::new();
         for (receiver, reach) in all.iter().enumerate() {
@@ -119,7 +118,7 @@ impl Holders {
         found
     }
 
-    /// The one receiver that holds the others up, if it is not the one that was named last.
+    /// Returns the only receiver that delays the others, unless it was the last to be named.
     fn slow(&mut self, now: Instant) -> Option<(usize, Finding)> {
         let looks = self.looks.max(1);
         let present = || {
@@ -138,8 +137,8 @@ impl Holders {
         }
         let millis = (now - self.began).as_millis().max(1) as u64;
         let rate = (seen.acknowledged - seen.before) * 8 * 1000 / millis;
-        let news = self.slow.replace(slowest) != Some(slowest) && rate > 0;
-        news.then_some((slowest, Finding::Slow(rate)))
+        let is_new = self.slow.replace(slowest) != Some(slowest) && rate > 0;
+        is_new.then_some((slowest, Finding::Slow(rate)))
     }
 }
 
@@ -164,7 +163,7 @@ fn update(seen: Option<Seen>, reach: Reach, now: Instant) -> Seen {
 mod tests {
     use super::*;
 
-    /// Looks for `millis`; what was found, and when.
+    /// Runs the checks for `millis`; returns what was found, and when.
     fn run(
         holders: &mut Holders,
         began: Instant,
@@ -175,8 +174,8 @@ mod tests {
         for at in millis.step_by(100) {
             let all: Vec<_> = (0..3).map(|n| Some(reach(n, at))).collect();
             let now = began + Duration::from_millis(at);
-            let news = holders.look(now, &all);
-            found.extend(news.into_iter().map(|(n, finding)| (at, n, finding)));
+            let found_now = holders.look(now, &all);
+            found.extend(found_now.into_iter().map(|(n, finding)| (at, n, finding)));
         }
         found
     }
@@ -240,7 +239,7 @@ mod tests {
         let found = run(&mut holders, began, 0..20_000, slow);
         // Eight bits in a byte, 1000 bytes a millisecond.
         assert_eq!(found, [(3000, 2, Finding::Slow(8_000_000))]);
-        // A bottleneck of all is nobody's.
+        // A bottleneck that all share is not one host's.
         let mut holders = Holders::new(3, began);
         let found = run(&mut holders, began, 0..20_000, |_, at| Reach {
             is_full: true,

@@ -1,5 +1,4 @@
-//! The course of a copy: rounds, and the steps of each, from what hosts lack to the open data
-//! connection.
+//! The course of a copy: rounds, and the steps of each round, from the comparison to the open data connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,16 +16,16 @@ use crate::host::{Command, routing_hint};
 use crate::member::{Member, Stage};
 use crate::reader::Order;
 
-/// Before the next round.
+/// Pause before the next round.
 const PAUSE: Duration = Duration::from_secs(1);
 /// A host that no connection could be made to within this long does not keep the others waiting, unless
 /// --connect-timeout is given or there is no other round.
 const POSTPONED: Duration = Duration::from_secs(3);
-/// Ports that are suggested (RFC 6335 §6: dynamic ports).
+/// Suggested ports (RFC 6335 §6: dynamic ports).
 const FIRST_PORT: u16 = 49_152;
 
 impl Copy {
-    /// Runs it to its end, with `retries` more rounds for the hosts that failed on the way. An error:
+    /// Runs the copy, with up to `retries` more rounds for hosts that failed during it. An error means that
     /// nothing was sent.
     pub(crate) async fn run(
         &mut self,
@@ -41,13 +40,13 @@ impl Copy {
         }
         while self.members.iter().any(Member::waits_for_next_round) && !self.interrupted {
             let ran = match self.start_again().await {
-                // Anybody on the way can forge a segment of the group, and break it.
+                // An attacker on the path can forge a segment of the group and break the data connection.
                 Ok(()) if self.has_broken => self.run_round(&options.without_multicast(), 0).await,
                 Ok(()) => self.run_round(options, 0).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = ran {
-                // The first round has sent data: this is no error of the copy.
+                // Data was sent in an earlier round: the copy itself has not failed.
                 let failed = Failed::new(Reason::Storage, None, &format!("{error:#}"));
                 self.give_up(&failed).await;
             }
@@ -55,7 +54,7 @@ impl Copy {
         Ok(())
     }
 
-    /// There is no other round: hosts that were to be tried again are not.
+    /// Marks the hosts that were to be retried as failed.
     fn promise_nothing(&mut self, error: &anyhow::Error) {
         self.rounds = self.round;
         for (index, member) in self.members.iter_mut().enumerate() {
@@ -75,8 +74,8 @@ impl Copy {
         }
     }
 
-    /// Until each host has said what it has, or has failed. A host that cannot be reached is postponed to the
-    /// next round once the others have waited for it long enough.
+    /// Waits until each host has reported what it has, or has failed. A host that cannot be reached is
+    /// postponed to the next round when the others have waited long enough.
     async fn wait_for_answers(&mut self, min_receivers: usize) {
         let reached = |member: &Member| member.address.is_some();
         if !self.common.again && self.round < self.rounds {
@@ -103,11 +102,11 @@ impl Copy {
         }
     }
 
-    /// Connects again to the hosts that failed on the way.
+    /// Connects again to the hosts that failed during the copy.
     async fn start_again(&mut self) -> anyhow::Result<()> {
         self.round += 1;
         let stopped = self.stop.wait_for(|stop| *stop);
-        // What made them fail is over then, perhaps.
+        // The cause of the failure may be gone by then.
         if tokio::time::timeout(PAUSE, stopped).await.is_ok() {
             self.interrupted = true;
             return Ok(());
@@ -139,7 +138,7 @@ impl Copy {
         Ok(())
     }
 
-    /// From the first answers to the last verdict. An error: nothing was sent.
+    /// Runs one round from the first answers to the last verdict. An error means that nothing was sent.
     async fn run_round(&mut self, options: &Options, min_receivers: usize) -> anyhow::Result<()> {
         self.wait_for_answers(min_receivers).await;
         if !self.goes_on(min_receivers)? {
@@ -169,7 +168,7 @@ impl Copy {
             Some(reservation) => self.open(&reservation, group, key, options, &layout)?,
             None => None,
         };
-        // The reader ends when it has sent; it cannot have ended before.
+        // The reader thread ends only after sending.
         let _ = self.orders.send(Order::Send(layout, outgoing));
         self.wait(Member::is_over).await;
         self.watched = None;
@@ -177,8 +176,8 @@ impl Copy {
         Ok(())
     }
 
-    /// Adds what the data connection has brought to the host that has the most, and to one that has verified
-    /// it.
+    /// Adds the bytes that the most advanced host has received, and those of the most advanced one that has
+    /// verified them.
     fn count(&mut self) {
         let members = || self.receivers.iter().map(|&at| &self.members[at]);
         let is_verified = |member: &Member| member.stage == Stage::Verified;
@@ -191,7 +190,7 @@ impl Copy {
         self.verified_bytes += verified;
     }
 
-    /// Is there a host left to go on with, and has the user not stopped it?
+    /// Whether enough hosts are left and the user has not stopped the copy.
     ///
     /// # Errors
     /// There are fewer than wanted.
@@ -206,7 +205,7 @@ impl Copy {
         }
     }
 
-    /// What at least one host lacks.
+    /// Returns the blocks that at least one host lacks.
     fn union(&mut self) -> Layout {
         let manifest = &self.tree.manifest;
         let mut missing = BlockSet::new(manifest.blocks());
@@ -214,12 +213,12 @@ impl Copy {
             member.takes_data = !member.has.is_full();
             missing.insert_missing(&member.has);
         }
-        // Runs of a set are a plan by construction.
+        // The runs of a set are always a valid plan.
         Layout::new(manifest, missing.plan()).unwrap_or_default()
     }
 
-    /// The data goes to all hosts as one: those that are reached over the other version of IP than the
-    /// first are given up. This host's addresses on the connections to the others.
+    /// Fails the hosts that are reached over another version of IP than the first: the data goes to all hosts
+    /// in one group. Returns this host's addresses on the other connections.
     async fn same_version(&mut self) -> Vec<SocketAddr> {
         let taking = |member: &&Member| member.takes_data && !member.is_over();
         let locals = self.members.iter().filter(taking);
@@ -243,7 +242,8 @@ impl Copy {
         locals
     }
 
-    /// Finds a port that is free on all hosts that take data (TCP-XM §3.4), and one to send from.
+    /// Agrees on a port that is free on all hosts that receive data (TCP-XM §3.4), and reserves one to send
+    /// from.
     async fn agree(&mut self, options: &Options) -> anyhow::Result<Reservation> {
         let locals = self.same_version().await;
         let reservation = Reservation::new(options, &locals)?;
@@ -307,7 +307,7 @@ impl Copy {
         }
     }
 
-    /// Opens the data connection to all who take data.
+    /// Opens the data connection to all hosts that receive data.
     fn open(
         &mut self,
         reservation: &Reservation,

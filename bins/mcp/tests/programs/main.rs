@@ -5,6 +5,7 @@ mod broken_output;
 mod common;
 mod copy;
 mod network;
+mod routed;
 mod troubles;
 mod trust;
 mod unwritable;

@@ -8,11 +8,10 @@ use std::process::Command;
 
 use crate::common::{Finished, Running, Stage, listening, mcp, mcpd, names};
 use linux_net::link::{Editor, WireEnd};
-use linux_net::mroute::{Route, Table};
 use linux_net::netns::Namespace;
 use netlab::permitted;
 
-const MIB: usize = 1 << 20;
+pub(crate) const MIB: usize = 1 << 20;
 
 /// Hosts on one switch: `eth0` of the n-th has 10.77.0.n and fd77::n, n from 1.
 struct Network {
@@ -32,12 +31,28 @@ fn v6(host: usize) -> String {
     Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, host as u16).to_string()
 }
 
-fn editing<T: Send>(host: &Namespace, work: impl FnOnce(&mut Editor) -> T + Send) -> T {
+pub(crate) fn editing<T: Send>(host: &Namespace, work: impl FnOnce(&mut Editor) -> T + Send) -> T {
     let edited = host.run(|| work(&mut Editor::open().expect("an editor")));
     edited.expect("a namespace")
 }
 
-/// Addresses of `eth0`, and where groups are.
+/// Connects port `near` of the editor's namespace to `eth0` of a host; returns the port's index.
+pub(crate) fn wire(editor: &mut Editor, near: &str, host: &Namespace, mac: Option<[u8; 6]>) -> u32 {
+    let near_end = WireEnd {
+        name: near,
+        link_address: None,
+        namespace: None,
+    };
+    let far_end = WireEnd {
+        name: "eth0",
+        link_address: mac,
+        namespace: Some(host.as_fd()),
+    };
+    editor.add_wire([near_end, far_end]).expect("a wire");
+    editor.index(near).expect("the port")
+}
+
+/// Addresses of `eth0`, and the route of groups.
 fn address(host: &Namespace, number: usize) {
     editing(host, |editor| {
         let index = editor.index("eth0").expect("eth0");
@@ -67,18 +82,7 @@ impl Network {
             editor.set_up(switch, true).expect("up");
             for (at, host) in hosts.iter().enumerate() {
                 let port = format!("port{at}");
-                let near = WireEnd {
-                    name: &port,
-                    link_address: None,
-                    namespace: None,
-                };
-                let far = WireEnd {
-                    name: "eth0",
-                    link_address: Some(mac(at + 1)),
-                    namespace: Some(host.as_fd()),
-                };
-                editor.add_wire([near, far]).expect("a wire");
-                let index = editor.index(&port).expect("the port");
+                let index = wire(editor, &port, host, Some(mac(at + 1)));
                 editor.set_bridge(index, switch).expect("plugged in");
                 editor.set_up(index, true).expect("up");
             }
@@ -124,7 +128,7 @@ impl Network {
     }
 }
 
-fn same(stage: &Stage, host: usize, name: &str) {
+pub(crate) fn same(stage: &Stage, host: usize, name: &str) {
     let sent = std::fs::read(stage.path(name)).expect("the file");
     let copy = std::fs::read(stage.dir(host as u8).join(name)).expect("a copy");
     assert!(copy == sent, "host {host} has other bytes");
@@ -319,90 +323,6 @@ fn a_silent_hole_in_the_path_is_found() {
     }
 }
 
-/// A sender and a receiver with a router between them.
-struct Routed {
-    sender: Namespace,
-    router: Namespace,
-    receiver: Namespace,
-}
-
-const FAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
-
-impl Routed {
-    /// The link to the receiver takes packets of this length.
-    fn new(mtu: u32) -> Routed {
-        let [sender, router, receiver] = [(); 3].map(|()| Namespace::new().expect("a namespace"));
-        for (host, number) in [(&sender, 77), (&receiver, 78)] {
-            editing(&router, |editor| {
-                let port = format!("net{number}");
-                let near = WireEnd {
-                    name: &port,
-                    link_address: None,
-                    namespace: None,
-                };
-                let far = WireEnd {
-                    name: "eth0",
-                    link_address: None,
-                    namespace: Some(host.as_fd()),
-                };
-                editor.add_wire([near, far]).expect("a wire");
-                let index = editor.index(&port).expect("it");
-                let own = Ipv4Addr::new(10, number, 0, 1);
-                editor.add_address(index, own, 24).expect("an address");
-                if number == 78 {
-                    editor.set_mtu(index, mtu).expect("an MTU");
-                }
-                editor.set_up(index, true).expect("up");
-            });
-            editing(host, |editor| {
-                let index = editor.index("eth0").expect("eth0");
-                let own = Ipv4Addr::new(10, number, 0, 2);
-                editor.add_address(index, own, 24).expect("an address");
-                editor.set_up(index, true).expect("up");
-                let via = Some(Ipv4Addr::new(10, number, 0, 1));
-                let all = Ipv4Addr::UNSPECIFIED;
-                editor.set_route(all, 0, via, None).expect("a route");
-            });
-        }
-        let forwards = router.run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1"));
-        forwards.expect("a namespace").expect("forwarding");
-        Routed {
-            sender,
-            router,
-            receiver,
-        }
-    }
-}
-
-#[test]
-fn a_router_s_word_about_its_link_is_heard() {
-    if !permitted("a_router_s_word_about_its_link_is_heard") {
-        return;
-    }
-    for carrier in ["udp", "ip"] {
-        let stage = Stage::new();
-        let network = Routed::new(1400);
-        let mut receive = Command::new(mcpd());
-        receive
-            .args(["--json", "--insecure", "--dir"])
-            .arg(stage.dir(2));
-        let running = network.receiver.run(|| listening(&mut receive));
-        let _running = running.expect("a namespace");
-        let file = stage.content("image", 3 * MIB);
-        let mut send = Command::new(mcp());
-        send.args(["--json", "--insecure", "--carrier", carrier])
-            .arg(&file)
-            .arg(FAR.to_string());
-        let sending = network.sender.run(|| Running::start(&mut send));
-        sending.expect("a namespace").finish().expect(0);
-        same(&stage, 2, "image");
-        // It was the router, not a timeout: the kernel has learnt the link's MTU.
-        let learnt = network.sender.run(|| linux_net::inet::route(FAR.into(), 0));
-        assert_eq!(learnt.expect("a namespace").expect("a route").mtu, 1400);
-        drop(network.router);
-    }
-}
-
 /// Runs `nft` with these rules within a host.
 fn nft(network: &Network, host: usize, rules: &str) {
     let run = || {
@@ -547,81 +467,6 @@ fn a_slow_host_is_named() {
         waiting.iter().copied().all(|line| named(&line)),
         "{waiting:#?}"
     );
-}
-
-/// Virtual links carry a whole batch of datagrams as one packet, and the kernel's multicast forwarding looks
-/// at that packet's length. The offloads are the system's.
-#[test]
-fn batches_cross_a_kernel_multicast_router() {
-    if !permitted("batches_cross_a_kernel_multicast_router") {
-        return;
-    }
-    for extra in [&[][..], &["--no-gso"], &["--carrier", "ip"]] {
-        let stage = Stage::new();
-        let network = Routed::new(1500);
-        let _table = network.router.run(|| {
-            let mut table = Table::open().expect("multicast routing");
-            let [near, far] =
-                editing_here(|editor| ["net77", "net78"].map(|name| editor.index(name)));
-            let (near, far) = (near.expect("net77"), far.expect("net78"));
-            table.add_interface(near).expect("an interface");
-            table.add_interface(far).expect("an interface");
-            let route = Route {
-                source: Ipv4Addr::new(10, 77, 0, 2),
-                group: Ipv4Addr::new(239, 1, 2, 3),
-                input: near,
-                outputs: vec![far],
-            };
-            table.set_route(&route).expect("a route");
-            table
-        });
-        let mut receive = Command::new(mcpd());
-        receive
-            .args(["--json", "--insecure", "--dir"])
-            .arg(stage.dir(2));
-        let running = network.receiver.run(|| listening(&mut receive));
-        let _running = running.expect("a namespace");
-        let file = stage.content("image", 12 * MIB);
-        let mut send = Command::new(mcp());
-        send.args([
-            "--json",
-            "--insecure",
-            "--mode",
-            "multicast",
-            "--rate",
-            "200M",
-        ])
-        .args(["--group", "239.1.2.3"])
-        .args(extra)
-        .arg(&file)
-        .arg(FAR.to_string());
-        let sending = network.sender.run(|| Running::start(&mut send));
-        let done = sending.expect("a namespace").finish();
-        done.expect(0);
-        same(&stage, 2, "image");
-        let dropped = network.router.run(|| {
-            let text = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("counters");
-            let ip: Vec<Vec<String>> = text
-                .lines()
-                .filter_map(|line| line.strip_prefix("Ip: "))
-                .map(|line| line.split(' ').map(str::to_owned).collect())
-                .collect();
-            let at = ip[0]
-                .iter()
-                .position(|name| name == "FragFails")
-                .expect("it");
-            ip[1][at].clone()
-        });
-        assert_eq!(
-            dropped.expect("a namespace"),
-            "0",
-            "{extra:?}: batches were dropped"
-        );
-    }
-}
-
-fn editing_here<T>(work: impl FnOnce(&mut Editor) -> T) -> T {
-    work(&mut Editor::open().expect("an editor"))
 }
 
 /// The end of the data connection arrives long before the reason on the control connection, which is the one

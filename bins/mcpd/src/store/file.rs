@@ -1,4 +1,4 @@
-//! One file: what is there of it, and how the rest is written.
+//! One file: what exists of it, and how the rest is written.
 
 use std::fs::File;
 use std::io;
@@ -16,18 +16,18 @@ use nix::unistd::Whence;
 use super::folder::{Folder, modified, stamp};
 use super::trouble::Trouble;
 
-/// What was found of a file.
+/// What exists of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// Nothing of use.
+    /// Nothing usable.
     Nothing,
-    /// A file of that length under its final name: the same, perhaps. How it looked.
+    /// A file of the same length under the final name, perhaps with the same content, and its metadata.
     Whole(Seen),
-    /// It will not be in place: what comes of it is not kept.
+    /// The file cannot be completed: its data is discarded.
     Failed,
 }
 
-/// What changes when a file is written to or replaced.
+/// Metadata that changes when a file is written to or replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen {
     inode: u64,
@@ -44,7 +44,7 @@ impl Seen {
     }
 }
 
-/// Where a file goes.
+/// Folder and name of a file.
 pub(super) struct Place<'a> {
     pub(super) folder: &'a Folder,
     pub(super) name: &'a [u8],
@@ -52,7 +52,7 @@ pub(super) struct Place<'a> {
     pub(super) modified: Timestamp,
 }
 
-/// What its blocks can be read from.
+/// The file that its blocks can be read from.
 pub(super) enum Source {
     Whole(File),
     Part(File),
@@ -66,8 +66,8 @@ impl Source {
     }
 }
 
-/// Looks for a file, and for a part of it. A file that looks the same goes first; then the part;
-/// then a file of the same length. Without `parts` no part is looked for.
+/// Looks for existing data: a file with matching metadata first, then a partial file, then a file of the same
+/// length. Without `parts` partial files are ignored.
 pub(super) fn find(place: &Place<'_>, parts: bool) -> Result<(Found, Option<Source>), Trouble> {
     let whole = place.folder.file(place.name)?;
     let same_len = |file: &File| file.metadata().is_ok_and(|found| found.len() == place.len);
@@ -86,8 +86,8 @@ pub(super) fn find(place: &Place<'_>, parts: bool) -> Result<(Found, Option<Sour
     }
 }
 
-/// Reads the blocks that are there, holes aside, into `buffer`, which holds one; `tell` gets their
-/// digests, and stops with `false`.
+/// Reads the existing blocks, except holes, into `buffer`, which holds one block. Passes their digests to
+/// `tell`, and stops when that returns `false`.
 pub(super) fn digests(
     source: &Source,
     len: u64,
@@ -114,14 +114,14 @@ pub(super) fn digests(
     Ok(())
 }
 
-/// Was nothing ever written there?
+/// Whether nothing was ever written there.
 fn is_hole(file: &File, start: u64, end: u64) -> bool {
     let Ok(start) = i64::try_from(start) else {
         return false;
     };
     match nix::unistd::lseek(file.as_fd(), start, Whence::SeekData) {
         Ok(data) => data.unsigned_abs() >= end,
-        // No data from there on.
+        // No data follows.
         Err(Errno::ENXIO) => true,
         Err(_) => false,
     }
@@ -136,7 +136,7 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// Goes on with one that was found.
+    /// Continues a partial file.
     pub(super) fn resume(folder: Folder, file: File) -> Writing {
         Writing {
             folder,
@@ -145,7 +145,8 @@ impl Writing {
         }
     }
 
-    /// Makes it; to begin with, it is a copy of the file that has the name now and looked like `copy_of`.
+    /// Creates the file; with `copy_of` as a copy of the existing file, provided that its metadata has not
+    /// changed.
     pub(super) fn create(
         folder: Folder,
         name: &[u8],
@@ -173,7 +174,7 @@ impl Writing {
         Ok(writing)
     }
 
-    /// Gives it its length, and room on the disk for all of it, once.
+    /// Sets its length and reserves space on the disk, once.
     pub(super) fn size(&mut self, len: u64) -> Result<(), Trouble> {
         if self.sized {
             return Ok(());
@@ -188,13 +189,13 @@ impl Writing {
         self.file.write_all_at(bytes, offset)
     }
 
-    /// Bytes of the disk that it has.
+    /// Returns the bytes that it occupies on the disk.
     pub(super) fn allocated(&self) -> u64 {
         let metadata = self.file.metadata();
         metadata.map_or(0, |metadata| metadata.blocks().saturating_mul(512))
     }
 
-    /// Gives it its name; with `fsync` when it is on the disk.
+    /// Renames it to its final name; with `fsync` after it was written to the disk.
     pub(super) fn commit(
         self,
         name: &[u8],
@@ -210,7 +211,7 @@ impl Writing {
     }
 }
 
-/// Somebody else wrote what this copy had looked at.
+/// The error of a file that another process has changed since it was examined.
 pub(super) fn changed() -> Trouble {
     Trouble::new(
         mcp_control::Reason::Mismatch,
@@ -218,7 +219,7 @@ pub(super) fn changed() -> Trouble {
     )
 }
 
-/// Reserves room where that is worth it and quick: a file system in memory would hand out every page now.
+/// Reserves space where that is useful and fast; a file system in memory would allocate every page.
 fn reserve(file: &File, len: u64) -> io::Result<()> {
     let Ok(signed) = i64::try_from(len) else {
         return Err(io::ErrorKind::FileTooLarge.into());

@@ -1,5 +1,5 @@
-//! Files and folders below one folder, which no path leads out of: every path is opened name by name
-//! below the folder, and no symbolic link is followed, whoever made it.
+//! Files and folders below one folder. Paths cannot leave it: each component is opened relative to the one
+//! before, and symbolic links are not followed.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -19,7 +19,7 @@ use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use super::trouble::Trouble;
 
-/// A folder that stays open; clones are the same descriptor.
+/// An open folder; clones share the descriptor.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder(Arc<OwnedFd>);
 
@@ -27,8 +27,8 @@ fn path_of(bytes: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(bytes))
 }
 
-/// Opens below `at`, one name after the other: links are not followed, `..` is refused. `openat2` could do
-/// it in one call, but systemd takes that away from services with dynamic users.
+/// Opens a path below `at`, component by component: links are not followed, `..` is refused. `openat2` could do
+/// it in one call, but systemd does not allow it for services with dynamic users.
 fn open_below(at: &impl AsFd, path: &[u8], flags: OFlag, mode: u32) -> nix::Result<OwnedFd> {
     let open = |at: BorrowedFd<'_>, name: &[u8], flags| {
         if matches!(name, b"" | b"." | b"..") {
@@ -48,7 +48,7 @@ fn open_below(at: &impl AsFd, path: &[u8], flags: OFlag, mode: u32) -> nix::Resu
 }
 
 impl Folder {
-    /// The folder that everything is stored in.
+    /// Opens the folder that everything is stored in.
     pub(crate) fn open(path: &Path) -> io::Result<Folder> {
         let file = File::open(path)?;
         if !file.metadata()?.is_dir() {
@@ -57,7 +57,7 @@ impl Folder {
         Ok(Folder(Arc::new(file.into())))
     }
 
-    /// A folder below; `None` when it is not there.
+    /// Opens a folder below this one; `None` if it does not exist.
     pub(crate) fn find(&self, path: &[u8]) -> Result<Option<Folder>, Trouble> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
         match open_below(&*self.0, path, flags, 0) {
@@ -67,7 +67,7 @@ impl Folder {
         }
     }
 
-    /// The folder that `path` is in; `None` when it is not there.
+    /// Opens the folder that contains `path`; `None` if it does not exist.
     pub(crate) fn parent(&self, path: &RelPath) -> Result<Option<Folder>, Trouble> {
         match path.parent() {
             Some(parent) => self.find(parent),
@@ -75,7 +75,7 @@ impl Folder {
         }
     }
 
-    /// The folder that `path` is in, made if it is not there, with all above it.
+    /// Opens the folder that contains `path`, and creates it and its parents if necessary.
     pub(crate) fn make_parents(&self, path: &RelPath) -> Result<Folder, Trouble> {
         let mut folder = self.clone();
         let names: Vec<&[u8]> = path.components().collect();
@@ -85,7 +85,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The folder called `name` in this one, made with `mode` (less the umask) if it is not there.
+    /// Opens the folder `name` in this one, created with `mode` (less the umask) if necessary.
     pub(crate) fn make(&self, name: &[u8], mode: u32) -> Result<Folder, Trouble> {
         match mkdirat(&*self.0, path_of(name), Mode::from_bits_truncate(mode)) {
             Ok(()) | Err(Errno::EEXIST) => {}
@@ -95,14 +95,13 @@ impl Folder {
             .ok_or_else(|| Trouble::of(io::Error::from(io::ErrorKind::NotFound)))
     }
 
-    /// An existing file of this name, for reading; `None` when there is none, or something else.
+    /// Opens an existing file for reading; `None` if there is none, or something else.
     pub(crate) fn file(&self, name: &[u8]) -> Result<Option<File>, Trouble> {
-        // Without waiting for the other end of a pipe.
+        // Opening a pipe must not block.
         self.regular(name, OFlag::O_RDONLY | OFlag::O_NONBLOCK, 0)
     }
 
-    /// The file of this name for reading and writing, made if it is not there, locked against other
-    /// copies.
+    /// Opens a file for reading and writing, created if necessary, and locks it against other copies.
     pub(crate) fn part(&self, name: &[u8], make: bool) -> Result<Option<File>, Trouble> {
         let create = if make { OFlag::O_CREAT } else { OFlag::empty() };
         let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | create;
@@ -128,14 +127,14 @@ impl Folder {
         let file = match open_below(&*self.0, name, flags, mode) {
             Ok(fd) => File::from(fd),
             Err(Errno::ENOENT) => return Ok(None),
-            // A link, a folder, a socket: not a file that could be read or written.
+            // A link, a folder or a socket: not a file that can be read or written.
             Err(Errno::ELOOP | Errno::EISDIR | Errno::ENXIO) => return Ok(None),
-            // What may not be read is sent again.
+            // A file that cannot be read is sent again.
             Err(Errno::EACCES) if !flags.contains(OFlag::O_RDWR) => return Ok(None),
             Err(error) => return Err(Trouble::of(error)),
         };
         let metadata = file.metadata().map_err(Trouble::of)?;
-        // Another name of the same file would change with it.
+        // Another hard link of the same file would change with it.
         let writable = flags.contains(OFlag::O_RDWR);
         if !metadata.is_file() || (writable && metadata.nlink() != 1) {
             return Ok(None);
@@ -143,17 +142,17 @@ impl Folder {
         Ok(Some(file))
     }
 
-    /// Gives an unfinished file its name, over what has it.
+    /// Renames an unfinished file to its final name, replacing a file of that name.
     pub(crate) fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Trouble> {
         renameat(&*self.0, path_of(from), &*self.0, path_of(to)).map_err(Trouble::of)
     }
 
     pub(crate) fn remove(&self, name: &[u8]) {
-        // What is left is found and used, or named in the manual.
+        // A leftover is found and used by the next copy, or removed as the manual says.
         let _ = unlinkat(&*self.0, path_of(name), UnlinkatFlags::NoRemoveDir);
     }
 
-    /// Makes the symbolic link `name`, over another link or a file, and sets when it was made.
+    /// Creates the symbolic link `name`, replacing another link or a file, and sets its time.
     pub(crate) fn link(
         &self,
         name: &[u8],
@@ -180,37 +179,37 @@ impl Folder {
         .map_err(Trouble::of)
     }
 
-    /// Makes sure that this process can write in the folder, whatever the mode it will have.
+    /// Makes the folder writable for this process, whatever its final mode.
     pub(crate) fn open_up(&self) {
         let file = self.0.try_clone().map(File::from);
         if let Ok(file) = file
             && let Ok(metadata) = file.metadata()
             && metadata.mode() & 0o700 != 0o700
         {
-            // Without permission the first file in it says so.
+            // Without permission, writing the first file reports the error.
             let _ = file.set_permissions(Permissions::from_mode(metadata.mode() & 0o7777 | 0o700));
         }
     }
 
-    /// Has the names in it on the disk.
+    /// Writes the names in it to the disk.
     pub(crate) fn sync(&self) -> Result<(), Trouble> {
         nix::unistd::fsync(&*self.0).map_err(Trouble::of)
     }
 
-    /// Sets permissions and the time of the last change.
+    /// Sets permissions and modification time.
     pub(crate) fn finish(&self, mode: u16, modified: Timestamp) -> Result<(), Trouble> {
         let file = File::from(self.0.try_clone().map_err(Trouble::of)?);
         stamp(&file, mode, modified).map_err(Trouble::of)
     }
 
-    /// Bytes free on the file system, for this user; `None` where it does not say.
+    /// Returns the free bytes of the file system for this user; `None` if it does not report them.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
         let system = nix::sys::statvfs::fstatvfs(&*self.0).ok()?;
         let blocks = system.blocks();
         (blocks > 0).then(|| system.blocks_available() * system.fragment_size())
     }
 
-    /// Is something of this name there that is neither a file nor a link?
+    /// Whether `name` exists and is neither a file nor a link.
     pub(crate) fn is_blocked(&self, name: &[u8]) -> bool {
         let found = nix::sys::stat::fstatat(&*self.0, path_of(name), AtFlags::AT_SYMLINK_NOFOLLOW);
         found.is_ok_and(|stat| {
@@ -225,10 +224,10 @@ fn time_spec(time: Timestamp) -> TimeSpec {
     TimeSpec::new(time.seconds, i64::from(time.nanos))
 }
 
-/// Sets permissions and the time of the last change of an open file or folder.
+/// Sets permissions and modification time of an open file or folder.
 pub(crate) fn stamp(file: &File, mode: u16, modified: Timestamp) -> io::Result<()> {
     let now = file.metadata()?;
-    // Nothing is touched without need: another name of the file would look changed.
+    // Set only if different: another hard link of the file would appear changed.
     if now.mode() & 0o7777 != u32::from(mode) {
         file.set_permissions(Permissions::from_mode(u32::from(mode)))?;
     }
@@ -242,14 +241,14 @@ pub(crate) fn stamp(file: &File, mode: u16, modified: Timestamp) -> io::Result<(
         SystemTime::UNIX_EPOCH.checked_add(since)
     };
     let time = time.and_then(|time| time.checked_add(Duration::from_nanos(modified.nanos.into())));
-    // A time that this system cannot say: it keeps the present.
+    // A time that this system cannot represent: the current time stays.
     match time {
         Some(time) => file.set_modified(time),
         None => Ok(()),
     }
 }
 
-/// When the file was last written.
+/// Returns the modification time of the file.
 pub(crate) fn modified(file: &File) -> Option<Timestamp> {
     let metadata = file.metadata().ok()?;
     let kind = metadata.file_type();

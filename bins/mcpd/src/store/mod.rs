@@ -1,8 +1,8 @@
-//! Where a copy is stored.
+//! Storage of a copy.
 //!
-//! Below the folder of `--dir`, files are written under hidden names beside their places
-//! (`.NAME.mcp-part`), and renamed when they are verified. An unfinished file stays there when a
-//! copy fails, and the next one names its blocks to the sender: it is its own journal.
+//! Below the configured folder, files are written as `.NAME.mcp-part` beside their final places, and renamed
+//! when they are verified. A partial file stays there when a copy fails, and the next copy reports its blocks
+//! to the sender: it is its own journal.
 //!
 //! | step | what happens |
 //! | --- | --- |
@@ -29,60 +29,60 @@ use file::{Found, Seen, Source, Writing};
 use folder::Folder;
 pub(crate) use trouble::Trouble;
 
-/// Unfinished files of earlier copies that this one goes on with: there are as many as were on their
-/// way when it broke off. Twice as many files are open at most; verdicts come right after them.
+/// Partial files of earlier copies that this one continues: as many as were being written when the copy failed.
+/// Twice as many files are open at most, because verdicts follow soon.
 const MAX_OPEN: usize = 64;
 
-/// One copy on its way to the disk.
+/// A copy that is being stored.
 #[derive(Debug)]
 pub(crate) struct Store {
     root: Folder,
-    /// The folder that was looked for last, by its path: most entries share it with the one before.
+    /// The folder that was opened last, by its path: most entries share it with their predecessor.
     parent: Option<(Box<[u8]>, Folder)>,
-    /// Files are on the disk before they get their names.
+    /// Files are written to the disk before they are renamed.
     fsync: bool,
     manifest: Arc<Manifest>,
-    /// Digest of each block that is there, 0 for the others.
+    /// Digest of each existing block, 0 for the others.
     digests: Vec<Digest>,
     there: BlockSet,
-    /// What was found of each entry.
+    /// What exists of each entry.
     found: Vec<Found>,
-    /// Files with a part open: the entry's number, in rising order.
+    /// Files with an open partial file, by the number of the entry, ascending.
     writing: Vec<(usize, Writing)>,
-    /// Digest of each file that is in place.
+    /// Digest of each completed file.
     files: Vec<Digest>,
     verdicts: Vec<Option<FileVerdict>>,
-    /// Files that have no verdict yet.
+    /// Files without a verdict.
     undecided: usize,
-    /// The first file that will not be in place, and why; the others are finished nevertheless.
+    /// The first file that failed, and why; the others are completed nevertheless.
     failed: Option<Trouble>,
-    /// Entries before this one have had all that the data stream brings.
+    /// Entries before this one have received all of their data.
     passed: usize,
-    /// Bytes of the data stream so far, and of the blocks that are there.
+    /// Bytes received over the data stream, and bytes of existing blocks.
     received: u64,
     held: u64,
 }
 
-/// A block of the data stream on its way to the disk.
+/// A block of the data stream that is being received.
 #[derive(Debug)]
 pub(crate) struct Arriving {
     block: u64,
     place: BlockPlace,
     hasher: BlockHasher,
     taken: u64,
-    /// What came of a block that is there already: written when it is another one.
+    /// The data of a block that exists already: written if it differs.
     kept: Option<Vec<u8>>,
 }
 
 impl Arriving {
-    /// Bytes that are still to come.
+    /// Bytes still to come.
     pub(crate) fn left(&self) -> usize {
         (self.place.len - self.taken) as usize
     }
 }
 
 impl Store {
-    /// For one copy into the folder `root`.
+    /// Creates the store of one copy in the folder `root`.
     pub(crate) fn new(root: &Path, manifest: Arc<Manifest>, fsync: bool) -> Result<Store, Trouble> {
         let files = manifest.entries().iter();
         let is_file = |kind: &Kind| matches!(kind, Kind::File { .. });
@@ -106,7 +106,7 @@ impl Store {
         })
     }
 
-    /// The folder that an entry is in; `None` when it is not there.
+    /// Opens the folder of an entry; `None` if it does not exist.
     fn parent(&mut self, index: usize) -> Result<Option<Folder>, Trouble> {
         let path = &self.manifest.entries()[index].path;
         let wanted = path.parent().unwrap_or_default();
@@ -120,13 +120,13 @@ impl Store {
         Ok(found)
     }
 
-    /// The folder that an entry is in, which was made.
+    /// Opens the folder of an entry, which was created before.
     fn made_parent(&mut self, index: usize) -> Result<Folder, Trouble> {
         let found = self.parent(index)?;
         found.ok_or_else(|| Trouble::new(Reason::Storage, "its folder is gone").at(index))
     }
 
-    /// Looks what is there already; `tell` gets the digests, and stops the scan with `false`.
+    /// Examines what exists. Passes digests to `tell`, and stops when that returns `false`.
     pub(crate) fn scan(&mut self, mut tell: impl FnMut(Held) -> bool) -> Result<(), Trouble> {
         let manifest = Arc::clone(&self.manifest);
         let mut held: Option<Held> = None;
@@ -185,7 +185,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes the folders, and looks whether what will come has room.
+    /// Creates the folders, and checks that there is enough space.
     pub(crate) fn prepare(&mut self, layout: &Layout) -> Result<(), Trouble> {
         let manifest = Arc::clone(&self.manifest);
         self.check_room(layout)?;
@@ -197,7 +197,7 @@ impl Store {
                 self.made_parent(index)?
             };
             if entry.kind == Kind::Folder {
-                // Closed to others until it is complete.
+                // Private until it is complete.
                 let folder = parent.make(entry.path.name(), 0o700).map_err(at)?;
                 folder.open_up();
             } else if parent.is_blocked(entry.path.name()) {
@@ -207,7 +207,7 @@ impl Store {
         Ok(())
     }
 
-    /// Is there room for all files that will be written, less what their parts have already?
+    /// Checks the space for all files that will be written, less what partial files occupy.
     fn check_room(&self, layout: &Layout) -> Result<(), Trouble> {
         let mut new = 0u64;
         let mut last = None;
@@ -231,7 +231,7 @@ impl Store {
         }
     }
 
-    /// A block of the data stream begins.
+    /// Starts a block of the data stream.
     pub(crate) fn begin(&self, block: u64, place: &BlockPlace) -> Arriving {
         Arriving {
             block,
@@ -242,8 +242,8 @@ impl Store {
         }
     }
 
-    /// Its next bytes: hashed, and written. Those of a block that is there already are kept until
-    /// its digest is known.
+    /// Hashes and writes the next bytes of a block. The data of an existing block is kept until its digest is
+    /// known.
     pub(crate) fn piece(&mut self, arriving: &mut Arriving, bytes: &[u8]) -> Result<(), Trouble> {
         self.received += bytes.len() as u64;
         arriving.hasher.update(bytes);
@@ -258,7 +258,7 @@ impl Store {
         }
     }
 
-    /// All of it has come: a block that was there already is written unless it is the same.
+    /// Ends a block: data of an existing block is written unless the digests match.
     pub(crate) fn end(&mut self, arriving: Arriving) -> Result<(), Trouble> {
         let (number, entry) = (arriving.block as usize, arriving.place.entry);
         let digest = arriving.hasher.finish();
@@ -278,7 +278,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes into the part of a file; one that has failed is not written any more.
+    /// Writes to the partial file, unless the file has failed.
     fn write(&mut self, entry: usize, bytes: &[u8], offset: u64) -> Result<(), Trouble> {
         if self.found[entry] == Found::Failed {
             return Ok(());
@@ -288,7 +288,7 @@ impl Store {
         written.map_err(|error| Trouble::of(error).at(entry))
     }
 
-    /// The open part of a file, made when it is not there yet.
+    /// Returns the open partial file, created if necessary.
     fn open(&mut self, index: usize) -> Result<&mut Writing, Trouble> {
         let at = match self
             .writing
@@ -312,12 +312,12 @@ impl Store {
         Ok(writing)
     }
 
-    /// What the sender says about a file: it is decided as soon as all its blocks have come.
+    /// Records the sender's verdict on a file, which is decided as soon as all its blocks were received.
     pub(crate) fn verdict(&mut self, index: usize, verdict: FileVerdict) -> Result<(), Trouble> {
         let Some(known) = self.verdicts.get_mut(index) else {
             return Ok(());
         };
-        // What was decided stays so.
+        // A decision is final.
         if known.is_some() {
             return Ok(());
         }
@@ -329,7 +329,7 @@ impl Store {
         Ok(())
     }
 
-    /// Entries before `index` have had all that the data stream brings.
+    /// Entries before `index` have received all of their data.
     pub(crate) fn pass(&mut self, index: usize) -> Result<(), Trouble> {
         for entry in self.passed..index {
             self.passed = entry + 1;
@@ -338,7 +338,7 @@ impl Store {
         Ok(())
     }
 
-    /// So many files are open that verdicts must be waited for.
+    /// Whether so many files are open that verdicts must be waited for.
     pub(crate) fn is_crowded(&self) -> bool {
         self.writing.len() > 2 * MAX_OPEN
     }
@@ -385,7 +385,7 @@ impl Store {
         Ok(())
     }
 
-    /// The file was there before: its permissions and time only; false when it is another now.
+    /// Completes an existing file: sets its permissions and time only. Returns false if the file has changed.
     fn keep(&mut self, index: usize, seen: Seen) -> Result<bool, Trouble> {
         let Some(parent) = self.parent(index)? else {
             return Ok(false);
@@ -402,7 +402,7 @@ impl Store {
         if self.fsync {
             file.sync_all().map_err(Trouble::of)?;
         }
-        // What an interrupted copy left is of no use any more.
+        // The partial file of an interrupted copy is obsolete.
         let part = mcp_control::path::part_name(name);
         if let Ok(Some(_locked)) = parent.part(&part, false) {
             parent.remove(&part);
@@ -410,7 +410,7 @@ impl Store {
         Ok(true)
     }
 
-    /// A file will not be in place; the others go on.
+    /// Marks a file as failed; the others continue.
     fn spoil(&mut self, index: usize, trouble: Trouble) -> Result<(), Trouble> {
         self.found[index] = Found::Failed;
         self.writing.retain(|(entry, _)| *entry != index);
@@ -418,12 +418,12 @@ impl Store {
         Ok(())
     }
 
-    /// Files that the sender has said nothing about yet.
+    /// Returns the number of files without a verdict.
     pub(crate) fn undecided(&self) -> usize {
         self.undecided
     }
 
-    /// Bytes of the data stream so far, and of all files that are there.
+    /// Returns the bytes received over the data stream, and those of all existing blocks.
     pub(crate) fn progress(&self) -> Progress {
         Progress {
             received: self.received,
@@ -431,7 +431,7 @@ impl Store {
         }
     }
 
-    /// Everything came, and all files are decided: links, then folders from the inside out.
+    /// Completes the copy after all files are decided: links, then folders from the inside out.
     pub(crate) fn finish(&mut self) -> Result<Done, Trouble> {
         if let Some(trouble) = self.failed.take() {
             return Err(trouble);
@@ -467,7 +467,7 @@ impl Store {
         })
     }
 
-    /// The folders above the top were made, perhaps.
+    /// Folders above the top may have been created.
     fn sync_parents(&self) -> Result<(), Trouble> {
         let top = &self.manifest.entries()[0].path;
         let mut path = top.parent();

@@ -1,16 +1,16 @@
-//! Why a copy cannot be stored.
+//! Errors of storing a copy.
 
 use std::fmt;
 use std::io;
 
 use mcp_control::{Failed, Reason};
 
-/// What went wrong, and with which entry.
+/// An error and the entry that it concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) reason: Reason,
     pub(crate) entry: Option<usize>,
-    /// What the file system said, or what is in the way.
+    /// The error of the file system, or the kind of obstacle.
     pub(crate) text: String,
 }
 
@@ -53,7 +53,7 @@ impl Trouble {
     }
 }
 
-/// The error with the name that manuals have it under.
+/// The error with its symbolic name.
 fn named(error: &io::Error) -> String {
     match error.raw_os_error().map(nix::errno::Errno::from_raw) {
         Some(errno) => format!("{errno:?}: {}", errno.desc()),

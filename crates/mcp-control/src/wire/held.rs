@@ -24,7 +24,7 @@ use super::{HEADER_LEN, ParseError, Type, begin, body, put_u64, u64_at};
 use crate::digest::Digest;
 use crate::limits::{MAX_BLOCKS, MAX_HELD};
 
-/// The fields of a HELD.
+/// A HELD.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Held {
     /// The first block.
@@ -40,7 +40,7 @@ impl Held {
     /// Reads the frame.
     ///
     /// # Errors
-    /// Not a HELD.
+    /// The frame is not a valid HELD.
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         let most = FIXED_LEN + 32 * MAX_HELD;
         let body = body(frame, Type::Held, FIXED_LEN + 32, most)?;
@@ -76,7 +76,7 @@ impl Held {
     }
 }
 
-/// The fields of a SCANNED.
+/// A SCANNED.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Scanned {
     /// Blocks named in all HELD.
@@ -87,7 +87,7 @@ impl Scanned {
     /// Reads the frame.
     ///
     /// # Errors
-    /// Not a SCANNED.
+    /// The frame is not a valid SCANNED.
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         let body = body(frame, Type::Scanned, 8, 8)?;
         Ok(Scanned {

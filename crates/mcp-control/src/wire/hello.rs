@@ -1,4 +1,4 @@
-//! HELLO and WELCOME: who is there, and what it can do.
+//! HELLO and WELCOME: versions and capabilities.
 //!
 //! ```text
 //!  HELLO (client)
@@ -25,7 +25,7 @@
 use super::{HEADER_LEN, IDENTIFIER, ParseError, Type, VERSION, begin, body};
 use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 
-/// What a peer can do: a set of bits.
+/// Capabilities of a peer: a set of bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Capabilities(pub u16);
 
@@ -37,25 +37,25 @@ impl Capabilities {
     /// Data carried as IP protocol 6.
     pub const IP: Capabilities = Capabilities(0x0004);
 
-    /// Is every bit of `other` set here?
+    /// Whether every bit of `other` is set here.
     pub const fn has(self, other: Capabilities) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The bits of both.
+    /// Returns the bits of both.
     pub const fn with(self, other: Capabilities) -> Capabilities {
         Capabilities(self.0 | other.0)
     }
 }
 
-/// The fields of a HELLO.
+/// A HELLO.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Hello {
     /// The oldest version that the client speaks, at least 1.
     pub lowest: u8,
     /// The newest, not less.
     pub highest: u8,
-    /// What the client can do.
+    /// Capabilities of the client.
     pub capabilities: Capabilities,
 }
 
@@ -66,7 +66,7 @@ impl Hello {
     /// Reads the frame.
     ///
     /// # Errors
-    /// Not a HELLO of this protocol.
+    /// The frame is not a valid HELLO of this protocol.
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         let body = body(frame, Type::Hello, HELLO_LEN, usize::MAX)?;
         if u32_at(body, 0) != IDENTIFIER {
@@ -99,7 +99,7 @@ impl Hello {
         put_u16(body, 6, self.capabilities.0);
     }
 
-    /// The version that both speak, if there is one.
+    /// Returns the newest version that both support, if there is one.
     pub fn version(&self) -> Option<u8> {
         (self.lowest..=self.highest)
             .contains(&VERSION)
@@ -107,16 +107,16 @@ impl Hello {
     }
 }
 
-/// The fields of a WELCOME.
+/// A WELCOME.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Welcome {
-    /// The version that is spoken from now on.
+    /// The version used from now on.
     pub version: u8,
-    /// What the server can do.
+    /// Capabilities of the server.
     pub capabilities: Capabilities,
-    /// Most entries that it takes.
+    /// Largest number of entries that it accepts.
     pub max_entries: u32,
-    /// Most bytes of all files that it takes.
+    /// Largest number of bytes of all files that it accepts.
     pub max_bytes: u64,
 }
 
@@ -127,7 +127,7 @@ impl Welcome {
     /// Reads the frame.
     ///
     /// # Errors
-    /// Not a WELCOME of this protocol.
+    /// The frame is not a valid WELCOME of this protocol.
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         let body = body(frame, Type::Welcome, WELCOME_LEN, usize::MAX)?;
         if u32_at(body, 0) != IDENTIFIER {

@@ -1,6 +1,6 @@
 //! Message formats: one `Repr` each with `parse`, `buffer_len` and `emit`, as in smoltcp.
 //!
-//! A message is the body of a frame on a byte stream (kernel TCP, inside TLS where there is a key):
+//! A message is the body of a frame on a byte stream (kernel TCP, inside TLS with a key):
 //!
 //! ```text
 //! +---------------+---------------+-------------------------------+
@@ -30,12 +30,12 @@ use crate::limits::MAX_FRAME_LEN;
 pub const HEADER_LEN: usize = 8;
 /// Longest body of a frame.
 pub const MAX_BODY_LEN: usize = MAX_FRAME_LEN - HEADER_LEN;
-/// The version this crate speaks.
+/// The version that this crate implements.
 pub const VERSION: u8 = 1;
 /// Says in HELLO and WELCOME that this is the protocol of `mcp`: "PMCP".
 pub const IDENTIFIER: u32 = 0x504d_4350;
 
-/// What a message is. The sender of the copy is the client, the receiver the server.
+/// The type of a message. The sender of the copy is the client, the receiver the server.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Type {
@@ -69,14 +69,14 @@ pub enum Type {
     Done = 14,
     /// Client: so it is.
     Verified = 15,
-    /// Either: gives up, and why.
+    /// Either: the copy failed, and why.
     Failed = 16,
     /// Either: still there.
     KeepAlive = 17,
 }
 
 impl Type {
-    /// The type with that number.
+    /// Returns the type with that number.
     pub fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             1 => Type::Hello,
@@ -100,7 +100,7 @@ impl Type {
         })
     }
 
-    /// The longest body that this type may have. A longer one is refused when its header is read.
+    /// Returns the longest body that this type may have. A longer one is refused when its header is read.
     pub const fn max_body_len(self) -> usize {
         match self {
             Type::Entries | Type::Held | Type::Runs => MAX_BODY_LEN,
@@ -147,14 +147,14 @@ impl core::error::Error for ParseError {}
 /// The first 8 bytes of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Header {
-    /// What the message is.
+    /// Type of the message.
     pub kind: Type,
     /// Length of the body.
     pub body_len: usize,
 }
 
 impl Header {
-    /// Reads the header; the body is not looked at.
+    /// Parses the header; the body is not examined.
     ///
     /// # Errors
     /// The first rule that it breaks; nothing more of this stream can be read then.
@@ -200,7 +200,7 @@ impl Framing for McpFraming {
 /// Cuts a byte stream into frames of at most [`MAX_FRAME_LEN`] bytes.
 pub type Frames = proto_core::frames::Frames<McpFraming>;
 
-/// The type and body of one whole frame.
+/// Returns the type and body of one whole frame.
 ///
 /// # Errors
 /// Those of [`Header::parse`]; [`ParseError::Truncated`] or [`ParseError::Length`] when the frame is
@@ -215,7 +215,7 @@ pub fn split(frame: &[u8]) -> Result<(Type, &[u8]), ParseError> {
     }
 }
 
-/// The body of a frame of that type and of a length between `least` and `most`.
+/// Returns the body of a frame of that type and of a length between `least` and `most`.
 fn body(frame: &[u8], kind: Type, least: usize, most: usize) -> Result<&[u8], ParseError> {
     let (found, body) = split(frame)?;
     match body.len() {

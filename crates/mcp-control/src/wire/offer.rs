@@ -1,4 +1,4 @@
-//! OFFER and ENTRIES: what will be copied.
+//! OFFER and ENTRIES: the entries of the copy.
 //!
 //! ```text
 //!  OFFER (client)
@@ -34,7 +34,7 @@ use crate::limits::{MAX_PATH_LEN, MAX_TARGET_LEN};
 use crate::manifest::{Entry, Kind, ManifestError, Timestamp};
 use crate::path::RelPath;
 
-/// Identifies a copy in what both sides log.
+/// Identifies a copy in the logs of both sides.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CopyId(pub [u8; 16]);
 
@@ -50,7 +50,7 @@ impl core::fmt::Debug for CopyId {
     }
 }
 
-/// The fields of an OFFER.
+/// An OFFER.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Offer {
     /// Which copy.
@@ -72,7 +72,7 @@ impl Offer {
     /// Reads the frame.
     ///
     /// # Errors
-    /// Not an OFFER.
+    /// The frame is not a valid OFFER.
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         let body = body(frame, Type::Offer, OFFER_LEN, OFFER_LEN)?;
         let entries = u32_at(body, 16);
@@ -138,7 +138,7 @@ pub fn emit_entry(entry: &Entry, out: &mut [u8]) -> usize {
     end
 }
 
-/// Reads the entry at the front of `bytes`; what is left.
+/// Parses the entry at the front of `bytes`; returns it with the rest.
 ///
 /// # Errors
 /// Cut short, or fields that contradict the kind.
@@ -182,12 +182,12 @@ pub fn parse_entry(bytes: &[u8]) -> Result<(Entry, &[u8]), EntryError> {
     Ok((entry, &bytes[end..]))
 }
 
-/// Why an entry is refused: malformed, or what no receiver may write.
+/// The reason why an entry is refused: malformed, or not allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum EntryError {
-    /// The bytes are no entry.
+    /// The bytes are not a valid entry.
     Parse(ParseError),
-    /// The entry breaks a rule of [`crate::Manifest`].
+    /// The entry violates a rule of [`crate::Manifest`].
     Manifest(ManifestError),
 }
 
@@ -206,7 +206,7 @@ impl From<ManifestError> for EntryError {
 /// The body of an ENTRIES frame: entries for [`parse_entry`], at least one.
 ///
 /// # Errors
-/// Not an ENTRIES.
+/// The frame is not a valid ENTRIES.
 pub fn parse_entries(frame: &[u8]) -> Result<&[u8], ParseError> {
     body(frame, Type::Entries, FIXED_LEN, MAX_BODY_LEN)
 }

@@ -54,7 +54,7 @@ impl Carrier {
         }
     }
 
-    /// What a peer must be able to do for it.
+    /// Returns the capability that a peer needs for it.
     pub const fn capability(self) -> Capabilities {
         match self {
             Carrier::Udp => Capabilities::UDP,
@@ -63,7 +63,7 @@ impl Carrier {
     }
 }
 
-/// The key of one copy's data. It does not show in debug output.
+/// The key of one copy's data, not shown in debug output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct DataKey(pub [u8; 32]);
 
@@ -73,7 +73,7 @@ impl fmt::Debug for DataKey {
     }
 }
 
-/// The fields of a PLAN.
+/// A PLAN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// How data travels.
@@ -88,7 +88,7 @@ pub struct Plan {
     pub runs: u32,
     /// Bytes of the data stream.
     pub stream_len: u64,
-    /// The key, when the data is sealed.
+    /// The key, if the data is encrypted.
     pub key: Option<DataKey>,
 }
 
@@ -100,7 +100,7 @@ impl Plan {
     /// Reads the frame.
     ///
     /// # Errors
-    /// Not a PLAN.
+    /// The frame is not a valid PLAN.
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         let body = body(frame, Type::Plan, PLAN_LEN, PLAN_LEN)?;
         if body[1] & !FLAG_AEAD != 0 || u16_at(body, 2) != 0 {
@@ -174,7 +174,7 @@ fn parse_group(bytes: [u8; 16]) -> Result<Option<IpAddr>, ParseError> {
 /// Reads the runs of a RUNS frame.
 ///
 /// # Errors
-/// Not a RUNS, or a run that is empty or out of bounds.
+/// The frame is not a valid RUNS, or a run is empty or out of bounds.
 pub fn parse_runs(frame: &[u8]) -> Result<Vec<Run>, ParseError> {
     let body = body(frame, Type::Runs, 16, 16 * MAX_RUNS_PER_FRAME)?;
     let (runs, rest) = body.as_chunks::<16>();

@@ -1,4 +1,4 @@
-//! SUGGEST and PORT: both sides agree on what carries the data, and on its ports (TCP-XM §3.4).
+//! SUGGEST and PORT: agreement on the carrier of the data, and on its ports (TCP-XM §3.4).
 //!
 //! ```text
 //!  SUGGEST (client)
@@ -25,14 +25,14 @@ use crate::limits::MAX_SUGGESTIONS;
 /// Length of either body.
 const LEN: usize = 8;
 
-/// The fields of a SUGGEST.
+/// A SUGGEST.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Suggest {
     /// 1, 2, ... up to [`MAX_SUGGESTIONS`].
     pub number: u16,
     /// How data will travel: the ports are its.
     pub carrier: Carrier,
-    /// The port that data will come from, not 0.
+    /// The port that data comes from, not 0.
     pub source: u16,
     /// The port that data may go to, not 0.
     pub destination: u16,
@@ -42,7 +42,7 @@ impl Suggest {
     /// Reads the frame.
     ///
     /// # Errors
-    /// Not a SUGGEST.
+    /// The frame is not a valid SUGGEST.
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         let body = body(frame, Type::Suggest, LEN, LEN)?;
         if body[3] != 0 {
@@ -79,12 +79,12 @@ impl Suggest {
     }
 }
 
-/// The fields of a PORT.
+/// A PORT.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Port {
     /// The suggestion that this answers.
     pub number: u16,
-    /// The suggested port is free here, and kept until the next suggestion or the end.
+    /// The suggested port is free, and reserved until the next suggestion or the end.
     pub confirmed: bool,
     /// The suggested port, or another that is free here; not 0.
     pub port: u16,
@@ -94,7 +94,7 @@ impl Port {
     /// Reads the frame.
     ///
     /// # Errors
-    /// Not a PORT.
+    /// The frame is not a valid PORT.
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         let body = body(frame, Type::Port, LEN, LEN)?;
         if u16_at(body, 6) != 0 {

@@ -35,7 +35,7 @@ use super::{HEADER_LEN, ParseError, Type, array_at, begin, body};
 use super::{put_u32, put_u64, u32_at, u64_at};
 use crate::digest::Digest;
 
-/// The fields of a PROGRESS.
+/// A PROGRESS.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Progress {
     /// Bytes of the data stream that have arrived.
@@ -48,7 +48,7 @@ impl Progress {
     /// Reads the frame.
     ///
     /// # Errors
-    /// Not a PROGRESS.
+    /// The frame is not a valid PROGRESS.
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         let body = body(frame, Type::Progress, 16, 16)?;
         Ok(Progress {
@@ -73,23 +73,23 @@ impl Progress {
     }
 }
 
-/// What a sender says about a file when it has read it.
+/// The sender's verdict on a file after reading it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FileVerdict {
     /// Its BLAKE3.
     Digest(Digest),
-    /// It changed while it was read: what was sent of it is nothing in particular.
+    /// It changed while it was read: the data that was sent is not valid.
     Changed,
     /// It could not be read to its end.
     Unreadable,
 }
 
-/// The fields of a DIGEST.
+/// A DIGEST.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FileDigest {
     /// The file, by its entry's number.
     pub entry: u32,
-    /// What became of it.
+    /// The verdict.
     pub verdict: FileVerdict,
 }
 
@@ -100,7 +100,7 @@ impl FileDigest {
     /// Reads the frame.
     ///
     /// # Errors
-    /// Not a DIGEST.
+    /// The frame is not a valid DIGEST.
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         let body = body(frame, Type::Digest, DIGEST_LEN, DIGEST_LEN)?;
         let digest: Digest = array_at(body, 8);
@@ -141,7 +141,7 @@ impl FileDigest {
     }
 }
 
-/// The fields of a DONE.
+/// A DONE.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Done {
     /// Bytes of the data stream that arrived.
@@ -159,7 +159,7 @@ impl Done {
     /// Reads the frame.
     ///
     /// # Errors
-    /// Not a DONE.
+    /// The frame is not a valid DONE.
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         let body = body(frame, Type::Done, DONE_LEN, DONE_LEN)?;
         Ok(Done {

@@ -1,4 +1,4 @@
-//! FAILED: one side gives up, and says why.
+//! FAILED: one side ends the copy, with the reason.
 //!
 //! ```text
 //! +-------------------------------+-------------------------------+
@@ -29,7 +29,7 @@ macro_rules! reasons {
             /// Every reason, by number.
             pub const ALL: &[Reason] = &[$(Reason::$variant),+];
 
-            /// A name for events and metrics: lower case, underscores.
+            /// Returns a name for events and metrics: lower case, underscores.
             pub const fn name(self) -> &'static str {
                 match self { $(Reason::$variant => $name),+ }
             }
@@ -44,17 +44,17 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// The user stopped it; run it again to go on.
+    /// The user stopped it; the next run resumes.
     Interrupted = 1, "interrupted", "interrupted";
     /// The peer broke the protocol, or speaks another version.
     Protocol = 2, "protocol", "the other side does not follow the protocol";
-    /// Nothing was heard of the peer for too long.
+    /// The peer was silent for too long.
     Silent = 3, "silent", "went silent";
-    /// As many copies as it takes are under way: later.
+    /// The server runs as many copies as it accepts.
     Busy = 4, "busy", "is busy with other copies";
-    /// More entries or bytes than it takes.
+    /// More entries or bytes than the server accepts.
     TooLarge = 5, "too_large", "does not take so much";
-    /// A name that leaves the folder, or that it does not take.
+    /// A name that leaves the folder, or that is not accepted.
     Name = 6, "name", "refuses a name";
     /// No space left on the device, or a quota is used up (ENOSPC, EDQUOT).
     NoSpace = 7, "no_space", "no space left on the device";
@@ -68,20 +68,20 @@ reasons! {
     Storage = 11, "storage", "the file system failed";
     /// No port was found that is free everywhere.
     NoPort = 12, "no_port", "found no common port";
-    /// What the plan asks for is switched off there: AEAD, or the carrier.
+    /// The plan needs a capability that is disabled: encryption, or the carrier.
     Capability = 13, "capability", "cannot do what is asked for";
     /// The data connection failed.
     Data = 14, "data", "the data connection failed";
-    /// A file is not what was sent: run again, and only the wrong blocks are sent.
+    /// A file does not match what was sent; the next run sends only the wrong blocks.
     Mismatch = 15, "mismatch", "a digest is wrong";
     /// A file changed while the sender read it, or could not be read to its end.
     Changed = 16, "changed", "a file changed while it was read";
-    /// The connection ended in the middle.
+    /// The connection ended early.
     Closed = 17, "closed", "the connection was closed";
 }
 
 impl Reason {
-    /// The reason with that number.
+    /// Returns the reason with that number.
     pub fn from_number(number: u16) -> Option<Self> {
         Reason::ALL
             .iter()
@@ -90,12 +90,12 @@ impl Reason {
     }
 }
 
-/// The fields of a FAILED.
+/// A FAILED.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Failed {
     /// Why.
     pub reason: Reason,
-    /// The entry that it is about.
+    /// The entry that it concerns.
     pub entry: Option<u32>,
     /// An explanation for people; control characters are removed, more than [`MAX_TEXT_LEN`] bytes are cut.
     pub text: String,
@@ -127,7 +127,7 @@ impl Failed {
     /// Reads the frame.
     ///
     /// # Errors
-    /// Not a FAILED.
+    /// The frame is not a valid FAILED.
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         let body = body(frame, Type::Failed, FIXED_LEN, MAX_FAILED_LEN)?;
         if u16_at(body, 2) != 0 {

@@ -8,7 +8,7 @@ use anyhow::Result;
 use netsim::ip::Datagram;
 use netsim::tree::Role;
 use netsim::{Duration, Instant, Io, Node, NodeId, Port, Rng, Sim};
-use tcpxm::store::Whole;
+use tcpxm::store::SliceStore;
 use tcpxm::wire::SegmentKey;
 use tcpxm::{
     Config, CongestionControl, ConnId, Endpoint, Event, GroupChoice, GroupConfig, GroupMode,
@@ -119,7 +119,7 @@ fn config(mode: GroupMode, is_calm: bool, rng: &mut Rng) -> Config {
 
 /// A host: its endpoint and its application.
 struct Host {
-    endpoint: Endpoint<Whole<Content>>,
+    endpoint: Endpoint<SliceStore<Content>>,
     content: Content,
     node: u32,
     plan: Rc<Plan>,
@@ -145,7 +145,7 @@ impl Host {
         if node == 0 {
             // A restarted source knows nothing of the session: it resets connections.
             if now == Instant::ZERO {
-                let store = Whole::new(Rc::clone(&choices.content));
+                let store = SliceStore::new(Rc::clone(&choices.content));
                 let id = endpoint.open_group(now, &choices.group, store);
                 let id = id.expect("the choices are sound");
                 endpoint.shutdown(now, id).expect("it was just opened");

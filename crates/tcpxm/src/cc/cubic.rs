@@ -29,7 +29,7 @@ pub(super) struct Cubic {
 }
 
 impl Cubic {
-    /// The window after a loss, of which so much was used.
+    /// The window at the last loss, and how much of it was used.
     pub(super) fn on_loss(&mut self, window: u64, segment: u64) -> u64 {
         let w = window as f64 / segment as f64;
         // §4.7, fast convergence: a flow that lost again below its last maximum gives way.

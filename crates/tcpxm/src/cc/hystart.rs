@@ -21,7 +21,7 @@ pub(super) struct HyStart {
     last_min: Option<Duration>,
     this_min: Option<Duration>,
     samples: u32,
-    /// In conservative slow start: rounds so far, and the minimum at its begin.
+    /// Conservative slow start: rounds so far, and the minimum at its start.
     conservative: Option<(u32, Duration)>,
 }
 

@@ -21,7 +21,7 @@ pub enum CongestionControl {
     NewReno,
 }
 
-/// What an acknowledgement tells the controller.
+/// An acknowledgement, as the controller sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack {
     pub(crate) now: Instant,
@@ -120,7 +120,7 @@ impl Controller {
         }
     }
 
-    /// What a reduction takes away, should it turn out to have been for nothing.
+    /// The state before a reduction, in case the reduction was unnecessary.
     pub(crate) fn save(&self) -> Saved {
         Saved {
             window: self.window,

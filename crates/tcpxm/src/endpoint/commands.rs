@@ -1,4 +1,4 @@
-//! What an application asks for.
+//! Commands of the application.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -15,7 +15,7 @@ use crate::stats::ConnStats;
 use crate::store::Store;
 use crate::wire::SegmentKey;
 
-/// What a read gave.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Received {
     /// So many bytes, at least one.
@@ -36,8 +36,8 @@ impl<S: Store> Endpoint<S> {
         self.listen_with(now, port, Listener::default())
     }
 
-    /// As [`Endpoint::listen`], for peers whose segments are signed with this key
-    /// ([`GroupConfig::key`](crate::GroupConfig::key)): all others are dropped, on the group's address
+    /// As [`Endpoint::listen`], for peers that sign their segments with this key
+    /// ([`GroupConfig::key`](crate::GroupConfig::key)). All other segments are dropped, on the group's address
     /// and on ours.
     ///
     /// # Errors
@@ -60,8 +60,8 @@ impl<S: Store> Endpoint<S> {
         )
     }
 
-    /// As [`Endpoint::listen_keyed`], or without a key as [`Endpoint::listen`], for one peer alone, by
-    /// its address and TCP port: to all others nobody listens there.
+    /// As [`Endpoint::listen_keyed`], or without a key as [`Endpoint::listen`], for one peer only, by its
+    /// address and TCP port. For all others the port is closed.
     ///
     /// # Errors
     ///
@@ -102,8 +102,8 @@ impl<S: Store> Endpoint<S> {
         Ok(())
     }
 
-    /// Stops taking connections on a port; those that nobody accepted are aborted, and handshakes
-    /// that were under way are forgotten.
+    /// Stops accepting connections on a port. Connections that were not accepted are aborted, and pending
+    /// handshakes are dropped.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl<S: Store> Endpoint<S> {
         }
         for (index, generation) in core::mem::take(&mut self.half_open) {
             match self.pcbs.get(index) {
-                Some(pcb) if pcb.generation == generation && pcb.unborn => {
+                Some(pcb) if pcb.generation == generation && pcb.handshake.pending => {
                     if pcb.key.local_port == port {
                         self.forget_half_open(index);
                     } else {
@@ -162,8 +162,8 @@ impl<S: Store> Endpoint<S> {
         }
         let port = self.choose_port(local.port(), remote)?;
         let key = Self::remote_key(port, remote.ip(), remote.port());
-        let index = self.new_single(key, local.ip(), now, |config, birth| {
-            Pcb::connect(config, birth, now)
+        let index = self.new_single(key, local.ip(), now, |config, new| {
+            Pcb::connect(config, new, now)
         });
         self.sync(index);
         Ok(self.id_of(index))
@@ -213,7 +213,7 @@ impl<S: Store> Endpoint<S> {
             }
             Target::Connection(id) => {
                 let pcb = self.pcb(id)?;
-                let session = self.sessions.get(pcb.session);
+                let session = self.sessions.get(pcb.slot.session);
                 let single = session.is_some_and(|session| session.group.is_none());
                 if !single {
                     return Err(CommandError::Unknown);
@@ -221,14 +221,14 @@ impl<S: Store> Endpoint<S> {
                 if pcb.failure.is_some() {
                     return Err(CommandError::Failed);
                 }
-                Ok(pcb.session)
+                Ok(pcb.slot.session)
             }
         }
     }
 
-    /// Appends bytes to what is sent, to all receivers of a group at once, and says how many there
-    /// was room for; after fewer than all, [`Event::Writable`](crate::Event::Writable) follows
-    /// (TCP-XM §2.1, step 6; they are stored once).
+    /// Appends bytes to the stream, for all receivers of a group at once, and returns how many there was space
+    /// for. After fewer than all, [`Event::Writable`](crate::Event::Writable) follows (TCP-XM §2.1, step 6;
+    /// they are stored once).
     ///
     /// # Errors
     ///
@@ -253,12 +253,12 @@ impl<S: Store> Endpoint<S> {
         session.refresh_unsent();
         let flows = session.flows.len() as u32;
         for flow in 0..flows {
-            self.poke(index, flow);
+            self.schedule(index, flow);
         }
         Ok(written)
     }
 
-    /// Bytes that [`Endpoint::send`] would take now.
+    /// Returns how many bytes [`Endpoint::send`] would accept now.
     ///
     /// # Errors
     ///
@@ -269,12 +269,12 @@ impl<S: Store> Endpoint<S> {
         Ok(session.store.room())
     }
 
-    /// Reads received bytes in order, which makes room for more.
+    /// Reads received bytes in order, which makes space for more.
     ///
     /// # Errors
     ///
-    /// [`CommandError::Unknown`]; [`CommandError::Failed`] when the connection failed, and what it
-    /// had received is lost; [`CommandError::Closed`] after [`Endpoint::close`].
+    /// [`CommandError::Unknown`]; [`CommandError::Failed`] when the connection failed, and its received data is
+    /// lost; [`CommandError::Closed`] after [`Endpoint::close`].
     pub fn recv(
         &mut self,
         now: Instant,
@@ -302,8 +302,8 @@ impl<S: Store> Endpoint<S> {
         })
     }
 
-    /// What can be read, where it lies: the second slice follows the first. [`Endpoint::consume`]
-    /// takes it away.
+    /// Returns the bytes that can be read, in place: the second slice follows the first. [`Endpoint::consume`]
+    /// removes them.
     ///
     /// # Errors
     ///
@@ -333,8 +333,8 @@ impl<S: Store> Endpoint<S> {
         Ok(())
     }
 
-    /// Ends our direction: what is in the store is still sent, then a FIN, to each receiver of a
-    /// group (RFC 9293 §3.6, half-close). The other direction goes on.
+    /// Ends our direction: stored data is still sent, then a FIN, to each receiver of a group (RFC 9293 §3.6,
+    /// half-close). The other direction continues.
     ///
     /// # Errors
     ///
@@ -364,13 +364,12 @@ impl<S: Store> Endpoint<S> {
             {
                 self.wake_members(index, number);
             }
-            self.poke(index, number);
+            self.schedule(index, number);
         }
     }
 
-    /// Ends both directions: what is in the store is still sent; what was not read is thrown away,
-    /// which the other side learns by a reset (RFC 1122 §4.2.2.13).
-    /// [`Event::Closed`](crate::Event::Closed) follows.
+    /// Ends both directions: stored data is still sent. Unread data is discarded, and the peer is told by a
+    /// reset (RFC 1122 §4.2.2.13). [`Event::Closed`](crate::Event::Closed) follows.
     ///
     /// # Errors
     ///
@@ -464,8 +463,7 @@ impl<S: Store> Endpoint<S> {
         Ok(self.pcb(id)?.remote())
     }
 
-    /// The other side's TCP port: that of [`Endpoint::remote`], unless a translator of addresses
-    /// changed that on the way.
+    /// Returns the peer's TCP port: that of [`Endpoint::remote`], unless an address translator changed that.
     ///
     /// # Errors
     ///
@@ -474,14 +472,14 @@ impl<S: Store> Endpoint<S> {
         Ok(self.pcb(id)?.key.remote_port)
     }
 
-    /// The group that a connection's data may come by, or goes by: both sides agreed on it, and
-    /// nobody has left it.
+    /// Returns the group by which a connection's data may be sent or received: both sides agreed on it, and
+    /// neither has left it.
     ///
     /// # Errors
     ///
     /// [`CommandError::Unknown`].
     pub fn group_of(&self, id: ConnId) -> Result<Option<IpAddr>, CommandError> {
-        Ok(self.pcb(id)?.group)
+        Ok(self.pcb(id)?.multicast.group)
     }
 
     /// Why the connection has failed, if it has: also before [`Event::Closed`](crate::Event::Closed)
@@ -512,44 +510,44 @@ impl<S: Store> Endpoint<S> {
         let pcb = self.pcb(id)?;
         let session = self
             .sessions
-            .get(pcb.session)
+            .get(pcb.slot.session)
             .ok_or(CommandError::Unknown)?;
-        let flow = &session.flows[pcb.flow as usize];
+        let flow = &session.flows[pcb.slot.flow as usize];
         let una = pcb.send.board.una();
         Ok(ConnStats {
             state: pcb.state,
-            mode: pcb.mode,
+            mode: pcb.multicast.mode,
             acknowledged: una,
             outstanding: flow.nxt - una,
             received: pcb.receive.data.next(),
             congestion_window: pcb.send.cc.window(),
-            send_window: pcb.send.edge.saturating_sub(una),
+            send_window: pcb.send.window.edge.saturating_sub(una),
             smoothed_rtt: pcb.send.rtt.smoothed(),
             rto: pcb.send.rtt.rto(),
             retransmissions: pcb.send.retransmissions,
             payload: usize::from(flow.payload),
             negotiated: (
-                pcb.agreed.timestamps,
-                pcb.agreed.receive_shift > 0 || pcb.agreed.send_shift > 0,
-                pcb.agreed.sack,
+                pcb.handshake.agreed.timestamps,
+                pcb.handshake.agreed.receive_shift > 0 || pcb.handshake.agreed.send_shift > 0,
+                pcb.handshake.agreed.sack,
             ),
             receive_memory: pcb.receive.data.allocated(),
-            feedback: pcb.reception.percent(),
+            feedback: pcb.multicast.reception.percent(),
         })
     }
 
-    /// The path to a host, or to a group, takes IP packets of at most this many bytes (RFC 1191,
-    /// RFC 8201): smaller segments from now on to all its connections, and to the whole groups that
-    /// they are in; what is outstanding in longer ones is sent again at once. The driver has checked
-    /// that the news are not forged. A larger one than before is not news, and a path that takes less
-    /// than IP demands counts as one that takes that.
+    /// Limits IP packets to a host, or to a group, to this many bytes (RFC 1191, RFC 8201): all its
+    /// connections, and the whole groups that they are in, use smaller segments from now on, and data
+    /// outstanding in longer ones is sent again at once. The driver has checked that the report is not forged.
+    /// A larger limit than before is ignored, and one below the minimum of IP counts as that minimum.
     pub fn set_path_mtu(&mut self, now: Instant, destination: IpAddr, mtu: u16) {
         let now = self.advance(now);
         let least = if destination.is_ipv4() { 576 } else { 1280 };
         let overhead = self.config.carrier_overhead(destination) + 20;
         let mss = mtu.max(least) - overhead;
         let meant = |pcb: &Pcb| {
-            pcb.key.remote == destination || (pcb.group == Some(destination) && !pcb.passive)
+            pcb.key.remote == destination
+                || (pcb.multicast.group == Some(destination) && !pcb.handshake.passive)
         };
         let indexes: alloc::vec::Vec<u32> = self
             .pcbs
@@ -587,7 +585,7 @@ impl<S: Store> Endpoint<S> {
                 if let Some(flow) = self.flow(index, number) {
                     flow.waiting = false;
                 }
-                self.poke(index, number);
+                self.schedule(index, number);
             }
         }
         self.give_turn(index);

@@ -1,5 +1,5 @@
-//! News for the application, from bits in the blocks: one of each kind at most, so that nothing
-//! grows when nobody asks.
+//! Events for the application, from bits in the control blocks: at most one of each kind, so that nothing grows
+//! when events are not polled.
 
 use super::Endpoint;
 use crate::event::{ConnId, Event, GroupId, Target};
@@ -52,7 +52,7 @@ impl<S: Store> Endpoint<S> {
     }
 }
 
-/// The next thing a block has to tell.
+/// Returns the next event of a control block.
 fn event_of(index: u32, pcb: &mut Pcb) -> Option<Event> {
     let connection = ConnId {
         index,
@@ -68,7 +68,7 @@ fn event_of(index: u32, pcb: &mut Pcb) -> Option<Event> {
         });
     }
     if pcb.take_note(Note::Join)
-        && let Some(group) = pcb.group
+        && let Some(group) = pcb.multicast.group
     {
         return Some(Event::Join {
             connection,
@@ -77,7 +77,7 @@ fn event_of(index: u32, pcb: &mut Pcb) -> Option<Event> {
         });
     }
     if pcb.take_note(Note::Mode) {
-        let mode = pcb.mode;
+        let mode = pcb.multicast.mode;
         return Some(Event::ModeChanged { connection, mode });
     }
     if pcb.take_note(Note::Detached) {
@@ -98,7 +98,7 @@ fn event_of(index: u32, pcb: &mut Pcb) -> Option<Event> {
         return Some(Event::Delivered { connection });
     }
     if pcb.take_note(Note::Leave)
-        && let Some(group) = pcb.group.take()
+        && let Some(group) = pcb.multicast.group.take()
     {
         return Some(Event::Leave {
             connection,

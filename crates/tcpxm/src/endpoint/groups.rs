@@ -11,14 +11,14 @@ use crate::config::{Carrier, GroupChoice, GroupConfig, GroupMode};
 use crate::error::{CommandError, Failure};
 use crate::event::{ConnId, GroupId};
 use crate::group::{Buffer, Flow, GroupState, Mode, RATE_SAMPLE, Session, Watch};
-use crate::pcb::{Birth, Key, LONGEST, Note, Pcb, State};
+use crate::pcb::{Key, LONGEST, NewConnection, Note, Pcb, State};
 use crate::seq::Seq;
 use crate::store::Store;
 use crate::wire::{Tag, is_group};
 
 impl<S: Store> Endpoint<S> {
-    /// Opens a connection to each receiver of a group and sends all of them what is in the store,
-    /// and what is written to it later with [`Endpoint::send`] (TCP-XM §2.1, steps 1 to 5).
+    /// Opens a connection to each receiver of a group, and sends all of them the contents of the store and
+    /// whatever is written to it later with [`Endpoint::send`] (TCP-XM §2.1, steps 1 to 5).
     ///
     /// Receivers send acknowledgements and their end of the stream, and no data: that is dropped, and
     /// counted as [`Error::GroupData`](crate::Error::GroupData).
@@ -160,7 +160,7 @@ impl<S: Store> Endpoint<S> {
         session.refresh_unsent();
     }
 
-    /// TCP-XM §2.1, steps 3 to 5: one block and one handshake a receiver; ports and the initial
+    /// TCP-XM §2.1, steps 3 to 5: one control block and one handshake for each receiver. Ports and initial
     /// sequence number are the same for all, so that one multicast segment fits all.
     fn open_members(&mut self, now: Instant, session: u32, group: &GroupConfig) {
         self.pcbs.reserve(group.receivers.len());
@@ -178,7 +178,7 @@ impl<S: Store> Endpoint<S> {
                 return;
             };
             let (shared, local, iss) = state.sender;
-            let birth = Birth {
+            let new = NewConnection {
                 key: Key { remote, ..shared },
                 local,
                 generation,
@@ -191,8 +191,8 @@ impl<S: Store> Endpoint<S> {
                 segment_key: state.key,
                 one_way: true,
             };
-            let mut pcb = Pcb::connect(&self.config, birth, now);
-            pcb.limits.connect_timeout = group.max_wait.min(LONGEST);
+            let mut pcb = Pcb::connect(&self.config, new, now);
+            pcb.limits.connect_timeout = group.connect_timeout.min(LONGEST);
             pcb.limits.user_timeout = group.receiver_timeout.min(LONGEST);
             pcb.limits.multicast_timeout = group.multicast_timeout.min(LONGEST);
             pcb.bound_first_timeout(now);
@@ -211,11 +211,11 @@ impl<S: Store> Endpoint<S> {
         let Some((pcb, flow, _)) = self.parts(index) else {
             return;
         };
-        if pcb.settled || !pcb.state.is_synchronized() {
+        if pcb.handshake.settled || !pcb.state.is_synchronized() {
             return;
         }
-        pcb.settled = true;
-        let session = pcb.session;
+        pcb.handshake.settled = true;
+        let session = pcb.slot.session;
         flow.payload = flow.payload.min(pcb.max_payload());
         flow.headers = flow.headers.max(pcb.headers());
         let in_group = self
@@ -228,7 +228,7 @@ impl<S: Store> Endpoint<S> {
         }
         if let Some((pcb, flow, _)) = self.parts(index) {
             flow.unicast.push(index);
-            if pcb.passive {
+            if pcb.handshake.passive {
                 let id = ConnId {
                     index,
                     generation: pcb.generation,
@@ -246,30 +246,34 @@ impl<S: Store> Endpoint<S> {
         let Some(pcb) = self.pcbs.get_mut(index) else {
             return;
         };
-        let session_index = pcb.session;
+        let session_index = pcb.slot.session;
         let Some(session) = self.sessions.get_mut(session_index) else {
             return;
         };
         let (flows, Some(group)) = (&mut session.flows, &mut session.group) else {
             return;
         };
-        let flow = &mut flows[pcb.flow as usize];
+        let flow = &mut flows[pcb.slot.flow as usize];
         group.waiting -= 1;
-        let served = pcb.group.is_some_and(|answer| {
+        let served = pcb.multicast.group.is_some_and(|answer| {
             answer.is_ipv4() == pcb.key.remote.is_ipv4() && group.may_serve(answer, &flow.groups)
         });
-        self.stats.alternatives_refused += u64::from(pcb.group.is_some() && !served);
-        match pcb.mode.after_syn_ack(pcb.group, served) {
+        self.stats.alternatives_refused += u64::from(pcb.multicast.group.is_some() && !served);
+        match pcb
+            .multicast
+            .mode
+            .after_syn_ack(pcb.multicast.group, served)
+        {
             Ok(mode) => {
-                let changed = mode != pcb.mode;
-                pcb.mode = mode;
+                let changed = mode != pcb.multicast.mode;
+                pcb.multicast.mode = mode;
                 if changed {
                     pcb.note(Note::Mode);
                 }
                 if !mode.multicasts() {
-                    pcb.group = None;
+                    pcb.multicast.group = None;
                 }
-                if let Some(address) = pcb.group {
+                if let Some(address) = pcb.multicast.group {
                     flow.add_listener(address);
                     // Group segments always carry timestamps, and with a key a tag.
                     let tag = group.key.map_or(0, |_| Tag::LEN as u16);
@@ -285,7 +289,7 @@ impl<S: Store> Endpoint<S> {
         self.check_ready(session_index);
     }
 
-    /// All have answered, or were given up.
+    /// Checks whether all receivers have answered or have failed.
     pub(super) fn check_ready(&mut self, session: u32) {
         let Some(session_ref) = self.sessions.get_mut(session) else {
             return;
@@ -323,24 +327,24 @@ impl<S: Store> Endpoint<S> {
         let Some((pcb, flow, _)) = self.parts(index) else {
             return;
         };
-        let old = core::mem::replace(&mut pcb.mode, mode);
+        let old = core::mem::replace(&mut pcb.multicast.mode, mode);
         pcb.note(Note::Mode);
         if old.unicasts() && !mode.unicasts() {
             flow.remove_unicast(index);
         } else if !old.unicasts() && mode.unicasts() {
             flow.unicast.push(index);
         }
-        if let Some(group) = pcb.group
+        if let Some(group) = pcb.multicast.group
             && old.multicasts()
             && !mode.multicasts()
         {
             flow.remove_listener(group);
-            pcb.group = None;
+            pcb.multicast.group = None;
         }
     }
 
-    /// The pace at which new data is spread over a round trip: faster than the window allows, so
-    /// that pacing never is what limits.
+    /// Returns the pace at which new data is spread over a round trip: faster than the window allows, so that
+    /// pacing is never the limit.
     pub(super) fn spread_rate(pcb: &Pcb) -> u64 {
         let smoothed = pcb.send.rtt.smoothed().unwrap_or(Duration::ZERO);
         let us = smoothed.total_micros();
@@ -359,8 +363,8 @@ impl<S: Store> Endpoint<S> {
             / us
     }
 
-    /// The store of a group, for what only it can do; [`Endpoint::store_grew`] follows where it has got
-    /// more bytes. What the machine counts on must hold: nothing vanishes that it has not released.
+    /// Returns the store of a group, for operations of its own type. [`Endpoint::store_grew`] must follow when
+    /// bytes were added. Data that the machine has not released must not be removed.
     ///
     /// # Errors
     ///
@@ -374,8 +378,7 @@ impl<S: Store> Endpoint<S> {
         }
     }
 
-    /// A group's store has got more bytes by other means than [`Endpoint::send`], such as a file
-    /// that grew.
+    /// Reports that a group's store has grown by other means than [`Endpoint::send`], such as a file that grew.
     ///
     /// # Errors
     ///

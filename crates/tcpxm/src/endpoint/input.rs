@@ -1,4 +1,4 @@
-//! Packets on their way in.
+//! Input of packets.
 
 use proto_core::time::Instant;
 
@@ -12,13 +12,13 @@ use crate::reassembly::Landing;
 use crate::store::Store;
 use crate::wire::{Run, Segment};
 
-/// A block that has taken data, and what is still to be put in line with it: after the last of
-/// several segments that came together, once.
+/// A control block that has accepted data and must still be synchronized: once, after the last of several
+/// segments that arrived together.
 type Pending = Option<(Key, u32)>;
 
-/// Somebody who waits for the next bytes of a connection, and where he wants them:
-/// [`Endpoint::handle_packets_into`] puts them there. The connection's own buffer then only has what
-/// came out of order, or when nobody waited, and each byte is copied once less.
+/// A destination buffer for the next bytes of a connection, filled by [`Endpoint::handle_packets_into`]. The
+/// connection's own buffer then holds only out-of-order data and data that arrives without such a buffer, and
+/// each byte is copied once less.
 #[derive(Debug)]
 pub struct RecvBuf<'a> {
     connection: ConnId,
@@ -26,20 +26,19 @@ pub struct RecvBuf<'a> {
 }
 
 impl<'a> RecvBuf<'a> {
-    /// Waits for bytes of this connection, as many as there is room for. What [`Endpoint::recv`] has
-    /// already comes before them.
+    /// Creates a buffer for this connection. Bytes that [`Endpoint::recv`] already has come before it.
     pub fn new(connection: ConnId, room: &'a mut [u8]) -> Self {
         let out = Landing { room, len: 0 };
         Self { connection, out }
     }
 
-    /// Bytes that there is room for still.
+    /// Returns the number of bytes that still fit.
     #[must_use]
     pub fn room(&self) -> usize {
         self.out.room.len() - self.out.len
     }
 
-    /// Bytes at the front of the room that have come. They count as read.
+    /// Returns the number of bytes that have arrived, at the front of the buffer. They count as read.
     #[must_use]
     pub fn filled(&self) -> usize {
         self.out.len
@@ -50,7 +49,7 @@ impl<'a> RecvBuf<'a> {
 #[derive(Default)]
 struct Wanted<'r, 'a> {
     reader: Option<&'r mut RecvBuf<'a>>,
-    /// Nobody wants it.
+    /// For data that no buffer waits for.
     nowhere: Landing<'a>,
 }
 
@@ -70,7 +69,7 @@ impl<S: Store> Endpoint<S> {
     ///
     /// # Errors
     ///
-    /// Why it was dropped. It was counted; an answer may be on its way.
+    /// The reason why it was dropped. It was counted, and an answer may be queued.
     pub fn handle_packet(&mut self, now: Instant, meta: &Meta, bytes: &[u8]) -> Result<(), Error> {
         let now = self.advance(now);
         let segment = self.check(meta, bytes)?;
@@ -84,42 +83,42 @@ impl<S: Store> Endpoint<S> {
         result
     }
 
-    /// Segments that arrived together, from one source to one destination: `stride` bytes each, the
-    /// last one perhaps fewer, as a kernel joins datagrams (`UDP_GRO`). The same as
-    /// [`Endpoint::handle_packet`] for one after the other, and quicker. What was dropped was counted.
-    pub fn handle_packets(&mut self, now: Instant, meta: &Meta, bytes: &[u8], stride: usize) {
-        self.take_packets(now, meta, (bytes, stride), &mut Wanted::default());
+    /// Handles segments that arrived together, from one source to one destination: `segment_size` bytes each,
+    /// the last one perhaps fewer, as a kernel joins datagrams (`UDP_GRO`). The effect is that of
+    /// [`Endpoint::handle_packet`] for each, in less time. Dropped segments are counted.
+    pub fn handle_packets(&mut self, now: Instant, meta: &Meta, bytes: &[u8], segment_size: usize) {
+        self.take_packets(now, meta, (bytes, segment_size), &mut Wanted::default());
     }
 
-    /// As [`Endpoint::handle_packets`], while somebody waits for a connection's data.
+    /// As [`Endpoint::handle_packets`], with a destination buffer for a connection's data.
     pub fn handle_packets_into(
         &mut self,
         now: Instant,
         meta: &Meta,
         bytes: &[u8],
-        stride: usize,
+        segment_size: usize,
         reader: &mut RecvBuf<'_>,
     ) {
         let mut wanted = Wanted {
             reader: Some(reader),
             nowhere: Landing::default(),
         };
-        self.take_packets(now, meta, (bytes, stride), &mut wanted);
+        self.take_packets(now, meta, (bytes, segment_size), &mut wanted);
     }
 
     fn take_packets(
         &mut self,
         now: Instant,
         meta: &Meta,
-        (bytes, stride): (&[u8], usize),
+        (bytes, segment_size): (&[u8], usize),
         wanted: &mut Wanted<'_, '_>,
     ) {
         let now = self.advance(now);
-        let stride = stride.clamp(1, bytes.len().max(1));
+        let segment_size = segment_size.clamp(1, bytes.len().max(1));
         if !meta.destination.is_multicast() {
             let empty = bytes.is_empty().then_some(bytes);
-            for bytes in bytes.chunks(stride).chain(empty) {
-                // What is dropped was counted under its reason.
+            for bytes in bytes.chunks(segment_size).chain(empty) {
+                // Dropped segments are counted under their reason.
                 let _ = self
                     .check(meta, bytes)
                     .and_then(|segment| self.take_unicast(now, meta, &segment, bytes, wanted));
@@ -128,14 +127,14 @@ impl<S: Store> Endpoint<S> {
         }
         let mut pending = None;
         let mut last: Option<(&[u8], Segment<'_>)> = None;
-        // Over IP each segment has a checksum of its own, which is looked at.
+        // Over IP each segment has a checksum of its own, which is verified.
         let udp = self.config.carrier == Carrier::Udp;
-        // Where one run was not just what is next, the rest is looked at one by one: looking for runs
-        // again and again would cost the square of their length.
+        // After a run that was not accepted as a whole, the other segments are handled one by one: searching
+        // for runs repeatedly would take quadratic time.
         let mut runs = udp;
         let mut rest = bytes;
         loop {
-            let bytes = &rest[..stride.min(rest.len())];
+            let bytes = &rest[..segment_size.min(rest.len())];
             let known = udp
                 && last
                     .as_mut()
@@ -151,7 +150,7 @@ impl<S: Store> Endpoint<S> {
             let mut taken = bytes.len();
             if let Some((_, segment)) = &last {
                 let with = (&mut pending, &mut *wanted);
-                let run = runs.then(|| Run::of(segment, rest, stride));
+                let run = runs.then(|| Run::of(segment, rest, segment_size));
                 let run = run.filter(|run| run.len > 1);
                 if let Some(run) = &run
                     && self.take_run(now, meta, segment, run, with)
@@ -171,8 +170,8 @@ impl<S: Store> Endpoint<S> {
         self.settle(pending);
     }
 
-    /// Takes segments by multicast that are just what their receiver waits for, all at once; false where
-    /// one after the other has to be looked at.
+    /// Handles multicast segments at once that are exactly the next ones for their receiver; returns false if
+    /// they must be handled one by one.
     fn take_run(
         &mut self,
         now: Instant,
@@ -191,7 +190,9 @@ impl<S: Store> Endpoint<S> {
         let Some(pcb) = self.pcbs.get_mut(index) else {
             return false;
         };
-        let hears = pcb.group == Some(meta.destination) && pcb.passive && !pcb.is_keyed();
+        let hears = pcb.multicast.group == Some(meta.destination)
+            && pcb.handshake.passive
+            && !pcb.is_keyed();
         let out = wanted.by(index, pcb.generation);
         if !hears || !pcb.handle_run(now, first, run, out) {
             return false;
@@ -210,7 +211,7 @@ impl<S: Store> Endpoint<S> {
         }
     }
 
-    /// Reads a segment, and looks whether it can be one, from there to here.
+    /// Parses a segment, and checks that it can be from its source to its destination.
     fn check<'a>(&mut self, meta: &Meta, bytes: &'a [u8]) -> Result<Segment<'a>, Error> {
         self.stats.packets_received += 1;
         let segment = match Segment::parse(bytes) {
@@ -309,7 +310,7 @@ impl<S: Store> Endpoint<S> {
         let Some(pcb) = self.pcbs.get_mut(index) else {
             return self.count(Error::GroupUnknown);
         };
-        if pcb.group != Some(meta.destination) || !pcb.passive {
+        if pcb.multicast.group != Some(meta.destination) || !pcb.handshake.passive {
             return self.count(Error::GroupUnknown);
         }
         if !pcb.is_authentic(segment, bytes, true) {
@@ -329,15 +330,15 @@ impl<S: Store> Endpoint<S> {
         let Some((pcb, flow, _)) = self.parts(index) else {
             return;
         };
-        if pcb.group.is_none() || pcb.passive {
+        if pcb.multicast.group.is_none() || pcb.handshake.passive {
             return;
         }
         let payload = u64::from(flow.payload);
         let una = pcb.send.board.una();
-        let segments = pcb.reception.feedback(percent, una, payload);
-        let mode = pcb.mode.after_feedback(percent, segments);
-        if mode != pcb.mode && pcb.mode == Mode::UnicastGroup {
-            pcb.reception.begin_multicast(flow.nxt);
+        let segments = pcb.multicast.reception.feedback(percent, una, payload);
+        let mode = pcb.multicast.mode.after_feedback(percent, segments);
+        if mode != pcb.multicast.mode && pcb.multicast.mode == Mode::UnicastGroup {
+            pcb.multicast.reception.begin_multicast(flow.nxt);
             pcb.counters.fall_forwards += 1;
             self.set_mode(index, mode);
         }

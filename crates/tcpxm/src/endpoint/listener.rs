@@ -1,4 +1,4 @@
-//! Listening ports, and the bounds on handshakes that others begin.
+//! Listening ports, and the bounds on handshakes that peers begin.
 
 use alloc::collections::VecDeque;
 use core::net::IpAddr;
@@ -10,7 +10,7 @@ use crate::config::Carrier;
 use crate::error::Error;
 use crate::event::{ConnId, Meta};
 use crate::group::{Buffer, Flow, Mode, Session};
-use crate::pcb::{Birth, Key, Pcb, State};
+use crate::pcb::{Key, NewConnection, Pcb, State};
 use crate::store::{Ring, Store};
 use crate::wire::{Segment, SegmentKey};
 
@@ -19,9 +19,9 @@ use crate::wire::{Segment, SegmentKey};
 pub(super) struct Listener {
     /// Connections that wait to be accepted.
     pub(super) complete: VecDeque<ConnId>,
-    /// What the other side's segments have to be signed with.
+    /// The key that the peer signs its segments with.
     pub(super) key: Option<SegmentKey>,
-    /// The peer, by address and TCP port, that alone is heard.
+    /// The only peer that is accepted, by address and TCP port.
     pub(super) only: Option<(IpAddr, u16)>,
 }
 
@@ -33,7 +33,7 @@ impl Listener {
 }
 
 impl<S: Store> Endpoint<S> {
-    /// RFC 9293 §3.10.7.2: a segment for a port that listens, from nobody known.
+    /// RFC 9293 §3.10.7.2: a segment of no known connection for a port that listens.
     pub(super) fn in_listen(
         &mut self,
         now: Instant,
@@ -62,12 +62,12 @@ impl<S: Store> Endpoint<S> {
         if self.pcbs.len() >= self.config.max_connections {
             return self.count(Error::ConnectionsFull);
         }
-        let index = self.new_single(key, meta.destination, now, |config, birth| {
-            Pcb::accept(config, birth, segment, now)
+        let index = self.new_single(key, meta.destination, now, |config, new| {
+            Pcb::accept(config, new, segment, now)
         });
         self.half_open_count += 1;
         if let Some(pcb) = self.pcbs.get_mut(index) {
-            pcb.half_open = true;
+            pcb.handshake.half_open = true;
             pcb.segment_key = segment_key;
             self.half_open.push_back((index, pcb.generation));
         }
@@ -82,11 +82,11 @@ impl<S: Store> Endpoint<S> {
             let Some((index, generation)) = self.half_open.pop_front() else {
                 return;
             };
-            let unborn = self
+            let pending = self
                 .pcbs
                 .get(index)
-                .is_some_and(|pcb| pcb.generation == generation && pcb.unborn);
-            if unborn {
+                .is_some_and(|pcb| pcb.generation == generation && pcb.handshake.pending);
+            if pending {
                 self.stats.half_open_evicted += 1;
                 self.forget_half_open(index);
             }
@@ -95,12 +95,12 @@ impl<S: Store> Endpoint<S> {
             let pcbs = &self.pcbs;
             self.half_open.retain(|&(index, generation)| {
                 pcbs.get(index)
-                    .is_some_and(|pcb| pcb.generation == generation && pcb.unborn)
+                    .is_some_and(|pcb| pcb.generation == generation && pcb.handshake.pending)
             });
         }
     }
 
-    /// Ends a handshake of which nobody has been told, in silence.
+    /// Drops a pending handshake silently.
     pub(super) fn forget_half_open(&mut self, index: u32) {
         if let Some(pcb) = self.pcbs.get_mut(index) {
             pcb.become_closed();
@@ -114,7 +114,7 @@ impl<S: Store> Endpoint<S> {
         key: Key,
         local: IpAddr,
         now: Instant,
-        make: impl FnOnce(&crate::config::Config, Birth) -> Pcb,
+        make: impl FnOnce(&crate::config::Config, NewConnection) -> Pcb,
     ) -> u32 {
         let generation = self.next_generation();
         let mut flow = Flow::new(
@@ -130,7 +130,7 @@ impl<S: Store> Endpoint<S> {
         session.flows.push(flow);
         session.add_member(index);
         let session = self.sessions.insert(session);
-        let birth = Birth {
+        let new = NewConnection {
             key,
             local,
             generation,
@@ -143,7 +143,7 @@ impl<S: Store> Endpoint<S> {
             segment_key: None,
             one_way: false,
         };
-        let pcb = make(&self.config, birth);
+        let pcb = make(&self.config, new);
         self.pcbs.insert(pcb);
         self.keys.insert(key, index);
         self.stats.opened += 1;
@@ -163,9 +163,8 @@ impl<S: Store> Endpoint<S> {
         }
     }
 
-    /// A SYN that may start the connection anew although the old one is in TIME-WAIT (RFC 9293
-    /// §3.10.7.4, MAY-2; RFC 6191): its sequence number, or its timestamp, is later. Not before the
-    /// application knows of the end and has read everything.
+    /// Whether a SYN may replace a connection in TIME-WAIT (RFC 9293 §3.10.7.4, MAY-2; RFC 6191): its sequence
+    /// number, or its timestamp, is later. The application must know of the end and have read everything.
     pub(super) fn reopens(&self, index: u32, segment: &Segment<'_>) -> bool {
         let Some(pcb) = self.pcbs.get(index) else {
             return false;

@@ -38,8 +38,8 @@ use secrets::Secrets;
 
 /// A TCP endpoint: any number of connections, both ways, and of groups.
 ///
-/// The module documentation of the crate says how to drive it. `S` is what a group's data is read
-/// from; plain connections use a [`Ring`] each.
+/// The documentation of the crate says how to drive it. `S` is the store of a group's data; plain connections
+/// use a [`Ring`] each.
 pub struct Endpoint<S = Ring> {
     config: Config,
     rng: ChaCha12Rng,
@@ -58,10 +58,10 @@ pub struct Endpoint<S = Ring> {
     ready: Queue,
     /// Flows with new data to send: session and flow.
     flows_ready: VecDeque<(u32, u32)>,
-    /// Blocks with something to tell, and sessions.
+    /// Control blocks and sessions with events.
     telling: Queue,
     telling_groups: VecDeque<u32>,
-    /// Handshakes that others began, oldest first; some may be complete or gone.
+    /// Handshakes that peers began, oldest first; some may be complete or gone.
     half_open: VecDeque<(u32, u32)>,
     half_open_count: usize,
     replies: VecDeque<Reply>,
@@ -70,8 +70,8 @@ pub struct Endpoint<S = Ring> {
 }
 
 impl<S: Store> Endpoint<S> {
-    /// A machine with no connections. Everything random in it comes from `seed`: who can guess it
-    /// can forge segments.
+    /// Creates a machine without connections. All randomness comes from `seed`: an attacker who guesses it can
+    /// forge segments.
     #[must_use]
     pub fn new(config: Config, seed: [u8; 32], now: Instant) -> Self {
         let mut rng = ChaCha12Rng::from_seed(seed);
@@ -135,7 +135,7 @@ impl<S: Store> Endpoint<S> {
         (next != MinTree::NONE).then(|| instant(next))
     }
 
-    /// What the application wants to know. Drain it until `None`.
+    /// Returns the next event. Drain it until `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.next_event()
     }

@@ -1,4 +1,4 @@
-//! Packets on their way out.
+//! Output of packets.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -32,7 +32,7 @@ struct Room<'a> {
     buffer: &'a mut [u8],
     /// Largest number of segments in a batch.
     max_segments: usize,
-    /// What new data packets carry may stay in the store.
+    /// The data of new packets may stay in the store.
     lends: bool,
 }
 
@@ -101,7 +101,7 @@ impl<S: Store> Endpoint<S> {
             .or_else(|| self.transmit_own(now, room.buffer).map(SegmentBatch::from))
     }
 
-    /// What blocks have to send by themselves.
+    /// Sends what control blocks have to send by themselves: handshakes, repairs, acknowledgements.
     fn transmit_own(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         while let Some(index) = self.ready.front() {
             let plan = self
@@ -148,9 +148,9 @@ impl<S: Store> Endpoint<S> {
         }
     }
 
-    /// Behind the first segment of a copy those that follow it: their headers differ in the sequence
-    /// number, the push bit and what is computed from the bytes. One that cannot be read is left for
-    /// its own turn.
+    /// Appends the segments that follow the first one of a copy: their headers differ in the sequence number,
+    /// the push bit and everything computed from the bytes. A segment that cannot be read is left for its own
+    /// turn.
     fn append(
         &mut self,
         (first, lent): (Transmit, bool),
@@ -281,13 +281,14 @@ impl<S: Store> Endpoint<S> {
             let Some((pcb, flow, _)) = self.parts(index) else {
                 continue;
             };
-            if pcb.session != session || pcb.flow != number || !pcb.idle {
+            if pcb.slot.session != session || pcb.slot.flow != number || !pcb.slot.idle {
                 continue;
             }
-            pcb.idle = false;
+            pcb.slot.idle = false;
             if pcb.state.sends() {
                 pcb.begin_outstanding(now, flow);
-                flow.limits.set(flow.slot(pcb.member), pcb.send_limit());
+                flow.limits
+                    .set(flow.slot(pcb.slot.member), pcb.send_limit());
                 let next = pcb.timers.next().map_or(MinTree::NONE, timer_key);
                 self.timers.set(index as usize, next);
             }
@@ -295,7 +296,7 @@ impl<S: Store> Endpoint<S> {
         true
     }
 
-    /// All data is out: everybody's FIN may follow (TCP-XM §2.1, step 13).
+    /// All data is sent: the FINs of all members may follow (TCP-XM §2.1, step 13).
     pub(super) fn wake_members(&mut self, session: u32, number: u32) {
         let Some(session_ref) = self.sessions.get(session) else {
             return;
@@ -304,15 +305,15 @@ impl<S: Store> Endpoint<S> {
         for index in members {
             let due = self
                 .parts(index)
-                .is_some_and(|(pcb, flow, _)| pcb.flow == number && pcb.fin_waits(flow));
+                .is_some_and(|(pcb, flow, _)| pcb.slot.flow == number && pcb.fin_waits(flow));
             if due {
                 self.sync(index);
             }
         }
     }
 
-    /// One copy for all who listen to a group: only its data means something there, so the
-    /// acknowledgement, which is different for each, is left 0. Whether its data was lent.
+    /// Writes one copy for all receivers of a group. Only its data is valid there; the acknowledgement, which
+    /// differs between receivers, is 0. Returns whether its data was lent.
     fn write_group(
         &mut self,
         now: Instant,
@@ -362,8 +363,8 @@ impl<S: Store> Endpoint<S> {
         Some((self.finish(len, local, destination, buffer), lent))
     }
 
-    /// Writes a block's segment. A store that cannot read ends the session; one that cannot read
-    /// again what a receiver that is not in step lacks ends that one. Whether its data was lent.
+    /// Writes a control block's segment. A read error of the store ends the session, or only the connection of
+    /// a receiver that is not in step. Returns whether the data was lent.
     fn write(
         &mut self,
         index: u32,
@@ -375,7 +376,7 @@ impl<S: Store> Endpoint<S> {
         let place = pcb.place_of(plan.seq, flow);
         let signature = pcb.signing_key().map(|key| (key, place));
         let (key, local, remote) = (pcb.key, pcb.local, pcb.remote());
-        let (session, alone) = (pcb.session, pcb.mode == Mode::UnicastOnly);
+        let (session, alone) = (pcb.slot.session, pcb.multicast.mode == Mode::UnicastOnly);
         let session_ref = self.sessions.get_mut(session)?;
         let written = write_segment(&key, plan, &mut session_ref.store, buffer, lends);
         let Some((len, lent)) = written else {
@@ -433,8 +434,8 @@ impl<S: Store> Endpoint<S> {
         }
     }
 
-    /// RFC 9293 §3.10.7.1: a reset that its receiver can tell from a forged one. Never longer than
-    /// its cause, and not more than so many a second.
+    /// RFC 9293 §3.10.7.1: a reset that its receiver can distinguish from a forged one, never longer than its
+    /// cause, and limited in rate.
     pub(super) fn queue_reset(&mut self, now: Instant, meta: &Meta, segment: &Segment<'_>) {
         let rate = u32::from(self.config.resets_per_second);
         let has_room = self.replies.len() < MAX_REPLIES;

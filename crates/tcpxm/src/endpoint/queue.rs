@@ -3,8 +3,8 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Numbers in the order of their coming, each once. What is gone meanwhile stays until its turn, and
-/// is then the number's next owner's: the queue is never longer than there are numbers.
+/// Numbers in the order of their arrival, each once. A removed number stays until its turn, and is then its
+/// next owner's: the queue is never longer than there are numbers.
 #[derive(Default)]
 pub(super) struct Queue {
     list: VecDeque<u32>,

@@ -35,8 +35,8 @@ impl Secrets {
         Seq((hash as u32).wrapping_add((now.total_micros() / 4) as u32))
     }
 
-    /// An offset of the timestamp clock for each peer address (RFC 7323 §5.4): later connections to
-    /// the same peer have later timestamps, and nobody learns our uptime.
+    /// An offset of the timestamp clock for each peer address (RFC 7323 §5.4): later connections to the same
+    /// peer have later timestamps, and peers do not learn our uptime.
     pub(super) fn stamp_base(&self, key: &Key) -> u32 {
         hash(&self.stamp, key, false) as u32
     }

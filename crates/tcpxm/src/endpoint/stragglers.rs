@@ -1,9 +1,9 @@
-//! Receivers that hold their group below the rate the user asked for: found, and sent to alone
-//! (an addition to TCP-XM; `docs/decisions/0006-detached-receivers.md`).
+//! Receivers that hold their group below the configured rate are detected and served separately (an addition to
+//! TCP-XM; `docs/decisions/0006-detached-receivers.md`).
 //!
-//! Forty times a second is looked who keeps the next segment back. When a second has passed in
-//! which the group had data and stayed below the rate, those who often did, and whose path or
-//! application shows why, are detached, if there is somebody whom that sets free:
+//! Forty times a second the receivers that hold back the next segment are counted. After a second in which the
+//! group had data and stayed below the rate, receivers are detached that often held it back and whose path or
+//! application shows why, provided that this frees others:
 //!
 //! | | kept the next segment back | and |
 //! | --- | --- | --- |
@@ -11,15 +11,13 @@
 //! | free | in less than half of the looks | not in trouble |
 //! | neither | | |
 //!
-//! In trouble is who had a timeout; or closed its window; or has a queue before it; or had losses,
-//! and is left with a window that cannot carry the rate. A bottleneck that all share has all in
-//! trouble: nobody is free, and nobody is detached for it. (Where round trips differ many times over,
-//! the farthest recovers so slowly from a loss that it is what holds the group, and it is taken for
-//! that.)
+//! A receiver is limited if it had a timeout, closed its window, has a queue before it, or had losses and is
+//! left with a window that cannot carry the rate. A bottleneck that all share limits all: none is free, and
+//! none is detached. (Where round trips differ many times over, the farthest receiver recovers so slowly from a
+//! loss that it limits the group, and is treated so.)
 //!
-//! Detached is for good. The receiver leaves the multicast group, which floods its link until then,
-//! and its place in the stream falls behind that of the others; it could only return by being
-//! faster than they are.
+//! Detaching is final. The receiver leaves the multicast group, which floods its link until then, and its
+//! position in the stream falls behind the others; it could return only by being faster than they are.
 
 use alloc::vec::Vec;
 
@@ -38,7 +36,7 @@ const QUEUE: Duration = Duration::from_millis(5);
 const DELAYED_ACK: Duration = Duration::from_millis(200);
 
 impl<S: Store> Endpoint<S> {
-    /// The time for a look at who holds a group up may have come.
+    /// Checks which receivers hold a group back, if it is time.
     pub(super) fn check_rate(&mut self, session: u32, now: Instant) {
         let Some(session_ref) = self.sessions.get_mut(session) else {
             return;
@@ -92,7 +90,7 @@ impl<S: Store> Endpoint<S> {
         self.forget_trouble(session);
     }
 
-    /// One look: who keeps the next segment back?
+    /// Counts the receivers that hold back the next segment.
     fn blame(&mut self, session: u32, wanted: u64) {
         let Some(session) = self.sessions.get(session) else {
             return;
@@ -103,7 +101,7 @@ impl<S: Store> Endpoint<S> {
                 && let Some(index) = index
                 && let Some(pcb) = self.pcbs.get_mut(*index)
             {
-                pcb.send.trouble.looks = pcb.send.trouble.looks.saturating_add(1);
+                pcb.send.window_limit.looks = pcb.send.window_limit.looks.saturating_add(1);
             }
         }
     }
@@ -111,7 +109,7 @@ impl<S: Store> Endpoint<S> {
     fn forget_trouble(&mut self, session: u32) {
         for index in self.member_indexes(session) {
             if let Some(pcb) = self.pcbs.get_mut(index) {
-                pcb.send.trouble = Default::default();
+                pcb.send.window_limit = Default::default();
             }
         }
     }
@@ -123,10 +121,10 @@ impl<S: Store> Endpoint<S> {
             let Some(pcb) = self.pcbs.get(index) else {
                 continue;
             };
-            if pcb.flow != 0 || !pcb.state.sends() {
+            if pcb.slot.flow != 0 || !pcb.state.sends() {
                 continue;
             }
-            let held = pcb.send.trouble.looks;
+            let held = pcb.send.window_limit.looks;
             let trouble = in_trouble(pcb, limits);
             if held > 0 && u16::from(held) * 8 >= u16::from(limits.looks) && trouble {
                 stragglers.push(index);
@@ -145,19 +143,23 @@ impl<S: Store> Endpoint<S> {
         let Some(pcb) = self.pcbs.get_mut(index) else {
             return;
         };
-        let Some(session) = self.sessions.get_mut(pcb.session) else {
+        let Some(session) = self.sessions.get_mut(pcb.slot.session) else {
             return;
         };
         let number = session.flows.len() as u32;
-        let main_number = core::mem::replace(&mut pcb.flow, number);
+        let main_number = core::mem::replace(&mut pcb.slot.flow, number);
         let main = &mut session.flows[main_number as usize];
         main.members -= 1;
         main.remove_unicast(index);
-        if let Some(group) = pcb.group.filter(|_| pcb.mode.multicasts()) {
+        if let Some(group) = pcb
+            .multicast
+            .group
+            .filter(|_| pcb.multicast.mode.multicasts())
+        {
             main.remove_listener(group);
-            pcb.leaving = Leaving::Due;
+            pcb.multicast.leaving = Leaving::Due;
         }
-        let slot = main.slot(pcb.member);
+        let slot = main.slot(pcb.slot.member);
         main.limits.clear(slot);
         main.unas.clear(slot);
         let mut flow = Flow::new(main.payload, main.stamp_base, main.nagle);
@@ -168,35 +170,35 @@ impl<S: Store> Endpoint<S> {
         flow.closing = main.closing;
         flow.log = main.log.clone();
         flow.last_sent = main.last_sent;
-        flow.first = pcb.member;
+        flow.first = pcb.slot.member;
         flow.members = 1;
         flow.detached = true;
         flow.unicast.push(index);
-        pcb.mode = pcb.mode.after_detaching();
-        pcb.group = None;
-        pcb.idle = false;
-        pcb.reception = Reception::new();
+        pcb.multicast.mode = pcb.multicast.mode.after_detaching();
+        pcb.multicast.group = None;
+        pcb.slot.idle = false;
+        pcb.multicast.reception = Reception::new();
         pcb.note(Note::Mode);
         pcb.note(Note::Detached);
-        let session_index = pcb.session;
+        let session_index = pcb.slot.session;
         session.flows.push(flow);
         self.stats.detached += 1;
         self.sync(index);
-        self.poke(session_index, main_number);
+        self.schedule(session_index, main_number);
     }
 
-    /// A detached receiver's answers no longer speak of multicast: it has left the group, and
-    /// segments need not say it any more.
+    /// A detached receiver's answers no longer have feedback: it has left the group, and segments need not ask
+    /// it to leave any more.
     pub(super) fn has_left(&mut self, index: u32) {
         if let Some((pcb, flow, _)) = self.parts(index)
-            && pcb.leaving == Leaving::Told
+            && pcb.multicast.leaving == Leaving::Told
         {
-            pcb.leaving = Leaving::No;
+            pcb.multicast.leaving = Leaving::No;
             flow.payload = pcb.max_payload();
         }
     }
 
-    /// A bounded store is full of what only a detached receiver has not got: the others cannot wait.
+    /// A bounded store is full of data that only a detached receiver lacks: the others cannot wait.
     fn drop_holder(&mut self, session: u32) {
         let Some(session_ref) = self.sessions.get(session) else {
             return;
@@ -208,7 +210,7 @@ impl<S: Store> Endpoint<S> {
         let holder = holder.and_then(|member| session_ref.members[member]);
         if let Some(index) = holder
             && let Some(pcb) = self.pcbs.get_mut(index)
-            && session_ref.flows[pcb.flow as usize].detached
+            && session_ref.flows[pcb.slot.flow as usize].detached
         {
             pcb.abort(Failure::TooSlow);
             self.sync(index);
@@ -216,19 +218,19 @@ impl<S: Store> Endpoint<S> {
     }
 }
 
-/// What a receiver is measured by.
+/// Limits by which a receiver is measured.
 struct Limits {
     rate_bps: u64,
-    /// What round trips may be longer than five quarters of the shortest one.
+    /// Allowed excess of round trips over five quarters of the shortest one.
     extra: Duration,
     /// Looks that found the group held back.
     looks: u8,
 }
 
-/// Whether a receiver's path or application shows that it cannot take the rate.
+/// Whether a receiver's path or application shows that it cannot sustain the rate.
 fn in_trouble(pcb: &Pcb, limits: &Limits) -> bool {
     let send = &pcb.send;
-    if send.trouble.timeout || send.trouble.closed {
+    if send.window_limit.timeout || send.window_limit.closed {
         return true;
     }
     let (Some(smoothed), Some(least)) = (send.rtt.smoothed(), send.rtt.min()) else {
@@ -236,6 +238,6 @@ fn in_trouble(pcb: &Pcb, limits: &Limits) -> bool {
     };
     let bits = send.cc.window().saturating_mul(8_000_000);
     let carries = bits / smoothed.total_micros().max(1) >= limits.rate_bps;
-    let queued = send.trouble.round_trip > least + least / 4 + limits.extra;
-    queued || (send.trouble.cut && !carries)
+    let queued = send.window_limit.round_trip > least + least / 4 + limits.extra;
+    queued || (send.window_limit.cut && !carries)
 }

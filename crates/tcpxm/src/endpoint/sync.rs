@@ -1,4 +1,4 @@
-//! After anything has happened to a block: what its session, the timers and the queues must know.
+//! Brings session, timers and queues in line with a control block that has changed.
 //!
 //! Nothing here walks the members of a group: their windows meet in a tournament tree.
 
@@ -16,8 +16,8 @@ impl<S: Store> Endpoint<S> {
     /// A block, its flow and its store.
     pub(super) fn parts(&mut self, index: u32) -> Option<(&mut Pcb, &mut Flow, &mut Buffer<S>)> {
         let pcb = self.pcbs.get_mut(index)?;
-        let session = self.sessions.get_mut(pcb.session)?;
-        let flow = session.flows.get_mut(pcb.flow as usize)?;
+        let session = self.sessions.get_mut(pcb.slot.session)?;
+        let flow = session.flows.get_mut(pcb.slot.flow as usize)?;
         Some((pcb, flow, &mut session.store))
     }
 
@@ -42,14 +42,14 @@ impl<S: Store> Endpoint<S> {
         let Some(pcb) = self.pcbs.get(index) else {
             return;
         };
-        let (session, flow) = (pcb.session, pcb.flow);
+        let (session, flow) = (pcb.slot.session, pcb.slot.flow);
         if pcb.is_gone() {
             self.remove(index);
         }
-        self.poke(session, flow);
+        self.schedule(session, flow);
     }
 
-    /// Timers, output and news of one block.
+    /// Updates timers, output and events of one control block.
     fn sync_queues(&mut self, index: u32) {
         let Some((pcb, flow, _)) = self.parts(index) else {
             return;
@@ -82,26 +82,26 @@ impl<S: Store> Endpoint<S> {
         stats.black_holes += u64::from(counters.holes);
     }
 
-    /// The block's part in the intersection of windows, and in what may leave the store.
+    /// Updates the control block's part in the intersection of windows, and in what may leave the store.
     fn sync_windows(&mut self, index: u32) {
         let Some(pcb) = self.pcbs.get_mut(index) else {
             return;
         };
-        let Some(session) = self.sessions.get_mut(pcb.session) else {
+        let Some(session) = self.sessions.get_mut(pcb.slot.session) else {
             return;
         };
-        let flow = &mut session.flows[pcb.flow as usize];
-        let member = pcb.member as usize;
+        let flow = &mut session.flows[pcb.slot.flow as usize];
+        let member = pcb.slot.member as usize;
         let una = pcb.send.board.una();
         let (limit, una) = match pcb.state {
             State::SynSent | State::SynReceived => (0, una),
             state if state.sends() => (pcb.send_limit(), una),
             _ => (MinTree::NONE, MinTree::NONE),
         };
-        let slot = flow.slot(pcb.member);
+        let slot = flow.slot(pcb.slot.member);
         flow.limits.set(slot, limit);
         flow.unas.set(slot, una);
-        let alone = pcb.mode == Mode::UnicastOnly && session.group.is_some();
+        let alone = pcb.multicast.mode == Mode::UnicastOnly && session.group.is_some();
         let needed = if alone && session.store.is_rereadable() {
             MinTree::NONE
         } else {
@@ -111,7 +111,7 @@ impl<S: Store> Endpoint<S> {
             session.unas.set(member, needed);
             session.release(una);
         }
-        let flow = &mut session.flows[pcb.flow as usize];
+        let flow = &mut session.flows[pcb.slot.flow as usize];
         let least = flow.unas.min();
         if least != MinTree::NONE {
             flow.log.release(least);
@@ -119,17 +119,17 @@ impl<S: Store> Endpoint<S> {
         if let Some(smoothed) = pcb.send.rtt.smoothed() {
             flow.quantum = smoothed / 24;
         }
-        if pcb.state.sends() && una == flow.nxt && !pcb.idle {
-            pcb.idle = true;
+        if pcb.state.sends() && una == flow.nxt && !pcb.slot.idle {
+            pcb.slot.idle = true;
             flow.idle.push(index);
         }
         if session.wants_room && session.is_writable() {
             session.wants_room = false;
             match &mut session.group {
-                // Told once, however often there was room since somebody asked.
+                // Reported once, however often there was space since the application asked.
                 Some(group) => {
                     if !core::mem::replace(&mut group.writable_due, true) {
-                        self.telling_groups.push_back(pcb.session);
+                        self.telling_groups.push_back(pcb.slot.session);
                     }
                 }
                 None => pcb.note(Note::Writable),
@@ -137,22 +137,25 @@ impl<S: Store> Endpoint<S> {
         }
     }
 
-    /// A connection that is over, or only waits out its time, no longer holds the others.
+    /// A connection that has ended, or is in TIME-WAIT, no longer holds the others back.
     fn leave_if_ended(&mut self, index: u32) {
         let Some(pcb) = self.pcbs.get_mut(index) else {
             return;
         };
-        if pcb.half_open && (!pcb.unborn || pcb.state == State::Closed) {
-            pcb.half_open = false;
+        if pcb.handshake.half_open && (!pcb.handshake.pending || pcb.state == State::Closed) {
+            pcb.handshake.half_open = false;
             self.half_open_count -= 1;
         }
-        if pcb.left || !matches!(pcb.state, State::Closed | State::TimeWait) {
+        if pcb.slot.removed || !matches!(pcb.state, State::Closed | State::TimeWait) {
             return;
         }
-        pcb.left = true;
-        let (session, flow) = (pcb.session, pcb.flow as usize);
-        let group = pcb.group.filter(|_| pcb.mode.multicasts() && pcb.settled);
-        let settled = pcb.settled;
+        pcb.slot.removed = true;
+        let (session, flow) = (pcb.slot.session, pcb.slot.flow as usize);
+        let group = pcb
+            .multicast
+            .group
+            .filter(|_| pcb.multicast.mode.multicasts() && pcb.handshake.settled);
+        let settled = pcb.handshake.settled;
         let Some(session_ref) = self.sessions.get_mut(session) else {
             return;
         };
@@ -177,7 +180,7 @@ impl<S: Store> Endpoint<S> {
     }
 
     /// Lets a flow send if it can, or arranges for the moment when it can.
-    pub(super) fn poke(&mut self, session: u32, flow: u32) {
+    pub(super) fn schedule(&mut self, session: u32, flow: u32) {
         let now = self.now;
         let half_window = self.half_window(session, flow);
         let Some(session_ref) = self.sessions.get_mut(session) else {
@@ -218,8 +221,8 @@ impl<S: Store> Endpoint<S> {
         }
     }
 
-    /// If the session's rate allows, the flow that has waited longest sends its next burst. Those that
-    /// cannot meanwhile are passed over: what stops them will call for them.
+    /// If the session's rate allows, the flow that has waited longest sends its next burst. Flows that are
+    /// blocked meanwhile are skipped and scheduled later by what blocks them.
     pub(super) fn give_turn(&mut self, session: u32) {
         let now = self.now;
         loop {
@@ -249,7 +252,7 @@ impl<S: Store> Endpoint<S> {
                 }
                 return;
             }
-            self.poke(session, number);
+            self.schedule(session, number);
         }
     }
 
@@ -263,7 +266,7 @@ impl<S: Store> Endpoint<S> {
         if let Some(flow) = session_ref.flows.get_mut(number as usize) {
             flow.queued = false;
         }
-        self.poke(session, number);
+        self.schedule(session, number);
         self.give_turn(session);
     }
 
@@ -284,12 +287,12 @@ impl<S: Store> Endpoint<S> {
             if let Some(flow) = self.flow(session, number) {
                 flow.spreading = false;
             }
-            self.poke(session, number);
+            self.schedule(session, number);
         }
     }
 
-    /// The member whose windows are in the way learns of it: its congestion window may grow, or its
-    /// closed window will be probed.
+    /// Informs the member whose windows block the flow: its congestion window may grow, or its closed window
+    /// will be probed.
     fn blocked(&mut self, session: u32, flow: u32, now: Instant) {
         let Some(index) = self.narrowest(session, flow) else {
             return;
@@ -300,13 +303,13 @@ impl<S: Store> Endpoint<S> {
         if !pcb.state.sends() {
             return;
         }
-        if pcb.send_limit() < pcb.send.edge {
-            pcb.send.limited_at = flow.nxt;
+        if pcb.send_limit() < pcb.send.window.edge {
+            pcb.send.window.limited_at = flow.nxt;
             flow.limited_at = flow.nxt;
             return;
         }
         // In recovery its own window fills up behind a hole, which is the network's fault.
-        pcb.send.trouble.closed |= pcb.send.recovery.is_none();
+        pcb.send.window_limit.closed |= pcb.send.loss.phase.is_none();
         if pcb.send.board.una() >= flow.nxt {
             pcb.arm_persist(now);
             let next = pcb.timers.next().map_or(MinTree::NONE, timer_key);
@@ -314,7 +317,7 @@ impl<S: Store> Endpoint<S> {
         }
     }
 
-    /// The block with the least room.
+    /// Returns the control block with the smallest window.
     pub(super) fn narrowest(&self, session: u32, flow: u32) -> Option<u32> {
         let session = self.sessions.get(session)?;
         let flow = session.flows.get(flow as usize)?;
@@ -325,7 +328,7 @@ impl<S: Store> Endpoint<S> {
     pub(super) fn half_window(&self, session: u32, flow: u32) -> u64 {
         let narrowest = self.narrowest(session, flow);
         let pcb = narrowest.and_then(|index| self.pcbs.get(index));
-        pcb.map_or(u64::MAX, |pcb| (pcb.send.max_window / 2).max(1))
+        pcb.map_or(u64::MAX, |pcb| (pcb.send.window.max_window / 2).max(1))
     }
 
     pub(super) fn flow(&mut self, session: u32, flow: u32) -> Option<&mut Flow> {
@@ -357,15 +360,15 @@ impl<S: Store> Endpoint<S> {
             };
             listener.complete.retain(|&other| other != id);
         }
-        let Some(session) = self.sessions.get_mut(pcb.session) else {
+        let Some(session) = self.sessions.get_mut(pcb.slot.session) else {
             return;
         };
-        if session.members[pcb.member as usize].take().is_some() {
+        if session.members[pcb.slot.member as usize].take().is_some() {
             session.present -= 1;
         }
         let group_done = session.group.as_ref().is_none_or(|group| group.closed_told);
         if group_done && session.present == 0 {
-            self.remove_session(pcb.session);
+            self.remove_session(pcb.slot.session);
         }
     }
 
@@ -379,26 +382,29 @@ impl<S: Store> Endpoint<S> {
         let Some((pcb, flow, _)) = self.parts(index) else {
             return;
         };
-        let mode = pcb.mode.after_losses(pcb.reception.losses());
-        if mode != pcb.mode && pcb.mode == Mode::Multicast {
-            pcb.reception.fall_back(flow.nxt);
+        let mode = pcb
+            .multicast
+            .mode
+            .after_losses(pcb.multicast.reception.losses());
+        if mode != pcb.multicast.mode && pcb.multicast.mode == Mode::Multicast {
+            pcb.multicast.reception.fall_back(flow.nxt);
             pcb.counters.fall_backs += 1;
             self.set_mode(index, mode);
         }
     }
 
-    /// Whether multicast, the only way to a receiver, does not reach it.
+    /// Fails a receiver that multicast, the only permitted way, does not reach.
     fn fail_if_unreached(&mut self, index: u32) {
         let now = self.now;
         let Some((pcb, flow, _)) = self.parts(index) else {
             return;
         };
-        if pcb.mode != Mode::MulticastOnly || !pcb.state.sends() {
+        if pcb.multicast.mode != Mode::MulticastOnly || !pcb.state.sends() {
             return;
         }
         let (una, payload) = (pcb.send.board.una(), u64::from(flow.payload));
-        let percent = pcb.reception.percent();
-        let elapsed = pcb.unreached.elapsed(now, una, payload, percent);
+        let percent = pcb.multicast.reception.percent();
+        let elapsed = pcb.multicast.unreached.elapsed(now, una, payload, percent);
         if elapsed >= pcb.limits.multicast_timeout {
             pcb.abort(Failure::NoMulticast);
         }

@@ -10,15 +10,15 @@ use crate::mintree::MinTree;
 use crate::ranges::Span;
 use crate::recovery::SentLog;
 
-/// Segments of a burst: so many go to one destination before the next one's turn, so that a driver
-/// can hand them to the system at once.
+/// Segments of a burst: this many go to one destination before the next one's turn, so that a driver can pass
+/// them to the system in one call.
 pub(crate) const BURST_SEGMENTS: u64 = 16;
 /// While several receivers get unicast copies that may turn out to be needless, this many segments are
 /// in flight at most: enough for feedback to be believed.
 const TRIAL_SEGMENTS: u64 = super::mode::FALL_FORWARD_SEGMENTS;
 /// Fewer copies than this are no reason to wait.
 const TRIAL_COPIES: usize = 3;
-/// Who does not hear the group so long after the first data is not waited for.
+/// Time after the first data in which a receiver must join the group; the sender does not wait longer.
 const TRIAL: Duration = Duration::from_millis(250);
 /// Segments are not cut shorter than this for small windows.
 const LEAST_SEGMENT: u64 = 64;
@@ -58,21 +58,21 @@ pub(crate) enum Copy {
 pub(crate) struct Flow {
     /// Behind the last byte sent.
     pub(crate) nxt: u64,
-    /// Bytes in the store behind it.
+    /// Unsent bytes in the store.
     pub(crate) unsent: u64,
     /// No more bytes will follow those in the store.
     pub(crate) closing: bool,
     pub(crate) log: SentLog,
     /// Bytes of a full segment: the least over all receivers.
     pub(crate) payload: u16,
-    /// Bytes before it in an IP packet, the most over all receivers: what a rate counts.
+    /// Largest overhead of a data segment in an IP packet over all receivers, which a rate includes.
     pub(crate) headers: u16,
     /// Added to milliseconds to make timestamps: one clock for the whole session.
     pub(crate) stamp_base: u32,
     pub(crate) last_sent: Option<Instant>,
     /// Round trip that sets the grain of the log.
     pub(crate) quantum: Duration,
-    /// The member that [`Flow::slot`] 0 is for: a flow of one has no room for the others.
+    /// The member of [`Flow::slot`] 0: a flow of one receiver has no slots for others.
     pub(crate) first: u32,
     /// By slot: how far a member's windows reach. The least is the intersection (TCP-XM §2.1, step 12).
     pub(crate) limits: MinTree,
@@ -94,7 +94,7 @@ pub(crate) struct Flow {
     pub(crate) nagle: bool,
     /// Until when feedback on the first segments is waited for, once there is data.
     trial_end: Option<Instant>,
-    /// Its one receiver was detached from the group, and may have heard more from it than was sent here.
+    /// Its one receiver was detached from the group, and may have received more from it than was sent here.
     pub(crate) detached: bool,
     /// Spreads data over the round trip (pacing).
     pub(crate) spread: Pace,
@@ -112,7 +112,7 @@ pub(crate) enum Blocked {
     Empty,
     /// Some receiver's window, or ours for its network.
     Window,
-    /// It is not known yet who hears the group.
+    /// It is not known yet which receivers get the group's data.
     Trial,
     /// A small segment waits for company (RFC 9293 §3.7.4).
     Nagle,
@@ -172,7 +172,7 @@ impl Flow {
         }
     }
 
-    /// A detached receiver has everything up to `ack`: what it heard from the group is not sent again.
+    /// A detached receiver has everything up to `ack`: what it received from the group is not sent again.
     pub(crate) fn skip_to(&mut self, ack: u64, now: Instant) {
         let end = ack.min(self.reach());
         if end > self.nxt {
@@ -236,8 +236,8 @@ impl Flow {
         Ok(Span::new(self.nxt, self.nxt + len))
     }
 
-    /// How far data goes while it is not known yet who hears the group: each segment costs as many
-    /// copies as there are receivers until then.
+    /// How far data goes while it is not known which receivers get the group's data: each segment costs one
+    /// copy for each receiver until then.
     fn trial_limit(&self, now: Instant) -> u64 {
         let over = self.trial_end.is_some_and(|end| now >= end);
         if over || self.groups.is_empty() || self.unicast.len() < TRIAL_COPIES {
@@ -299,7 +299,7 @@ impl Flow {
         copies as u64 * bytes
     }
 
-    /// Where the present burst goes on for the destination of the last copy: the next segment.
+    /// The position of the current burst for the destination of the last copy: the next segment.
     pub(crate) fn peek_copy(&self) -> Option<Span> {
         let burst = self.burst.as_ref()?;
         let end = burst.span.end.min(burst.at + burst.segment);
@@ -314,8 +314,8 @@ impl Flow {
         }
     }
 
-    /// The next copy of a segment of the present burst. What everybody has acknowledged meanwhile, by
-    /// other copies, is left out: it may have left the store.
+    /// Returns the next copy of a segment of the current burst. Segments that all receivers have acknowledged
+    /// meanwhile are left out: they may have left the store.
     pub(crate) fn next_copy(&mut self) -> Option<(Copy, Span)> {
         let mut burst = self.burst?;
         let wanted = self.unas.min();
@@ -372,7 +372,7 @@ impl Flow {
         }
     }
 
-    /// Takes a receiver out of the list, without anybody missing his copy of the present burst.
+    /// Removes a receiver from the list without dropping another's copy of the current burst.
     pub(crate) fn remove_unicast(&mut self, pcb: u32) {
         let Some(index) = self.unicast.iter().position(|&other| other == pcb) else {
             return;

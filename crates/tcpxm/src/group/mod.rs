@@ -11,19 +11,18 @@
 //! | [`Mode::UnicastGroupOnly`] | unicast | unicast | yes |
 //! | [`Mode::Multicast`], [`Mode::MulticastOnly`] | multicast | unicast | yes |
 //!
-//! One multicast copy serves all who listen to a group, whatever their number; it is sent as long as
-//! there is one who might. In step means: the same bytes at the same time, within the intersection
-//! of all windows (§2.1, step 12).
+//! One multicast copy serves all receivers of a group, whatever their number; it is sent as long as one may
+//! listen. In step means: the same bytes at the same time, within the intersection of all windows (§2.1, step
+//! 12).
 //!
 //! # Counting
 //!
-//! A multicast loss is a segment that went to a receiver by multicast alone and that its
-//! acknowledgements, or a timeout, show to be lost. Of several that one acknowledgement shows, those
-//! count that follow one another with nothing arrived between them, and nothing by multicast behind
-//! them: a queue that overflows drops many in a row, and what comes after them shows that multicast
-//! works. Feedback is the receiver's word on
-//! its last 128 segments; as it knows nothing of a fall-back, its word counts again when 128 segments
-//! have been acknowledged since, so that none from before is in it.
+//! A multicast loss is a segment that was sent to a receiver by multicast alone and that its acknowledgements,
+//! or a timeout, show to be lost. Of several losses in one acknowledgement, those count that are consecutive
+//! with nothing received between them, and nothing by multicast after them: a queue that overflows drops many
+//! in a row, and later arrivals show that multicast works. Feedback is the receiver's report on its last 128
+//! segments. The receiver does not know of a fall-back, so its report counts again when 128 later segments were
+//! acknowledged.
 
 pub(crate) mod flow;
 pub(crate) mod mode;

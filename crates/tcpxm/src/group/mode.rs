@@ -24,7 +24,7 @@ use crate::error::Failure;
 /// | any of a group | the receiver holds the group below its rate | [`Mode::UnicastOnly`], detached, for good |
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mode {
-    /// `TX_UNICAST_ONLY`: by explicit request, or detached; not synchronised with anybody. Also every
+    /// `TX_UNICAST_ONLY`: by explicit request, or detached; not synchronized with other receivers. Also every
     /// connection that is not in a group.
     UnicastOnly,
     /// `TX_UNICAST_GROUP`: by unicast, in step with the group, and by multicast as well, until that
@@ -50,7 +50,7 @@ pub const FALL_FORWARD_PERCENT: u8 = 50;
 pub const FALL_FORWARD_SEGMENTS: u64 = 16;
 
 impl Mode {
-    /// The mode that a group's receivers begin in.
+    /// Returns the mode in which a group's receivers start.
     #[must_use]
     pub const fn start(asked: GroupMode) -> Self {
         match asked {
@@ -88,7 +88,7 @@ impl Mode {
         }
     }
 
-    /// The mode after so many multicast losses one after the other.
+    /// Returns the mode after this many consecutive multicast losses.
     #[must_use]
     pub const fn after_losses(self, consecutive: u32) -> Self {
         match self {
@@ -122,19 +122,19 @@ impl Mode {
     }
 }
 
-/// What a sender knows of one receiver's multicast reception.
+/// The sender's knowledge of one receiver's multicast reception.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reception {
     /// Data from this offset on goes by multicast alone; nothing does when it is the maximum.
     multicast_from: u64,
     /// Losses since the last success (the paper's `nrtxm`).
     losses: u32,
-    /// Behind what had been sent when the last of them was found that may be a full queue's.
+    /// End of the sent data when the last loss was found that a full queue may have caused.
     found: u64,
     heard: u64,
     /// Last feedback (the paper's `msegstper`).
     percent: Option<u8>,
-    /// Segments behind this offset are later than the last fall-back.
+    /// Segments from this offset on are later than the last fall-back.
     since: u64,
     fell_back: bool,
 }
@@ -190,12 +190,11 @@ impl Reception {
         self.heard
     }
 
-    /// So many segments from `offset` on were lost one after the other. `sent`: behind the last of them,
-    /// and behind all that was sent; `begins`: no recovery goes on.
+    /// Records `segments` consecutive lost segments from `offset` on. `sent`: their end, and the end of all sent
+    /// data; `begins`: no recovery is in progress.
     ///
-    /// A full queue drops the end of a flight, any number of segments, and of what is sent until the
-    /// sender has given way others: they are two losses at most. The third is one of what was sent
-    /// later.
+    /// A full queue drops the end of a flight, any number of segments, and then some of what is sent before the
+    /// sender reduces its rate: two losses at most. The third is one of later data.
     pub(crate) fn multicast_losses(
         &mut self,
         segments: u64,
@@ -221,8 +220,8 @@ impl Reception {
     /// Feedback that came with an acknowledgement up to `una`. Says how many segments, all later
     /// than the last fall-back, it is about.
     ///
-    /// The receiver looks at its last 128 segments and knows nothing of a fall-back: after one, its
-    /// word counts only when 128 later ones have arrived.
+    /// The receiver reports on its last 128 segments and knows nothing of a fall-back: after one, its report
+    /// counts only when 128 later segments have arrived.
     pub(crate) fn feedback(&mut self, percent: u8, una: u64, payload: u64) -> u64 {
         self.percent = Some(percent);
         let segments = una.saturating_sub(self.since) / payload.max(1);
@@ -312,7 +311,7 @@ mod tests {
         reception.begin_multicast(1000);
         reception.multicast_losses(9, 1000, (2000, 2500), true);
         reception.multicast_losses(5, 1000, (2500, 3000), false);
-        // A recovery of its own, of what was sent before.
+        // A recovery of its own, of earlier data.
         reception.multicast_losses(5, 2500, (3000, 3000), true);
         assert_eq!(reception.losses(), 2);
         reception.multicast_losses(1, 3000, (3100, 3200), true);

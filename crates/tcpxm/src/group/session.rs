@@ -1,4 +1,4 @@
-//! One stream of sent data and everybody who receives it.
+//! One stream of sent data and all its receivers.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::seq::Seq;
 use crate::store::{Ring, Store, StoreError};
 use crate::wire::SegmentKey;
 
-/// The bytes: of a plain connection in a ring, of a group in what its owner gave.
+/// The data: of a plain connection in a ring, of a group in its owner's store.
 pub(crate) enum Buffer<S> {
     Ring(Ring),
     Given(S),
@@ -78,25 +78,25 @@ pub(crate) struct Session<S> {
     pub(crate) members: Vec<Option<u32>>,
     /// Members that are not gone.
     pub(crate) present: usize,
-    /// By member: first unacknowledged byte. What lies before the least may leave the store.
+    /// By member: first unacknowledged byte. Data before the smallest may leave the store.
     pub(crate) unas: MinTree,
     pub(crate) closing: bool,
-    /// A write did not fit, and nobody was told of room since.
+    /// A write did not fit, and no space was reported since.
     pub(crate) wants_room: bool,
     pub(crate) group: Option<GroupState>,
 }
 
-/// What only a group has.
+/// State that only a group has.
 pub(crate) struct GroupState {
-    /// Mode in which members begin.
+    /// Mode in which members start.
     pub(crate) start: Mode,
     /// Ports, address and initial sequence number that all members share.
     pub(crate) sender: (Key, IpAddr, Seq),
     pub(crate) offered: Option<IpAddr>,
-    /// What segments are signed with.
+    /// The key that segments are signed with.
     pub(crate) key: Option<SegmentKey>,
     pub(crate) max_alternatives: usize,
-    /// What alternatives have to be in.
+    /// The range that alternative groups must be in.
     pub(crate) alternative_ranges: Vec<IpCidr>,
     pub(crate) min_receivers: usize,
     /// Members that have not answered yet.
@@ -105,7 +105,7 @@ pub(crate) struct GroupState {
     pub(crate) open: usize,
     pub(crate) ready: bool,
     pub(crate) min_rate_bps: Option<u64>,
-    /// The present look at who holds the group up.
+    /// The current check for stragglers.
     pub(crate) watch: Option<Watch>,
     pub(crate) ready_due: bool,
     pub(crate) writable_due: bool,
@@ -115,16 +115,16 @@ pub(crate) struct GroupState {
 
 /// How long a group is below its rate before receivers are detached for it.
 pub(crate) const RATE_CHECK: Duration = Duration::from_secs(1);
-/// How often is looked who holds it up.
+/// Interval of the checks.
 pub(crate) const RATE_SAMPLE: Duration = Duration::from_millis(25);
 
-/// What was seen since progress was measured last.
+/// Observations since progress was last measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
     pub(crate) since: Instant,
-    /// What had been sent by then.
+    /// End of the data sent by then.
     pub(crate) sent: u64,
-    /// Next look.
+    /// Time of the next check.
     pub(crate) next: Instant,
     /// Looks that found the group held back by windows.
     pub(crate) looks: u8,
@@ -188,7 +188,7 @@ impl<S: Store> Session<S> {
         self.members.len() as u32 - 1
     }
 
-    /// What the store has got is new to the flows.
+    /// Informs the flows of new data in the store.
     pub(crate) fn refresh_unsent(&mut self) {
         let end = self.store.end();
         for flow in &mut self.flows {
@@ -197,7 +197,7 @@ impl<S: Store> Session<S> {
         }
     }
 
-    /// Whether there is enough room to be worth telling: a quarter of what the store holds at most.
+    /// Whether there is enough space to report: at most a quarter of the store.
     pub(crate) fn is_writable(&self) -> bool {
         let (room, end) = (self.store.room() as u64, self.store.end());
         let held = end - self.unas.min().min(end);
@@ -211,8 +211,9 @@ impl<S: Store> Session<S> {
         !turns.cap.allows(now) || (!turns.waiting.is_empty() && turns.given != Some(flow))
     }
 
-    /// A receiver has everything before `una`: what everybody has can go. Where the store can read
-    /// everything again those in step count, and of those who are not in step the first to have it.
+    /// Releases data that all receivers have, after one has everything before `una`. Where the store can read
+    /// everything again, only receivers in step count, and those that are not in step when they are the first
+    /// to have it.
     pub(crate) fn release(&mut self, una: u64) {
         let least = self.unas.min();
         let never_in_step = |group: &GroupState| group.start == Mode::UnicastOnly;

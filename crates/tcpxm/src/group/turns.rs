@@ -1,14 +1,14 @@
 //! One rate for all flows of a session, and whose turn it is.
 //!
-//! A flow that the rate stops goes to the end of a queue. When the rate allows, the first one sends a
-//! burst, and queues again: all get on at the same pace, however many there are, and however many
-//! receivers each has. Neither this nor a flow's own pace looks at a flow that is not concerned.
+//! A flow that the rate stops goes to the end of a queue. When the rate allows, the first flow sends a burst
+//! and queues again: all proceed at the same pace, whatever their number and that of their receivers. Neither
+//! this nor a flow's own pace involves other flows.
 
 use alloc::collections::{BTreeSet, VecDeque};
 
 use proto_core::time::{Duration, Instant};
 
-/// Who of a session's flows waits for time to pass.
+/// The flows of a session that wait for time to pass.
 #[derive(Default)]
 pub(crate) struct Turns {
     /// Holds all copies of all flows to the rate that the user allows.
@@ -30,7 +30,7 @@ pub(crate) struct Pace {
     next: Option<Instant>,
 }
 
-/// Sending may lag behind its schedule by this much and catch up.
+/// Sending may fall behind its schedule by this much and catch up.
 const PACE_SLACK: Duration = Duration::from_millis(2);
 
 impl Pace {
@@ -42,7 +42,7 @@ impl Pace {
         }
     }
 
-    /// From now on it is another rate, at which also what was sent already is paid for.
+    /// Changes the rate, also for what was sent already.
     pub(crate) fn change(&mut self, now: Instant, rate_bps: u64) {
         let old = core::mem::replace(&mut self.rate_bps, rate_bps);
         self.next = self.next.filter(|&next| next > now && rate_bps > 0);

@@ -7,16 +7,15 @@ use proto_core::time::{Duration, Instant};
 /// for a path without multicast.
 const SEGMENTS: u64 = 3;
 
-/// Longest pause between two acknowledgements that counts. A receiver whose host or path stood still for longer
-/// acknowledges late what it got by multicast, and by then all of it was sent again.
+/// Longest pause between two acknowledgements that counts. A receiver whose host or path stopped for longer
+/// acknowledges multicast data late, after all of it was sent again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// For how long a receiver has acknowledged repairs and nothing else.
 ///
-/// The time begins with an acknowledgement of repairs alone, and ends with one of a segment that was sent
-/// once only. It counts only while what was sent within it arrives too: a receiver that says nothing (its
-/// host is suspended, its path is down) is not judged, and one that lost a long flight is given the time to
-/// be repaired.
+/// The time starts with an acknowledgement of repairs alone, and ends with one of a segment that was sent only
+/// once. It counts only while data that was sent within it arrives: a receiver that is silent (its host is
+/// suspended, its path is down) is not judged, and one that lost a long flight gets the time to be repaired.
 ///
 /// Segments that are late rather than lost arrive after they were sent again. Therefore the receiver's
 /// feedback (TCP-XM §2.3) must be 0 as well: none of the last 128 segments came by multicast.
@@ -30,9 +29,9 @@ pub(crate) struct Unreached {
 struct Repaired {
     /// When the last one arrived.
     last: Instant,
-    /// Time between them, without what pauses have above [`PAUSE`].
+    /// Time between them, without the part of pauses above [`PAUSE`].
     elapsed: Duration,
-    /// What had been sent when the first one arrived.
+    /// End of the sent data when the first one arrived.
     sent: u64,
 }
 
@@ -43,8 +42,8 @@ impl Repaired {
 }
 
 impl Unreached {
-    /// An acknowledgement brought `una` forward, or brought new selective acknowledgements.
-    /// `first_try`: some of what it is about was sent once only; `nxt`: behind all that was sent.
+    /// Records an acknowledgement that advanced `una` or brought new selective acknowledgements. `first_try`:
+    /// some of the data was sent only once; `nxt`: the end of all sent data.
     pub(crate) fn delivered(&mut self, now: Instant, una: u64, nxt: u64, first_try: bool) {
         self.repaired = match self.repaired {
             _ if first_try => None,
@@ -61,7 +60,7 @@ impl Unreached {
         };
     }
 
-    /// For how long that has been so by `now`. `una` and the length of a segment say how much of what was
+    /// Returns how long this has lasted at `now`. `una` and the length of a segment tell how much of the data
     /// sent meanwhile has arrived; `percent` is the last feedback.
     pub(crate) fn elapsed(
         &self,

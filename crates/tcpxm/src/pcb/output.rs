@@ -1,5 +1,4 @@
-//! What one connection has to send besides new data: handshake, repairs, probes, the FIN,
-//! acknowledgements.
+//! Segments of one connection other than new data: handshake, repairs, probes, the FIN, acknowledgements.
 
 use proto_core::time::Instant;
 
@@ -37,23 +36,23 @@ impl Pcb {
             self.reset_due = false;
             return Some(self.reset(flow));
         }
-        if self.syn_due {
-            self.syn_due = false;
+        if self.handshake.syn_due {
+            self.handshake.syn_due = false;
             return Some(self.syn(flow, now));
         }
         if !self.state.is_synchronized() {
             return None;
         }
-        if self.leaving == Leaving::Due {
-            self.leaving = Leaving::Told;
+        if self.multicast.leaving == Leaving::Due {
+            self.multicast.leaving = Leaving::Told;
             return Some(self.pure_ack(now, flow));
         }
         if let Some(span) = self.lost_to_repair(flow) {
-            self.send.force_one = false;
+            self.send.loss.force_one = false;
             self.send.board.sent_again(span, now);
             return Some(self.again(now, flow, span));
         }
-        if core::mem::take(&mut self.send.probe_due)
+        if core::mem::take(&mut self.send.probes.tail_due)
             && let Some(plan) = self.tail_probe(now, flow)
         {
             return Some(plan);
@@ -61,9 +60,9 @@ impl Pcb {
         if self.fin_is_due(flow) {
             return Some(self.fin(now, flow));
         }
-        if core::mem::take(&mut self.send.window_probe_due) {
-            // An acknowledgement from before what the peer has: it must say where it is (RFC 9293
-            // §3.10.7.4, first step). No byte of the stream is spent on a closed window.
+        if core::mem::take(&mut self.send.probes.window_due) {
+            // An acknowledgement from before the peer's position makes the peer report it (RFC 9293 §3.10.7.4,
+            // first step). No byte of the stream is sent into a closed window.
             let mut plan = self.pure_ack(now, flow);
             plan.seq = self.send.iss.at(self.send.board.una()).minus(1);
             return Some(plan);
@@ -77,12 +76,12 @@ impl Pcb {
     /// Whether [`Pcb::poll`] has something.
     pub(crate) fn has_output(&self, flow: &Flow) -> bool {
         self.reset_due
-            || self.syn_due
+            || self.handshake.syn_due
             || (self.state.is_synchronized()
-                && (self.leaving == Leaving::Due
+                && (self.multicast.leaving == Leaving::Due
                     || self.lost_to_repair(flow).is_some()
-                    || self.send.probe_due
-                    || self.send.window_probe_due
+                    || self.send.probes.tail_due
+                    || self.send.probes.window_due
                     || self.fin_is_due(flow)
                     || self.receive.owed == Owed::Now))
     }
@@ -93,8 +92,9 @@ impl Pcb {
             return None;
         }
         let span = self.send.board.next_lost(self.repair_payload(flow))?;
-        let fits = self.send.board.pipe(flow.nxt) + span.len() <= self.flight_window();
-        (fits || self.send.force_one).then_some(span)
+        let fits = self.send.board.pipe(flow.nxt) + span.len()
+            <= self.send.flight_window(self.handshake.agreed.sack);
+        (fits || self.send.loss.force_one).then_some(span)
     }
 
     /// A segment of data, for this peer, by unicast.
@@ -121,13 +121,13 @@ impl Pcb {
     fn again(&mut self, now: Instant, flow: &Flow, span: Span) -> Plan {
         self.counters.retransmissions += 1;
         self.send.retransmissions += 1;
-        self.send.prr.sent_again(span.len());
+        self.send.loss.prr.sent_again(span.len());
         let stamp = flow.stamp_at(now);
-        self.send.again_stamp = Some(stamp);
-        if let Some(undo) = &mut self.send.undo
-            && self.send.recovery.is_some()
+        self.send.loss.last_stamp = Some(stamp);
+        if let Some(undo) = &mut self.send.loss.undo
+            && self.send.loss.phase.is_some()
         {
-            // Behind another hole the echo would be that of what fills it.
+            // After another hole the echo would be that of the segment that fills it.
             if undo.again == 0 && span.start == self.send.board.una() {
                 undo.first = Some((stamp, span.end));
             }
@@ -136,18 +136,18 @@ impl Pcb {
         if !self.timers.is_set(Timer::Rto) {
             self.arm_rto(now);
         }
-        if matches!(self.send.recovery, Some((_, Recovery::Fast))) {
-            self.send.probe_due = false;
+        if matches!(self.send.loss.phase, Some((_, Recovery::Fast))) {
+            self.send.probes.tail_due = false;
             self.arm_tail(now, flow);
         }
         self.data(now, flow, span)
     }
 
-    /// RFC 8985 §7.3: the last segment again. New data would do as well, but a group sends that to
-    /// everybody.
+    /// RFC 8985 §7.3: the last segment again. New data would do as well, but a group would send that to all
+    /// receivers.
     fn tail_probe(&mut self, now: Instant, flow: &Flow) -> Option<Plan> {
         self.counters.probes += 1;
-        if self.send.recovery.is_some() {
+        if self.send.loss.phase.is_some() {
             return self.repair_probe(now, flow);
         }
         let span = self.send.board.tail(flow.nxt, self.repair_payload(flow));
@@ -157,7 +157,7 @@ impl Pcb {
         if span.is_empty() {
             return None;
         }
-        self.send.probe = Some(flow.nxt);
+        self.send.probes.ends_at = Some(flow.nxt);
         self.send.board.sent_again(span, now);
         Some(self.again(now, flow, span))
     }
@@ -165,7 +165,7 @@ impl Pcb {
     /// In fast recovery: the first bytes that the receiver lacks, once more. Their acknowledgement shows
     /// which other repairs are lost.
     fn repair_probe(&mut self, now: Instant, flow: &Flow) -> Option<Plan> {
-        self.send.repair_probed = true;
+        self.send.probes.repair_sent = true;
         let span = self.send.board.head(flow.nxt, self.repair_payload(flow));
         if span.is_empty() {
             return None;
@@ -192,7 +192,7 @@ impl Pcb {
         plan
     }
 
-    /// SND.NXT: behind the last octet sent, the FIN included.
+    /// SND.NXT: after the last octet sent, including the FIN.
     fn send_next(&self, flow: &Flow) -> Seq {
         let fin = self.send.fin != Fin::No;
         self.send.iss.at(flow.nxt + u64::from(fin))
@@ -207,40 +207,6 @@ impl Pcb {
             ack: self.receive.irs.at(self.receive.next()),
             flags: ACK,
             window,
-            options,
-            data: None,
-        }
-    }
-
-    /// SYN, or SYN-ACK (RFC 9293 §3.10.1, §3.10.7.2).
-    fn syn(&mut self, flow: &Flow, now: Instant) -> Plan {
-        let answer = self.state == State::SynReceived;
-        let echo = match self.receive.ts_recent {
-            Some((value, _)) if answer => value,
-            _ => 0,
-        };
-        let options = Options {
-            mss: Some(self.limits.our_mss),
-            window_scale: self.offer.shift,
-            sack_permitted: self.offer.sack,
-            timestamps: self.offer.timestamps.then(|| (flow.stamp_at(now), echo)),
-            group: self.group_option(),
-            ..Options::default()
-        };
-        let flags = Flags {
-            syn: true,
-            ack: answer,
-            ..Flags::default()
-        };
-        Plan {
-            seq: self.send.iss,
-            ack: if answer {
-                self.receive.irs.plus(1)
-            } else {
-                Seq(0)
-            },
-            flags,
-            window: self.syn_window(),
             options,
             data: None,
         }

@@ -1,9 +1,9 @@
-//! Paths that swallow what is too long for them in silence: no ICMP message says so (RFC 2923 §2.1).
+//! Paths that drop long packets silently, without an ICMP message (RFC 2923 §2.1).
 //!
-//! Two timeouts in a row, and this receiver's next repairs are cut to what every link should take;
-//! four, and they are cut to what every IPv4 host must take. Nobody else notices. When such a repair
-//! is acknowledged where the long segments were not, the path has a hole, or it was dead for a
-//! while and is back. What arrived before tells which is more likely:
+//! After two timeouts in a row, this receiver's repairs are cut to what every link should carry; after four, to
+//! what every IPv4 host must accept. Other receivers are not affected. When such a repair is acknowledged where
+//! long segments were not, the path has a hole, or it was down for a while and works again. Earlier
+//! acknowledgements tell which is more likely:
 //!
 //! | before | repairs that must get through where long segments did not |
 //! | --- | --- |
@@ -20,12 +20,12 @@ use proto_core::time::Instant;
 use super::Pcb;
 use crate::group::Flow;
 
-/// What every link takes under IPv6, and tunnels in practice (RFC 8200 §5).
+/// What every IPv6 link carries, and tunnels in practice (RFC 8200 §5).
 const LINK_BYTES: u16 = 1280;
-/// What every IPv4 host takes (RFC 1122 §3.3.2).
+/// What every IPv4 host must accept (RFC 1122 §3.3.2).
 const HOST_BYTES: u16 = 576;
 
-/// What is suspected of a path.
+/// Suspicions about a path.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Hole {
     /// Length of IP packets that repairs are cut to, while a hole is suspected.
@@ -37,7 +37,7 @@ pub(crate) struct Hole {
 }
 
 impl Pcb {
-    /// The maximum segment size in IP packets of so many bytes.
+    /// Returns the maximum segment size in IP packets of this length.
     fn mss_in(&self, packet: u16) -> u16 {
         packet.saturating_sub(self.limits.overhead).max(8)
     }
@@ -50,7 +50,7 @@ impl Pcb {
             (1..=2, _) | (_, IpAddr::V6(_)) => LINK_BYTES,
             (3.., IpAddr::V4(_)) => HOST_BYTES,
         };
-        if self.mss_in(packet) < self.agreed.mss.min(self.limits.our_mss) {
+        if self.mss_in(packet) < self.handshake.agreed.mss.min(self.limits.our_mss) {
             self.send.hole.tried = Some(packet);
         }
     }
@@ -62,7 +62,7 @@ impl Pcb {
         u64::from(flow.payload.min(most))
     }
 
-    /// The peer has acknowledged so many bytes more.
+    /// Records that the peer has acknowledged this many bytes more.
     pub(super) fn judge_hole(&mut self, now: Instant, acked: u64, flow: &mut Flow) {
         if acked == 0 {
             return;

@@ -2,18 +2,88 @@
 
 use proto_core::time::Instant;
 
-use super::{Fin, Leaving, Note, Owed, Pcb, Record, State, Timer};
+use super::{Fin, Leaving, Note, Pcb, Record, State, Timer};
+use crate::config::Config;
 use crate::error::{Error, Failure};
 use crate::group::Flow;
-use crate::reassembly::{Insert, Landing};
-use crate::seq::SynNumber;
+use crate::reassembly::{Insert, Landing, Reassembly};
+use crate::seq::{Seq, SynNumber};
 use crate::wire::{Feedback, GroupOption, Options, Run, Segment};
 
-/// Copies of what came lately begin at most this far back, or as far as the receive buffer is long.
+/// Duplicates of recent data begin at most this far back, or as far as the receive buffer is long.
 const MIN_RECENT: usize = 1 << 20;
-/// After a sign of loss so many segments are acknowledged one by one (`TCP_MAX_QUICKACKS` of Linux): a
-/// sender that repairs may have room for one, and in a group all others wait with it.
+/// After a sign of loss this many segments are acknowledged one by one (`TCP_MAX_QUICKACKS` of Linux): a sender
+/// that repairs may have space for one, and in a group all others wait.
 const QUICK: u32 = 16;
+
+/// Whether an acknowledgement is due.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Owed {
+    Nothing,
+    /// When the delayed acknowledgement's timer fires, if no other segment carries it before.
+    Later,
+    Now,
+}
+
+/// Receiving state.
+pub(crate) struct Receive {
+    pub(super) irs: Seq,
+    pub(crate) data: Reassembly,
+    /// The advertised window reaches to this offset.
+    pub(super) edge: u64,
+    /// Where the peer's FIN stands, once seen.
+    pub(super) fin_at: Option<u64>,
+    pub(crate) fin_taken: bool,
+    /// The last segment of a group's receiver had a FIN, which does not count yet.
+    pub(super) fin_claimed: bool,
+    /// Timestamp to echo, and when it was taken (RFC 7323 §4.3).
+    pub(super) ts_recent: Option<(u32, Instant)>,
+    pub(super) last_ack_sent: u64,
+    pub(super) owed: Owed,
+    pub(super) unacked: u32,
+    /// Segments that are acknowledged at once.
+    pub(super) quick: u32,
+    /// Most recent out-of-order range first (RFC 2018 §4).
+    pub(super) recent_early: u64,
+    /// Which of the other ranges comes next in an acknowledgement.
+    pub(super) sack_turn: usize,
+    /// A duplicate to report (RFC 2883).
+    pub(super) duplicate: Option<(u64, u64)>,
+    pub(crate) record: Option<Record>,
+    /// The sender asked for the group to be left.
+    pub(crate) left_group: bool,
+    /// The application does not read any more.
+    pub(crate) shut: bool,
+}
+
+impl Receive {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            irs: Seq(0),
+            data: Reassembly::new(config.capacity()),
+            edge: 0,
+            fin_at: None,
+            fin_taken: false,
+            fin_claimed: false,
+            ts_recent: None,
+            last_ack_sent: 0,
+            owed: Owed::Nothing,
+            unacked: 0,
+            quick: 0,
+            recent_early: 0,
+            sack_turn: 0,
+            duplicate: None,
+            record: None,
+            left_group: false,
+            shut: false,
+        }
+    }
+
+    /// Returns the next expected offset: after the FIN once that was received.
+    pub(crate) fn next(&self) -> u64 {
+        self.data.next() + u64::from(self.fin_taken)
+    }
+}
 
 impl Pcb {
     /// One segment that came by multicast: only its data counts (TCP-XM §2.1; acknowledgement,
@@ -41,8 +111,8 @@ impl Pcb {
             return Err(Error::Window);
         }
         if end <= next as i64 || (start >= 0 && self.is_early_duplicate(start as u64, end as u64)) {
-            // TCP-XM §2.4, first rule. The acknowledgement is owed all the same: the one for the
-            // original may be lost, and nobody would ever ask again.
+            // TCP-XM §2.4, first rule. An acknowledgement is owed nevertheless: that of the original may be
+            // lost, and the sender would wait for it.
             self.record(segment, true);
             self.owe_later(now);
             return Err(Error::Duplicate);
@@ -51,9 +121,8 @@ impl Pcb {
         self.take_data(now, segment, start, true, out)
     }
 
-    /// Segments in a row that came by multicast: the same as [`Pcb::handle_multicast`] for one after the
-    /// other, where they are just what is next, and nothing is missing. False, and nothing was done,
-    /// where that is not so.
+    /// Handles consecutive multicast segments, with the same effect as [`Pcb::handle_multicast`] for each, if
+    /// they are exactly the next ones and nothing is missing. Otherwise returns false and does nothing.
     pub(crate) fn handle_run(
         &mut self,
         now: Instant,
@@ -97,9 +166,9 @@ impl Pcb {
         true
     }
 
-    /// So many segments were in line; whether somebody who waited has read some of it.
+    /// Records that `segments` were in order, and whether the application has read some of the data.
     fn has_advanced(&mut self, segments: u32, was_read: bool) {
-        // Who waited with room has it already.
+        // A destination buffer with space has taken it already.
         if self.receive.data.readable() > 0 {
             self.note(Note::Readable);
         }
@@ -116,8 +185,8 @@ impl Pcb {
             .any(|held| held.start <= start && end <= held.end)
     }
 
-    /// Whether a segment that begins there can be a copy of something that came lately. Anybody can
-    /// send what lies farther back: it must not count as received.
+    /// Whether a segment that begins there can be a duplicate of recent data. Anyone can send older data: it
+    /// must not count as received.
     fn is_recent(&self, start: i64) -> bool {
         let back = self.receive.data.capacity().max(MIN_RECENT) as i64;
         start >= self.receive.next() as i64 - back
@@ -131,10 +200,10 @@ impl Pcb {
         }
     }
 
-    /// The sender goes on by unicast alone: out of the group, at once. Without the feedback option
-    /// in it the acknowledgement says that this has happened.
+    /// The sender continues by unicast alone: leaves the group at once. The acknowledgement without the
+    /// feedback option confirms it.
     pub(super) fn leave_group(&mut self) {
-        if self.passive && self.receive.record.is_some() {
+        if self.handshake.passive && self.receive.record.is_some() {
             if !self.receive.left_group && !self.receive.fin_taken {
                 self.note(Note::Leave);
             }
@@ -206,7 +275,7 @@ impl Pcb {
                 let record = self.receive.record.as_ref();
                 record.is_some_and(|record| record.came_by_multicast(segment.seq))
             };
-            // Who gets multicast gets by unicast what was lost.
+            // A receiver of multicast gets lost data by unicast.
             let hears = self.receive.record.as_ref();
             if !multicast && hears.is_some_and(Record::is_multicast_last) {
                 self.receive.quick = self.receive.quick.max(1);
@@ -264,7 +333,7 @@ impl Pcb {
             Insert::Old => {
                 self.owe_now();
                 if !self.receive.data.has(start) {
-                    // There is no room for it.
+                    // There is no space for it.
                     return Err(Error::Window);
                 }
                 self.receive.duplicate = Some((start, start + payload.len() as u64));
@@ -277,9 +346,9 @@ impl Pcb {
         }
     }
 
-    /// What the sender of a group makes of a receiver's FIN. Counted, a forged one would stop the group:
-    /// the receiver refuses what acknowledges a FIN that it has not sent, and what it says comes from
-    /// before that FIN. So it counts when the receiver goes on behind it, or sends it again and nothing
+    /// Handles a receiver's FIN at the sender of a group. If accepted at once, a forged one would stop the
+    /// group: the receiver drops what acknowledges a FIN that it has not sent, and its own segments come from
+    /// before that FIN. So it is accepted when the receiver continues after it, or sends it again with nothing
     /// between; or when the receiver has everything.
     pub(super) fn weigh_fin(&mut self, now: Instant, has_fin: bool, start: i64) {
         let next = self.receive.next() as i64;
@@ -318,7 +387,7 @@ impl Pcb {
             State::Closed => {
                 self.become_closed();
             }
-            // Nobody reads, nobody will: the other side has this long to close too.
+            // The application does not read any more: the peer has this long to close too.
             State::FinWait2 if self.receive.shut => {
                 self.timers.set(Timer::Linger, now + self.limits.time_wait);
             }
@@ -329,12 +398,12 @@ impl Pcb {
     /// Options of a segment; SACK blocks only without data.
     pub(super) fn options(&mut self, now: Instant, flow: &Flow, with_sack: bool) -> Options {
         let mut options = Options::default();
-        if self.agreed.timestamps {
+        if self.handshake.agreed.timestamps {
             let echo = self.receive.ts_recent.map_or(0, |(value, _)| value);
             options.timestamps = Some((flow.stamp_at(now), echo));
         }
         options.tag = self.empty_tag();
-        if self.leaving != Leaving::No {
+        if self.multicast.leaving != Leaving::No {
             options.group = Some(GroupOption::Leave);
         }
         if let Some(record) = &self.receive.record
@@ -343,14 +412,14 @@ impl Pcb {
             let percent = record.percent();
             options.feedback = Some(Feedback { percent });
         }
-        if with_sack && self.agreed.sack {
+        if with_sack && self.handshake.agreed.sack {
             self.put_sack(&mut options);
         }
         options
     }
 
-    /// RFC 2018 §4: the most recent block first; the others take turns, since not all fit. RFC 2883
-    /// §4: before them, once, a duplicate.
+    /// RFC 2018 §4: the most recent block first; the others in turn, since not all fit. RFC 2883 §4: before
+    /// them, once, a duplicate.
     fn put_sack(&mut self, options: &mut Options) {
         let irs = self.receive.irs;
         let mut put = |start: u64, end: u64| options.sack.push((irs.at(start), irs.at(end)));
@@ -374,10 +443,10 @@ impl Pcb {
         options.shrink_to_fit();
     }
 
-    /// The window field. Its right edge never goes back by as much as the field can say (RFC 9293
-    /// §3.8.6), and only forward by steps worth a segment (§3.8.6.2.2, silly window avoidance).
+    /// Returns the window field. Its right edge never moves back by as much as the field can express (RFC 9293
+    /// §3.8.6), and forward only in steps worth a segment (§3.8.6.2.2, silly window avoidance).
     pub(super) fn window_field(&mut self) -> u16 {
-        let shift = self.agreed.receive_shift;
+        let shift = self.handshake.agreed.receive_shift;
         let next = self.receive.next();
         let target = self.window_target();
         let step = u64::from(self.limits.our_mss).min(self.receive.data.capacity() as u64 / 2);
@@ -385,8 +454,8 @@ impl Pcb {
             self.receive.edge = target;
         }
         let window = self.receive.edge.saturating_sub(next);
-        // Rounding up keeps what was offered. Where the buffer has no room for that, the field gives
-        // back less than a unit, as RFC 7323 §2.4 allows; what fills it is taken all the same.
+        // Rounding up keeps the offered window. Where the buffer has no space for that, the field returns less
+        // than a unit, as RFC 7323 §2.4 allows; data that uses it is accepted nevertheless.
         let mut field = window.div_ceil(1 << shift);
         if next + (field << shift) > self.receive.data.limit() {
             field = window >> shift;
@@ -399,8 +468,8 @@ impl Pcb {
     /// Where the window could reach to: one unit of the scale is kept back, so that rounding up
     /// never offers more than there is.
     fn window_target(&self) -> u64 {
-        let unit = (1u64 << self.agreed.receive_shift) - 1;
-        let reach = 0xffff << self.agreed.receive_shift;
+        let unit = (1u64 << self.handshake.agreed.receive_shift) - 1;
+        let reach = 0xffff << self.handshake.agreed.receive_shift;
         let next = self.receive.next();
         (self.receive.data.limit() - unit).min(next + reach)
     }
@@ -454,7 +523,7 @@ impl Pcb {
     /// Whether the FIN is to be sent for the first time, within the window, or again.
     pub(super) fn fin_is_due(&self, flow: &Flow) -> bool {
         match self.send.fin {
-            Fin::No => self.fin_waits(flow) && self.send.edge > flow.nxt,
+            Fin::No => self.fin_waits(flow) && self.send.window.edge > flow.nxt,
             Fin::Lost => true,
             Fin::Sent | Fin::Acked => false,
         }

@@ -14,7 +14,7 @@ struct Entry {
     multicast: bool,
 }
 
-/// The paper's `msegrcv`: sequence number and way of arrival of the last 128 data segments.
+/// The paper's `msegrcv`: sequence number and path of the last 128 data segments.
 pub(crate) struct Record {
     entries: Box<[Entry; SEGMENTS]>,
     /// Where the next one goes (`msegrcvcnt`).
@@ -50,7 +50,7 @@ impl Record {
         self.at = (self.at + 1) % SEGMENTS;
     }
 
-    /// Whether a remembered segment that came by multicast holds this number.
+    /// Whether a recorded segment that arrived by multicast contains this number.
     pub(crate) fn came_by_multicast(&self, seq: Seq) -> bool {
         self.entries[..self.len].iter().any(|entry| {
             let into = seq.since(entry.seq);

@@ -3,7 +3,7 @@
 /// Connection state (RFC 9293 §3.3.2). LISTEN belongs to the listener, not to a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
-    /// SYN sent, nothing heard.
+    /// SYN sent, no answer yet.
     SynSent,
     /// SYN received and sent, not acknowledged yet.
     SynReceived,

@@ -48,7 +48,7 @@ impl Pcb {
             self.timers.set(Timer::Tail, at);
             return;
         }
-        self.send.probe_due = true;
+        self.send.probes.tail_due = true;
         self.arm_rto(now);
     }
 
@@ -68,7 +68,10 @@ impl Pcb {
         self.suspect_hole();
         let carried = self.carried(flow);
         let first = self.send.rtt.backoff() == 0;
-        let lost = self.send.board.lose_all(flow.nxt, self.reception.heard());
+        let lost = self
+            .send
+            .board
+            .lose_all(flow.nxt, self.multicast.reception.heard());
         self.count_losses(&lost, flow);
         if self.send.fin == Fin::Sent {
             self.send.fin = Fin::Lost;
@@ -77,35 +80,22 @@ impl Pcb {
             self.may_undo();
         }
         self.send.cc.on_timeout(carried, first);
-        self.send.trouble.timeout = true;
-        self.send.recovery = Some((flow.nxt, Recovery::Timeout));
-        self.send.force_one = true;
-        self.send.probe = None;
-        self.send.probe_due = false;
-        self.send.duplicate_acks = 0;
+        self.send.window_limit.timeout = true;
+        self.send.loss.phase = Some((flow.nxt, Recovery::Timeout));
+        self.send.loss.force_one = true;
+        self.send.probes.ends_at = None;
+        self.send.probes.tail_due = false;
+        self.send.loss.duplicate_acks = 0;
         self.timers.stop(Timer::Tail);
         self.timers.stop(Timer::Rack);
         self.send.rtt.back_off();
         self.arm_rto(now);
     }
 
-    /// RFC 9293 §3.8.3: a SYN is sent again for as long as the attempt may last.
-    fn syn_expired(&mut self, now: Instant) {
-        let end = self.opened + self.limits.connect_timeout;
-        if now >= end {
-            self.fail(Failure::ConnectTimeout);
-            return;
-        }
-        self.send.rtt.back_off();
-        self.syn_due = true;
-        let at = now + self.send.rtt.rto();
-        self.timers.set(Timer::Rto, at.min(end));
-    }
-
     /// The peer's window keeps everything back: ask where it is (RFC 9293 §3.8.6.1).
     pub(crate) fn arm_persist(&mut self, now: Instant) {
         if !self.timers.is_set(Timer::Persist) {
-            self.send.persist_backoff = 0;
+            self.send.probes.persist_backoff = 0;
             self.timers
                 .set(Timer::Persist, now + self.send.rtt.base_rto());
         }
@@ -116,17 +106,19 @@ impl Pcb {
         if !waits || self.send.board.una() < flow.nxt || !self.state.sends() {
             return false;
         }
-        if self.send.edge > flow.nxt {
+        if self.send.window.edge > flow.nxt {
             return true;
         }
         // A peer that answers may keep its window closed for as long as it likes (MUST-37).
-        if now >= self.last_heard + self.limits.user_timeout && self.send.persist_backoff > 0 {
+        if now >= self.liveness.last_heard + self.limits.user_timeout
+            && self.send.probes.persist_backoff > 0
+        {
             self.abort(Failure::Timeout);
             return false;
         }
-        self.send.window_probe_due = true;
-        self.send.persist_backoff = (self.send.persist_backoff + 1).min(10);
-        let pause = self.send.rtt.base_rto() * (1 << self.send.persist_backoff);
+        self.send.probes.window_due = true;
+        self.send.probes.persist_backoff = (self.send.probes.persist_backoff + 1).min(10);
+        let pause = self.send.rtt.base_rto() * (1 << self.send.probes.persist_backoff);
         let pause = pause.min(self.limits.max_rto);
         self.timers.set(Timer::Persist, now + pause);
         false

@@ -1,13 +1,13 @@
-//! What a path has shown to carry lately.
+//! The amount of data that a path has recently carried.
 
 use proto_core::time::{Duration, Instant};
 
-/// The most bytes that were in flight to one receiver during a sampling period, in the spirit of pipeACK
+/// The largest number of bytes in flight to one receiver during a sampling period, in the spirit of pipeACK
 /// (RFC 7661 §4.2).
 ///
-/// What is in flight when a loss is found says little: a receiver that acknowledges a flight whole but
-/// for one segment has one segment in flight then, and in a group nothing follows while another receiver
-/// holds it back. A window says little either where a group does not use it.
+/// The amount in flight when a loss is detected says little: a receiver that acknowledges a flight except for
+/// one segment has one segment in flight then, and in a group nothing follows while another receiver holds it
+/// back. A window says little either if a group does not use it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried {
     /// When the present half of the period began.
@@ -24,7 +24,7 @@ impl Carried {
         }
     }
 
-    /// So much was in flight until now. `period`: how long it counts, at most.
+    /// Records that this much was in flight until now. `period`: how long it counts at most.
     pub(crate) fn record(&mut self, now: Instant, in_flight: u64, period: Duration) {
         let half = period / 2;
         if now - self.since >= half {
@@ -39,7 +39,7 @@ impl Carried {
         self.most[0] = self.most[0].max(in_flight);
     }
 
-    /// The most that was in flight.
+    /// Returns the largest amount in flight.
     pub(crate) fn most(&self) -> u64 {
         self.most[0].max(self.most[1])
     }

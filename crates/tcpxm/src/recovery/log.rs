@@ -1,8 +1,7 @@
 //! When the bytes of a stream were sent for the first time.
 //!
-//! Sendings that lie close together share an entry, with the times of the first and of the last of
-//! them. Round trips count from the first; what has to be later than something else, such as the
-//! repair whose arrival tells what is lost, has to be later than the last.
+//! Transmissions that are close together share an entry, with the times of the first and the last. Round trips
+//! are measured from the first; comparisons such as "sent later than" use the last.
 //!
 //! One log serves all receivers of a synchronised group: it is the part of their state that they
 //! share. Offsets and times both grow along it, so that "everything sent before then" is one search.
@@ -16,7 +15,7 @@ pub(crate) const MAX_ENTRIES: usize = 48;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Behind the last byte of this entry; it begins where the one before ends.
+    /// End of this entry; it begins where the previous one ends.
     end: u64,
     /// First and last sending.
     first: Instant,

@@ -1,4 +1,4 @@
-//! Loss detection: when segments were sent, what became of them, what is lost, how fast it is repaired.
+//! Loss detection: send times, delivery, losses, and the rate of repairs.
 
 mod carried;
 pub(crate) mod log;

@@ -1,7 +1,7 @@
 //! How much is sent while losses are repaired (RFC 9937, proportional rate reduction).
 //!
-//! Where half a flight is lost, what is left in flight is far less than the reduced window: to fill
-//! that at once would be a burst into the queue that has just overflowed.
+//! When half a flight is lost, the amount in flight is far less than the reduced window: filling it at once
+//! would be a burst into the queue that has just overflowed.
 //!
 //! RFC 9937 §6.1 begins with the acknowledgement that shows the losses, whose bytes count as delivered.
 //! Where the reordering timer finds them (RFC 8985 §6.2, step 5), possibly with nothing in flight any more, that
@@ -13,7 +13,7 @@
 pub(crate) struct Disorder {
     /// In flight before that acknowledgement.
     pub(crate) flight: u64,
-    /// Behind what had been sent first by then.
+    /// End of the data sent first by then.
     pub(crate) nxt: u64,
     /// Bytes known to have arrived since, with that acknowledgement.
     pub(crate) delivered: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Disorder {
 /// State of one receiver's recovery, in bytes.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Prr {
-    /// What may be in flight.
+    /// The amount that may be in flight.
     window: u64,
     /// In flight when the losses were found (RecoverFS).
     flight: u64,
@@ -30,13 +30,13 @@ pub(crate) struct Prr {
     delivered: u64,
     /// Sent again since.
     again: u64,
-    /// Behind what had been sent first when the losses were found.
+    /// End of the data sent first when the losses were detected.
     nxt: u64,
     /// Bytes of a full segment.
     segment: u64,
 }
 
-/// What an acknowledgement in recovery tells.
+/// An acknowledgement during recovery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     /// Bytes newly known to have arrived.
@@ -47,12 +47,12 @@ pub(crate) struct Progress {
     pub(crate) pipe: u64,
     /// The window after the reduction.
     pub(crate) threshold: u64,
-    /// Behind what was sent first.
+    /// End of the data sent first.
     pub(crate) nxt: u64,
 }
 
 impl Prr {
-    /// Losses were found, and so much is in flight now.
+    /// Starts when losses were detected, with this much in flight.
     pub(crate) fn begin(since: &Disorder, pipe: u64, segment: u64) -> Self {
         Self {
             window: pipe,
@@ -64,9 +64,9 @@ impl Prr {
         }
     }
 
-    /// What may be in flight: a segment always, as after a timeout. RFC 9937 §6.2 forces the first
-    /// retransmission of a recovery for the same reason: with nothing in flight no acknowledgement
-    /// would ever make room for more.
+    /// Returns the amount that may be in flight: at least a segment, as after a timeout. RFC 9937 §6.2 forces
+    /// the first retransmission of a recovery for the same reason: with nothing in flight no acknowledgement
+    /// would ever allow more.
     pub(crate) fn window(&self) -> u64 {
         self.window.max(self.segment)
     }
@@ -75,7 +75,7 @@ impl Prr {
         self.again += len;
     }
 
-    /// So much more is lost, and does not make room.
+    /// This much more is lost, and does not allow more to be sent.
     pub(crate) fn lost(&mut self, len: u64) {
         self.window = self.window.saturating_sub(len);
     }

@@ -1,5 +1,4 @@
-//! What became of the bytes in flight to one receiver (RFC 2018, RFC 6675), and which of them are
-//! lost (RFC 8985).
+//! The bytes in flight to one receiver (RFC 2018, RFC 6675), and which of them are lost (RFC 8985).
 //!
 //! Everything between `una` and the end of what was sent is in exactly one of these states:
 //!
@@ -17,12 +16,11 @@ use proto_core::time::{Duration, Instant};
 use super::log::SentLog;
 use crate::ranges::{Ranges, Span};
 
-/// Ranges of selectively acknowledged data kept at most; what does not fit is found out later, by
-/// the cumulative acknowledgement.
+/// Limit of selectively acknowledged ranges; others are found later by the cumulative acknowledgement.
 pub(crate) const MAX_SACKED: usize = 48;
-/// Lost ranges kept at most; what does not fit stays in flight until it is found lost again.
+/// Limit of lost ranges; others stay in flight until they are found lost again.
 const MAX_LOST: usize = MAX_SACKED + 2;
-/// Ranges sent again and not yet heard of; more wait.
+/// Limit of ranges sent again and not yet acknowledged; others wait.
 pub(crate) const MAX_AGAIN: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +37,7 @@ struct Newest {
     rtt: Duration,
 }
 
-/// What one acknowledgement told.
+/// The result of one acknowledgement.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Delivered {
     /// Bytes that the cumulative acknowledgement moved on by.
@@ -48,8 +46,7 @@ pub(crate) struct Delivered {
     pub(crate) newly: u64,
     /// Round-trip time of the newest byte that was never sent again.
     pub(crate) rtt: Option<Duration>,
-    /// Some of the newly delivered bytes at or behind the given offset arrived on their first
-    /// sending.
+    /// Some of the newly delivered bytes at or after the given offset arrived on their first transmission.
     pub(crate) first_try: Option<u64>,
     /// Some of the newly delivered bytes, wherever they are, arrived on their first sending.
     pub(crate) any_first_try: bool,
@@ -108,8 +105,8 @@ impl Scoreboard {
         (nxt - self.una).saturating_sub(self.gone() + self.lost.bytes())
     }
 
-    /// Takes a cumulative acknowledgement and selective ones, all within what was sent.
-    /// `multicast_from`: where data began to go by multicast alone.
+    /// Handles a cumulative acknowledgement and selective ones, all within the sent data. `multicast_from`:
+    /// where data began to be sent by multicast alone.
     pub(crate) fn acknowledge(
         &mut self,
         ack: u64,
@@ -202,8 +199,8 @@ impl Scoreboard {
         self.deliver_again(span, now, min_rtt);
     }
 
-    /// What was sent again and has arrived: its time counts only when the acknowledgement cannot be
-    /// for the first sending (RFC 8985 §6.2, step 2).
+    /// Retransmitted data that has arrived: its time counts only if the acknowledgement cannot be for the first
+    /// transmission (RFC 8985 §6.2, step 2).
     fn deliver_again(&mut self, span: Span, now: Instant, min_rtt: Option<Duration>) {
         let mut at = 0;
         while at < self.again.len() {
@@ -221,8 +218,8 @@ impl Scoreboard {
         }
     }
 
-    /// Takes a range out of an entry: what is left of it on either side stays, as far as there is
-    /// room for one more.
+    /// Removes a range from an entry; the parts on either side stay, as far as there is space for one more
+    /// entry.
     fn cut_again(&mut self, at: usize, span: Span) {
         let again = self.again.swap_remove(at);
         let left = again.span.clip(0, span.start);
@@ -260,7 +257,7 @@ impl Scoreboard {
         smoothed.map_or(window, |smoothed| window.min(smoothed))
     }
 
-    /// Finds what is lost by now, and when to look again (RFC 8985 §6.2, step 5).
+    /// Detects losses, and returns when to check again (RFC 8985 §6.2, step 5).
     pub(crate) fn detect(&mut self, view: &DetectView<'_>) -> (Lost, Option<Instant>) {
         let Some(newest) = self.newest else {
             return (Lost::default(), None);
@@ -319,7 +316,7 @@ impl Scoreboard {
         (run.lost(bytes), timer)
     }
 
-    /// The first range in `[from, upper)` that was sent once and not heard of.
+    /// Returns the first range in `[from, upper)` that was sent once and not acknowledged.
     fn next_hole(&self, from: u64, upper: u64) -> Option<Span> {
         let mut at = from;
         while at < upper {
@@ -401,8 +398,8 @@ impl Scoreboard {
         self.inflated = 0;
     }
 
-    /// What to send again next, at most `max` bytes of it; `None` also while too much of what was
-    /// sent again has not been heard of.
+    /// Returns the next range to send again, at most `max` bytes; `None` also while too many retransmissions
+    /// are unacknowledged.
     pub(crate) fn next_lost(&self, max: u64) -> Option<Span> {
         if self.again.len() >= MAX_AGAIN {
             return None;
@@ -445,14 +442,14 @@ impl Scoreboard {
         self.again.push(Again { span, time: now });
     }
 
-    /// A duplicate reached the receiver (RFC 2883): it was held up, not lost. The window grows by a
-    /// quarter, once a round trip at most (the caller sees to that).
+    /// A duplicate reached the receiver (RFC 2883): it was delayed, not lost. The window grows by a quarter, at
+    /// most once a round trip (the caller ensures that).
     pub(crate) fn widen_reordering(&mut self) {
         self.reordering = true;
         self.quarters = self.quarters.saturating_add(1).min(64);
     }
 
-    /// What is not sent again yet counts as in flight once more, and as not heard of.
+    /// Data that was not sent again yet counts as in flight and unacknowledged again.
     pub(crate) fn forget_lost(&mut self) {
         self.lost.clear();
     }
@@ -463,12 +460,12 @@ impl Scoreboard {
     }
 }
 
-/// What is newly known to be lost.
+/// Newly detected losses.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Lost {
     pub(crate) bytes: u64,
-    /// The most of them that were sent for the first time, one after the other, and of which nothing
-    /// between has arrived, nor by multicast anything behind them.
+    /// The longest run of them that were sent for the first time, with nothing received between them, and
+    /// nothing by multicast after them.
     pub(crate) in_a_row: u64,
     /// Behind the last of those; 0: there are none.
     pub(crate) end: u64,
@@ -484,7 +481,7 @@ struct Run {
 }
 
 impl Run {
-    /// These bytes, behind those before, are lost too.
+    /// Adds lost bytes that follow those before.
     fn add(&mut self, span: Span, sacked: &Ranges<MAX_SACKED>) {
         let arrived = |end: u64| {
             let missing: u64 = sacked.gaps(end, span.start).map(Span::len).sum();
@@ -507,7 +504,7 @@ impl Run {
     }
 }
 
-/// What the detection of losses looks at.
+/// Input of loss detection.
 pub(crate) struct DetectView<'a> {
     pub(crate) now: Instant,
     /// Behind the last byte sent.

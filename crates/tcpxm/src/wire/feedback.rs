@@ -2,7 +2,7 @@
 
 use super::{EXPERIMENT, KIND_FEEDBACK};
 
-/// The feedback option: how much of what the receiver got lately came by multicast.
+/// The feedback option: the percentage of the receiver's recent segments that arrived by multicast.
 ///
 /// ```text
 /// +---------------+---------------+-------------------------------+
@@ -22,8 +22,8 @@ impl Feedback {
     /// Bytes of the whole option.
     pub const LEN: usize = 5;
 
-    /// Reads the option's value: what follows kind and length. `None` when it is another
-    /// experiment's, has another length, or is above 100 per cent.
+    /// Parses the option's value after kind and length. `None` if it belongs to another experiment, has another
+    /// length, or exceeds 100 per cent.
     #[must_use]
     pub fn parse(value: &[u8]) -> Option<Self> {
         let &[high, low, percent] = value else {

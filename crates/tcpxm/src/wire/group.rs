@@ -26,8 +26,8 @@ pub enum GroupOption {
 }
 
 impl GroupOption {
-    /// Reads the option's value: what follows kind and length. `None` when it is another
-    /// experiment's, has another length, or names no group that data may be sent to.
+    /// Parses the option's value after kind and length. `None` if it belongs to another experiment, has another
+    /// length, or names no group that data may be sent to.
     #[must_use]
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (experiment, address) = value.split_first_chunk::<2>()?;

@@ -1,7 +1,7 @@
 //! Segments and their options. `docs/wire.md` draws what is not in an RFC.
 //!
-//! The fixed header is read and written through [`smoltcp::wire::TcpPacket`]; the options are ours,
-//! because a segment of TCP-XM carries some that nobody else knows, and up to four SACK blocks.
+//! The fixed header is read and written through [`smoltcp::wire::TcpPacket`]. The options are parsed here,
+//! because a segment of TCP-XM carries some of its own, and up to four SACK blocks.
 
 mod feedback;
 mod group;
@@ -22,15 +22,15 @@ pub use tag::{Place, SegmentKey, Tag};
 pub const KIND_GROUP: u8 = 253;
 /// Kind of the feedback option: the second one.
 pub const KIND_FEEDBACK: u8 = 254;
-/// Kind of the tag option: the same, which its length tells from feedback.
+/// Kind of the tag option: that of feedback, from which its length distinguishes it.
 pub const KIND_TAG: u8 = 254;
-/// Experiment identifier behind both kinds (RFC 6994 §3): `XM`.
+/// Experiment identifier after both kinds (RFC 6994 §3): `XM`.
 pub const EXPERIMENT: u16 = 0x584d;
 
 /// Why bytes are no segment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ParseError {
-    /// Shorter than its header says, or than any header is.
+    /// Shorter than its header says, or than any header.
     Truncated,
     /// The data offset is below five words.
     Header,

@@ -5,7 +5,7 @@ use core::fmt;
 use super::{Feedback, GroupOption, KIND_FEEDBACK, KIND_GROUP, ParseError, Tag};
 use crate::seq::Seq;
 
-/// Bytes that options may take in one segment (RFC 9293 §3.1: the data offset has 4 bits).
+/// Limit of the options of one segment in bytes (RFC 9293 §3.1: the data offset has 4 bits).
 pub const MAX_OPTIONS_BYTES: usize = 40;
 
 const END: u8 = 0;
@@ -16,8 +16,8 @@ const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 
-/// One block of received data above the cumulative acknowledgement: its first octet, and the one
-/// behind its last (RFC 2018 §3).
+/// One block of received data above the cumulative acknowledgement: its first octet, and the one after its last
+/// (RFC 2018 §3).
 pub type SackBlock = (Seq, Seq);
 
 /// Up to four SACK blocks.
@@ -28,7 +28,7 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Adds a block behind the others; a fifth is left out.
+    /// Appends a block; a fifth one is ignored.
     pub fn push(&mut self, block: SackBlock) {
         if let Some(slot) = self.blocks.get_mut(usize::from(self.len)) {
             *slot = block;
@@ -36,7 +36,7 @@ impl SackBlocks {
         }
     }
 
-    /// The blocks, in the order in which they stand in the segment.
+    /// Returns the blocks in the order of the segment.
     #[must_use]
     pub fn as_slice(&self) -> &[SackBlock] {
         &self.blocks[..usize::from(self.len)]
@@ -90,12 +90,12 @@ pub struct Options {
     pub timestamps: Option<(u32, u32)>,
     /// SACK blocks (RFC 2018 §3).
     pub sack: SackBlocks,
-    /// The group option: in SYN segments a group, in others the wish that it be left.
+    /// The group option: a group in SYN segments, a request to leave it in others.
     pub group: Option<GroupOption>,
     /// The feedback option.
     pub feedback: Option<Feedback>,
-    /// The tag option, never in SYN segments. [`SegmentKey`](super::SegmentKey) computes it when the
-    /// segment is written, and looks for it at one place: behind timestamps, and before all else.
+    /// The tag option, never in SYN segments. [`SegmentKey`](super::SegmentKey) computes it when the segment is
+    /// written, and expects it in one place: after timestamps, and before all other options.
     pub tag: Option<Tag>,
 }
 
@@ -107,7 +107,7 @@ impl Options {
     /// [`ParseError::Option`] when an option's length is illegal.
     pub fn parse(mut bytes: &[u8]) -> Result<Self, ParseError> {
         let mut options = Self::default();
-        // Nearly all segments: timestamps alone, where everybody puts them (RFC 7323 app. A).
+        // Nearly all segments: timestamps alone, in the usual place (RFC 7323 app. A).
         if let [NOP, NOP, TIMESTAMPS, 10, value @ ..] = bytes
             && value.len() == 8
         {
@@ -157,7 +157,7 @@ impl Options {
         }
     }
 
-    /// Bytes that the options take, padding included.
+    /// Returns the bytes of the options with padding.
     #[must_use]
     pub fn buffer_len(&self) -> usize {
         let mut len = 0;
@@ -184,8 +184,8 @@ impl Options {
         }
     }
 
-    /// Writes the options and their padding into a buffer of exactly [`Options::buffer_len`] bytes.
-    /// Timestamps stand behind two NOPs, where other TCPs look for them first (RFC 7323 app. A).
+    /// Writes the options and their padding into a buffer of exactly [`Options::buffer_len`] bytes. Timestamps
+    /// follow two NOPs, where other TCPs expect them (RFC 7323 app. A).
     ///
     /// # Panics
     ///

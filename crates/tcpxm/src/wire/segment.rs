@@ -37,11 +37,11 @@ pub struct Segment<'a> {
     pub destination_port: u16,
     /// Sequence number of the first octet of data, or of the SYN or FIN.
     pub seq: Seq,
-    /// Acknowledgement number; means something only with [`Flags::ack`].
+    /// Acknowledgement number; valid only with [`Flags::ack`].
     pub ack: Seq,
     /// Control bits.
     pub flags: Flags,
-    /// Window as it stands in the header, unscaled.
+    /// Window as in the header, unscaled.
     pub window: u16,
     /// Options.
     pub options: Options,
@@ -54,25 +54,25 @@ pub struct Segment<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run<'a> {
     pub(crate) bytes: &'a [u8],
-    stride: usize,
+    segment_size: usize,
     header_len: usize,
     /// How many there are.
     pub(crate) len: usize,
 }
 
 impl<'a> Run<'a> {
-    /// The longest that begins with this segment, the first of those that lie in `bytes`, `stride` bytes
-    /// each but perhaps the last.
-    pub(crate) fn of(first: &Segment<'a>, bytes: &'a [u8], stride: usize) -> Self {
-        let header_len = bytes.len().min(stride) - first.payload.len();
+    /// Returns the longest run that starts with this segment, the first of those in `bytes`, `segment_size`
+    /// bytes each except perhaps the last.
+    pub(crate) fn of(first: &Segment<'a>, bytes: &'a [u8], segment_size: usize) -> Self {
+        let header_len = bytes.len().min(segment_size) - first.payload.len();
         let mut run = Self {
             bytes: &[],
-            stride,
+            segment_size,
             header_len,
             len: 0,
         };
         let (head, mut seq, mut end) = (&bytes[..header_len], first.seq, 0);
-        for piece in bytes.chunks(stride) {
+        for piece in bytes.chunks(segment_size) {
             let same = piece.len() > header_len
                 && piece[4..8] == seq.0.to_be_bytes()
                 && piece[..4] == head[..4]
@@ -92,7 +92,7 @@ impl<'a> Run<'a> {
     pub(crate) fn payloads(&self) -> impl Iterator<Item = &'a [u8]> {
         let header_len = self.header_len;
         self.bytes
-            .chunks(self.stride)
+            .chunks(self.segment_size)
             .map(move |segment| &segment[header_len..])
     }
 
@@ -103,11 +103,11 @@ impl<'a> Run<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// Reads a segment. The checksum is not looked at: [`Segment::verify`] does.
+    /// Parses a segment. [`Segment::verify`] checks the checksum.
     ///
     /// # Errors
     ///
-    /// What is wrong with the bytes.
+    /// The reason why the bytes are no segment.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         if bytes.len() < HEADER_BYTES {
             return Err(ParseError::Truncated);
@@ -175,18 +175,18 @@ impl<'a> Segment<'a> {
         self.header_len() + self.payload.len()
     }
 
-    /// Octets of sequence space that the segment takes (RFC 9293 §3.4): SYN and FIN count one each.
+    /// Returns the octets of sequence space that the segment uses (RFC 9293 §3.4): SYN and FIN count one each.
     #[must_use]
     pub fn sequence_len(&self) -> u32 {
         self.payload.len() as u32 + u32::from(self.flags.syn) + u32::from(self.flags.fin)
     }
 
-    /// Writes the header into the first [`Segment::header_len`] bytes, with checksum 0. The data
-    /// behind it is the caller's work, so that it is copied once.
+    /// Writes the header into the first [`Segment::header_len`] bytes, with checksum 0. The caller writes the
+    /// data after it, so that it is copied only once.
     ///
     /// # Panics
     ///
-    /// When the buffer is too short, or the options take more than 40 bytes.
+    /// Panics if the buffer is too short, or the options are longer than 40 bytes.
     pub fn emit_header(&self, buffer: &mut [u8]) {
         let header_len = self.header_len();
         let buffer = &mut buffer[..header_len];
@@ -221,8 +221,8 @@ impl<'a> Segment<'a> {
         len
     }
 
-    /// Makes a written header that of another segment of the same connection: with this sequence
-    /// number, and with or without the push bit. What depends on these and the data is left as it was.
+    /// Changes a written header to that of another segment of the same connection: with this sequence number,
+    /// and with or without the push bit. Fields that depend on these and on the data are left unchanged.
     pub(crate) fn renumber(bytes: &mut [u8], seq: Seq, push: bool) {
         let mut packet = TcpPacket::new_unchecked(bytes);
         packet.set_seq_number(TcpSeqNumber(seq.0 as i32));

@@ -1,4 +1,4 @@
-//! The tag option: what a forger who has not got the session's key cannot make.
+//! The tag option, which a forger without the session's key cannot compute.
 
 use core::fmt;
 use core::hash::Hasher;
@@ -8,7 +8,7 @@ use siphasher::sip::SipHasher24;
 use super::{EXPERIMENT, HEADER_BYTES, KIND_TAG};
 use crate::seq::Seq;
 
-/// The key of a session's tags: 128 bits that its sender and its receivers know, and nobody else.
+/// The key of a session's tags: 128 bits shared by the sender and its receivers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SegmentKey(pub [u8; 16]);
 
@@ -28,18 +28,17 @@ impl fmt::Debug for SegmentKey {
 /// +---------------------------------------------------------------+
 /// ```
 ///
-/// A forged segment is taken with a probability of 2^-64. Who sends a million a second for an hour
-/// succeeds with one of 2^-32, and then has put bytes into a stream whose records are sealed.
+/// A forged segment is accepted with a probability of 2^-64. An attacker who sends a million a second for an
+/// hour succeeds with one of 2^-32, and then has inserted bytes into a stream whose records are encrypted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Tag(pub [u8; 8]);
 
-/// Where a segment belongs: hashed with it, so that it means something nowhere else.
+/// The position of a segment: hashed with it, so that it is valid nowhere else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The initial sequence number of the receiver that it goes to; `None`: to the group.
     pub receiver: Option<Seq>,
-    /// Offset in the stream that its sequence number means: a segment from 4 GiB before does not
-    /// come again.
+    /// Offset of its sequence number in the stream: a segment from 4 GiB before is not valid again.
     pub offset: i64,
 }
 
@@ -47,7 +46,7 @@ impl Tag {
     /// Bytes of the whole option.
     pub const LEN: usize = 12;
 
-    /// Reads the option's value: what follows kind and length.
+    /// Parses the option's value after kind and length.
     #[must_use]
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (identifier, tag) = value.split_first_chunk::<2>()?;
@@ -67,16 +66,16 @@ impl Tag {
     }
 }
 
-/// What the option begins with.
+/// First bytes of the option.
 const HEAD: [u8; 4] = {
     let [high, low] = EXPERIMENT.to_be_bytes();
     [KIND_TAG, Tag::LEN as u8, high, low]
 };
-/// Timestamps with the padding before them, and how that begins.
+/// Timestamps with the padding before them, and their first bytes.
 const TIMESTAMPS_BYTES: usize = 12;
 const TIMESTAMPS_HEAD: [u8; 4] = [1, 1, 8, 10];
 
-/// Where the tag stands in a segment: first of all options, but for timestamps.
+/// Returns the position of the tag in a segment: before all other options except timestamps.
 fn place_of_tag(segment: &[u8]) -> Option<usize> {
     let stamped = segment.get(HEADER_BYTES..)?.starts_with(&TIMESTAMPS_HEAD);
     let at = HEADER_BYTES + if stamped { TIMESTAMPS_BYTES } else { 0 };
@@ -86,8 +85,8 @@ fn place_of_tag(segment: &[u8]) -> Option<usize> {
 }
 
 impl SegmentKey {
-    /// Writes the tag into a whole segment that has room for it ([`Options::tag`](super::Options::tag)).
-    /// Nothing happens where it has none.
+    /// Writes the tag into a whole segment that has space for it ([`Options::tag`](super::Options::tag)). Does
+    /// nothing otherwise.
     pub fn sign(&self, place: Place, segment: &mut [u8]) {
         if let Some(at) = place_of_tag(segment) {
             let tag = self.tag(place, segment, at);
@@ -101,7 +100,7 @@ impl SegmentKey {
         place_of_tag(segment).is_some_and(|at| {
             let tag = u64::from_ne_bytes(self.tag(place, segment, at));
             let found = segment[at..].first_chunk().copied();
-            // One comparison of words: its time says nothing of where they differ.
+            // One comparison of words: its time does not reveal where they differ.
             found.map(u64::from_ne_bytes) == Some(tag)
         })
     }

@@ -1,6 +1,6 @@
 //! One connection: RFC 9293, RFC 5961, RFC 7323, RFC 2018.
 
-use tcpxm::store::Lengths;
+use tcpxm::store::NullStore;
 use tcpxm::wire::Options;
 use tcpxm::{Config, Error, Event, Failure, Seq, State};
 
@@ -125,7 +125,7 @@ fn segments_without_ack_and_out_of_the_window_change_nothing() {
 fn data_is_put_in_order_across_the_wrap() {
     let mut hand = Hand::plain();
     let (seq, ack) = (hand.seq, hand.ack);
-    let content: Vec<u8> = (0..2000u64).map(Lengths::byte).collect();
+    let content: Vec<u8> = (0..2000u64).map(NullStore::byte).collect();
     assert!(seq.plus(2000).0 < seq.0, "the numbers wrap");
     for start in [1000, 1500, 500, 300] {
         hand.give(

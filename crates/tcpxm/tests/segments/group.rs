@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use tcpxm::store::Whole;
+use tcpxm::store::SliceStore;
 use tcpxm::wire::{Feedback, GroupOption, Options, Segment};
 use tcpxm::{
     CommandError, Config, ConnId, Endpoint, Error, Event, GroupConfig, GroupId, Instant, Meta,
@@ -162,7 +162,7 @@ fn a_receiver_told_to_leave_does_and_says_so() {
 
 /// A sender whose receivers are made by hand.
 struct HandGroup {
-    endpoint: Endpoint<Whole<Vec<u8>>>,
+    endpoint: Endpoint<SliceStore<Vec<u8>>>,
     id: GroupId,
     now: Instant,
     iss: Vec<Seq>,
@@ -177,7 +177,7 @@ impl HandGroup {
         let mut config = GroupConfig::new("10.0.1.1:4444".parse().unwrap(), receivers, PORT);
         config.group = tcpxm::GroupChoice::Given(ip(GROUP));
         let id = endpoint
-            .open_group(now, &config, Whole::new(vec![5; 100_000]))
+            .open_group(now, &config, SliceStore::new(vec![5; 100_000]))
             .unwrap();
         let mut group = Self {
             endpoint,

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
-use tcpxm::store::{Lengths, Ring, Store};
+use tcpxm::store::{NullStore, Ring, Store};
 use tcpxm::{
     Config, ConnId, Duration, Endpoint, Event, GroupConfig, GroupId, GroupMode, Instant, Meta,
     Received,
@@ -106,7 +106,7 @@ impl Play {
     fn write(&mut self) {
         let mut chunk = [0; 5000];
         let len = (1 + self.dice.below(5000)).min(BYTES - self.written) as usize;
-        Lengths::new(BYTES)
+        NullStore::new(BYTES)
             .read(self.written, &mut chunk[..len])
             .unwrap();
         if len > 0 {
@@ -186,7 +186,7 @@ impl Play {
             && let Ok(Received::Data(len)) = endpoint.recv(self.now, id, &mut buffer)
         {
             for (byte, at) in buffer[..len].iter().zip(self.read[receiver]..) {
-                assert_eq!(*byte, Lengths::byte(at), "receiver {receiver} at {at}");
+                assert_eq!(*byte, NullStore::byte(at), "receiver {receiver} at {at}");
             }
             self.read[receiver] += len as u64;
             self.answer(receiver);

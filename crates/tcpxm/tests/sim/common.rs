@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use netsim::ip::Datagram;
 use netsim::{Io, LinkConfig, LinkId, Node, NodeId, Port, Sim};
-use tcpxm::store::{Lengths, Store};
+use tcpxm::store::{NullStore, Store};
 use tcpxm::{
     Config, ConnId, Duration, Endpoint, Event, Failure, GroupConfig, GroupId, Instant, Meta, Mode,
     Received,
@@ -209,7 +209,7 @@ impl Host {
             let len = (self.plan.send - peer.written).min(4096) as usize;
             let looked_at = if self.plan.trusting { 0 } else { 4096 };
             for (byte, at) in chunk[..looked_at].iter_mut().zip(peer.written..) {
-                *byte = Lengths::byte(at);
+                *byte = NullStore::byte(at);
             }
             match self.endpoint.send(now, id, &chunk[..len]) {
                 Ok(0) | Err(_) => return,
@@ -245,7 +245,7 @@ impl Host {
                 Ok(Received::Data(len)) => {
                     let looked_at = if self.plan.trusting { 0 } else { len };
                     for (byte, at) in buffer[..looked_at].iter().zip(peer.read..) {
-                        assert_eq!(*byte, Lengths::byte(at), "host {} at {at}", self.number);
+                        assert_eq!(*byte, NullStore::byte(at), "host {} at {at}", self.number);
                     }
                     peer.read += len as u64;
                     if self.plan.abort_after.is_some_and(|most| peer.read >= most) {

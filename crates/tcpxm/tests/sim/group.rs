@@ -4,11 +4,8 @@ use std::net::IpAddr;
 
 use crate::common::{Dice, Host, Named, Net, PORT, Plan, address, config, net, socket};
 use netsim::{LinkConfig, Loss};
-use tcpxm::store::{Lengths, Store};
-use tcpxm::{
-    Config, Duration, Event, Failure, GroupChoice, GroupConfig, GroupMode, GroupPolicy, Instant,
-    IpCidr, Mode,
-};
+use tcpxm::store::{NullStore, Store};
+use tcpxm::{Config, Duration, Failure, GroupConfig, GroupMode, GroupPolicy, Instant, Mode};
 
 /// A sender (host 0) and receivers that each listen.
 pub(crate) fn group_net(
@@ -39,7 +36,7 @@ pub(crate) fn group(count: usize) -> GroupConfig {
 
 /// Sends `len` bytes and then the end.
 pub(crate) fn start(net: &mut Net, group: &GroupConfig, len: u64) {
-    let store: Box<dyn Store> = Box::new(Lengths::new(len));
+    let store: Box<dyn Store> = Box::new(NullStore::new(len));
     net.with(0, |host, now| {
         let id = host.open_group(now, group, store);
         host.endpoint.shutdown(now, id).unwrap();
@@ -53,7 +50,7 @@ pub(crate) fn lan() -> LinkConfig {
         .queue_packets(1000)
 }
 
-fn modes_of(host: &Host) -> Vec<Mode> {
+pub(crate) fn modes_of(host: &Host) -> Vec<Mode> {
     host.modes.iter().map(|(_, mode)| *mode).collect()
 }
 
@@ -266,137 +263,13 @@ fn multicast_only_takes_outages_that_end_in_time() {
 }
 
 #[test]
-fn an_alternative_group_is_served() {
-    let len = 1_000_000;
-    let other: IpAddr = "239.195.7.7".parse().unwrap();
-    let mut list = receivers(3, lan());
-    list[0].0.groups = GroupPolicy::Propose(other);
-    list[1].0.groups = GroupPolicy::Propose(other);
-    let mut net = group_net(1, (config(), lan()), list);
-    let config = GroupConfig {
-        group: GroupChoice::Given("239.195.1.1".parse().unwrap()),
-        max_alternatives: 1,
-        ..group(3)
-    };
-    start(&mut net, &config, len);
-    assert!(net.run(60, closed));
-    assert_delivered(&net, 1..=3, len, "alternative");
-    assert_eq!(modes_of(net.host(0)), [Mode::Multicast; 3]);
-    let joins = |number: usize| -> Vec<IpAddr> {
-        let events = net.host(number).events.iter();
-        events
-            .filter_map(|event| match event {
-                Event::Join { group, .. } => Some(*group),
-                _ => None,
-            })
-            .collect()
-    };
-    assert_eq!(joins(1), [other]);
-    assert_eq!(joins(3), ["239.195.1.1".parse::<IpAddr>().unwrap()]);
-    assert!(net.host(1).joined.is_empty(), "left at the end");
-}
-
-/// What a receiver answers with does not decide where a sender multicasts to.
-#[test]
-fn a_group_that_the_sender_did_not_offer_gets_nothing_unless_it_is_allowed() {
-    let len = 300_000;
-    // Proposed, number allowed, ranges if not the default ones, whether it is served.
-    let own: IpCidr = "224.2.0.0/16".parse().unwrap();
-    let cases: [(&str, usize, Option<IpCidr>, bool); 6] = [
-        ("239.195.7.7", 0, None, false),
-        ("239.195.7.7", 1, None, true),
-        ("232.1.2.3", 1, None, true),
-        ("224.2.7.7", 1, None, false),
-        ("224.2.7.7", 1, Some(own), true),
-        ("239.195.7.7", 1, Some(own), false),
-    ];
-    for (proposed, max_alternatives, ranges, served) in cases {
-        let mut list = receivers(2, lan());
-        list[0].0.groups = GroupPolicy::Propose(proposed.parse().unwrap());
-        let mut net = group_net(1, (config(), lan()), list);
-        let mut wanted = group(2);
-        wanted.group = GroupChoice::Given("239.195.1.1".parse().unwrap());
-        if max_alternatives > 0 {
-            wanted.max_alternatives = max_alternatives;
-        }
-        if let Some(range) = ranges {
-            wanted.alternative_ranges = vec![range];
-        }
-        start(&mut net, &wanted, len);
-        assert!(net.run(60, closed), "{proposed}");
-        assert_delivered(&net, 1..=2, len, proposed);
-        let modes = modes_of(net.host(0));
-        let by_unicast = modes.contains(&Mode::UnicastGroupOnly);
-        assert_eq!(by_unicast, !served, "{proposed} {ranges:?}: {modes:?}");
-        let groups = net.switch(|switch| switch.groups.clone());
-        let sent_there = groups.contains(&proposed.parse().unwrap());
-        assert_eq!(sent_there, served, "{proposed}: {groups:?}");
-        let refused = net.host(0).endpoint.stats().alternatives_refused;
-        assert_eq!(refused, u64::from(!served), "{proposed}");
-    }
-}
-
-#[test]
-fn an_alternative_too_many_is_served_by_unicast() {
-    let len = 300_000;
-    let mut list = receivers(2, lan());
-    list[0].0.groups = GroupPolicy::Propose("239.195.7.7".parse().unwrap());
-    let mut net = group_net(1, (config(), lan()), list);
-    start(
-        &mut net,
-        &GroupConfig {
-            max_alternatives: 0,
-            ..group(2)
-        },
-        len,
-    );
-    assert!(net.run(60, closed));
-    assert_delivered(&net, 1..=2, len, "too many");
-    assert!(modes_of(net.host(0)).contains(&Mode::UnicastGroupOnly));
-}
-
-#[test]
-fn random_groups_come_from_their_ranges() {
-    for seed in 0..50 {
-        let mut net = group_net(seed, (config(), lan()), receivers(1, lan()));
-        let choice = if seed % 2 == 0 {
-            GroupChoice::Random
-        } else {
-            GroupChoice::RandomSourceSpecific
-        };
-        start(
-            &mut net,
-            &GroupConfig {
-                group: choice,
-                ..group(1)
-            },
-            100,
-        );
-        let host = net.host(0);
-        let Some(IpAddr::V4(address)) = host.endpoint.group_address(host.group.unwrap()).unwrap()
-        else {
-            panic!("an IPv4 group");
-        };
-        let [a, b, ..] = address.octets();
-        assert!(
-            if seed % 2 == 0 {
-                a == 239 && (192..196).contains(&b)
-            } else {
-                a == 232 && b > 0
-            },
-            "{address}"
-        );
-    }
-}
-
-#[test]
 fn those_who_do_not_answer_are_named_and_the_others_served() {
     let len = 500_000;
     let mut list = receivers(4, lan());
     list[2].2 = lan().loss(Loss::Bernoulli(1.0));
     let mut net = group_net(1, (config(), lan()), list);
     let mut wanted = group(4);
-    wanted.max_wait = Duration::from_secs(3);
+    wanted.connect_timeout = Duration::from_secs(3);
     start(&mut net, &wanted, len);
     assert!(net.run(60, closed));
     assert_delivered(&net, [1, 2, 4].into_iter(), len, "no answer");
@@ -416,7 +289,7 @@ fn too_few_receivers_end_the_group() {
     let mut net = group_net(1, (config(), lan()), list);
     let wanted = GroupConfig {
         min_receivers: 2,
-        max_wait: Duration::from_secs(2),
+        connect_timeout: Duration::from_secs(2),
         ..group(2)
     };
     start(&mut net, &wanted, 1000);
@@ -524,7 +397,7 @@ fn bad_group(seed: u64) {
     let wanted = GroupConfig {
         mode,
         max_alternatives: dice.below(2) as usize,
-        max_wait: Duration::from_secs(300),
+        connect_timeout: Duration::from_secs(300),
         receiver_timeout: Duration::from_secs(3000),
         ..group(count)
     };

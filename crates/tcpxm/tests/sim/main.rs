@@ -1,5 +1,6 @@
 //! Endpoints in virtual time, over links that misbehave.
 
+mod alternatives;
 mod beside;
 mod common;
 mod flows;

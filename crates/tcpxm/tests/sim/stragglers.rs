@@ -3,7 +3,7 @@
 use crate::common::{Net, PORT, config, socket};
 use crate::group::{assert_delivered, closed, group, group_net, lan, receivers, start};
 use netsim::LinkConfig;
-use tcpxm::store::{Lengths, Ring, Store};
+use tcpxm::store::{NullStore, Ring, Store};
 use tcpxm::{Duration, Failure, GroupConfig, GroupMode, Instant};
 
 #[test]
@@ -92,7 +92,7 @@ fn write_all(net: &mut Net, len: u64) {
             let id = host.group.unwrap();
             while written < len {
                 let chunk: Vec<u8> = (written..(written + 65_536).min(len))
-                    .map(Lengths::byte)
+                    .map(NullStore::byte)
                     .collect();
                 match host.endpoint.send(now, id, &chunk) {
                     Ok(some) if some > 0 => written += some as u64,

@@ -1,4 +1,4 @@
-//! One end of a control connection: what client and server have in common.
+//! One end of a control connection: the common part of client and server.
 
 use proto_core::time::Instant;
 
@@ -7,15 +7,15 @@ use crate::link::{Link, Side, Stats, Transmit};
 use crate::wire::verdict::{Failed, Reason};
 use crate::wire::{Frames, Type};
 
-/// What makes a [`Machine`] a client or a server: [`crate::ClientRole`] and [`crate::ServerRole`].
+/// Makes an [`Endpoint`] a client or a server: [`crate::ClientRole`] and [`crate::ServerRole`].
 pub trait Role: Sized + sealed::Sealed {
-    /// What the application wants to know.
+    /// An event for the application.
     type Event;
-    /// The event that the copy failed.
+    /// Returns the event that the copy failed.
     fn failed(failed: Failed, side: Side) -> Self::Event;
     #[doc(hidden)]
     fn take(
-        machine: &mut Machine<Self>,
+        endpoint: &mut Endpoint<Self>,
         now: Instant,
         kind: Type,
         frame: &[u8],
@@ -23,49 +23,50 @@ pub trait Role: Sized + sealed::Sealed {
 }
 
 pub(crate) mod sealed {
-    /// Nobody else has a role.
+    /// Prevents other roles.
     pub trait Sealed {}
 }
 
 /// One end of a control connection: a [`crate::Client`] or a [`crate::Server`].
 #[derive(Debug)]
-pub struct Machine<R: Role> {
+pub struct Endpoint<R: Role> {
     pub(crate) link: Link<R::Event>,
     pub(crate) role: R,
     frames: Frames,
 }
 
-impl<R: Role> Machine<R> {
+impl<R: Role> Endpoint<R> {
     pub(crate) fn start(role: R, link: Link<R::Event>) -> Self {
-        Machine {
+        Endpoint {
             link,
             role,
             frames: Frames::new(),
         }
     }
 
-    /// Bytes arrived, cut anywhere. Takes some from the front of `bytes`, one frame at most; offer the
-    /// rest again when the events were polled. `false`: the peer broke the rules and was given up.
-    pub fn hear(&mut self, now: Instant, bytes: &mut &[u8]) -> bool {
+    /// Handles bytes that arrived, cut anywhere. Takes some from the front of `bytes`, one frame at most; offer
+    /// the rest again after polling the events. Returns `false` when the peer broke the protocol and the copy
+    /// has failed.
+    pub fn handle_bytes(&mut self, now: Instant, bytes: &mut &[u8]) -> bool {
         let mut frames = core::mem::take(&mut self.frames);
-        let heard = match frames.next(bytes) {
+        let handled = match frames.next(bytes) {
             Ok(None) => Ok(()),
             Ok(Some(frame)) => self.handle_packet(now, &(), frame),
             Err(error) => Err(self.link.count(error.into())),
         };
         self.frames = frames;
-        if let Err(error) = heard {
+        if let Err(error) = handled {
             self.refuse(now, Reason::Protocol, &alloc::format!("{error}"));
         }
-        heard.is_ok()
+        handled.is_ok()
     }
 
     /// One whole frame ([`Frames`]) arrived. The driver knows nothing of it besides its bytes.
     ///
     /// # Errors
-    /// It is refused: give up with [`Machine::fail`].
+    /// It is refused: give up with [`Endpoint::fail`].
     pub fn handle_packet(&mut self, now: Instant, _meta: &(), frame: &[u8]) -> Result<(), Error> {
-        let taken = match self.link.hear(now, frame) {
+        let taken = match self.link.open(now, frame) {
             Ok(None) => return Ok(()),
             Ok(Some((Type::Failed, frame))) => Failed::parse(frame)
                 .map(|failed| self.over(now, failed, Side::Peer))
@@ -74,7 +75,7 @@ impl<R: Role> Machine<R> {
             Err(error) => Err(error),
         };
         match taken {
-            Ok(()) => self.link.heard(now),
+            Ok(()) => self.link.received(now),
             Err(error) => return Err(self.link.count(error)),
         }
         Ok(())
@@ -98,7 +99,7 @@ impl<R: Role> Machine<R> {
         self.link.event(R::failed(failed, side));
     }
 
-    /// The connection was closed by the peer, or broke.
+    /// Handles that the peer closed the connection, or that it broke.
     pub fn handle_close(&mut self, now: Instant) {
         if !self.link.is_ended() {
             self.over(now, Failed::new(Reason::Closed, None, ""), Side::Peer);
@@ -112,23 +113,23 @@ impl<R: Role> Machine<R> {
         }
     }
 
-    /// The next frame to send, written into `buffer`. [`crate::limits::MAX_FRAME_LEN`] bytes are enough for each;
+    /// Writes the next frame to send into `buffer`. [`crate::limits::MAX_FRAME_LEN`] bytes are enough for each;
     /// a frame that does not fit is kept for a larger buffer.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         self.link.poll_transmit(now, buffer)
     }
 
-    /// What the application wants to know.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<R::Event> {
         self.link.poll_event()
     }
 
-    /// When to call [`Machine::handle_timeout`].
+    /// When to call [`Endpoint::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.link.poll_timeout()
     }
 
-    /// Frames that wait to be sent: an application that says much waits while there are many.
+    /// Returns the number of queued frames; an application with many messages pauses while there are many.
     pub fn queued(&self) -> usize {
         self.link.queued()
     }
@@ -138,14 +139,14 @@ impl<R: Role> Machine<R> {
         &self.link.stats
     }
 
-    /// Verified or failed: send what waits, then close.
+    /// Whether the copy was verified or has failed: send the queued frames, then close.
     pub fn is_ended(&self) -> bool {
         self.link.is_ended()
     }
 }
 
 proto_core::impl_machine! {
-    impl[R: Role] Machine<R> {
+    impl[R: Role] Endpoint<R> {
         Meta = (); Transmit = Transmit; Event = R::Event; Error = Error;
     }
 }

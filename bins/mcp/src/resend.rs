@@ -1,6 +1,6 @@
-//! What was sent, once more: for a host that was too slow for the others, long after its bytes have left
-//! the group's memory. They are read from the files again, checked against the digests of what was sent
-//! first, and sealed into the same records.
+//! Data that is sent again, from the files, to a host that was too slow for the others and needs bytes that
+//! have left the group's memory. It is verified against the digests of what was sent first, and encrypted into
+//! the same records.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,16 +14,16 @@ use tcpxm_tokio::seal::{self, Records};
 
 use crate::tree::Tree;
 
-/// Blocks kept, of a MiB each: as many hosts can be served from different places of the stream
-/// without reading each block several times.
+/// Blocks of 1 MiB that are cached: this many hosts can be served from different places of the stream without
+/// reading each block repeatedly.
 const KEPT: usize = 8;
 
-/// The digests of the blocks that were sent, in their order.
+/// The digests of the blocks that were sent, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sent(Arc<Mutex<Vec<Digest>>>);
 
 impl Sent {
-    /// The next block was sent.
+    /// Records the digest of the next block that was sent.
     pub(crate) fn push(&self, digest: Digest) {
         self.list().push(digest);
     }
@@ -39,7 +39,7 @@ impl Sent {
 
 /// A block on the data connection.
 struct Placed {
-    /// Its first byte there, framing included.
+    /// Its first byte on the data connection, including framing.
     start: u64,
     /// Its first record.
     record: u64,
@@ -47,12 +47,12 @@ struct Placed {
 }
 
 /// Reads the stream of a layout.
-pub(crate) struct Again {
+pub(crate) struct Resend {
     tree: Arc<Tree>,
     layout: Arc<Layout>,
     sent: Sent,
     records: Option<Records>,
-    /// Made when it is needed first: most copies have no use for it.
+    /// Created when first needed: most copies do not use it.
     blocks: Vec<Placed>,
     /// The blocks read last, newest first: number, and bytes as on the data connection.
     kept: VecDeque<(usize, Vec<u8>)>,
@@ -60,15 +60,15 @@ pub(crate) struct Again {
     plain: Vec<u8>,
 }
 
-impl Again {
-    /// `key`: what the records are sealed with, if they are.
+impl Resend {
+    /// `key`: the key that the records are encrypted with, if they are.
     pub(crate) fn new(
         tree: Arc<Tree>,
         layout: Arc<Layout>,
         sent: Sent,
         key: Option<&[u8; 32]>,
-    ) -> Again {
-        Again {
+    ) -> Resend {
+        Resend {
             tree,
             layout,
             sent,
@@ -97,7 +97,7 @@ impl Again {
         }
     }
 
-    /// The bytes of a block as they were sent.
+    /// Returns the bytes of a block as they were sent.
     fn block(&mut self, number: usize) -> io::Result<&[u8]> {
         match self.kept.iter().position(|(kept, _)| *kept == number) {
             Some(0) => {}
@@ -125,7 +125,7 @@ impl Again {
         };
         self.plain.resize(place.len as usize, 0);
         if self.read_file(&place).is_err() {
-            // What could not be read the first time was sent as zeros.
+            // Data that could not be read the first time was sent as zeros.
             self.plain.fill(0);
         }
         let digest = mcp_control::digest::block(&self.plain, place.index, place.file_len);
@@ -134,7 +134,7 @@ impl Again {
         }
         bytes.clear();
         match &self.records {
-            // The plaintext is the one that these records were sealed with: the digest says so.
+            // The digest proves that the plaintext is the one of these records.
             Some(records) => {
                 for (record, piece) in (record..).zip(self.plain.chunks(seal::MAX_RECORD)) {
                     records.seal(record, piece, bytes)?;
@@ -163,7 +163,7 @@ impl Again {
     }
 }
 
-impl Archive for Again {
+impl Archive for Resend {
     fn end(&mut self) -> u64 {
         if self.blocks.is_empty() {
             self.place();
@@ -201,8 +201,8 @@ mod tests {
 
     use super::*;
 
-    /// A folder of files, all sent in one stream: what the stream was, and who reads it again.
-    fn sent(folder: &std::path::Path, key: Option<[u8; 32]>) -> (Vec<u8>, Again) {
+    /// A folder of files, all sent in one stream: the stream, and its second reader.
+    fn sent(folder: &std::path::Path, key: Option<[u8; 32]>) -> (Vec<u8>, Resend) {
         for (name, len) in [("a", 2_500_000), ("b", 0), ("c", 70_000), ("d", 1 << 20)] {
             let bytes: Vec<u8> = (0..len).map(|at: u32| (at * 7 % 251) as u8).collect();
             fs::write(folder.join(name), bytes).unwrap();
@@ -230,7 +230,7 @@ mod tests {
                 None => stream.extend_from_slice(bytes),
             }
         }
-        let again = Again::new(Arc::new(tree), Arc::new(layout), list, key.as_ref());
+        let again = Resend::new(Arc::new(tree), Arc::new(layout), list, key.as_ref());
         (stream, again)
     }
 
@@ -252,7 +252,7 @@ mod tests {
         }
     }
 
-    /// Sealed, it would meet a nonce that another plaintext has met.
+    /// Encrypted, it would use a nonce that was used for another plaintext.
     #[test]
     fn a_file_that_has_changed_is_not_sent() {
         let folder = tempfile::tempdir().unwrap();
