@@ -7,8 +7,8 @@
 //!
 //! | to add | where |
 //! | --- | --- |
-//! | a scenario | a file in `scenarios/`, one line in [`scenarios::all`] |
-//! | a program | one line in [`programs`] |
+//! | a scenario | a file in `scenarios/`, one line in `scenarios::all` |
+//! | a program | one line in `programs` |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
