@@ -88,7 +88,7 @@ impl Launch {
         self
     }
 
-    /// Keeps its standard input open, for [`Process::say`].
+    /// Keeps its standard input open, for [`Process::write_line`].
     #[must_use]
     pub fn stdin_piped(mut self) -> Launch {
         self.stdin_piped = true;

@@ -36,7 +36,7 @@ pub(crate) fn with_namespaces(test: &str, body: impl FnOnce()) {
         match again.status() {
             Ok(status) => assert!(status.success(), "{test} failed in its user namespace"),
             Err(error) => {
-                netlab::skip(test, format_args!("no namespaces here: {refused}; {error}"))
+                netlab::skip(test, format_args!("no namespaces here: {refused}; {error}"));
             }
         }
         return;

@@ -316,7 +316,7 @@ impl<'a, S: Store> Receiver<'a, S> {
         Missing::new(self)
     }
 
-    /// Verified bytes not yet consumed, as many as lie together ([`Delivery::Read`]); empty when
+    /// Verified bytes not yet consumed, as many as lie together ([`crate::Delivery::Read`]); empty when
     /// there are none.
     ///
     /// # Errors
