@@ -92,7 +92,7 @@ impl Scenario for Versus {
         report.datum("TCP", &tcp);
         report.note(format!(
             "every link carries 8 Mbit/s, 5 ms of delay each way and up to {jitter} us more, a queue of \
-             50 packets, no loss; TCP is the kernel's, {CONTROL}, mcp has --cc {control}; goodput from \
+             50 packets, no loss; TCP is the kernel's, {CONTROL}, mcp has --congestion {control}; goodput from \
              {settle:.0} s to the end of mcp at {until:.0} s; paper: both take approximately 50 % \
              ({FILE_MB} MB)"
         ));
