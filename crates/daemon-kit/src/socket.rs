@@ -53,6 +53,11 @@ pub struct StatusSocket {
 impl StatusSocket {
     /// Opens the socket of `program` at `path` with the permissions `mode`. Makes its folder (one
     /// level) when it is missing. Call it before threads are started: the process's umask changes for a moment.
+    ///
+    /// # Errors
+    /// [`BindError::Taken`] when another process holds the lock, [`BindError::InUse`] when another program
+    /// listens at `path`, [`BindError::NotASocket`] when another kind of file is there, and
+    /// [`BindError::Io`] when a system call fails.
     pub fn bind(path: &Path, mode: u32, program: &'static str) -> Result<StatusSocket, BindError> {
         let io = |what| {
             move |source| BindError::Io {
@@ -102,11 +107,17 @@ impl StatusSocket {
     }
 
     /// The listening socket.
+    ///
+    /// # Errors
+    /// The kernel's error when the descriptor cannot be duplicated.
     pub fn listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }
 
     /// Gives the files to a user who will own the process, so that it can remove them.
+    ///
+    /// # Errors
+    /// The kernel's error when the owner of the socket or of its lock file cannot be changed.
     pub fn give_to(&self, uid: u32, gid: u32) -> io::Result<()> {
         for path in [&self.path, &self.lock] {
             std::os::unix::fs::lchown(path, Some(uid), Some(gid))?;

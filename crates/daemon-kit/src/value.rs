@@ -11,6 +11,9 @@ use toml::de::DeValue;
 use crate::reader::{At, Section, nearest, shown};
 
 /// A text that is not empty.
+///
+/// # Errors
+/// What is wrong, when the value is not a string or the string is empty.
 pub fn text(value: &DeValue<'_>) -> Result<String, String> {
     match value {
         DeValue::String(text) if !text.is_empty() => Ok(text.to_string()),
@@ -20,6 +23,9 @@ pub fn text(value: &DeValue<'_>) -> Result<String, String> {
 }
 
 /// `true` or `false`.
+///
+/// # Errors
+/// What is wrong, when the value is not a boolean.
 pub fn boolean(value: &DeValue<'_>) -> Result<bool, String> {
     match value {
         DeValue::Boolean(value) => Ok(*value),
@@ -140,6 +146,10 @@ pub fn spelled(duration: Duration) -> String {
 /// What [`interface`] reads.
 pub const INTERFACE: &str = "the name of a network interface, such as \"eth0\"";
 /// The name of a network interface.
+///
+/// # Errors
+/// What is wrong, when the value is not a string, or the string is empty, longer than 15 bytes, or
+/// contains `/`, `*` or white space.
 pub fn interface(value: &DeValue<'_>) -> Result<String, String> {
     let name = text(value)?;
     if name.len() > 15 {
@@ -154,6 +164,9 @@ pub fn interface(value: &DeValue<'_>) -> Result<String, String> {
 /// What [`listen`] reads.
 pub const LISTEN: &str = "an address and a port, such as \"127.0.0.1:9464\"";
 /// An address and a port.
+///
+/// # Errors
+/// What is wrong, when the value is not a string with an IP address and a port.
 pub fn listen(value: &DeValue<'_>) -> Result<SocketAddr, String> {
     let DeValue::String(text) = value else {
         return Err(format!(
@@ -168,6 +181,9 @@ pub fn listen(value: &DeValue<'_>) -> Result<SocketAddr, String> {
 /// What [`mode`] reads.
 pub const MODE: &str = "permissions in octal and in quotes, such as \"0660\"";
 /// Permissions of a file.
+///
+/// # Errors
+/// What is wrong, when the value is not a string with an octal number of at most 0777.
 pub fn mode(value: &DeValue<'_>) -> Result<u32, String> {
     let DeValue::String(text) = value else {
         return Err(format!("{} is not a text in quotes", shown(value)));
@@ -179,6 +195,9 @@ pub fn mode(value: &DeValue<'_>) -> Result<u32, String> {
 }
 
 /// The path of a status socket.
+///
+/// # Errors
+/// What is wrong, when the value is not a string with an absolute path of at most 107 bytes.
 pub fn socket_path(value: &DeValue<'_>) -> Result<PathBuf, String> {
     let path = PathBuf::from(text(value)?);
     // An address of a Unix socket holds 108 bytes with the closing zero.

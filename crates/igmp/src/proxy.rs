@@ -104,6 +104,10 @@ impl<'a> Proxy<'a> {
     }
 
     /// An IGMP packet arrived, a whole IPv4 packet, on any interface.
+    ///
+    /// # Errors
+    /// The packet was dropped and counted by the machine of its interface;
+    /// [`DropReason::WrongInterface`] when no machine has that interface.
     pub fn handle_packet(
         &mut self,
         now: Instant,

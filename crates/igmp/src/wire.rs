@@ -424,6 +424,12 @@ pub enum Message<'a> {
 impl<'a> Message<'a> {
     /// Reads an IGMP message, the whole payload of its packet. Bytes after the last field are
     /// covered by the checksum and otherwise ignored (RFC 3376 §4.1.10, §4.2.11).
+    ///
+    /// # Errors
+    /// [`ParseError::Truncated`] when the bytes end before the message or its lists do,
+    /// [`ParseError::Checksum`] when the checksum is wrong, [`ParseError::Type`] for an unknown type,
+    /// [`ParseError::Length`] for a query of 9 to 11 bytes, and [`ParseError::Address`] when a group is not
+    /// multicast, a source is not unicast, or a general query lists sources.
     pub fn parse(b: &'a [u8]) -> Result<Self, ParseError> {
         let head = b.first_chunk::<SHORT_LEN>().ok_or(ParseError::Truncated)?;
         if !cfg!(fuzzing) && checksum(b, 0) != 0 {
@@ -491,6 +497,10 @@ impl<'a> Message<'a> {
     }
 
     /// Writes the message, checksum included, at the start of `buffer`; returns its length.
+    ///
+    /// # Errors
+    /// [`EmitError`] when `buffer` is shorter than [`Message::buffer_len`], or a query lists more than
+    /// 65,535 sources.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, EmitError> {
         let out = buffer.get_mut(..self.buffer_len()).ok_or(EmitError)?;
         out[..SHORT_LEN].fill(0);

@@ -100,6 +100,10 @@ pub enum Malformed {
 /// How requests and dmcasts travel.
 pub trait Carrier {
     /// What the packet is. Total: any bytes are a class or an error.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the header or its options are malformed, or the packet may not carry the option
+    /// that it carries.
     fn classify(packet: &[u8]) -> Result<Class, Malformed>;
 
     /// Writes the turning point into a request's packet; `iface` is the interface's number on the wire.
@@ -115,6 +119,10 @@ pub trait Carrier {
     fn hop(packet: &mut [u8]);
 
     /// Opens an encapsulated packet addressed to this router. `Ok(None)`: it is no dmcast.
+    ///
+    /// # Errors
+    /// [`Malformed::Option`] when the outer header's options are malformed; [`Malformed::Open`] when the outer
+    /// packet is a fragment or has a wrong checksum, or the inner packet is malformed.
     fn open(packet: &[u8], encapsulated: &Encapsulated) -> Result<Option<Dmcast>, Malformed>;
 
     /// Takes encapsulation and option off, in place; the answer is where the inner packet lies.

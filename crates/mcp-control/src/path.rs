@@ -151,6 +151,9 @@ impl fmt::Debug for RelPath {
 
 /// Writes bytes as text that is safe for a terminal: control characters, changes of text direction and invalid
 /// UTF-8 become `\x..` or `\u{..}`.
+///
+/// # Errors
+/// [`fmt::Error`] when `f` refuses the text.
 pub fn show(bytes: &[u8], f: &mut impl fmt::Write) -> fmt::Result {
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {

@@ -218,11 +218,18 @@ impl Config {
     }
 
     /// Reads a configuration from its text.
+    ///
+    /// # Errors
+    /// Every [`Problem`] of the text, in its order; only the syntax errors where it is not TOML.
     pub fn parse<'t>(text: impl Into<Document<'t>>) -> Result<Config, Vec<Problem>> {
         sections::parse(text.into())
     }
 
     /// Reads a configuration file (1 MiB at most).
+    ///
+    /// # Errors
+    /// [`ConfigError::Unreadable`] when the file cannot be read, is longer than 1 MiB or is not UTF-8;
+    /// [`ConfigError::Wrong`], with every problem, when its configuration is not valid.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
         reader::load(path, sections::parse)
     }

@@ -54,6 +54,9 @@ pub struct Question {
 }
 
 /// Asks the router at `socket`; waits a few seconds at most between pieces of the answer.
+///
+/// # Errors
+/// [`QueryError`]: no router answers at `socket`, or its answer is a refusal or cannot be read.
 pub fn query(socket: &Path, show: Show) -> Result<Value, QueryError> {
     daemon_kit::client::query(socket, PROGRAM, &Question { show })
 }

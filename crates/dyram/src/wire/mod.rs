@@ -162,6 +162,9 @@ pub struct Packet<T> {
 
 impl<T: AsRef<[u8]>> Packet<T> {
     /// Checks headers, lengths and reserved fields, and wraps the bytes.
+    ///
+    /// # Errors
+    /// [`ParseError`] names the first fault in the ANEP header, its options, the shared fields or the body.
     #[inline]
     pub fn new_checked(bytes: T) -> Result<Self, ParseError> {
         let packet = bytes.as_ref();

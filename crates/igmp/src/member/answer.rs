@@ -9,6 +9,10 @@ use crate::{Duration, Instant, Meta};
 
 impl Member<'_> {
     /// Handles an IGMP packet, a whole IPv4 packet. Messages other than queries are ignored.
+    ///
+    /// # Errors
+    /// The packet was dropped and counted: it is malformed, from another interface, above the rate limit, or
+    /// a query whose TTL or sender is not allowed.
     pub fn handle_packet(
         &mut self,
         now: Instant,

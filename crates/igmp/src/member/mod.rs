@@ -167,6 +167,10 @@ impl<'a> Member<'a> {
     /// Sets the filter of a group: `INCLUDE` with no sources leaves it. Sources
     /// that do not fit are left out and counted; a list that should exclude them asks for more
     /// than is wanted, one that should include them for less.
+    ///
+    /// # Errors
+    /// [`DropReason::GroupsFull`] when there is no room for a new group; nothing changed.
+    /// [`DropReason::SourcesFull`] when sources were left out; the rest of the filter is set.
     pub fn set(
         &mut self,
         now: Instant,
@@ -214,6 +218,9 @@ impl<'a> Member<'a> {
     }
 
     /// Wants everything of a group.
+    ///
+    /// # Errors
+    /// [`DropReason::GroupsFull`] when there is no room for a new group; nothing changed.
     pub fn join(&mut self, now: Instant, group: Ipv4Addr) -> Result<(), DropReason> {
         self.set(now, group, FilterMode::Exclude, core::iter::empty())
     }

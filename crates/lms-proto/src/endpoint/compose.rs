@@ -45,6 +45,9 @@ pub struct DmcastPorts {
 impl Endpoint<'_> {
     /// Writes the option of a request for data of `key`, not turned yet, to `buffer`: the
     /// ancillary data of `sendmsg` (`IP_RETOPTS`). Returns its length.
+    ///
+    /// # Errors
+    /// [`EmitError::Space`] when `buffer` is shorter than the option.
     pub fn request_option(&self, key: Key, buffer: &mut [u8]) -> Result<usize, EmitError> {
         let option = LmsOption {
             kind: Kind::Request,
@@ -62,6 +65,11 @@ impl Endpoint<'_> {
 
     /// Writes a whole dmcast: a UDP datagram from the source of `key` to its group with this
     /// payload, around it the packet to the turning point. Send it raw. Returns its length.
+    ///
+    /// # Errors
+    /// [`ComposeError::TooLong`] when the packet would be longer than 65,535 bytes,
+    /// [`ComposeError::Space`] when `buffer` is shorter than the packet, and
+    /// [`ComposeError::TurningPoint`] when the turning point is unset or not an IPv4 address.
     pub fn dmcast(
         &self,
         key: Key,

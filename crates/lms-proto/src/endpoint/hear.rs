@@ -18,6 +18,10 @@ const PROTOCOL_UDP: u8 = 17;
 impl Endpoint<'_> {
     /// An IGMP packet or LMS-HIER message arrived, a whole IPv4 packet. What is not for hosts is
     /// ignored, and fine.
+    ///
+    /// # Errors
+    /// The packet was dropped and counted: it is malformed, from another interface, a replay or above the rate
+    /// limit, its TTL or sender is not allowed, or there is no room for another router.
     pub fn handle_packet(
         &mut self,
         now: Instant,

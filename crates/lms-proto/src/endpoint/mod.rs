@@ -289,6 +289,9 @@ impl<'a> Endpoint<'a> {
     /// Offers to be a replier, or changes the cost of the offer; the router is told at once.
     /// [`Cost::WITHDRAWN`] offers nothing, or takes an offer back, and listens only. `(*, G)` is
     /// for a receiver that does not know its source yet.
+    ///
+    /// # Errors
+    /// [`Full`] when there is no room for a new session.
     pub fn join(&mut self, now: Instant, key: Key, cost: Cost) -> Result<(), Full> {
         let s = match self.sessions.find(packed(key)) {
             Some(s) => s,

@@ -256,6 +256,9 @@ impl<'a> Hierarchy<'a> {
     }
 
     /// Adds an interface, or changes its address: then the offers received on it are removed.
+    ///
+    /// # Errors
+    /// [`Full::Interfaces`] when there is no room for another interface.
     pub fn set_interface(
         &mut self,
         now: Instant,
@@ -325,6 +328,10 @@ impl<'a> Hierarchy<'a> {
     }
 
     /// Adds an entry, or gives it another parent; `Iface::UNSET` where it has none.
+    ///
+    /// # Errors
+    /// [`Full::Entries`] when there is no room for a new entry; [`Full::Adverts`] when there is none for what
+    /// the parent is to be told.
     pub fn install(&mut self, now: Instant, key: Key, parent: Iface) -> Result<EntryId, Full> {
         if let Some(e) = self.entries.find(entry_key(key)) {
             let advert = match self.find_advert(e, parent, Kind::Update) {
@@ -406,6 +413,10 @@ impl<'a> Hierarchy<'a> {
 
     /// Adds an offer by configuration; it holds until [`Hierarchy::clear_replier`], whatever that
     /// neighbour says itself. [`Cost::WITHDRAWN`] takes it away.
+    ///
+    /// # Errors
+    /// [`CommandError::UnknownEntry`] when no entry has this key; [`CommandError::Full`] when there is no room
+    /// for another offer, neighbour or advert.
     pub fn set_replier(
         &mut self,
         now: Instant,

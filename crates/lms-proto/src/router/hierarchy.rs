@@ -9,9 +9,11 @@ use crate::table::{EntryId, InstallError, Neighbour, Replier};
 use crate::{Iface, Instant, InterfaceConfig, Key, Meta, NextHop, Transmit};
 
 impl<'a, C: Carrier> Router<'a, C> {
-    /// An IGMP packet or an LMS-HIER message arrived, a whole IPv4 packet. An error is a packet
-    /// refused whole; it is counted in [`Hierarchy::stats`] and has changed nothing else. Does
-    /// nothing unless the policy is [`Policy::Hierarchy`].
+    /// An IGMP packet or an LMS-HIER message arrived, a whole IPv4 packet. Does nothing unless the
+    /// policy is [`Policy::Hierarchy`].
+    ///
+    /// # Errors
+    /// The whole packet was refused; only the counter of the reason, in [`Hierarchy::stats`], has changed.
     pub fn handle_packet(
         &mut self,
         now: Instant,

@@ -298,6 +298,10 @@ impl<'a, C: Carrier> Router<'a, C> {
     }
 
     /// Adds an interface, or changes one.
+    ///
+    /// # Errors
+    /// [`InterfaceError::Address`] when the address is not unicast; [`InterfaceError::Limit`] when the number is
+    /// beyond the storage, or the hierarchy has no room for another interface.
     pub fn set_interface(
         &mut self,
         now: Instant,
@@ -412,6 +416,9 @@ impl<'a, C: Carrier> Router<'a, C> {
 
     /// Adds an entry, or changes parent and downstream interfaces of the one with this key (its
     /// replier stays if its interface does).
+    ///
+    /// # Errors
+    /// As [`GroupTable::install`]; also [`InstallError::Full`] when the hierarchy has no room for the entry.
     pub fn install(
         &mut self,
         now: Instant,
@@ -435,6 +442,10 @@ impl<'a, C: Carrier> Router<'a, C> {
 
     /// Sets the replier of an entry by hand; no policy moves it until it is set to `None`, or its
     /// interface leaves the entry. The parent is told its cost where the neighbour is named.
+    ///
+    /// # Errors
+    /// [`ReplierError::NoEntry`] when no entry has this key; [`ReplierError::NotDownstream`] when the replier's
+    /// interface is not downstream in the entry.
     pub fn set_replier(
         &mut self,
         now: Instant,

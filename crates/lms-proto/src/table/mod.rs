@@ -456,6 +456,10 @@ impl<'a> GroupTable<'a> {
     }
 
     /// Adds an entry, or changes parent and downstream interfaces of the one with this key.
+    ///
+    /// # Errors
+    /// [`InstallError`] when the group, the source or an interface number is not allowed, the parent is also
+    /// downstream, or there is no room for a new entry.
     pub fn install(
         &mut self,
         key: Key,

@@ -82,6 +82,11 @@ impl DmcastRepr {
     }
 
     /// Writes the whole packet around `inner`, a whole IPv4 packet, and returns its length.
+    ///
+    /// # Errors
+    /// [`ComposeError::Inner`] when `inner` is not exactly one IPv4 packet, [`ComposeError::TooLong`] when
+    /// the packet or the inner header would be too long for IPv4, [`ComposeError::Space`] when `buffer` is
+    /// shorter than [`DmcastRepr::buffer_len`], and [`ComposeError::TurningPoint`] when router or interface is unset.
     pub fn emit(&self, inner: &[u8], buffer: &mut [u8]) -> Result<usize, ComposeError> {
         let layout = Layout::check(inner).map_err(ComposeError::Inner)?;
         if layout.total_len != inner.len() {
@@ -178,6 +183,10 @@ pub struct Inner {
 
 /// Opens a packet whose own header, of checked lengths, carries the dmcast option: checks both
 /// headers.
+///
+/// # Errors
+/// [`OpenError`] when the outer packet is a fragment or its checksum is wrong, or the inner packet is
+/// malformed, does not fill the outer one, or carries an LMS option.
 #[inline]
 pub fn open_outer(packet: &[u8], outer: Layout) -> Result<Inner, OpenError> {
     let inner = packet.get(outer.header_len..outer.total_len).unwrap_or(&[]);
@@ -199,6 +208,11 @@ fn carries_no_option(header: &[u8]) -> bool {
 
 /// Opens a packet whose own header carries nothing of LMS (LMS §6.4.5). `Ok(None)`: the inner
 /// one carries no dmcast option either, it belongs to another tunnel.
+///
+/// # Errors
+/// [`OpenError::InnerOption`] when the LMS option of the inner header is malformed or there are two; with a
+/// dmcast option, [`OpenError`] also when the outer packet is a fragment, a checksum is wrong, or the inner
+/// packet does not fill the outer one.
 pub fn open_inner(packet: &[u8], outer: Layout) -> Result<Option<(Found, Inner)>, OpenError> {
     let inner = packet.get(outer.header_len..outer.total_len).unwrap_or(&[]);
     let Ok(layout) = Layout::check(inner) else {

@@ -201,6 +201,9 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// Checks header and every entry: what is accepted is accepted whole.
+    ///
+    /// # Errors
+    /// [`ParseError`] names the first fault in the header, the number of entries, the length or an entry.
     pub fn new_checked(b: &'a [u8]) -> Result<Self, ParseError> {
         let (head, entries) = b
             .split_at_checked(HEADER_LEN)
@@ -297,6 +300,9 @@ impl core::error::Error for EmitError {}
 
 impl<'a> Repr<'a> {
     /// Reads a message; `entries` is where its entries go, and must hold them all.
+    ///
+    /// # Errors
+    /// As [`View::new_checked`].
     pub fn parse(bytes: &[u8], entries: &'a mut [Entry; MAX_ENTRIES]) -> Result<Self, ParseError> {
         let view = View::new_checked(bytes)?;
         for (to, from) in entries.iter_mut().zip(view.entries()) {
@@ -314,6 +320,10 @@ impl<'a> Repr<'a> {
     }
 
     /// Writes the message at the start of `buffer` and returns its length.
+    ///
+    /// # Errors
+    /// [`EmitError::Space`] when `buffer` is shorter than [`Repr::buffer_len`]; [`EmitError::Invalid`] when the
+    /// hold time is 0, there are no entries or more than [`MAX_ENTRIES`], or an entry is not valid.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, EmitError> {
         let mut writer = Writer::new(buffer).ok_or(EmitError::Space)?;
         if self.header.hold_time_ms == 0 {

@@ -113,6 +113,10 @@ pub struct Layout {
 
 impl Layout {
     /// Checks version and lengths.
+    ///
+    /// # Errors
+    /// [`HeaderError`] when the version is not 4, a length field is too small, or the bytes end before the
+    /// header or the packet does. The checksum is not checked.
     #[inline]
     pub fn check(packet: &[u8]) -> Result<Layout, HeaderError> {
         let Some(fixed) = packet.first_chunk::<HEADER_LEN>() else {
@@ -376,6 +380,10 @@ pub struct Found {
 
 /// Looks for the LMS option in a header (exactly its bytes), among any others. `Ok(None)`: there
 /// is none. Options before and after it are walked too, so that two of them are an error.
+///
+/// # Errors
+/// [`OptionError::Truncated`] or [`OptionError::Length`] when an option's length is wrong,
+/// [`OptionError::Lms`] when an LMS option is malformed, [`OptionError::Duplicate`] when there are two.
 #[inline]
 pub fn find_lms(header: &[u8]) -> Result<Option<Found>, OptionError> {
     let options = header.get(HEADER_LEN..).unwrap_or(&[]);

@@ -152,6 +152,11 @@ pub struct View<T> {
 
 impl<T: AsRef<[u8]>> View<T> {
     /// Checks type, lengths and turning point, and wraps the bytes.
+    ///
+    /// # Errors
+    /// [`ParseError::NotLms`] or [`ParseError::Experiment`] for another option, [`ParseError::Truncated`] when
+    /// the bytes end before the option does, and another [`ParseError`] when its lengths, its sub-option or its
+    /// turning point are wrong.
     #[inline]
     pub fn new_checked(bytes: T) -> Result<Self, ParseError> {
         let b = bytes.as_ref();
@@ -292,6 +297,9 @@ pub struct LmsOption {
 
 impl LmsOption {
     /// Reads the option that starts at the first byte; later bytes are not looked at.
+    ///
+    /// # Errors
+    /// As [`View::new_checked`].
     pub fn parse(bytes: &[u8]) -> Result<(Form, LmsOption), ParseError> {
         let view = View::new_checked(bytes)?;
         let option = LmsOption {
@@ -312,6 +320,11 @@ impl LmsOption {
     }
 
     /// Writes the option at the start of `buffer` and returns its length.
+    ///
+    /// # Errors
+    /// [`EmitError::TurningPoint`] when the turning point has an unset address or interface,
+    /// [`EmitError::Family`] when an address is not IPv4, and [`EmitError::Space`] when `buffer` is shorter
+    /// than [`LmsOption::buffer_len`].
     pub fn emit(&self, form: Form, buffer: &mut [u8]) -> Result<usize, EmitError> {
         let v4 = |address: IpAddr| match address {
             IpAddr::V4(a) => Ok(a.octets()),

@@ -48,15 +48,31 @@ pub trait Store {
     fn capacity(&self) -> Option<u64>;
 
     /// Writes bytes that do not cross a block's end.
+    ///
+    /// # Errors
+    /// [`StoreError::NotStored`] when the store has no place for these bytes, [`StoreError::Failed`] when its
+    /// medium failed.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StoreError>;
 
     /// Reads bytes that do not cross a block's end.
+    ///
+    /// # Errors
+    /// [`StoreError::NotStored`] when the store does not have all of these bytes, [`StoreError::Failed`] when its
+    /// medium failed.
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError>;
 
     /// The bytes of one block, or of the part of it that lies before the content's end.
+    ///
+    /// # Errors
+    /// [`StoreError::NotStored`] when the store does not have all of these bytes, [`StoreError::Failed`] when its
+    /// medium failed.
     fn block(&mut self, offset: u64, len: usize) -> Result<&[u8], StoreError>;
 
     /// The block has verified: it is final.
+    ///
+    /// # Errors
+    /// [`StoreError::NotStored`] when the store does not have the block, [`StoreError::Failed`] when its medium
+    /// failed.
     fn commit(&mut self, offset: u64, len: usize) -> Result<(), StoreError> {
         let _ = (offset, len);
         Ok(())

@@ -31,6 +31,10 @@ pub struct Packet<T> {
 
 impl<T: AsRef<[u8]>> Packet<T> {
     /// Checks length, type and flags, and wraps the bytes.
+    ///
+    /// # Errors
+    /// [`ParseError::Truncated`] without a payload, [`ParseError::Version`] or [`ParseError::Type`] when it is not
+    /// DATA or REPAIR of this version, [`ParseError::Reserved`] when flags, or the tag of DATA, are not 0.
     #[inline]
     pub fn new_checked(bytes: T) -> Result<Self, ParseError> {
         let packet = bytes.as_ref();

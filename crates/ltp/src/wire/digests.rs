@@ -45,6 +45,12 @@ pub struct Packet<T> {
 
 impl<T: AsRef<[u8]>> Packet<T> {
     /// Checks lengths and flags, and wraps the bytes.
+    ///
+    /// # Errors
+    /// [`ParseError::Version`] or [`ParseError::Type`] when it is not DIGESTS of this version,
+    /// [`ParseError::Truncated`] or [`ParseError::Length`] when its length is wrong, [`ParseError::Reserved`]
+    /// when flags or reserved fields are invalid, and [`ParseError::Value`] when the number of digests does
+    /// not fit the first block.
     pub fn new_checked(bytes: T) -> Result<Self, ParseError> {
         let b = bytes.as_ref();
         let header = Header::parse_as(b, Type::Digests, DIGESTS_HEADER_LEN)?;

@@ -117,6 +117,10 @@ pub struct Header {
 
 impl Header {
     /// Reads the header; the rest of the packet is not looked at.
+    ///
+    /// # Errors
+    /// [`ParseError::Truncated`] when there are fewer than [`HEADER_LEN`] bytes, [`ParseError::Version`] when the
+    /// version is not [`VERSION`], [`ParseError::Type`] when the type is unknown.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<Self, ParseError> {
         let bytes: &[u8; HEADER_LEN] = packet.first_chunk().ok_or(ParseError::Truncated)?;

@@ -117,6 +117,12 @@ pub struct Report {
 
 impl Report {
     /// Reads the packet.
+    ///
+    /// # Errors
+    /// [`ParseError::Version`] or [`ParseError::Type`] when it is not REPORT of this version,
+    /// [`ParseError::Truncated`] or [`ParseError::Length`] when it is not [`REPORT_LEN`] bytes long,
+    /// [`ParseError::Reserved`] when the status is unknown or an unused field is not 0, and
+    /// [`ParseError::Value`] when more packets are lost than expected.
     pub fn parse(packet: &[u8]) -> Result<Self, ParseError> {
         let header = Header::parse_as(packet, Type::Report, REPORT_LEN)?;
         if packet.len() > REPORT_LEN {
@@ -201,6 +207,11 @@ pub struct ReportAck {
 
 impl ReportAck {
     /// Reads the packet.
+    ///
+    /// # Errors
+    /// [`ParseError::Version`] or [`ParseError::Type`] when it is not REPORT-ACK of this version,
+    /// [`ParseError::Truncated`] or [`ParseError::Length`] when it is not [`REPORT_ACK_LEN`] bytes long, and
+    /// [`ParseError::Reserved`] when the verdict is unknown.
     pub fn parse(packet: &[u8]) -> Result<Self, ParseError> {
         let header = Header::parse_as(packet, Type::ReportAck, REPORT_ACK_LEN)?;
         if packet.len() > REPORT_ACK_LEN {

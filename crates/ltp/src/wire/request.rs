@@ -72,6 +72,12 @@ pub struct Packet<T> {
 
 impl<T: AsRef<[u8]>> Packet<T> {
     /// Checks lengths and kind, and wraps the bytes.
+    ///
+    /// # Errors
+    /// [`ParseError::Version`] or [`ParseError::Type`] when it is not REQUEST of this version,
+    /// [`ParseError::Truncated`] or [`ParseError::Length`] when its length does not fit its kind,
+    /// [`ParseError::Reserved`] when the kind is unknown or padding is not 0, and [`ParseError::Value`] when a
+    /// range or the block is out of bounds.
     pub fn new_checked(bytes: T) -> Result<Self, ParseError> {
         let b = bytes.as_ref();
         let header = Header::parse_as(b, Type::Request, REQUEST_LEN)?;

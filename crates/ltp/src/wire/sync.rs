@@ -77,6 +77,12 @@ pub struct Packet<T> {
 
 impl<T: AsRef<[u8]>> Packet<T> {
     /// Checks lengths, flags and bounds, and wraps the bytes.
+    ///
+    /// # Errors
+    /// [`ParseError::Version`] or [`ParseError::Type`] when it is not SYNC of this version,
+    /// [`ParseError::Truncated`] or [`ParseError::Length`] when its length does not fit its name,
+    /// [`ParseError::Reserved`] when fields contradict the flags, and [`ParseError::Value`] when the geometry or
+    /// a number is out of bounds.
     pub fn new_checked(bytes: T) -> Result<Self, ParseError> {
         let b = bytes.as_ref();
         let header = Header::parse_as(b, Type::Sync, SYNC_LEN)?;
@@ -234,6 +240,9 @@ pub struct Repr<'a> {
 
 impl<'a> Repr<'a> {
     /// Reads the fields.
+    ///
+    /// # Errors
+    /// [`ParseError::Value`] when the geometry is out of bounds, which [`Packet::new_checked`] excludes.
     pub fn parse<T: AsRef<[u8]> + ?Sized>(packet: &'a Packet<&'a T>) -> Result<Self, ParseError> {
         let flags = packet.flags();
         let when = |bit| flags & bit != 0;
