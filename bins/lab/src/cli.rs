@@ -10,6 +10,7 @@ use clap::{ArgMatches, Args, Command, CommandFactory as _, FromArgMatches, Parse
 use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 
+use crate::demo::Demo;
 use crate::page::{self, Options};
 use crate::{programs, sandbox, scenarios};
 use sims::report::{Report, Verdict};
@@ -62,8 +63,8 @@ enum Verb {
                       scenario on it."
     )]
     Report(Options),
-    /// Send a file through LMS routers over lossy links, in under a minute
-    Demo(Context),
+    /// Show a system at work in under a minute: reliable multicast, late data choice, or the federation
+    Demo(Demo),
 }
 
 /// One scenario with its options, as a subcommand of `lab run`.
@@ -153,7 +154,7 @@ fn parse(args: &[OsString], inside: bool) -> Result<ExitCode> {
         Err(error) => Ok(cli::args::show(&error)),
         Ok(Verb::List { json }) => list(json),
         Ok(Verb::Run(chosen)) => run(&chosen, args, inside),
-        Ok(Verb::Demo(context)) => demo(&context, args, inside),
+        Ok(Verb::Demo(chosen)) => demo(&chosen, args, inside),
         Ok(Verb::Report(options)) => report(&options),
     }
 }
@@ -248,32 +249,37 @@ fn run(chosen: &Chosen, args: &[OsString], inside: bool) -> Result<ExitCode> {
         sandbox::permitted()?;
         return sandbox::run(&args[1..]);
     }
-    finish(job(context)?, context)
+    finish(job(context)?, context, Report::text)
 }
 
-fn demo(context: &Context, args: &[OsString], inside: bool) -> Result<ExitCode> {
+fn demo(chosen: &Demo, args: &[OsString], inside: bool) -> Result<ExitCode> {
+    let context = &chosen.context;
     if inside {
-        return finish(crate::demo::run(context)?, context);
+        return finish(chosen.run()?, context, Report::brief);
     }
     if let Some(out) = &context.out {
         prepare_out(out, true)?;
     }
-    match sandbox::permitted() {
-        Ok(()) => sandbox::run(&args[1..]),
-        Err(why) => {
-            cli::print_message!("lab: {why:#}\nlab: the same transfer follows in the simulator");
-            finish(sims::demo::run(context)?, context)
+    let Err(why) = sandbox::permitted() else {
+        return sandbox::run(&args[1..]);
+    };
+    match chosen.simulated() {
+        Some(report) => {
+            cli::print_message!("lab: {why:#}\nlab: the same transfer in the simulator:");
+            finish(report?, context, Report::text)
         }
+        None => Err(why),
     }
 }
 
-fn finish(mut report: Report, context: &Context) -> Result<ExitCode> {
+/// Prints the report, as JSON or by `text`, writes it, and turns its verdict into an exit code.
+fn finish(mut report: Report, context: &Context, text: fn(&Report) -> String) -> Result<ExitCode> {
     report.quick = context.quick;
     report.network = netlab::means::all();
     if context.json {
         cli::print_result!("{}", serde_json::to_string_pretty(&report.json()?)?);
     } else {
-        cli::print::text(&report.text());
+        cli::print::text(&text(&report));
     }
     if let Some(folder) = &context.out {
         report.write(folder)?;

@@ -118,6 +118,24 @@ fn the_demo_delivers_to_every_receiver() {
     }
 }
 
+#[test]
+fn the_demos_of_ldc_and_the_federation_end_with_a_result() {
+    let _alone = alone();
+    let (program, _folder) = program();
+    for user in users() {
+        if permitted(&program, user) {
+            for system in ["ldc", "bfed"] {
+                let options = ["--quick", "--quiet", "--untimed"];
+                succeeds(&lab(
+                    &program,
+                    user,
+                    &[&["demo", system], &options[..]].concat(),
+                ));
+            }
+        }
+    }
+}
+
 /// udpcast never ends: the scenario continues without it and reports that.
 #[test]
 fn a_tool_that_hangs_is_shown_as_failed() {

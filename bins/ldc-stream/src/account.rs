@@ -77,6 +77,11 @@ impl Account {
         self.layers.iter().map(|layer| layer.bytes).sum()
     }
 
+    /// Returns the length of the windows closed so far whose base layer was on time, seconds.
+    pub(crate) fn playable_s(&self) -> f64 {
+        self.playable as f64 * self.window_us as f64 / 1e6
+    }
+
     /// Returns the time since the start until which the layers of a window are in time.
     fn in_time_until(&self, window: u32) -> i64 {
         let end = (i64::from(window) + 1).saturating_mul(self.window_us);
@@ -153,11 +158,11 @@ impl Account {
             // A stated number of windows below the number seen is ignored.
             self.closed = self.closed.max(over);
         }
-        let (windows, window_s) = (self.closed, self.window_us as f64 / 1e6);
+        let windows = self.closed;
         let offset = self.offset_us.unwrap_or(0);
         Summary {
             windows,
-            playable_s: self.playable as f64 * window_s,
+            playable_s: self.playable_s(),
             usable_layers: self.usable as f64 / windows.max(1) as f64,
             age_ms: Percentiles::of(&self.ages, offset),
             base_age_ms: Percentiles::of(&self.base_ages, offset),

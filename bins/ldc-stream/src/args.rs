@@ -69,7 +69,7 @@ Events of --json, one object per line, on standard output; the field `event` nam
   waiting    address
   refused    peer, reason: a connection that did not begin with a stream; the program keeps waiting
   started    peer, layers, layer_rate_bps, window_s
-  progress   seconds, bytes, layers (bytes of each)
+  progress   seconds, bytes, playable_s, layers (bytes of each); every second
   end        result (complete, stopped: --duration has passed, cut: the stream broke off, silent:
              nothing arrived for --idle-timeout, failed, interrupted), exit_code, message, seconds
              (since the first byte), bytes, rate_bps, on_time_bytes, windows, playable_s,

@@ -59,6 +59,7 @@ pub(crate) enum RecvEvent<'a> {
     Progress {
         seconds: f64,
         bytes: u64,
+        playable_s: f64,
         layers: Vec<u64>,
     },
     End(Box<RecvEnd<'a>>),

@@ -241,6 +241,7 @@ impl<'a> Receiver<'a> {
         self.events.emit(&RecvEvent::Progress {
             seconds: self.began.elapsed().as_secs_f64(),
             bytes,
+            playable_s: self.account.playable_s(),
             layers: self
                 .account
                 .layers

@@ -8,17 +8,16 @@
 //!                         `--- h4
 //! ```
 
-use std::io::IsTerminal as _;
 use std::rc::Rc;
-use std::time::Duration as WallDuration;
+use std::time::{Duration as WallDuration, Instant as WallInstant};
 
 use anyhow::{Context as _, Result};
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use ltp::store::HeapRing;
 use ltp::{Assist, Receiver, ReceiverConfig, ReceiverEvent, Sender, SenderConfig, SenderEvent};
 use netsim::tree::{Role, Tree};
 use netsim::{Duration, Instant, LinkConfig, Loss, NodeId, Rng, Sim, derive_seed};
 
+use crate::bars::Bars;
 use crate::report::{Report, Table};
 use crate::scenario::Context;
 use crate::simulated::{self, Application, GROUP, Help, Plan, RouterNode, Source, Watcher};
@@ -72,13 +71,19 @@ pub fn run(context: &Context) -> Result<Report> {
     context.note("           `--- r3 -- h3, h4    on every link, both ways");
     context.note("in the simulator: the real machines, virtual time");
     let mut sim = build(bytes)?;
-    let mut view = View::new(!context.quiet, bytes as u64);
+    let receivers = NAMES.into_iter().filter(|name| name.starts_with('h'));
+    let mut bars = Bars::new(context, receivers, bytes as u64);
+    let started = WallInstant::now();
     while sim.now() < TIMEOUT && !is_done(&sim) {
-        let at = sim.now() + Duration::from_millis(50);
-        sim.run_until(at);
-        view.show(&sim);
+        sim.run_until(sim.now() + Duration::from_millis(50));
+        bars.show(hosts(&sim).map(|(_, host)| state(host)));
+        if bars.are_drawn() {
+            // Virtual time runs as fast as real time, so that there is something to see.
+            let elapsed = WallDuration::from_millis(sim.now().total_millis().unsigned_abs());
+            std::thread::sleep(elapsed.saturating_sub(started.elapsed()));
+        }
     }
-    view.done();
+    bars.done();
     Ok(report(&sim, bytes as u64))
 }
 
@@ -138,6 +143,13 @@ fn hosts(sim: &Sim<Peer>) -> impl Iterator<Item = (&'static str, &Host)> {
         Peer::Host(host) => Some((NAMES[id.0 as usize], &**host)),
         Peer::Source(_) | Peer::Router(_) => None,
     })
+}
+
+/// The bytes that a receiver has, and its losses in words.
+fn state(host: &Host) -> (u64, String) {
+    let stats = host.receiver.stats();
+    let words = format!("lost {}, repaired {}", stats.lost_packets, stats.repairs);
+    (host.receiver.progress().0, words)
 }
 
 fn report(sim: &Sim<Peer>, bytes: u64) -> Report {
@@ -229,60 +241,6 @@ fn router_table(sim: &Sim<Peer>) -> Table {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// A bar for each receiver; on a terminal the virtual clock is slowed to the real one, so that there
-/// is something to see.
-struct View {
-    bars: Vec<ProgressBar>,
-    started: std::time::Instant,
-}
-
-impl View {
-    fn new(wanted: bool, bytes: u64) -> Self {
-        let all = MultiProgress::new();
-        let style =
-            ProgressStyle::with_template("  {prefix} {wide_bar} {bytes}/{total_bytes} {msg}");
-        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-        let names = if wanted && std::io::stderr().is_terminal() {
-            &NAMES[..]
-        } else {
-            &[]
-        };
-        let bar = |name: &&str| {
-            let bar = all.add(ProgressBar::new(bytes).with_style(style.clone()));
-            bar.with_prefix((*name).to_owned())
-        };
-        let bars = names
-            .iter()
-            .filter(|name| name.starts_with('h'))
-            .map(bar)
-            .collect();
-        Self {
-            bars,
-            started: std::time::Instant::now(),
-        }
-    }
-
-    fn show(&mut self, sim: &Sim<Peer>) {
-        if self.bars.is_empty() {
-            return;
-        }
-        for (bar, (_, host)) in self.bars.iter().zip(hosts(sim)) {
-            bar.set_position(host.receiver.progress().0);
-            let stats = host.receiver.stats();
-            bar.set_message(format!(
-                "lost {}, repaired {}",
-                stats.lost_packets, stats.repairs
-            ));
-        }
-        let virtual_time = WallDuration::from_millis(sim.now().total_millis().unsigned_abs());
-        std::thread::sleep(virtual_time.saturating_sub(self.started.elapsed()));
-    }
-
-    fn done(&self) {
-        self.bars.iter().for_each(ProgressBar::finish);
-    }
 }
 
 #[cfg(test)]

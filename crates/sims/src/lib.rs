@@ -8,10 +8,11 @@
 //! | [`Campaign`] | thousands of sessions over networks drawn from seeds |
 //! | [`Convergence`] | routes and trees of the federation when links break |
 //! | [`Recovery`], [`DyramRecovery`] | recovery latency and load in large trees, protocol by protocol |
-//! | [`demo`] | the demonstration of `lab` where namespaces are not permitted |
+//! | [`demo`] | the demonstration of LMS where namespaces are not permitted |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+pub mod bars;
 pub mod demo;
 pub mod plot;
 pub mod report;

@@ -141,6 +141,12 @@ impl Table {
     }
 
     fn print(&self, out: &mut String) {
+        let _ = writeln!(out, "{}", self.title);
+        self.print_rows(out);
+    }
+
+    /// The header and the rows, without the title.
+    fn print_rows(&self, out: &mut String) {
         let mut width: Vec<usize> = self.columns.iter().map(|c| c.chars().count()).collect();
         let text: Vec<Vec<String>> = self
             .rows
@@ -152,7 +158,6 @@ impl Table {
                 width[at] = width[at].max(cell.chars().count());
             }
         }
-        let _ = writeln!(out, "{}", self.title);
         let line = |out: &mut String, cells: &[String], right: &dyn Fn(usize) -> bool| {
             out.push_str("  ");
             for (at, cell) in cells.iter().enumerate().take(width.len()) {
@@ -415,6 +420,31 @@ impl Report {
         }
         if !self.conclusion.is_empty() {
             let _ = writeln!(out, "\n{}", self.conclusion);
+        }
+        out
+    }
+
+    /// The report of a demo, short enough for one screen: tables without titles, how many targets are met and which are
+    /// not, the remarks and the conclusion.
+    pub fn brief(&self) -> String {
+        let mut out = String::new();
+        for table in &self.tables {
+            out.push('\n');
+            table.print_rows(&mut out);
+        }
+        for note in &self.notes {
+            let _ = writeln!(out, "  {note}");
+        }
+        let (met, missed): (Vec<_>, Vec<_>) = self.checks.iter().partition(|check| check.passed);
+        let _ = writeln!(out, "\n{} of {} targets met", met.len(), self.checks.len());
+        for check in missed {
+            let _ = writeln!(out, "{}", check.line());
+        }
+        for Skipped { name, reason } in &self.skipped {
+            let _ = writeln!(out, "  skipped {name}: {reason}");
+        }
+        if !self.conclusion.is_empty() {
+            let _ = writeln!(out, "{}", self.conclusion);
         }
         out
     }

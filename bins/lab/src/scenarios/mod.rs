@@ -1,10 +1,10 @@
 //! The registry of scenarios.
 
 mod adapt;
-mod bfed;
+pub(crate) mod bfed;
 mod dyram;
 mod forwarding;
-mod ldc;
+pub(crate) mod ldc;
 mod links;
 mod lms_scenarios;
 mod overhead;

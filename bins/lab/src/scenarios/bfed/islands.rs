@@ -87,7 +87,7 @@ impl Scenario for Islands {
         let viewers = VIEWERS.map(|at| federation.view(at, SESSION, &["--connect-timeout", "20s"]));
         let mut viewers = viewers.into_iter().collect::<Result<Vec<_>>>()?;
         viewers.iter_mut().try_for_each(Viewer::joined)?;
-        let curl = federation.curl(WEB, PLAIN)?;
+        let curl = federation.curl(WEB, PLAIN, 1)?;
         // A viewer is answered by its own gateway; the tree behind it takes some round trips more, and a
         // session that is live does not wait for it.
         std::thread::sleep(TREE_GROWS);

@@ -1,5 +1,6 @@
 //! Broadcast Federation (`docs/papers.md`): gateways, their networks and their viewers.
 
+pub(crate) mod demo;
 mod failover;
 mod federation;
 mod frame_size;

@@ -166,6 +166,11 @@ pub(super) struct Ages {
 }
 
 impl Stream {
+    /// What the receiver has told so far: the fields of its last `progress`.
+    pub(super) fn progress(&self) -> Value {
+        self.receiver.last("progress").unwrap_or_default()
+    }
+
     /// Waits for the receiver's account; the sender is ended then.
     pub(super) fn finish(mut self, limit: Duration) -> Result<Outcome> {
         self.receiver.wait(limit)?;

@@ -285,11 +285,16 @@ impl Federation {
 
     /// Cuts the link between two islands' gateways, or mends it.
     pub(super) fn cut_between(&mut self, a: usize, b: usize, cut: bool) -> Result<()> {
-        let found = self.peerings.iter();
-        let mut found = found.filter(|(peering, _)| peering.from(a) == Some(b));
-        let (_, link) = found.next().context("no such link")?;
+        let link = self.link(a, b)?;
         let shape = if cut { broken(self.shape) } else { self.shape };
-        self.network.reshape(self.islands[a].gateway, *link, shape)
+        self.network.reshape(self.islands[a].gateway, link, shape)
+    }
+
+    /// The link between two islands' gateways.
+    fn link(&self, a: usize, b: usize) -> Result<LinkId> {
+        let mut peerings = self.peerings.iter();
+        let found = peerings.find(|(peering, _)| peering.from(a) == Some(b));
+        found.map(|(_, link)| *link).context("no such link")
     }
 
     /// The host of a process.
@@ -466,9 +471,23 @@ impl Federation {
         Ok(Viewer { at, process, file })
     }
 
+    /// The URL of a session on an HTTP island.
+    pub(super) fn url(&self, at: usize, session: &str) -> Result<String> {
+        let mediator = self.mediator(at).context("no HTTP network")?;
+        let name = session.replace(':', "%3A").replace('/', "%2F");
+        Ok(format!("{mediator}/s/{name}"))
+    }
+
+    /// Bytes of frames that one island's gateway has sent to another's.
+    pub(super) fn crossed(&mut self, from: usize, to: usize) -> Result<u64> {
+        let gateway = self.gateway(from);
+        let index = self.network.index(gateway, self.link(from, to)?)?;
+        Ok(self.network.editor(gateway).counters(index)?.tx_bytes)
+    }
+
     /// A plain HTTP client on an HTTP island's host, if there is one on this machine: it reads a session
-    /// and knows nothing of the federation.
-    pub(super) fn curl(&self, at: usize, session: &str) -> Result<Option<Viewer>> {
+    /// and knows nothing of the federation. Clients of one island have different numbers.
+    pub(super) fn curl(&self, at: usize, session: &str, number: usize) -> Result<Option<Viewer>> {
         if std::process::Command::new("curl")
             .arg("--version")
             .output()
@@ -476,14 +495,12 @@ impl Federation {
         {
             return Ok(None);
         }
-        let file = Path::new(SCRATCH).join(format!("curl{}.bin", at + 1));
-        let mediator = self.mediator(at).context("no HTTP network")?;
-        let name = session.replace(':', "%3A").replace('/', "%2F");
+        let file = Path::new(SCRATCH).join(format!("curl{}.{number}.bin", at + 1));
         let launch = Launch::external("curl", "curl")
             .named(format!("curl on host {}", at + 1))
             .args(["-sSLN", "--output"])
             .arg(&file)
-            .arg(format!("{mediator}/s/{name}"));
+            .arg(self.url(at, session)?);
         let process = self.network.start(self.islands[at].host, launch)?;
         Ok(Some(Viewer { at, process, file }))
     }

@@ -1,4 +1,4 @@
-//! The demo: a real file to four receivers through three LMS routers over lossy links, the real
+//! `lab demo lms`: a real file to four receivers through three LMS routers over lossy links, the real
 //! programs on the real kernel.
 //!
 //! ```text
@@ -13,13 +13,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::session::{Owner, Replies, Session};
 use crate::transfer::{Outcome, Transfer, count};
 use netlab::SCRATCH;
 use netlab::{Network, NodeId, Plan, Process, Shape, text};
+use sims::bars::Bars;
 use sims::report::{Bound, Cell, Report, Table};
 use sims::scenario::Context;
 
@@ -27,14 +27,14 @@ const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 1, 2, 3), 5_000
 const LOSS: f64 = 0.02;
 const TIMEOUT: Duration = Duration::from_secs(45);
 
-/// The sender's rate.
-const RATE: &str = "40M";
+/// The sender's rate, bit/s.
+const RATE_BPS: u64 = 40_000_000;
 
-/// Runs the demo in namespaces: one transfer without LMS routers, then the same with them.
+/// Runs it in namespaces: one transfer without LMS routers, then the same with them.
 pub(crate) fn run(context: &Context) -> Result<Report> {
     let mib: u64 = if context.quick { 2 } else { 48 };
     let begin = Instant::now();
-    let size = format!("{mib} MiB at {RATE}bit/s");
+    let size = format!("{mib} MiB at {} Mbit/s", RATE_BPS / 1_000_000);
     let mut report = Report::new("demo", format!("{size} to four receivers"));
     context.note("source -- r1 -- r2 -- h1, h2    2 % of all packets are lost");
     context.note("           `--- r3 -- h3, h4    on every link, both ways");
@@ -68,10 +68,14 @@ pub(crate) fn run(context: &Context) -> Result<Report> {
 
 /// Sends the file to all receivers and shows their progress.
 fn transfer(session: &Session, file: &Path, context: &Context) -> Result<Outcome> {
-    let mut transfer = Transfer::start(session, file, &["--rate", RATE])?;
-    let mut view = View::new(!context.quiet, transfer.bytes, &transfer);
-    transfer.watch(TIMEOUT, |transfer| view.show(transfer))?;
-    view.done();
+    let mut transfer = Transfer::start(session, file, &["--rate", &RATE_BPS.to_string()])?;
+    let names = transfer.receivers.iter().map(|receiver| &*receiver.name);
+    let mut bars = Bars::new(context, names, transfer.bytes);
+    transfer.watch(TIMEOUT, |transfer| {
+        let receivers = transfer.receivers.iter();
+        bars.show(receivers.map(|receiver| state(&receiver.process)));
+    })?;
+    bars.done();
     transfer.finish(session, Duration::from_secs(10))
 }
 
@@ -128,7 +132,6 @@ fn summary(report: &mut Report, session: &mut Session, outcome: &Outcome) -> Res
         .map(|link| link.forward.lost + link.backward.lost)
         .sum();
     let (dmcasts, repairs) = outcome.repairs();
-    report.note(format!("the links lost {lost} frames in both transfers"));
     report.datum("outcome", outcome);
     report.datum("links", &links);
     let routers: Vec<Value> = session
@@ -146,66 +149,6 @@ fn summary(report: &mut Report, session: &mut Session, outcome: &Outcome) -> Res
     let share = dmcasts as f64 * 100.0 / (repairs as f64).max(1.0);
     report.check(name, share, "%", Bound::AtLeast(40.0));
     Ok(())
-}
-
-/// The live table: bars on a terminal, a line a second elsewhere.
-struct View {
-    bars: Option<Vec<ProgressBar>>,
-    verbose: bool,
-    last: Instant,
-}
-
-impl View {
-    fn new(verbose: bool, bytes: u64, transfer: &Transfer) -> View {
-        let terminal = console::Term::stderr().is_term();
-        let bars = (verbose && terminal).then(|| {
-            let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
-            let style = "  {prefix:4} {bar:28} {percent:>3} %  {msg}";
-            let style = ProgressStyle::with_template(style);
-            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-            let bar = |receiver: &crate::transfer::Receiver| {
-                let bar = all.add(ProgressBar::new(bytes).with_style(style.clone()));
-                bar.with_prefix(receiver.name.clone())
-            };
-            transfer.receivers.iter().map(bar).collect()
-        });
-        View {
-            bars,
-            verbose,
-            last: Instant::now(),
-        }
-    }
-
-    fn show(&mut self, transfer: &mut Transfer) {
-        match &self.bars {
-            Some(bars) => {
-                for (bar, receiver) in bars.iter().zip(&transfer.receivers) {
-                    let (bytes, words) = state(&receiver.process);
-                    bar.set_position(bytes);
-                    bar.set_message(words);
-                }
-            }
-            None if self.verbose && self.last.elapsed() >= Duration::from_secs(1) => {
-                self.last = Instant::now();
-                let all = transfer.receivers.iter().map(|receiver| {
-                    let (bytes, _) = state(&receiver.process);
-                    format!(
-                        "{} {:.0} %",
-                        receiver.name,
-                        bytes as f64 * 100.0 / transfer.bytes as f64
-                    )
-                });
-                cli::print_message!("  {}", all.collect::<Vec<_>>().join("   "));
-            }
-            None => {}
-        }
-    }
-
-    fn done(&self) {
-        for bar in self.bars.iter().flatten() {
-            bar.finish();
-        }
-    }
 }
 
 /// The bytes that a receiver has, and its state in words.
