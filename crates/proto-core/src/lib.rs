@@ -15,6 +15,7 @@
 //! | [`seq`] | [`Seq`], a sequence number that wraps |
 //! | [`slab`] | [`Slab`](slab::Slab), a table of bounded size with keys and timers |
 //! | [`timer`] | [`Timers`](timer::Timers), a table of deadlines indexed by an enum |
+//! | [`wire`](mod@wire) | [`Reader`](wire::Reader) and [`Writer`](wire::Writer) of fields, [`numbered!`] enums, [`errors!`] |
 //!
 //! Modules without a feature need neither `std` nor `alloc`. The feature `std` also adds conversions from the clock of
 //! the standard library.
@@ -41,6 +42,7 @@ pub mod seq;
 pub mod slab;
 pub mod time;
 pub mod timer;
+pub mod wire;
 
 pub use bucket::{RateLimit, TokenBucket};
 pub use drops::{DropReason, Drops};
