@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use dyram::storage::{Limits, Storage};
-use dyram::wire::{Nack, Role};
+use dyram::wire::{Body, Nack, Role};
 use dyram::{
     Attachment, AttachmentConfig, Config, Duration, Input, Instant, Meta, Relay, RelayId, Seq,
     SessionKey, Verdict,
@@ -51,7 +51,7 @@ fn main() {
     // Two packets go down; the second receiver loses the first of them.
     for (seq, payload) in [(Seq(0), b"one"), (Seq(1), b"two")] {
         let sent = ends[0]
-            .data(SESSION, seq, payload, &mut buffer)
+            .send(SESSION, seq, Body::Data(payload), &mut buffer)
             .expect("a relay");
         let down = relay.forward(now, &Meta::unicast(addresses[0]), &mut buffer[..sent.len]);
         let Verdict::Send(fanout) = down else {
@@ -69,7 +69,7 @@ fn main() {
         repeats: 0,
     };
     let sent = ends[2]
-        .nack(SESSION, Seq(0), nack, &mut buffer)
+        .send(SESSION, Seq(0), Body::Nack(nack), &mut buffer)
         .expect("a relay");
     let _ = relay.forward(now, &Meta::unicast(addresses[2]), &mut buffer[..sent.len]);
 
@@ -97,7 +97,7 @@ fn main() {
 
     // Its repair goes only to the receiver that lost the packet.
     let sent = ends[asked]
-        .repair(SESSION, request, b"one", &mut buffer)
+        .send(SESSION, request, Body::Repair(b"one"), &mut buffer)
         .expect("a relay");
     let repaired = relay.forward(
         now,

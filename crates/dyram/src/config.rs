@@ -1,6 +1,5 @@
 //! Configuration of a relay.
 
-use core::fmt;
 use core::net::SocketAddr;
 
 use proto_core::time::Duration;
@@ -119,40 +118,23 @@ impl Config {
     }
 }
 
-/// Why a configuration is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ConfigError {
-    /// The identifier is 0.
-    Id,
-    /// The shortest delay to decide is above the longest.
-    Decide,
-    /// The refresh is not within 500 ms to 65 s.
-    Refresh,
-    /// The acknowledgement interval is below one millisecond.
-    AckInterval,
-    /// The stall timeout is not within the refresh and one hour.
-    StallTimeout,
-    /// `children_per_host` is 0.
-    ChildrenPerHost,
-    /// A table is empty or too large for 16-bit indices, or the window or the number of NACK states is not a power of
-    /// two, or a lent table has the wrong length.
-    Storage,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ConfigError::Id => "the relay identifier must not be 0",
-            ConfigError::Decide => "the shortest delay to decide is above the longest",
-            ConfigError::Refresh => "the refresh must be within 500 ms and 65 s",
-            ConfigError::AckInterval => "the acknowledgement interval must be at least 1 ms",
-            ConfigError::StallTimeout => {
-                "the stall timeout must be within the refresh and one hour"
-            }
-            ConfigError::ChildrenPerHost => "children_per_host must be at least 1",
-            ConfigError::Storage => "the sizes of the tables do not fit",
-        })
+proto_core::errors! {
+    /// Why a configuration is refused.
+    pub enum ConfigError {
+        /// The identifier is 0.
+        Id = "the relay identifier must not be 0",
+        /// The shortest delay to decide is above the longest.
+        Decide = "the shortest delay to decide is above the longest",
+        /// The refresh is not within 500 ms to 65 s.
+        Refresh = "the refresh must be within 500 ms and 65 s",
+        /// The acknowledgement interval is below one millisecond.
+        AckInterval = "the acknowledgement interval must be at least 1 ms",
+        /// The stall timeout is not within the refresh and one hour.
+        StallTimeout = "the stall timeout must be within the refresh and one hour",
+        /// `children_per_host` is 0.
+        ChildrenPerHost = "children_per_host must be at least 1",
+        /// A table is empty or too large for 16-bit indices, or the window or the number of NACK states is not a power
+        /// of two, or a lent table has the wrong length.
+        Storage = "the sizes of the tables do not fit",
     }
 }
-
-impl core::error::Error for ConfigError {}

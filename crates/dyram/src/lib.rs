@@ -24,7 +24,7 @@
 //!
 //! ```
 //! use dyram::storage::{Limits, Storage};
-//! use dyram::wire::Role;
+//! use dyram::wire::{Body, Role};
 //! use dyram::{
 //!     Attachment, AttachmentConfig, Config, Input, Instant, Meta, Relay, RelayId, Seq, SessionKey,
 //!     Verdict,
@@ -57,7 +57,7 @@
 //! }
 //!
 //! // A packet goes to the receiver.
-//! let sent = source.data(7, Seq(0), b"hello", &mut buffer).unwrap();
+//! let sent = source.send(7, Seq(0), Body::Data(b"hello"), &mut buffer).unwrap();
 //! let from = Meta::unicast("10.0.0.1:5000".parse().unwrap());
 //! let Verdict::Send(fanout) = relay.forward(now, &from, &mut buffer[..sent.len]) else { panic!() };
 //! assert_eq!(relay.targets(&fanout).collect::<Vec<_>>(), ["10.0.0.2:5000".parse().unwrap()]);

@@ -67,7 +67,9 @@ fn nothing_is_allocated_once_the_tables_are_there() {
     let mut sent = 0;
     for seq in (0..10_000).filter(|seq| seq % 25 != 24) {
         now += Duration::from_millis(1);
-        let transmit = ends[0].data(7, Seq(seq), b"data", &mut buffer).unwrap();
+        let transmit = ends[0]
+            .send(7, Seq(seq), Body::Data(b"data"), &mut buffer)
+            .unwrap();
         let verdict = relay.forward(now, &Meta::unicast(source), &mut buffer[..transmit.len]);
         if let Verdict::Send(fanout) = verdict {
             sent += relay.targets(&fanout).count();

@@ -368,8 +368,8 @@ pub fn attachment(bytes: &[u8]) {
                 } else if script.u8() == 0 {
                     attachment.leave(&mut buffer);
                 }
-                let _ = attachment.nack(5, Seq(1), Nack::default(), &mut buffer);
-                let _ = attachment.data(5, Seq(1), b"data", &mut buffer);
+                let _ = attachment.send(5, Seq(1), Body::Nack(Nack::default()), &mut buffer);
+                let _ = attachment.send(5, Seq(1), Body::Data(b"data"), &mut buffer);
                 Vec::new()
             }
         };

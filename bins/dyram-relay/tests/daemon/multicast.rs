@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
-use dyram::wire::{Nack, Role};
+use dyram::wire::{Body, Nack, Role};
 use dyram::{Attachment, AttachmentConfig, Input, Instant, Meta, Seq, SessionKey};
 use linux_net::udp::{Batch, Config, GroupSocket, Membership, Transmit};
 use proto_core::clock::Clock;
@@ -138,9 +138,11 @@ impl Member {
                 let mut buffer = [0; 2048];
                 for seq in dyram::packets(first, mask) {
                     let out = if self.have.contains(&seq.0) {
-                        self.attachment.repair(SESSION, seq, &[1; 500], &mut buffer)
+                        self.attachment
+                            .send(SESSION, seq, Body::Repair(&[1; 500]), &mut buffer)
                     } else {
-                        self.attachment.absent(SESSION, seq, 0, &mut buffer)
+                        self.attachment
+                            .send(SESSION, seq, Body::Absent(0), &mut buffer)
                     };
                     self.send(out.expect("attached"), &buffer);
                 }
@@ -157,7 +159,10 @@ impl Member {
             }
             let mut buffer = [0; 256];
             let nack = Nack::default();
-            if let Some(out) = self.attachment.nack(SESSION, Seq(index), nack, &mut buffer) {
+            if let Some(out) =
+                self.attachment
+                    .send(SESSION, Seq(index), Body::Nack(nack), &mut buffer)
+            {
                 self.send(out, &buffer);
                 self.asked.insert(index, now);
             }
@@ -208,10 +213,12 @@ impl Source {
         let next = Seq(self.sent);
         let out = if self.sent < PACKETS {
             self.sent += 1;
-            self.attachment.data(SESSION, next, &[1; 500], &mut buffer)
+            self.attachment
+                .send(SESSION, next, Body::Data(&[1; 500]), &mut buffer)
         } else {
             let number = self.sent.to_be_bytes();
-            self.attachment.cast(SESSION, next, &number, &mut buffer)
+            self.attachment
+                .send(SESSION, next, Body::Cast(&number), &mut buffer)
         };
         let out = out.expect("attached");
         self.to(group().into(), &buffer[..out.len]);

@@ -97,12 +97,7 @@ pub enum Input<'a> {
 /// Attaches an endpoint to a relay, switches to the next relay when one is silent, and encodes the packets of the
 /// transport.
 ///
-/// [`Attachment::handle_packet`] returns what is for the transport. The transport sends through [`Attachment::data`],
-/// [`Attachment::repair`] and the other methods that write a packet; these return `None` while no relay has accepted the
-/// endpoint.
-///
-/// # Panics
-/// The methods that write a packet of the transport panic if the buffer is shorter than the packet.
+/// [`Attachment::handle_packet`] returns what is for the transport, which sends through [`Attachment::send`].
 #[derive(Clone, Debug)]
 pub struct Attachment {
     config: AttachmentConfig,
@@ -141,12 +136,6 @@ impl Attachment {
     #[must_use]
     pub fn number(&self) -> u16 {
         self.parent.child()
-    }
-
-    /// Whether the relay has a path to the source.
-    #[must_use]
-    pub fn reaches_source(&self) -> bool {
-        self.relay().is_some() && self.parent.attached
     }
 
     /// Returns the smoothed round-trip time to the relay, in microseconds; 0 before the first sample.
@@ -355,65 +344,25 @@ impl Attachment {
         Some(self.emit(relay?, 0, Seq(0), Body::Leave(token), buffer))
     }
 
-    /// Writes a NACK.
-    pub fn nack(
+    /// Writes a packet of the transport to the relay. `None` while no relay has accepted this endpoint.
+    ///
+    /// | body | `sequence` |
+    /// | --- | --- |
+    /// | [`Body::Data`], [`Body::Repair`] | the packet's number |
+    /// | [`Body::Cast`] | every packet before it was sent: relays that miss the last ones learn it here |
+    /// | [`Body::Nack`], [`Body::Absent`] | the first packet that is missing here |
+    /// | [`Body::Ack`] | everything before it was received |
+    ///
+    /// # Panics
+    /// If the buffer is shorter than the packet.
+    pub fn send(
         &self,
         session: u32,
-        first: Seq,
-        nack: Nack,
+        sequence: Seq,
+        body: Body<'_>,
         buffer: &mut [u8],
     ) -> Option<Transmit> {
-        Some(self.emit(self.relay()?, session, first, Body::Nack(nack), buffer))
-    }
-
-    /// Writes an acknowledgement of everything before `ack`.
-    pub fn ack(&self, session: u32, ack: Seq, buffer: &mut [u8]) -> Option<Transmit> {
-        Some(self.emit(self.relay()?, session, ack, Body::Ack, buffer))
-    }
-
-    /// Writes ABSENT: this endpoint lacks these packets.
-    pub fn absent(
-        &self,
-        session: u32,
-        first: Seq,
-        mask: u64,
-        buffer: &mut [u8],
-    ) -> Option<Transmit> {
-        Some(self.emit(self.relay()?, session, first, Body::Absent(mask), buffer))
-    }
-
-    /// Writes a repair.
-    pub fn repair(
-        &self,
-        session: u32,
-        seq: Seq,
-        payload: &[u8],
-        buffer: &mut [u8],
-    ) -> Option<Transmit> {
-        Some(self.emit(self.relay()?, session, seq, Body::Repair(payload), buffer))
-    }
-
-    /// Writes a new data packet; for the source.
-    pub fn data(
-        &self,
-        session: u32,
-        seq: Seq,
-        payload: &[u8],
-        buffer: &mut [u8],
-    ) -> Option<Transmit> {
-        Some(self.emit(self.relay()?, session, seq, Body::Data(payload), buffer))
-    }
-
-    /// Writes a message of the transport to all receivers; for the source. Every packet before `next` was sent: relays
-    /// that miss the last ones learn it here.
-    pub fn cast(
-        &self,
-        session: u32,
-        next: Seq,
-        payload: &[u8],
-        buffer: &mut [u8],
-    ) -> Option<Transmit> {
-        Some(self.emit(self.relay()?, session, next, Body::Cast(payload), buffer))
+        Some(self.emit(self.relay()?, session, sequence, body, buffer))
     }
 }
 

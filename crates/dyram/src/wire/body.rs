@@ -68,6 +68,8 @@
 //! JOIN is as long as its answer, so that a relay cannot be used to amplify traffic to a forged address. LIVE: the
 //! session identifier and the sequence number (one past the newest) are valid. ATTACHED: the path begins at the source.
 
+use proto_core::wire::Writer;
+
 use super::{COMMON_LEN, Packet, ParseError, Service, u16_at, u32_at, u64_at};
 use crate::types::Addr;
 use crate::{RelayId, Seq, SocketAddr};
@@ -82,44 +84,31 @@ pub const JOIN_LEN: usize = 24 + 4 * MAX_PATH;
 /// Relays on the path from the source, the one nearest to it first.
 pub type Path = heapless::Vec<RelayId, MAX_PATH, u8>;
 
-/// Role of an endpoint or relay that joins.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Role {
-    /// Consumes the data.
-    Receiver = 0,
-    /// Forwards to receivers below.
-    Relay = 1,
-    /// Sends the data: the parent of the relay that it joins.
-    Source = 2,
+proto_core::numbered! {
+    /// Role of an endpoint or relay that joins.
+    pub enum Role: u8 {
+        /// Consumes the data.
+        Receiver = 0,
+        /// Forwards to receivers below.
+        Relay = 1,
+        /// Sends the data: the parent of the relay that it joins.
+        Source = 2,
+    }
 }
 
-/// A parent's answer to a JOIN.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Status {
-    /// Accepted until the next refresh is due.
-    Joined = 0,
-    /// Join again with this token, which proves the address.
-    Challenge = 1,
-    /// A table is full.
-    Full = 2,
-    /// The child is above this relay: the tree would have a loop.
-    Loop = 3,
-    /// The relay drains.
-    Draining = 4,
-}
-
-impl Status {
-    const fn from_number(number: u8) -> Option<Self> {
-        Some(match number {
-            0 => Status::Joined,
-            1 => Status::Challenge,
-            2 => Status::Full,
-            3 => Status::Loop,
-            4 => Status::Draining,
-            _ => return None,
-        })
+proto_core::numbered! {
+    /// A parent's answer to a JOIN.
+    pub enum Status: u8 {
+        /// Accepted until the next refresh is due.
+        Joined = 0,
+        /// Join again with this token, which proves the address.
+        Challenge = 1,
+        /// A table is full.
+        Full = 2,
+        /// The child is above this relay: the tree would have a loop.
+        Loop = 3,
+        /// The relay drains.
+        Draining = 4,
     }
 }
 
@@ -324,12 +313,11 @@ impl<'a> Body<'a> {
             Body::Data(payload) | Body::Repair(payload) | Body::Cast(payload) => {
                 b.copy_from_slice(payload);
             }
-            Body::Nack(nack) => {
-                b.fill(0);
-                b[..8].copy_from_slice(&nack.mask.to_be_bytes());
-                b[8..12].copy_from_slice(&nack.ack.unwrap_or_default().0.to_be_bytes());
-                b[12..14].copy_from_slice(&nack.repeats.to_be_bytes());
-            }
+            Body::Nack(nack) => Writer::new(b)
+                .u64(nack.mask)
+                .u32(nack.ack.unwrap_or_default().0)
+                .u16(nack.repeats)
+                .zeros(),
             Body::Ack => {}
             Body::Absent(value) | Body::Leave(value) | Body::Move(value) => {
                 b.copy_from_slice(&value.to_be_bytes());
@@ -363,9 +351,8 @@ impl Stalled {
     }
 
     fn write(&self, b: &mut [u8]) {
-        b.fill(0);
-        b[..18].copy_from_slice(&Addr::from(self.child).bytes());
-        b[20..24].copy_from_slice(&self.relay.0.to_be_bytes());
+        let address = Addr::from(self.child).bytes();
+        Writer::new(b).bytes(&address).u16(0).u32(self.relay.0);
     }
 }
 
@@ -373,11 +360,8 @@ impl Join {
     pub(crate) fn read<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
         let b = packet.payload();
         Join {
-            role: match packet.flags() {
-                0 => Role::Receiver,
-                1 => Role::Relay,
-                _ => Role::Source,
-            },
+            // Checked: the number is a role.
+            role: Role::from_number(packet.flags()).unwrap_or(Role::Receiver),
             token: u64_at(b, 0),
             stamp: u32_at(b, 8),
             far_us: u32_at(b, 12),
@@ -388,13 +372,14 @@ impl Join {
     }
 
     fn write(&self, b: &mut [u8]) {
-        b.fill(0);
-        b[..8].copy_from_slice(&self.token.to_be_bytes());
-        b[8..12].copy_from_slice(&self.stamp.to_be_bytes());
-        b[12..16].copy_from_slice(&self.far_us.to_be_bytes());
-        b[16..20].copy_from_slice(&self.receivers.to_be_bytes());
-        b[20..24].copy_from_slice(&self.relay.0.to_be_bytes());
-        b[24..28].copy_from_slice(&self.round_trip_us.to_be_bytes());
+        Writer::new(b)
+            .u64(self.token)
+            .u32(self.stamp)
+            .u32(self.far_us)
+            .u32(self.receivers)
+            .u32(self.relay.0)
+            .u32(self.round_trip_us)
+            .zeros();
     }
 }
 
@@ -416,14 +401,16 @@ impl Joined {
     }
 
     fn write(&self, b: &mut [u8]) {
-        b.fill(0);
-        b[..8].copy_from_slice(&self.token.to_be_bytes());
-        b[8..12].copy_from_slice(&self.stamp.to_be_bytes());
-        b[12..16].copy_from_slice(&self.repair_us.to_be_bytes());
-        b[16..18].copy_from_slice(&self.refresh_ms.to_be_bytes());
-        b[18] = self.path.len() as u8;
-        for (id, field) in self.path.iter().zip(b[24..].chunks_exact_mut(4)) {
-            field.copy_from_slice(&id.0.to_be_bytes());
-        }
+        let fields = Writer::new(b)
+            .u64(self.token)
+            .u32(self.stamp)
+            .u32(self.repair_us)
+            .u16(self.refresh_ms)
+            .u8(self.path.len() as u8)
+            .bytes(&[0; 5]);
+        self.path
+            .iter()
+            .fold(fields, |fields, id| fields.u32(id.0))
+            .zeros();
     }
 }

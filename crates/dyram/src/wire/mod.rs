@@ -39,8 +39,9 @@
 //! that go up and in JOINED, and has no meaning in others. The source chooses a random *session identifier* when it
 //! starts.
 
-use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use proto_core::wire::Writer;
 
 use crate::types::RawKey;
 use crate::{Seq, SessionKey, SocketAddr, Transmit};
@@ -68,89 +69,54 @@ const SCHEME_V6: u32 = 2;
 /// Length of the fields that all services share after the ANEP header.
 const COMMON_LEN: usize = 12;
 
-/// The services (SVC): what a packet asks of its receiver.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum Service {
-    /// New data, downward.
-    Data = 1,
-    /// Data sent again: upward from a replier, downward to the receivers that lost it.
-    Repair = 2,
-    /// Packets are missing: upward to a parent, downward to a replier.
-    Nack = 3,
-    /// Every receiver below has everything before the sequence number.
-    Ack = 4,
-    /// A replier lacks the requested packets.
-    Absent = 5,
-    /// A child or the source announces itself; repeated at every refresh.
-    Join = 6,
-    /// The answer to JOIN.
-    Joined = 7,
-    /// A child leaves.
-    Leave = 8,
-    /// A message of the transport to all receivers. The sequence number is one past the newest.
-    Cast = 9,
-    /// A draining parent sends its children to their next parent.
-    Move = 10,
-    /// A relay no longer waits for a child; upward to the source.
-    Stalled = 11,
-}
-
-impl Service {
-    /// Returns the service with this number.
-    #[must_use]
-    pub const fn from_number(number: u8) -> Option<Self> {
-        Some(match number {
-            1 => Service::Data,
-            2 => Service::Repair,
-            3 => Service::Nack,
-            4 => Service::Ack,
-            5 => Service::Absent,
-            6 => Service::Join,
-            7 => Service::Joined,
-            8 => Service::Leave,
-            9 => Service::Cast,
-            10 => Service::Move,
-            11 => Service::Stalled,
-            _ => return None,
-        })
+proto_core::numbered! {
+    /// The services (SVC): what a packet asks of its receiver.
+    #[derive(PartialOrd, Ord)]
+    pub enum Service: u8 {
+        /// New data, downward.
+        Data = 1,
+        /// Data sent again: upward from a replier, downward to the receivers that lost it.
+        Repair = 2,
+        /// Packets are missing: upward to a parent, downward to a replier.
+        Nack = 3,
+        /// Every receiver below has everything before the sequence number.
+        Ack = 4,
+        /// A replier lacks the requested packets.
+        Absent = 5,
+        /// A child or the source announces itself; repeated at every refresh.
+        Join = 6,
+        /// The answer to JOIN.
+        Joined = 7,
+        /// A child leaves.
+        Leave = 8,
+        /// A message of the transport to all receivers. The sequence number is one past the newest.
+        Cast = 9,
+        /// A draining parent sends its children to their next parent.
+        Move = 10,
+        /// A relay no longer waits for a child; upward to the source.
+        Stalled = 11,
     }
 }
 
-/// Why bytes are not a DyRAM packet.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ParseError {
-    /// Shorter than its headers or its service require.
-    Truncated,
-    /// Not ANEP version 1, or of another execution environment.
-    Anep,
-    /// The options do not name a session, or name one with two address families or IPv4-mapped IPv6 addresses.
-    Options,
-    /// The length in the header differs from that of the datagram, or is wrong for the service.
-    Length,
-    /// An unknown service.
-    Service,
-    /// Reserved bits or bytes are set.
-    Reserved,
-    /// A field's value is outside its bounds.
-    Value,
-}
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ParseError::Truncated => "packet is truncated",
-            ParseError::Anep => "not an ANEP packet of DyRAM",
-            ParseError::Options => "ANEP options do not name a session",
-            ParseError::Length => "wrong length",
-            ParseError::Service => "unknown service",
-            ParseError::Reserved => "reserved bits are set",
-            ParseError::Value => "a field is out of bounds",
-        })
+proto_core::errors! {
+    /// Why bytes are not a DyRAM packet.
+    pub enum ParseError {
+        /// Shorter than its headers or its service require.
+        Truncated = "packet is truncated",
+        /// Not ANEP version 1, or of another execution environment.
+        Anep = "not an ANEP packet of DyRAM",
+        /// The options do not name a session, or name one with two address families or IPv4-mapped IPv6 addresses.
+        Options = "ANEP options do not name a session",
+        /// The length in the header differs from that of the datagram, or is wrong for the service.
+        Length = "wrong length",
+        /// An unknown service.
+        Service = "unknown service",
+        /// Reserved bits or bytes are set.
+        Reserved = "reserved bits are set",
+        /// A field's value is outside its bounds.
+        Value = "a field is out of bounds",
     }
 }
-
-impl core::error::Error for ParseError {}
 
 /// A view over a packet.
 #[derive(Clone, Copy, Debug)]
@@ -411,39 +377,28 @@ impl<'a> Repr<'a> {
     pub fn emit_header(&self, buffer: &mut [u8], len: usize) -> usize {
         let header_len = self.header_len();
         let words = ((header_len - COMMON_LEN) / 4) as u16;
-        buffer[0] = ANEP_VERSION;
-        buffer[1] = ANEP_DISCARD;
-        buffer[2..4].copy_from_slice(&TYPE_ID.to_be_bytes());
-        buffer[4..6].copy_from_slice(&words.to_be_bytes());
         let total = u16::try_from(len).expect("a datagram is at most 65,507 bytes");
-        buffer[6..8].copy_from_slice(&total.to_be_bytes());
-        let option_len = (header_len - COMMON_LEN - 8) / 2;
+        let mut fields = Writer::new(buffer).bytes(&START).u16(words).u16(total);
         let options = [
             (OPTION_SOURCE, self.key.source),
             (OPTION_DESTINATION, self.key.group),
         ];
-        let mut at = 8;
         for (number, address) in options {
-            let option = &mut buffer[at..at + option_len];
-            option[..2].copy_from_slice(&number.to_be_bytes());
-            option[2..4].copy_from_slice(&((option_len / 4) as u16).to_be_bytes());
-            match address {
-                IpAddr::V4(ip) => {
-                    option[4..8].copy_from_slice(&SCHEME_V4.to_be_bytes());
-                    option[8..].copy_from_slice(&ip.octets());
-                }
-                IpAddr::V6(ip) => {
-                    option[4..8].copy_from_slice(&SCHEME_V6.to_be_bytes());
-                    option[8..].copy_from_slice(&ip.octets());
-                }
-            }
-            at += option_len;
+            fields = match address {
+                IpAddr::V4(ip) => fields
+                    .u64(option_start(number, 3, SCHEME_V4))
+                    .bytes(&ip.octets()),
+                IpAddr::V6(ip) => fields
+                    .u64(option_start(number, 6, SCHEME_V6))
+                    .bytes(&ip.octets()),
+            };
         }
-        buffer[at] = self.body.service() as u8;
-        buffer[at + 1] = 0;
-        buffer[at + 2..at + 4].copy_from_slice(&self.child.to_be_bytes());
-        buffer[at + 4..at + 8].copy_from_slice(&self.session.to_be_bytes());
-        buffer[at + 8..at + 12].copy_from_slice(&self.sequence.0.to_be_bytes());
+        fields
+            .u8(self.body.service() as u8)
+            .u8(0)
+            .u16(self.child)
+            .u32(self.session)
+            .u32(self.sequence.0);
         header_len
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use dyram::storage::{Limits, Storage};
-use dyram::wire::{Nack, Role};
+use dyram::wire::{Body, Nack, Role};
 use dyram::{
     Attachment, AttachmentConfig, AttachmentEvent, Config, Duration, Event, Input, Instant, Meta,
     Relay, RelayId, Seq, SessionKey, Verdict, packets,
@@ -128,9 +128,10 @@ impl Node for SourceNode {
                     let held = seq.before(self.newest());
                     let answer = if held {
                         self.attachment
-                            .repair(SESSION, seq, &payload(seq), &mut buffer)
+                            .send(SESSION, seq, Body::Repair(&payload(seq)), &mut buffer)
                     } else {
-                        self.attachment.absent(SESSION, seq, 0, &mut buffer)
+                        self.attachment
+                            .send(SESSION, seq, Body::Absent(0), &mut buffer)
                     };
                     if let Some(transmit) = answer {
                         self.wires
@@ -154,11 +155,11 @@ impl Node for SourceNode {
             let transmit = if self.sent < self.packets {
                 self.sent += 1;
                 self.attachment
-                    .data(SESSION, seq, &payload(seq), &mut buffer)
+                    .send(SESSION, seq, Body::Data(&payload(seq)), &mut buffer)
             } else {
                 self.next += Duration::from_millis(19);
                 self.attachment
-                    .cast(SESSION, seq, &seq.0.to_be_bytes(), &mut buffer)
+                    .send(SESSION, seq, Body::Cast(&seq.0.to_be_bytes()), &mut buffer)
             };
             let transmit = transmit.unwrap();
             self.wires
@@ -233,9 +234,10 @@ impl ReceiverNode {
                     let mut buffer = [0; 256];
                     let answer = if self.have.contains(&seq.0.wrapping_sub(FIRST)) {
                         self.attachment
-                            .repair(SESSION, seq, &payload(seq), &mut buffer)
+                            .send(SESSION, seq, Body::Repair(&payload(seq)), &mut buffer)
                     } else {
-                        self.attachment.absent(SESSION, seq, 0, &mut buffer)
+                        self.attachment
+                            .send(SESSION, seq, Body::Absent(0), &mut buffer)
                     };
                     if let Some(transmit) = answer {
                         self.wires
@@ -280,16 +282,19 @@ impl ReceiverNode {
                 repeats,
             };
             let seq = Seq(FIRST).plus(first);
-            if let Some(transmit) = self.attachment.nack(SESSION, seq, nack, &mut buffer) {
+            if let Some(transmit) =
+                self.attachment
+                    .send(SESSION, seq, Body::Nack(nack), &mut buffer)
+            {
                 self.nacks += 1;
                 self.wires
                     .send(io, transmit.destination, &buffer[..transmit.len]);
             }
         }
         if due.is_empty()
-            && let Some(transmit) = self
-                .attachment
-                .ack(SESSION, Seq(FIRST).plus(ack), &mut buffer)
+            && let Some(transmit) =
+                self.attachment
+                    .send(SESSION, Seq(FIRST).plus(ack), Body::Ack, &mut buffer)
         {
             self.wires
                 .send(io, transmit.destination, &buffer[..transmit.len]);

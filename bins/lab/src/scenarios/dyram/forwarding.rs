@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use dyram::wire::Role;
+use dyram::wire::{Body, Role};
 use dyram::{Attachment, AttachmentConfig, Seq, SessionKey};
 use linux_net::inet::{Config, UdpSocket};
 use linux_net::poll::{self, Watch};
@@ -226,7 +226,7 @@ impl Ends {
                 let seq = Seq(self.next);
                 self.next = self.next.wrapping_add(1);
                 let attachment = &self.source.1;
-                let out = attachment.data(SESSION, seq, &[7; PAYLOAD], buffer);
+                let out = attachment.send(SESSION, seq, Body::Data(&[7; PAYLOAD]), buffer);
                 *len = out.context("the relay let the source go")?.len;
             }
             let mut queue = self.source.0.queue();
