@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use lms_proto::{Iface, Kind, LmsOption, TurningPoint};
-use ltp::store::{HeapRing, Lengths, Store};
+use ltp::store::{HeapRing, NullStore, Store};
 use ltp::wire::{Seq, data, request};
 use ltp::{
     Assist, Duration, Instant, Meta, Receiver, ReceiverConfig, Sender, SenderConfig, SessionId,
@@ -52,7 +52,7 @@ fn receiver<S: Store>(store: S, length: u64, integrity: bool) -> Receiver<'stati
     config.replier.turning_point_rate_bps = 1_000_000_000_000;
     config.replier.hold_down = Duration::ZERO;
     let mut receiver = Receiver::new(config, store, [2; 32], Instant::ZERO);
-    let mut sender = sender(Lengths::new(), length, integrity, 1);
+    let mut sender = sender(NullStore, length, integrity, 1);
     let mut buffer = [0; 2048];
     let sync = sender
         .poll_transmit(Instant::ZERO, &mut buffer)
@@ -106,7 +106,7 @@ fn in_order<S: Store>(
 }
 
 fn receive(criterion: &mut Criterion) {
-    in_order(criterion, "no_bytes", false, Lengths::new);
+    in_order(criterion, "no_bytes", false, || NullStore);
     in_order(criterion, "copied", false, || HeapRing::new(1 << 21));
     in_order(criterion, "copied_and_hashed", true, || {
         HeapRing::new(1 << 23)
@@ -116,7 +116,7 @@ fn receive(criterion: &mut Criterion) {
 fn receive_with_gap(criterion: &mut Criterion) {
     let length = 1u64 << 40;
     let meta = Meta::group(source());
-    let probe = receiver(Lengths::new(), length, false);
+    let probe = receiver(NullStore, length, false);
     let payload_len = usize::from(probe.geometry().expect("open").payload_len());
     let packets: Vec<Vec<u8>> = (0..1000)
         .filter(|n| n % 10 != 3)
@@ -126,7 +126,7 @@ fn receive_with_gap(criterion: &mut Criterion) {
     bench.throughput(Throughput::Elements(packets.len() as u64));
     bench.bench_function("one_in_ten_lost", |bencher| {
         bencher.iter_batched_ref(
-            || (receiver(Lengths::new(), length, false), [0u8; 2048]),
+            || (receiver(NullStore, length, false), [0u8; 2048]),
             |(receiver, buffer)| {
                 let mut now = Instant::ZERO;
                 for packet in &packets {

@@ -92,14 +92,9 @@ pub struct SenderConfig {
     /// Length of the content if it is all in the store already; `None`: a stream that
     /// [`crate::Sender::send`] and [`crate::Sender::finish`] bring.
     pub length: Option<u64>,
-    /// Digest of the whole, if known beforehand (then joining receivers learn it at once).
+    /// Digest of the whole, if known beforehand: joining receivers then learn it at once. With `receivers` and
+    /// `length`, a restarted sender also starts at the first block that a receiver lacks that has joined by then.
     pub digest: Option<Digest>,
-    /// Start as if this number of blocks had been sent: a restarted sender repairs what is missing and sends
-    /// nothing else again.
-    ///
-    /// With `receivers`, and with the length and the digest of the whole, a sender determines this
-    /// itself: it starts at the first block that a receiver lacks that has joined by then.
-    pub resume_blocks: u64,
     /// Key of the group: digests are keyed, control packets authenticated.
     pub key: Option<[u8; 32]>,
     /// Send digests of blocks.
@@ -125,12 +120,12 @@ pub struct SenderConfig {
     pub heartbeat_idle: Duration,
     /// Number of hosts that are expected to receive. Receivers then report joining, progress and completion, and
     /// the sender waits for each one that joined, expected or not, until it is complete or given up: it sets
-    /// the pace (`window_blocks`) and delays the end. The number decides when data begins (`start_wait`), and
+    /// the pace (`window_blocks`) and delays the end. The number decides when data begins (`connect_timeout`), and
     /// how many hosts must have confirmed for [`crate::SenderEvent::Complete`]. A receiver is an address that
     /// returned its token; receivers of one IP address count as one host.
     pub receivers: Option<u32>,
     /// With `receivers`: longest wait for all of them to join before the first data packet.
-    pub start_wait: Duration,
+    pub connect_timeout: Duration,
     /// With `receivers`: most blocks that new data may be ahead of the slowest receiver. The ring of a stream
     /// is such a window already: no packet that a known receiver lacks is overwritten.
     pub window_blocks: Option<u32>,
@@ -165,7 +160,7 @@ impl SenderConfig {
             &mut self.burst,
             &mut self.heartbeat,
             &mut self.heartbeat_idle,
-            &mut self.start_wait,
+            &mut self.connect_timeout,
             &mut self.receiver_timeout,
             &mut self.linger,
             &mut self.repair.hold_down,
@@ -181,7 +176,6 @@ impl SenderConfig {
             name: Name::new(),
             length: None,
             digest: None,
-            resume_blocks: 0,
             key: None,
             integrity: true,
             block_exponent: 16,
@@ -193,7 +187,7 @@ impl SenderConfig {
             heartbeat: Duration::from_millis(50),
             heartbeat_idle: Duration::from_millis(500),
             receivers: None,
-            start_wait: Duration::from_millis(1000),
+            connect_timeout: Duration::from_millis(1000),
             window_blocks: None,
             receiver_timeout: Duration::from_secs(10),
             reports_per_second: 20_000,

@@ -130,7 +130,7 @@ impl Tree {
     /// whole subtrees of these, the first one first: one for each bit set in `count`.
     ///
     /// `None` if `left` gives more or fewer, or `count` is 0 or 2^32 and above.
-    pub fn after(count: u64, left: impl ExactSizeIterator<Item = Digest>) -> Option<Self> {
+    pub fn after(count: u64, left: &[Digest]) -> Option<Self> {
         let fits = left.len() == count.count_ones() as usize;
         if !fits || count == 0 || count > u64::from(u32::MAX) {
             return None;
@@ -140,9 +140,7 @@ impl Tree {
             count,
             ..Tree::default()
         };
-        for (place, value) in tree.stack.iter_mut().zip(left) {
-            *place = value;
-        }
+        tree.stack[..left.len()].copy_from_slice(left);
         Some(tree)
     }
 

@@ -1,54 +1,37 @@
 //! Events for the application.
 
-use core::fmt;
 use core::net::SocketAddr;
 use core::ops::Range;
 
 use crate::SessionId;
 use crate::digest::Digest;
 
-/// Why a receiver gave up.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Failure {
-    /// No heartbeat came at all.
-    NoSource,
-    /// The source went silent.
-    SourceLost,
-    /// The source has ended, or started another session, and no other host had the rest.
-    SourceLeft,
-    /// The source no longer stores packets that are missing.
-    NoLongerStored,
-    /// Every block verified, but the whole is not what the source announced: a forger reached
-    /// the group, and the wrong blocks could not be found and fetched again. The source did not
-    /// answer, or contradicts itself; or the application reads the bytes as they come
-    /// ([`crate::Delivery::Read`]) or the store is shorter than the content, so that earlier blocks
-    /// cannot be compared; or a host with the key forged.
-    WholeDigest,
-    /// A block and the source's digest of it were fetched again and again, in turn, and disagreed for three
-    /// times [`crate::ReceiverConfig::source_timeout`]: they are changed on the way, or forged.
-    Disagreement,
-    /// The source is alive, but requests are not answered.
-    Unanswered,
-    /// The store failed.
-    Store,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Failure::NoSource => "no source was heard",
-            Failure::SourceLost => "the source went silent",
-            Failure::SourceLeft => "the source left before everything had arrived",
-            Failure::NoLongerStored => "the source no longer holds what is missing",
-            Failure::WholeDigest => "the digest of the whole is wrong",
-            Failure::Disagreement => "a block and its digest disagreed again and again",
-            Failure::Unanswered => "the source lives, but nobody answers requests",
-            Failure::Store => "the store failed",
-        })
+proto_core::errors! {
+    /// Why a receiver gave up.
+    pub enum Failure {
+        /// No heartbeat came at all.
+        NoSource = "no source was heard",
+        /// The source went silent.
+        SourceLost = "the source went silent",
+        /// The source has ended, or started another session, and no other host had the rest.
+        SourceLeft = "the source left before everything had arrived",
+        /// The source no longer stores packets that are missing.
+        NoLongerStored = "the source no longer holds what is missing",
+        /// Every block verified, but the whole is not what the source announced: a forger reached
+        /// the group, and the wrong blocks could not be found and fetched again. The source did not
+        /// answer, or contradicts itself; or the application reads the bytes as they come
+        /// ([`crate::Delivery::Read`]) or the store is shorter than the content, so that earlier blocks
+        /// cannot be compared; or a host with the key forged.
+        WholeDigest = "the digest of the whole is wrong",
+        /// A block and the source's digest of it were fetched again and again, in turn, and disagreed for
+        /// three times [`crate::ReceiverConfig::source_timeout`]: they are changed on the way, or forged.
+        Disagreement = "a block and its digest disagreed again and again",
+        /// The source is alive, but requests are not answered.
+        Unanswered = "the source lives, but nobody answers requests",
+        /// The store failed.
+        Store = "the store failed",
     }
 }
-
-impl core::error::Error for Failure {}
 
 /// An event of a receiver.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,6 +1,7 @@
 //! How a byte stream is cut: blocks, packets, and their numbers.
 
 use crate::wire::Seq;
+use crate::wire::request::Range;
 
 /// How a byte stream is cut into blocks and packets.
 ///
@@ -122,6 +123,35 @@ impl Geometry {
     pub const fn locate(&self, number: u64) -> (u64, u32) {
         let per_block = self.per_block as u64;
         (number / per_block, (number % per_block) as u32)
+    }
+
+    /// Returns the packets that a range on the wire names, first and last, of those before `end`; `None` if none of
+    /// these was sent. `near` is a number that those of the range are near to.
+    pub(crate) fn clip(&self, range: &Range, near: u64, end: u64) -> Option<(u64, u64)> {
+        let number = |sequence| Seq(sequence).number(self.first, near);
+        let lo = number(range.lo).unwrap_or(0);
+        let hi = number(range.hi)?.min(end.checked_sub(1)?);
+        (lo <= hi).then_some((lo, hi))
+    }
+
+    /// Returns the blocks that have packets of `lo..=hi`, each with the mask of these.
+    pub(crate) fn masks(&self, lo: u64, hi: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let (first, first_index) = self.locate(lo);
+        let (last, last_index) = self.locate(hi);
+        let all = low_bits(self.packets_per_block());
+        (first..=last).map(move |block| {
+            let end = if block == last {
+                low_bits(last_index + 1)
+            } else {
+                all
+            };
+            let start = if block == first {
+                low_bits(first_index)
+            } else {
+                0
+            };
+            (block, end & !start)
+        })
     }
 
     /// Number of the first packet of a block.

@@ -44,11 +44,6 @@ impl Pacer {
         }
     }
 
-    /// Whether there is a limit.
-    pub fn is_limited(&self) -> bool {
-        self.rate != 0
-    }
-
     fn refill(&mut self, now: Instant) {
         let elapsed_us = (now.total_micros() - self.updated.total_micros()).max(0);
         if elapsed_us == 0 {

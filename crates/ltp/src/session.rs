@@ -101,39 +101,31 @@ pub struct Transmit {
 }
 
 impl Transmit {
+    /// One packet.
+    pub(crate) fn packet(destination: Destination, len: usize) -> Self {
+        Transmit {
+            destination,
+            len,
+            segment_len: None,
+        }
+    }
+
     /// The packets, when the driver sends them one by one.
     pub fn packets<'b>(&self, buffer: &'b [u8]) -> impl Iterator<Item = &'b [u8]> + use<'b> {
         buffer[..self.len].chunks(self.segment_len.unwrap_or(self.len).max(1))
     }
 }
 
-/// A configuration that cannot work.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ConfigError {
-    /// Block length and packet length do not fit: a block must be 1 to 64 packets.
-    Geometry,
-    /// The store must hold whole blocks, at least two, and no less than the window.
-    Store,
-    /// A table that may not be empty is.
-    Storage,
-    /// The content is longer than 2^32 blocks, or the point of resumption is past its end.
-    Length,
-    /// To resume with digests, the digest of the whole must be given.
-    Digest,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ConfigError::Geometry => {
-                "a block must be 1 to 64 packets; change block or packet length"
-            }
-            ConfigError::Store => "the store must hold at least two whole blocks, and the window",
-            ConfigError::Storage => "a table that may not be empty is",
-            ConfigError::Length => "content longer than 2^32 blocks, or resumed past its end",
-            ConfigError::Digest => "resuming needs the digest of the whole content",
-        })
+proto_core::errors! {
+    /// A configuration that cannot work.
+    pub enum ConfigError {
+        /// Block length and packet length do not fit: a block must be 1 to 64 packets.
+        Geometry = "a block must be 1 to 64 packets; change block or packet length",
+        /// The store must hold whole blocks, at least two, and no less than the window.
+        Store = "the store must hold at least two whole blocks, and the window",
+        /// A table that may not be empty is.
+        Storage = "a table that may not be empty is",
+        /// The content is longer than 2^32 blocks.
+        Length = "the content is longer than 2^32 blocks",
     }
 }
-
-impl core::error::Error for ConfigError {}

@@ -50,8 +50,8 @@ fn digests_are_no_longer_than_the_sources_own_packets() {
     assert_eq!(answer, Ok(()));
     let (_, packet) = next_dmcast(&mut net).expect("digests");
     assert!(packet.len() <= usize::from(SMALLEST), "{}", packet.len());
-    let packet = digests::Packet::new_checked(&packet).unwrap();
-    assert_eq!((packet.first_block(), packet.count()), (2, 7));
+    let (repr, digests) = digests::Repr::parse(&packet).unwrap();
+    assert_eq!((repr.first_block, digests.len()), (2, 7));
 }
 
 /// With room for one turning point, the one whose digests wait keeps it.
@@ -129,8 +129,8 @@ fn an_answer_longer_than_a_packet_does_not_hold_up_the_others() {
     assert_eq!(sender.handle_packet(now, &meta, &sync), Ok(()));
     let answers = answers(&mut sender, &mut now);
     assert_eq!(answers.len(), 2);
-    let left = digests::Packet::new_checked(&answers[0]).unwrap();
-    assert!(left.is_left() && left.count() == 0);
+    let (repr, values) = digests::Repr::parse(&answers[0]).unwrap();
+    assert!(repr.left && values.is_empty());
     assert_eq!(answers[1][0] & 0xf, 3);
     assert_eq!(sender.stats().requests_unicast, 2);
 }

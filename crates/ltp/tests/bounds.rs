@@ -12,7 +12,7 @@ fn the_longest_duration_means_for_ever() {
     let bytes = content(200_000, 1);
     let mut sender = sender_config(bytes.len());
     sender.receivers = Some(1);
-    sender.start_wait = Duration::MAX;
+    sender.connect_timeout = Duration::MAX;
     sender.receiver_timeout = Duration::MAX;
     sender.linger = Duration::MAX;
     let mut receiver = receiver_config();

@@ -211,8 +211,7 @@ fn sync_packets() {
         (golden_sync(), sync_repr()),
         (golden_sync_answer(), sync_answer_repr()),
     ] {
-        let packet = sync::Packet::new_checked(&golden).unwrap();
-        assert_eq!(sync::Repr::parse(&packet).unwrap(), repr);
+        assert_eq!(sync::Repr::parse(&golden).unwrap(), repr);
         let mut bytes = vec![0xff; repr.buffer_len()];
         repr.emit(&mut bytes);
         assert_eq!(bytes, golden);
@@ -222,7 +221,6 @@ fn sync_packets() {
 #[test]
 fn digests_packet() {
     let golden = golden_digests();
-    let packet = digests::Packet::new_checked(&golden).unwrap();
     let repr = digests::Repr {
         session: SESSION,
         first_block: 7,
@@ -230,8 +228,8 @@ fn digests_packet() {
         left: false,
         count: 2,
     };
-    assert_eq!(digests::Repr::parse(&packet), repr);
-    assert_eq!(packet.digest(1), [2; 32]);
+    let parsed = digests::Repr::parse(&golden).unwrap();
+    assert_eq!(parsed, (repr, &[[1; 32], [2; 32]][..]));
     let mut bytes = vec![0; repr.buffer_len()];
     repr.emit(&mut bytes);
     put_digest(&mut bytes, 0, &[1; 32]);
@@ -243,7 +241,6 @@ fn digests_packet() {
 fn what_lies_to_the_left() {
     // Block 9 is 0b1001: a subtree of eight blocks, then one block.
     let golden = golden_left();
-    let packet = digests::Packet::new_checked(&golden).unwrap();
     let repr = digests::Repr {
         session: SESSION,
         first_block: 9,
@@ -251,21 +248,21 @@ fn what_lies_to_the_left() {
         left: true,
         count: 2,
     };
-    assert_eq!(digests::Repr::parse(&packet), repr);
+    assert_eq!(digests::Repr::parse(&golden).unwrap().0, repr);
     let mut bytes = vec![0; repr.buffer_len()];
     repr.emit(&mut bytes);
     put_digest(&mut bytes, 0, &[0xaa; 32]);
     put_digest(&mut bytes, 1, &[0xbb; 32]);
     assert_eq!(bytes, golden);
-    let unknown = digests::Packet::new_checked(&golden[..20]).unwrap();
-    assert_eq!(digests::Repr::parse(&unknown).count, 0);
+    let unknown = digests::Repr::parse(&golden[..20]).unwrap();
+    assert_eq!(unknown.0.count, 0);
     for (at, value) in [(11, 0), (11, 8), (1, 0x20), (1, 0x10)] {
         let mut wrong = golden.clone();
         wrong[at] = value;
-        let parsed = digests::Packet::new_checked(&wrong);
+        let parsed = digests::Repr::parse(&wrong);
         assert_eq!(parsed.is_ok(), value == 0x10, "{at} {value}");
     }
-    assert!(digests::Packet::new_checked(&golden[..52]).is_err());
+    assert!(digests::Repr::parse(&golden[..52]).is_err());
 }
 
 #[test]
@@ -288,8 +285,7 @@ fn requests() {
             request_repr(Kind::Left, 1, &[(9, 9)]),
         ),
     ] {
-        let packet = request::Packet::new_checked(&golden).unwrap();
-        assert_eq!(request::Repr::parse(&packet), repr);
+        assert_eq!(request::Repr::parse(&golden), Ok(repr.clone()));
         let mut bytes = vec![0xff; repr.buffer_len()];
         repr.emit(&mut bytes);
         assert_eq!(bytes, golden);
@@ -330,18 +326,9 @@ fn again(bytes: &[u8]) -> Option<Vec<u8>> {
             let packet = data::Packet::new_checked(bytes).ok()?;
             data::Repr::parse(&packet).emit(&mut out);
         }
-        Type::Sync => {
-            let packet = sync::Packet::new_checked(bytes).ok()?;
-            sync::Repr::parse(&packet).ok()?.emit(&mut out);
-        }
-        Type::Digests => {
-            let packet = digests::Packet::new_checked(bytes).ok()?;
-            digests::Repr::parse(&packet).emit(&mut out);
-        }
-        Type::Request => {
-            let packet = request::Packet::new_checked(bytes).ok()?;
-            request::Repr::parse(&packet).emit(&mut out);
-        }
+        Type::Sync => sync::Repr::parse(bytes).ok()?.emit(&mut out),
+        Type::Digests => digests::Repr::parse(bytes).ok()?.0.emit(&mut out),
+        Type::Request => request::Repr::parse(bytes).ok()?.emit(&mut out),
         Type::Report => Report::parse(bytes).ok()?.emit(&mut out),
         Type::ReportAck => ReportAck::parse(bytes).ok()?.emit(&mut out),
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use ltp::store::Lengths;
+use ltp::store::NullStore;
 use ltp::{Duration, Instant, Sender, SenderConfig};
 
 /// When heartbeats went while an application wrote a packet every `gap` for `time`, and when data.
@@ -11,7 +11,7 @@ fn run(gap: Duration, time: Duration) -> (Vec<Instant>, Vec<Instant>) {
     config.integrity = false;
     config.block_exponent = 10;
     config.max_packet_len = 1024 + 12;
-    let mut sender = Sender::new(config, Lengths::new(), [1; 32], Instant::ZERO).unwrap();
+    let mut sender = Sender::new(config, NullStore, [1; 32], Instant::ZERO).unwrap();
     let (mut syncs, mut data) = (Vec::new(), Vec::new());
     let mut buffer = [0; 2048];
     let mut now = Instant::ZERO;

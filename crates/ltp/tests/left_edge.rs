@@ -37,7 +37,7 @@ fn a_tree_that_starts_late_has_the_root_of_the_whole() {
             let kept = |block: u64| Some(digests[block as usize]);
             for start in 1..=count {
                 let values = left(&edge, &hashing, start, kept).unwrap();
-                let mut tree = Tree::after(start as u64, values.into_iter()).unwrap();
+                let mut tree = Tree::after(start as u64, &values).unwrap();
                 for value in &digests[start..] {
                     tree.push(&hashing, *value, || unreachable!("block 0 is to the left"));
                 }

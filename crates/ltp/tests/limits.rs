@@ -9,7 +9,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use common::{Dice, content, files, group, host, receiver_config, seed, sender_config, source};
-use ltp::store::{ArrayRing, HeapRing, Lengths};
+use ltp::store::{ArrayRing, HeapRing, NullStore};
 use ltp::wire::request::Kind;
 use ltp::{
     Destination, Duration, Instant, Meta, Receiver, ReceiverConfig, ReceiverLimits, Sender,
@@ -157,7 +157,7 @@ fn the_rate_is_precise() {
         config.rate_bps = Some(rate);
         config.integrity = false;
         config.max_segments = 46;
-        let mut sender = Sender::new(config, Lengths::new(), seed(1), Instant::ZERO).unwrap();
+        let mut sender = Sender::new(config, NullStore, seed(1), Instant::ZERO).unwrap();
         let mut buffer = vec![0; 65_536];
         let mut wire = Vec::new();
         let mut now = Instant::ZERO;
@@ -236,7 +236,7 @@ fn a_receiver_for_a_thousand_packets_fits_eight_kibibytes() {
     let mut config = ReceiverConfig::new(group());
     config.limits = small_limits();
     let (_, before) = allocated();
-    let receiver = Receiver::new(config, Lengths::new(), seed(1), Instant::ZERO);
+    let receiver = Receiver::new(config, NullStore, seed(1), Instant::ZERO);
     let heap = allocated().1 - before;
     let all = heap as usize + size_of_val(&receiver);
     eprintln!(
@@ -248,8 +248,8 @@ fn a_receiver_for_a_thousand_packets_fits_eight_kibibytes() {
 
 #[test]
 fn machines_and_tables_are_as_big_as_documented() {
-    assert!(size_of::<Sender<'static, Lengths>>() <= 9 * 1024);
-    assert!(size_of::<Receiver<'static, Lengths>>() <= 4 * 1024);
+    assert!(size_of::<Sender<'static, NullStore>>() <= 9 * 1024);
+    assert!(size_of::<Receiver<'static, NullStore>>() <= 4 * 1024);
     assert!(size_of::<ltp::storage::Slot>() <= 64);
     assert!(size_of::<ltp::storage::PendingRequest>() <= 48);
     assert!(size_of::<ltp::storage::Pending>() <= 32);

@@ -221,11 +221,11 @@ fn a_replier_that_is_no_longer_asked_has_its_losses_repaired_to_it_alone() {
 #[test]
 fn requests_to_the_group_carry_no_token() {
     fn look(packet: &[u8]) -> bool {
-        if let Ok(request) = ltp::wire::request::Packet::new_checked(packet)
-            && request.kind() == Kind::Data
-            && request.nonce() <= REPAIR_ALONE
+        if let Ok(request) = ltp::wire::request::Repr::parse(packet)
+            && request.kind == Kind::Data
+            && request.nonce <= REPAIR_ALONE
         {
-            assert_eq!(request.token(), 0, "every host on the link can read it");
+            assert_eq!(request.token, 0, "every host on the link can read it");
         }
         false
     }

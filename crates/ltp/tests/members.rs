@@ -310,7 +310,7 @@ fn one_host_cannot_fill_the_table() {
     let bytes = content(2_000_000, 8);
     let mut config = config(bytes.len(), 20);
     config.limits.receivers = 128;
-    config.start_wait = Duration::from_secs(1000);
+    config.connect_timeout = Duration::from_secs(1000);
     let mut net = files(&bytes, 0, 8, config, &receiver_config());
     let mut refused = 0;
     for number in 0..2_000u16 {
@@ -338,7 +338,7 @@ fn requests_of_a_stranger_do_not_keep_the_sender() {
     let bytes = content(100_000, 9);
     let mut config = config(bytes.len(), 2);
     config.linger = Duration::from_secs(1);
-    config.start_wait = Duration::from_millis(10);
+    config.connect_timeout = Duration::from_millis(10);
     let mut net = files(&bytes, 1, 9, config, &receiver_config());
     net.run_until(LIMIT, |net| net.all_complete());
     let sent = net.now;

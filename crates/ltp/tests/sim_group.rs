@@ -124,7 +124,7 @@ fn streams_arrive() {
         receiver.delivery = Delivery::Read;
         let count = 1 + (dice.next() % 3) as usize;
         sender.receivers = Some(count as u32);
-        sender.start_wait = Duration::from_secs(60);
+        sender.connect_timeout = Duration::from_secs(60);
         let block = 1usize << sender.block_exponent;
         let ring = HeapRing::new(block * (2 + dice.next() % 30) as usize);
         let machine = Sender::new(sender, ring, seed(number), Instant::ZERO).unwrap();

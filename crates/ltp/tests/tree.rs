@@ -321,7 +321,7 @@ const LEAVES: [&[usize]; 6] = [&[1], &[1], &[1], &[2], &[2], &[2]];
 
 fn wait_for_six(config: &mut SenderConfig) {
     config.receivers = Some(6);
-    config.start_wait = Duration::from_secs(5);
+    config.connect_timeout = Duration::from_secs(5);
 }
 
 #[test]
@@ -468,7 +468,7 @@ fn without_any_relay_left_the_source_repairs_what_was_lost() {
     let leaves: [&[usize]; 2] = [&[1], &[1]];
     let mut world = World::new(&bytes, &[None, Some(0)], &leaves, 100_000, 4, |config| {
         config.receivers = Some(2);
-        config.start_wait = Duration::from_secs(5);
+        config.connect_timeout = Duration::from_secs(5);
         config.linger = Duration::from_secs(20);
     });
     let sent = |event: &SenderEvent| matches!(event, SenderEvent::Sent { .. });
@@ -532,7 +532,7 @@ fn an_acknowledgement_that_is_lost_while_the_window_is_full_is_said_again() {
             config.window_blocks = Some(2);
             config.rate_bps = None;
             config.receivers = Some(2);
-            config.start_wait = Duration::from_secs(5);
+            config.connect_timeout = Duration::from_secs(5);
         });
         world.ack_loss = 500_000;
         world.run(120_000);
@@ -549,7 +549,7 @@ fn the_same_file_goes_through_the_same_relays_again_at_once() {
     let change = |config: &mut SenderConfig| {
         config.session = ltp::SessionChoice::Fixed(ltp::SessionId(77));
         config.receivers = Some(2);
-        config.start_wait = Duration::from_secs(5);
+        config.connect_timeout = Duration::from_secs(5);
         config.linger = Duration::from_secs(1);
     };
     let mut world = World::new(&bytes, &[None, Some(0)], &[&[1], &[1]], 1_000, 60, change);
@@ -698,7 +698,9 @@ impl Stuck {
             if self.next <= now {
                 self.next = now + Duration::from_millis(100);
                 let ack = dyram::Seq(self.ack);
-                let transmit = self.attachment.ack(id, ack, &mut buffer);
+                let transmit = self
+                    .attachment
+                    .send(id, ack, dyram::wire::Body::Ack, &mut buffer);
                 packets.extend(transmit.map(|transmit| buffer[..transmit.len].to_vec()));
             }
         }
@@ -771,7 +773,7 @@ fn leaves_that_move_with_much_missing_ask_the_relay_for_what_it_can_deal_with() 
     let leaves = [first, first, first, first, second, second, second, second];
     let mut world = World::new(&bytes, &PARENTS, &leaves, 1_000, 41, |config| {
         config.receivers = Some(8);
-        config.start_wait = Duration::from_secs(5);
+        config.connect_timeout = Duration::from_secs(5);
         config.rate_bps = Some(11_000_000);
         config.window_blocks = Some(24 << 20 >> 13);
     });

@@ -88,7 +88,7 @@ impl Bench {
         config.receivers = Some(1 + script.pick(3) as u32);
         config.window_blocks = script.flag().then_some(2);
         config.rate_bps = Some(script.of(&[1_000_000, 10_000_000]));
-        config.start_wait = Duration::from_millis(500);
+        config.connect_timeout = Duration::from_millis(500);
         config.receiver_timeout = RECEIVER_TIMEOUT;
         config.linger = Duration::from_secs(1);
         config.limits.receivers = script.of(&[4, 8, 64]);

@@ -460,8 +460,8 @@ impl Programs {
     fn requests(&self) -> Vec<[usize; 3]> {
         let own = |seen: &&Seen| is_request(seen) && seen.source == self.h2.0;
         let size = |seen: &Seen| {
-            let packet = request::Packet::new_checked(seen.payload.get(UDP_HEADER..)?).ok()?;
-            let ranges = packet.ranges().count();
+            let request = request::Repr::parse(seen.payload.get(UDP_HEADER..)?).ok()?;
+            let ranges = request.ranges.len().max(1);
             let option = seen.header_bytes - IP_HEADER;
             let expected = seen.header_bytes + UDP_HEADER + request::REQUEST_LEN + 8 * (ranges - 1);
             Some([seen.total_bytes, seen.total_bytes - option, expected])

@@ -45,10 +45,10 @@ pub(super) fn config(
     config.max_packet_len = max_packet_len;
     config.block_exponent = block_exponent(max_packet_len);
     config.receivers = given.receivers;
-    config.start_wait = span(given.connect_timeout);
+    config.connect_timeout = span(given.connect_timeout);
     if given.receivers.is_none() && given.rate_bps.is_none() {
         config.receivers = Some(UNCOUNTED);
-        config.start_wait = UNCOUNTED_WAIT;
+        config.connect_timeout = UNCOUNTED_WAIT;
     }
     let window = (WINDOW_BYTES >> config.block_exponent) as u32;
     // Relays tell how far the slowest below them is, whichever that is.

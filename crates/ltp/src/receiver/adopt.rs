@@ -14,7 +14,7 @@ impl<S: Store> Receiver<'_, S> {
 
     /// Whether the source has said that it leaves.
     pub fn is_source_leaving(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.closing)
+        self.session_is(|session| session.closing)
     }
 
     /// The store holds the whole content already, and the application has found that its digest

@@ -18,7 +18,6 @@ use super::window::{STORED, VERIFIED};
 use super::{Output, Phase, Receiver};
 use crate::config::ReplierConfig;
 use crate::error::Error;
-use crate::geometry::low_bits;
 use crate::pacing::{FRAME_OVERHEAD, Pacer};
 use crate::replier::{HoldDown, Pending, Repairs, Target, TargetEntry, TargetLimits};
 use crate::store::Store;
@@ -92,23 +91,19 @@ impl<'a> Replies<'a> {
 }
 
 impl<S: Store> Receiver<'_, S> {
-    pub(super) fn on_request<T: AsRef<[u8]>>(
-        &mut self,
-        meta: &Meta,
-        request: &request::Packet<T>,
-    ) -> Result<(), Error> {
+    pub(super) fn on_request(&mut self, meta: &Meta, request: &request::Repr) -> Result<(), Error> {
         let session = self.session.as_ref().ok_or(Error::BeforeSync)?;
-        if request.session() != session.id {
+        if request.session != session.id {
             return Err(Error::OtherSession);
         }
         if matches!(self.phase, Phase::Failed | Phase::Ended) || !self.config.replier.enabled {
             return Err(Error::Ended);
         }
         let point = self.turning_point(meta)?;
-        if matches!(request.kind(), Kind::Sync | Kind::Left) {
+        if matches!(request.kind, Kind::Sync | Kind::Left) {
             return Err(Error::Unexpected);
         }
-        if request.kind() == Kind::Data {
+        if request.kind == Kind::Data {
             self.recovery.requested_from_below(self.now);
         }
         let target = Target::TurningPoint(point);
@@ -118,7 +113,7 @@ impl<S: Store> Receiver<'_, S> {
             .target(self.now, target)
             .ok_or(Error::TargetsFull)?;
         self.replies.queued();
-        match request.kind() {
+        match request.kind {
             Kind::Digests => self.queue_digests(target, request)?,
             _ => self.queue_repairs(target, request)?,
         }
@@ -145,19 +140,11 @@ impl<S: Store> Receiver<'_, S> {
         Ok(point)
     }
 
-    fn queue_repairs<T: AsRef<[u8]>>(
-        &mut self,
-        target: u16,
-        request: &request::Packet<T>,
-    ) -> Result<(), Error> {
+    fn queue_repairs(&mut self, target: u16, request: &request::Repr) -> Result<(), Error> {
         let mut outcome = Err(Error::RequestNotStored);
         let mut budget = BLOCKS_PER_REQUEST;
-        for range in request.ranges() {
-            match self.queue_range(target, range, request.tag(), &mut budget) {
-                Ok(()) => outcome = Ok(()),
-                Err(reason) if outcome.is_err() => outcome = Err(reason),
-                Err(_) => {}
-            }
+        for range in &request.ranges {
+            outcome = outcome.or(self.queue_range(target, range, request.tag, &mut budget));
         }
         outcome
     }
@@ -165,7 +152,7 @@ impl<S: Store> Receiver<'_, S> {
     fn queue_range(
         &mut self,
         target: u16,
-        range: request::Range,
+        range: &request::Range,
         tag: u16,
         budget: &mut u32,
     ) -> Result<(), Error> {
@@ -173,54 +160,35 @@ impl<S: Store> Receiver<'_, S> {
         let geometry = session.geometry;
         // Near the verified blocks, not near the newest number, which may be forged.
         let near = geometry.first_packet(self.window.frontier());
-        let number = |sequence| Seq(sequence).number(geometry.first(), near);
-        let newest = self
-            .gaps
-            .highest()
-            .checked_sub(1)
+        let (lo, hi) = geometry
+            .clip(range, near, self.gaps.highest())
             .ok_or(Error::RequestUnsent)?;
-        let lo = number(range.lo).unwrap_or(0);
-        let hi = number(range.hi).ok_or(Error::RequestUnsent)?.min(newest);
-        if lo > hi {
-            return Err(Error::RequestUnsent);
-        }
-        let (first, first_index) = geometry.locate(lo);
-        let (last, last_index) = geometry.locate(hi);
-        let oldest = self.oldest_stored();
-        if last < oldest {
+        let oldest = geometry.first_packet(self.oldest_stored());
+        if hi < oldest {
             return Err(Error::RequestNotStored);
         }
         let mut outcome = Err(Error::RequestNotStored);
-        for block in first.max(oldest)..=last {
+        for (block, mask) in geometry.masks(lo.max(oldest), hi) {
             if *budget == 0 {
                 break;
             }
             *budget -= 1;
-            let mut mask = self.stored_packets(block);
-            if block == last {
-                mask &= low_bits(last_index + 1);
-            }
-            if block == first {
-                mask &= !low_bits(first_index);
-            }
+            let mask = mask & self.stored_packets(block);
             if mask == 0 {
                 continue;
             }
-            mask &= !self.just_repaired(block);
-            if mask == 0 {
-                outcome = outcome.or(Err(Error::RequestHeldDown));
-                continue;
+            let queued = match mask & !self.just_repaired(block) {
+                0 => Err(Error::RequestHeldDown),
+                mask => self
+                    .replies
+                    .repairs
+                    .ask(self.now, target, block as u32, mask, tag)
+                    .map(drop),
+            };
+            if queued == Err(Error::RepairsFull) {
+                return queued;
             }
-            match self
-                .replies
-                .repairs
-                .ask(self.now, target, block as u32, mask, tag)
-            {
-                Ok(_) => outcome = Ok(()),
-                Err(Error::RepairsFull) => return Err(Error::RepairsFull),
-                Err(reason) if outcome.is_err() => outcome = Err(reason),
-                Err(_) => {}
-            }
+            outcome = outcome.or(queued);
         }
         outcome
     }
@@ -280,26 +248,13 @@ impl<S: Store> Receiver<'_, S> {
         (room / 32).clamp(1, digests::MAX_DIGESTS) as u64
     }
 
-    fn queue_digests<T: AsRef<[u8]>>(
-        &mut self,
-        target: u16,
-        request: &request::Packet<T>,
-    ) -> Result<(), Error> {
-        let range = request.ranges().next().ok_or(Error::Value)?;
+    fn queue_digests(&mut self, target: u16, request: &request::Repr) -> Result<(), Error> {
+        let range = request.ranges.first().ok_or(Error::Value)?;
         let (lo, hi) = (u64::from(range.lo), u64::from(range.hi));
-        let known = |block: u64| {
-            self.window
-                .slots
-                .get(block)
-                .is_some_and(|slot| slot.is(VERIFIED))
-        };
+        let known = |block: u64| self.window.slots.is(block, VERIFIED);
         let most = hi.min(lo + self.digests_per_answer() - 1);
         let count = (lo..=most).take_while(|&block| known(block)).count() as u64;
-        let integrity = self
-            .session
-            .as_ref()
-            .is_some_and(|session| session.integrity);
-        if count == 0 || !integrity {
+        if count == 0 || !self.integrity() {
             return Err(Error::RequestNotStored);
         }
         if self.replies.digests.is_full() {
@@ -352,12 +307,7 @@ impl<S: Store> Receiver<'_, S> {
         let len = repr.buffer_len() + self.hashing.overhead();
         let frame = len + FRAME_OVERHEAD;
         let destination = self.replies.repairs.destination(target);
-        let known = |block: u64| {
-            self.window
-                .slots
-                .get(block)
-                .is_some_and(|slot| slot.is(VERIFIED))
-        };
+        let known = |block: u64| self.window.slots.is(block, VERIFIED);
         let gone = !(first..first + count).all(known) || len > buffer.len();
         let Some(Target::TurningPoint(point)) = destination.filter(|_| !gone) else {
             self.replies.digests.pop_front();
@@ -381,11 +331,7 @@ impl<S: Store> Receiver<'_, S> {
         self.stats.digests_sent += 1;
         self.stats.frame_bytes += frame as u64;
         let len = self.hashing.seal(buffer, repr.buffer_len());
-        Some(Transmit {
-            destination: Destination::Dmcast(point),
-            len,
-            segment_len: None,
-        })
+        Some(Transmit::packet(Destination::Dmcast(point), len))
     }
 
     fn poll_repair(&mut self, buffer: &mut [u8]) -> Option<Output> {
@@ -432,11 +378,7 @@ impl<S: Store> Receiver<'_, S> {
             self.stats.repairs_sent += 1;
             self.stats.frame_bytes += frame as u64;
             return Some(match destination {
-                Some(destination) => Output::Packet(Transmit {
-                    destination,
-                    len,
-                    segment_len: None,
-                }),
+                Some(destination) => Output::Packet(Transmit::packet(destination, len)),
                 None => Output::RelayRepair { sequence, len },
             });
         }

@@ -50,10 +50,9 @@ enum Outcome {
 }
 
 impl<S: Store> Receiver<'_, S> {
-    fn integrity(&self) -> bool {
-        self.session
-            .as_ref()
-            .is_some_and(|session| session.integrity)
+    /// Whether the session has digests.
+    pub(super) fn integrity(&self) -> bool {
+        self.session_is(|session| session.integrity)
     }
 
     pub(super) fn place(&self, block: u64) -> Option<(u64, usize)> {

@@ -168,7 +168,7 @@ impl<S: Store> Receiver<'_, S> {
     /// the same content, or nothing of the followed one has come.
     fn may_follow(&self, repr: &sync::Repr<'_>) -> bool {
         let empty = self.stats.data_packets + self.stats.repairs == 0;
-        let same_cut = self.session.as_ref().is_some_and(|session| {
+        let same_cut = self.session_is(|session| {
             session.geometry == repr.geometry && session.integrity == repr.digested.is_some()
         });
         same_cut && self.same_content(repr) || empty && self.phase == Phase::Open

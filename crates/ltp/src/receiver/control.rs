@@ -48,10 +48,7 @@ impl<S: Store> Receiver<'_, S> {
         }
         let is_elsewhere = meta.source != session.source;
         if is_elsewhere || self.contradicts(repr) {
-            let other = self
-                .session
-                .as_ref()
-                .is_some_and(|session| session.id != repr.session);
+            let other = self.session_is(|session| session.id != repr.session);
             if let Some(session) = &mut self.session {
                 session.contradicted = true;
                 session.confirmed = false;

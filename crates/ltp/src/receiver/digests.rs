@@ -170,13 +170,14 @@ impl<S: Store> Receiver<'_, S> {
         })
     }
 
-    pub(super) fn on_digests<T: AsRef<[u8]>>(
+    pub(super) fn on_digests(
         &mut self,
         meta: &Meta,
-        packet: &digests::Packet<T>,
+        packet: &digests::Repr,
+        digests: &[Digest],
     ) -> Result<(), Error> {
         let session = self.session.as_ref().ok_or(Error::BeforeSync)?;
-        if packet.session() != session.id {
+        if packet.session != session.id {
             return Err(Error::OtherSession);
         }
         if meta.source != session.source {
@@ -185,11 +186,12 @@ impl<S: Store> Receiver<'_, S> {
         if !session.integrity {
             return Err(Error::Integrity);
         }
-        let confirmed = match packet.answer() {
+        let confirmed = match packet.answer {
             Some(nonce) => {
-                let requested = self.digests.pending.is_some_and(|request| {
-                    request.nonce == nonce && request.left == packet.is_left()
-                });
+                let requested = self
+                    .digests
+                    .pending
+                    .is_some_and(|request| request.nonce == nonce && request.left == packet.left);
                 if !requested || meta.path != Path::Unicast {
                     return Err(Error::Unasked);
                 }
@@ -199,22 +201,21 @@ impl<S: Store> Receiver<'_, S> {
             None => false,
         };
         self.stats.digests += 1;
-        if packet.is_left() {
-            self.learn_left(packet);
+        if packet.left {
+            self.learn_left(packet, digests);
             return Ok(());
         }
-        let first = u64::from(packet.first_block());
-        for index in 0..packet.count() {
-            let block = first + index as u64;
+        let first = u64::from(packet.first_block);
+        for (block, &digest) in (first..).zip(digests) {
             let within = (self.window.frontier()..self.window.end()).contains(&block);
             if !within || confirmed && !self.is_requested(block) {
                 continue;
             }
             if !self.is_audited(block) {
-                self.learn_digest(block, packet.digest(index), confirmed);
+                self.learn_digest(block, digest, confirmed);
             } else if confirmed {
                 // Only a confirmed digest replaces one that was believed before.
-                self.learn_in_audit(block, packet.digest(index))?;
+                self.learn_in_audit(block, digest)?;
             }
         }
         self.digest_request_answered();

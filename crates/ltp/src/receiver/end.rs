@@ -59,7 +59,7 @@ impl<S: Store> Receiver<'_, S> {
         if matches!(self.phase, Phase::Complete | Phase::Failed) {
             return;
         }
-        let closing = self.session.as_ref().is_some_and(|session| session.closing);
+        let closing = self.session_is(|session| session.closing);
         // A source may announce how long it is silent.
         let silence = self.session.as_ref().map_or(Duration::ZERO, |s| s.silence);
         let grace = if closing {
@@ -121,7 +121,7 @@ impl<S: Store> Receiver<'_, S> {
             first_missing,
         };
         self.events.set_last(failed, true);
-        if self.session.as_ref().is_some_and(|session| session.reports) {
+        if self.session_is(|session| session.reports) {
             self.reports.restart_attempts();
             self.timers.set(Timer::Report, self.now);
         }

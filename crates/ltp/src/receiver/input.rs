@@ -28,12 +28,12 @@ impl<S: Store> Receiver<'_, S> {
             return Err(Error::Ended);
         }
         match header.kind {
-            Type::Sync => {
-                let view = sync::Packet::new_checked(packet)?;
-                self.on_sync(meta, &sync::Repr::parse(&view)?)
+            Type::Sync => self.on_sync(meta, &sync::Repr::parse(packet)?),
+            Type::Digests => {
+                let (repr, digests) = digests::Repr::parse(packet)?;
+                self.on_digests(meta, &repr, digests)
             }
-            Type::Digests => self.on_digests(meta, &digests::Packet::new_checked(packet)?),
-            Type::Request => self.on_request(meta, &request::Packet::new_checked(packet)?),
+            Type::Request => self.on_request(meta, &request::Repr::parse(packet)?),
             Type::ReportAck => self.on_ack(meta, &ReportAck::parse(packet)?),
             Type::Data | Type::Repair | Type::Report => Err(Error::Unexpected),
         }

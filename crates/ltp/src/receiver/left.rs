@@ -12,7 +12,7 @@
 //! [`crate::ReceiverEvent::Complete`] names no digest.
 
 use super::{DigestRequest, Phase, Receiver};
-use crate::digest::Tree;
+use crate::digest::{Digest, Tree};
 use crate::store::Store;
 use crate::wire::digests;
 
@@ -77,11 +77,10 @@ impl<S: Store> Receiver<'_, S> {
     }
 
     /// The source has answered, under the right nonce.
-    pub(super) fn learn_left<T: AsRef<[u8]>>(&mut self, packet: &digests::Packet<T>) {
-        if u64::from(packet.first_block()) != self.window.start() {
+    pub(super) fn learn_left(&mut self, packet: &digests::Repr, values: &[Digest]) {
+        if u64::from(packet.first_block) != self.window.start() {
             return;
         }
-        let values = (0..packet.count()).map(|index| packet.digest(index));
         let left = match Tree::after(self.window.start(), values) {
             Some(tree) => {
                 self.verification.tree = tree;

@@ -280,11 +280,6 @@ impl<'a, S: Store> Receiver<'a, S> {
         &mut self.store
     }
 
-    /// Returns the store, and drops the receiver.
-    pub fn into_store(self) -> S {
-        self.store
-    }
-
     /// Returns the round-trip time to the source, once measured.
     pub fn round_trip(&self) -> Option<Duration> {
         self.recovery.source_trip().smoothed()
@@ -352,7 +347,7 @@ impl<'a, S: Store> Receiver<'a, S> {
     /// Leaves the session: tells the source, if that wants reports, and sends nothing more.
     pub fn close(&mut self, now: Instant) {
         self.advance_clock(now);
-        let known = self.session.as_ref().is_some_and(|session| session.reports);
+        let known = self.session_is(|session| session.reports);
         if self.phase == Phase::Open && known && self.reports.leave() {
             self.timers.set(Timer::Report, self.now);
         } else {
@@ -363,6 +358,12 @@ impl<'a, S: Store> Receiver<'a, S> {
     /// Returns the next event. Drain it until `None`.
     pub fn poll_event(&mut self) -> Option<ReceiverEvent> {
         self.events.poll()
+    }
+
+    /// Whether there is a session of which this holds.
+    #[inline]
+    fn session_is(&self, holds: impl FnOnce(&Session) -> bool) -> bool {
+        self.session.as_ref().is_some_and(holds)
     }
 
     fn event(&mut self, event: ReceiverEvent) {

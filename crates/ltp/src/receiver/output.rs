@@ -45,11 +45,7 @@ impl<S: Store> Receiver<'_, S> {
             }
             Output::RelayRepair { len, .. } => len,
         };
-        Some(Transmit {
-            destination: Destination::Relay,
-            len,
-            segment_len: None,
-        })
+        Some(Transmit::packet(Destination::Relay, len))
     }
 
     /// Returns what [`Receiver::poll_transmit`] does; what goes to a relay is not yet a packet.
@@ -95,11 +91,7 @@ impl<S: Store> Receiver<'_, S> {
     ) -> Transmit {
         let len = self.hashing.seal(buffer, len);
         self.stats.frame_bytes += (len + FRAME_OVERHEAD) as u64;
-        Transmit {
-            destination,
-            len,
-            segment_len: None,
-        }
+        Transmit::packet(destination, len)
     }
 
     /// Returns a request without ranges.

@@ -132,7 +132,7 @@ impl<S: Store> Receiver<'_, S> {
 
     /// Packets are missing: reports heavy loss without waiting for progress.
     pub(super) fn report_loss(&mut self) {
-        let wanted = self.session.as_ref().is_some_and(|session| session.reports);
+        let wanted = self.session_is(|session| session.reports);
         let elapsed = |at_ms: u32| (self.now.total_millis() as u32).wrapping_sub(at_ms);
         let is_soon = |at_ms| elapsed(at_ms) < LOSS_PAUSE_MS;
         if !wanted || !self.reports.joined || self.reports.loss_mark.at_ms.is_some_and(is_soon) {
@@ -176,7 +176,7 @@ impl<S: Store> Receiver<'_, S> {
             blocks,
             token: self.identity.token(),
             digest: if whole {
-                crate::wire::u64_at(&self.root(), 0)
+                crate::wire::prefix(&self.root())
             } else {
                 0
             },

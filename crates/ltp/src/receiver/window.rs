@@ -87,6 +87,12 @@ impl<'a> Slots<'a> {
         (slot.block == block as u32).then_some(slot)
     }
 
+    /// Whether the block has a slot with that flag.
+    #[inline]
+    pub(crate) fn is(&self, block: u64, flag: u8) -> bool {
+        self.get(block).is_some_and(|slot| slot.is(flag))
+    }
+
     /// Returns the block's slot; empties it if it was another block's.
     #[inline]
     pub(crate) fn claim(&mut self, block: u64) -> &mut Slot {

@@ -61,11 +61,7 @@ fn unicast(transmit: dyram::Transmit) -> Transmit {
 }
 
 fn packet_to(destination: SocketAddr, len: usize) -> Transmit {
-    Transmit {
-        destination: Destination::Unicast(destination),
-        len,
-        segment_len: None,
-    }
+    Transmit::packet(Destination::Unicast(destination), len)
 }
 
 /// Returns the length of the headers before the LTP packet.
@@ -127,7 +123,7 @@ impl Absent {
         let first = *self.0.first()?;
         let mut named = Named::only(first);
         self.0.retain(|&sequence| !named.add(sequence));
-        let transmit = attachment.absent(session, Seq(first), named.mask, buffer)?;
+        let transmit = attachment.send(session, Seq(first), Body::Absent(named.mask), buffer)?;
         Some(unicast(transmit))
     }
 }

@@ -90,11 +90,6 @@ impl<'a, S: Store> Receiver<'a, S> {
         &mut self.receiver
     }
 
-    /// Returns the receiver without its attachment.
-    pub fn into_receiver(self) -> crate::Receiver<'a, S> {
-        self.receiver
-    }
-
     /// Returns the relay that serves this receiver.
     pub fn relay(&self) -> Option<SocketAddr> {
         self.attachment.relay()
@@ -298,7 +293,9 @@ impl<'a, S: Store> Receiver<'a, S> {
             repeats: self.repeats,
         };
         let sequence = Seq(named.first);
-        let transmit = self.attachment.nack(session, sequence, nack, buffer)?;
+        let transmit = self
+            .attachment
+            .send(session, sequence, Body::Nack(nack), buffer)?;
         self.acked(ack);
         Some(unicast(transmit))
     }
@@ -314,7 +311,9 @@ impl<'a, S: Store> Receiver<'a, S> {
             return None;
         }
         let ack = self.receiver.acknowledged()?;
-        let transmit = self.attachment.ack(self.run?, Seq(ack), buffer)?;
+        let transmit = self
+            .attachment
+            .send(self.run?, Seq(ack), Body::Ack, buffer)?;
         self.acked(Some(ack));
         Some(unicast(transmit))
     }

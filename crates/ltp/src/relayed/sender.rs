@@ -291,11 +291,7 @@ impl<'a, S: Store> Sender<'a, S> {
             // Without a carrier, heartbeats and repairs are lost as on any other path.
             if let Some(destination) = carrier {
                 let len = self.wrap(&inner, sequence, header, buffer);
-                return Some(Transmit {
-                    destination,
-                    len,
-                    segment_len: None,
-                });
+                return Some(Transmit::packet(destination, len));
             }
         }
     }

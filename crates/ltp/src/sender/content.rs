@@ -13,6 +13,8 @@ pub(super) struct Content<S> {
     pub(super) length: Option<u64>,
     /// Packets of the content, once known.
     pub(super) total: Option<u64>,
+    /// The first block that is sent; not 0 after a restart.
+    pub(super) first_block: u64,
     /// Next packet never sent; its block, and its index there.
     pub(super) next: u64,
     pub(super) block: u64,
@@ -22,15 +24,15 @@ pub(super) struct Content<S> {
 impl<S: Store> Content<S> {
     pub(super) fn new(config: &SenderConfig, store: S, geometry: Geometry) -> Self {
         let total = config.length.and_then(|length| geometry.packets(length));
-        let first = geometry.first_packet(config.resume_blocks);
         Content {
             store,
             geometry,
             written: config.length.unwrap_or(0),
             length: config.length,
             total,
-            next: first.min(total.unwrap_or(u64::MAX)),
-            block: config.resume_blocks,
+            first_block: 0,
+            next: 0,
+            block: 0,
             index: 0,
         }
     }
@@ -39,7 +41,7 @@ impl<S: Store> Content<S> {
     pub(super) fn skip_to(&mut self, block: u64) {
         let total = self.total.unwrap_or(u64::MAX);
         self.next = self.geometry.first_packet(block).min(total);
-        self.block = block;
+        (self.block, self.first_block) = (block, block);
     }
 
     /// No more bytes will be written.

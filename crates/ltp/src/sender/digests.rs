@@ -35,12 +35,11 @@ pub(super) struct Digests<'a> {
 
 impl<'a> Digests<'a> {
     pub(super) fn new(config: &SenderConfig, kept: ManagedSlice<'a, Digest>) -> Self {
-        let resumed = config.resume_blocks;
         Digests {
             tree: Tree::default(),
             left: MerkleFrontier::default(),
-            hashed: resumed,
-            published: if config.integrity { resumed } else { 0 },
+            hashed: 0,
+            published: 0,
             whole: config.digest,
             kept,
             is_late: false,
@@ -64,7 +63,7 @@ impl<S: Store> Sender<'_, S> {
             .len_of(self.content.block, self.content.length);
         let bytes = self.content.store.block(offset, len)?;
         let value = self.hashing.block(offset, bytes);
-        if self.config.resume_blocks == 0 {
+        if self.content.first_block == 0 {
             let hashing = &self.hashing;
             self.digests
                 .tree
@@ -167,7 +166,7 @@ impl<S: Store> Sender<'_, S> {
 
     fn kept_digest(&self, block: u64) -> Option<Digest> {
         let kept = self.digests.kept.len() as u64;
-        let computed_here = block >= self.config.resume_blocks;
+        let computed_here = block >= self.content.first_block;
         let is_kept = kept > 0 && computed_here && block + kept >= self.digests.hashed;
         (is_kept && block < self.digests.hashed).then(|| self.digests.kept[(block % kept) as usize])
     }

@@ -8,7 +8,6 @@ use siphasher::sip::SipHasher24;
 use super::Sender;
 use super::answers::Answer;
 use crate::error::Error;
-use crate::geometry::low_bits;
 use crate::replier::Target;
 use crate::store::Store;
 use crate::wire::report::Report;
@@ -33,16 +32,16 @@ impl<S: Store> Sender<'_, S> {
             let report = Report::parse(packet)?;
             return self.report(meta, &report);
         }
-        let request = request::Packet::new_checked(packet)?;
+        let request = request::Repr::parse(packet)?;
         // A receiver of an older session learns of this one by the answer to its question.
-        if request.session() != self.session && request.kind() != Kind::Sync {
+        if request.session != self.session && request.kind != Kind::Sync {
             return Err(Error::OtherSession);
         }
         if meta.path == Path::Group {
             self.check_option(meta)?;
         }
-        match request.kind() {
-            Kind::Sync => self.sync_request(meta, request.nonce()),
+        match request.kind {
+            Kind::Sync => self.sync_request(meta, request.nonce),
             Kind::Data => self.data_request(meta, &request),
             Kind::Digests => self.digests_request(meta, &request),
             Kind::Left => self.left_request(meta, &request),
@@ -68,12 +67,8 @@ impl<S: Store> Sender<'_, S> {
     }
 
     /// The chaining values to the left of a block, for one that starts there.
-    fn left_request<T: AsRef<[u8]>>(
-        &mut self,
-        meta: &Meta,
-        request: &request::Packet<T>,
-    ) -> Result<(), Error> {
-        let range = request.ranges().next().ok_or(Error::Value)?;
+    fn left_request(&mut self, meta: &Meta, request: &request::Repr) -> Result<(), Error> {
+        let range = request.ranges.first().ok_or(Error::Value)?;
         let block = u64::from(range.lo);
         if meta.path == Path::Group {
             return Err(Error::Unexpected);
@@ -82,12 +77,12 @@ impl<S: Store> Sender<'_, S> {
             return Err(Error::RequestUnsent);
         }
         if !self.is_verified(meta, request) {
-            self.give_token(meta.source, request.tag(), request.nonce());
+            self.give_token(meta.source, request.tag, request.nonce);
             return Err(Error::RequestUnverified);
         }
         self.answer(Answer::Left {
             to: meta.source,
-            nonce: request.nonce(),
+            nonce: request.nonce,
             block,
         })?;
         self.request_taken(meta);
@@ -115,42 +110,34 @@ impl<S: Store> Sender<'_, S> {
         self.touch_linger();
     }
 
-    fn data_request<T: AsRef<[u8]>>(
-        &mut self,
-        meta: &Meta,
-        request: &request::Packet<T>,
-    ) -> Result<(), Error> {
+    fn data_request(&mut self, meta: &Meta, request: &request::Repr) -> Result<(), Error> {
         let verified = self.is_verified(meta, request);
         let target = self.request_target(meta, request, verified);
         let mut budget = BLOCKS_PER_REQUEST;
         let mut outcome = Err(Error::RequestUnsent);
-        for range in request.ranges() {
-            match self.data_range(target, range, request.tag(), &mut budget) {
-                Ok(()) => outcome = Ok(()),
-                Err(reason) if outcome.is_err() => outcome = Err(reason),
-                Err(_) => {}
-            }
+        for range in &request.ranges {
+            outcome = outcome.or(self.data_range(target, range, request.tag, &mut budget));
         }
         if meta.path == Path::Unicast && !verified && outcome != Err(Error::RequestUnsent) {
-            self.give_token(meta.source, request.tag(), request.nonce());
+            self.give_token(meta.source, request.tag, request.nonce);
         }
         if outcome.is_ok() {
-            self.learn_round_trip(request.round_trip_us());
+            self.learn_round_trip(request.round_trip_us);
             self.request_taken(meta);
         }
         outcome
     }
 
-    fn is_verified<T: AsRef<[u8]>>(&self, meta: &Meta, request: &request::Packet<T>) -> bool {
-        meta.path == Path::Unicast && request.token() == self.token(meta.source)
+    fn is_verified(&self, meta: &Meta, request: &request::Repr) -> bool {
+        meta.path == Path::Unicast && request.token == self.token(meta.source)
     }
 
     /// Returns the target of repairs that only one receiver asks for; `None` is the group. An address
     /// that proved nothing never gets more than a token.
-    fn request_target<T: AsRef<[u8]>>(
+    fn request_target(
         &mut self,
         meta: &Meta,
-        request: &request::Packet<T>,
+        request: &request::Repr,
         verified: bool,
     ) -> Option<u16> {
         if !self.config.repair.unicast {
@@ -167,15 +154,11 @@ impl<S: Store> Sender<'_, S> {
     /// Returns the proven address of a receiver that asks the group for itself alone. Its request comes from
     /// another port than its reports, so that the host decides; with several active receivers on that host
     /// it is not known which one asked.
-    fn lone_requester<T: AsRef<[u8]>>(
-        &self,
-        meta: &Meta,
-        request: &request::Packet<T>,
-    ) -> Option<SocketAddr> {
+    fn lone_requester(&self, meta: &Meta, request: &request::Repr) -> Option<SocketAddr> {
         let turned = meta
             .option
             .is_some_and(|option| option.turning_point.is_some());
-        let alone = meta.path == Path::Group && request.nonce() == request::REPAIR_ALONE;
+        let alone = meta.path == Path::Group && request.nonce == request::REPAIR_ALONE;
         if turned || !alone {
             return None;
         }
@@ -195,45 +178,30 @@ impl<S: Store> Sender<'_, S> {
     fn data_range(
         &mut self,
         target: Option<u16>,
-        range: request::Range,
+        range: &request::Range,
         tag: u16,
         budget: &mut u64,
     ) -> Result<(), Error> {
-        let geometry = self.content.geometry;
-        let first = geometry.first();
-        let lo = crate::wire::Seq(range.lo)
-            .number(first, self.content.next)
-            .unwrap_or(0);
-        let hi = crate::wire::Seq(range.hi).number(first, self.content.next);
-        let hi = hi
-            .ok_or(Error::RequestUnsent)?
-            .min(self.content.next.wrapping_sub(1));
-        if self.content.next == 0 || lo > hi {
-            return Err(Error::RequestUnsent);
-        }
+        let (geometry, next) = (self.content.geometry, self.content.next);
+        let (lo, hi) = geometry
+            .clip(range, next, next)
+            .ok_or(Error::RequestUnsent)?;
         let oldest = geometry.first_packet(self.content.oldest_block());
         if hi < oldest {
             return Err(Error::RequestNotStored);
         }
-        let (first_block, first_index) = geometry.locate(lo.max(oldest));
-        let (last_block, last_index) = geometry.locate(hi);
         let mut outcome = Err(Error::RequestHeldDown);
-        for block in first_block..=last_block {
+        for (block, mask) in geometry.masks(lo.max(oldest), hi) {
             if *budget == 0 {
                 break;
             }
             *budget -= 1;
-            let mut mask = low_bits(geometry.packets_per_block());
-            if block == last_block {
-                mask &= low_bits(last_index + 1);
+            let repaired = self.repair(target, block as u32, mask, tag);
+            if repaired == Err(Error::RepairsFull) {
+                return repaired;
             }
-            if block == first_block {
-                mask &= !low_bits(first_index);
-            }
-            match self.repair(target, block as u32, mask, tag) {
-                Ok(()) => outcome = Ok(()),
-                Err(Error::RepairsFull) => return Err(Error::RepairsFull),
-                Err(_) => {}
+            if repaired.is_ok() {
+                outcome = Ok(());
             }
         }
         outcome
@@ -269,12 +237,8 @@ impl<S: Store> Sender<'_, S> {
         Ok(())
     }
 
-    fn digests_request<T: AsRef<[u8]>>(
-        &mut self,
-        meta: &Meta,
-        request: &request::Packet<T>,
-    ) -> Result<(), Error> {
-        let range = request.ranges().next().ok_or(Error::Value)?;
+    fn digests_request(&mut self, meta: &Meta, request: &request::Repr) -> Result<(), Error> {
+        let range = request.ranges.first().ok_or(Error::Value)?;
         let (lo, hi) = (u64::from(range.lo), u64::from(range.hi));
         if !self.config.integrity || lo > hi || lo >= self.digests.published {
             return Err(Error::RequestUnsent);
@@ -288,12 +252,12 @@ impl<S: Store> Sender<'_, S> {
         let answer = match meta.path {
             Path::Unicast if self.is_verified(meta, request) => Answer::Digests {
                 to: Some(meta.source),
-                nonce: request.nonce(),
+                nonce: request.nonce,
                 first: lo,
                 count,
             },
             Path::Unicast => {
-                self.give_token(meta.source, request.tag(), request.nonce());
+                self.give_token(meta.source, request.tag, request.nonce);
                 return Err(Error::RequestUnverified);
             }
             Path::Group => {

@@ -203,7 +203,7 @@ impl<'a, S: Store> Sender<'a, S> {
             pacing: Pacing::new(&config, now),
             receivers: Receivers {
                 members: Members::new(storage.members, member_key),
-                window: Window::new(storage.window, config.resume_blocks),
+                window: Window::new(storage.window, 0),
                 settled: None,
                 slowest_joined: None,
                 worst_loss: None,
@@ -221,7 +221,7 @@ impl<'a, S: Store> Sender<'a, S> {
             config,
         };
         let wait = if sender.config.receivers.is_some() {
-            sender.config.start_wait
+            sender.config.connect_timeout
         } else {
             // Three heartbeats first: a receiver that misses every one requests the data later.
             HEARTBEAT_MIN * 4
@@ -466,13 +466,9 @@ impl<'a, S: Store> Sender<'a, S> {
         else {
             return;
         };
-        if self.content.next > 0
-            || self.config.resume_blocks > 0
-            || self.receivers.members.active == 0
-        {
+        if self.content.next > 0 || self.receivers.members.active == 0 {
             return;
         }
-        self.config.resume_blocks = slowest;
         self.content.skip_to(slowest);
         self.digests.skip_to(slowest);
         // Those that stand here were ahead of the data when they joined. Once for each session.
@@ -500,7 +496,7 @@ impl<'a, S: Store> Sender<'a, S> {
             return;
         }
         // Of a restarted sender the blocks before the first one it sent were not read.
-        if self.config.integrity && self.config.resume_blocks == 0 {
+        if self.config.integrity && self.content.first_block == 0 {
             let root = self.digests.tree.root(&self.hashing);
             if *self.digests.whole.get_or_insert(root) != root {
                 self.fail_store();

@@ -62,11 +62,7 @@ impl<S: Store> Sender<'_, S> {
         len: usize,
     ) -> Option<Transmit> {
         let len = self.hashing.seal(buffer, len);
-        Some(Transmit {
-            destination,
-            len,
-            segment_len: None,
-        })
+        Some(Transmit::packet(destination, len))
     }
 
     pub(super) fn fits(&self, budget: usize, buffer: &[u8], len: usize) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! One rule, for pace, end and success: every receiver that joined is waited for until it has confirmed
 //! everything or is given up. [`crate::SenderConfig::receivers`] adds how many hosts are expected: data
-//! begins when that many have joined (or after [`crate::SenderConfig::start_wait`]), and
+//! begins when that many have joined (or after [`crate::SenderConfig::connect_timeout`]), and
 //! [`SenderEvent::Complete`] comes when at least that many have confirmed and no receiver that joined lacks
 //! anything.
 //!
@@ -192,7 +192,7 @@ impl<S: Store> Sender<'_, S> {
         let prefix = self
             .digests
             .whole
-            .map_or(0, |digest| crate::wire::u64_at(&digest, 0));
+            .map_or(0, |digest| crate::wire::prefix(&digest));
         let now = self.now;
         let member = self.receivers.members.get_mut(at);
         // A receiver that started late may not know the digest of the whole.

@@ -96,16 +96,6 @@ pub(super) fn check<S: Store>(
     }
     if let Some(length) = config.length {
         geometry.packets(length).ok_or(ConfigError::Length)?;
-        if config.resume_blocks > geometry.blocks(length) {
-            return Err(ConfigError::Length);
-        }
-    }
-    // Digests of blocks that are not read again cannot be folded into the digest of the whole.
-    if config.resume_blocks > 0 && config.integrity && config.digest.is_none() {
-        return Err(ConfigError::Digest);
-    }
-    if config.resume_blocks > 0 && config.length.is_none() {
-        return Err(ConfigError::Length);
     }
     Ok(geometry)
 }

@@ -2,35 +2,23 @@
 
 #[cfg(feature = "alloc")]
 mod heap;
-mod lengths;
+mod null;
 mod ring;
-
-use core::fmt;
 
 #[cfg(feature = "alloc")]
 pub use heap::HeapRing;
-pub use lengths::Lengths;
+pub use null::NullStore;
 pub use ring::ArrayRing;
 
-/// Why a store failed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum StoreError {
-    /// The bytes are no longer, or not yet, there.
-    NotStored,
-    /// The medium failed: the transfer cannot go on.
-    Failed,
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            StoreError::NotStored => "bytes are not in the store",
-            StoreError::Failed => "the store's medium failed",
-        })
+proto_core::errors! {
+    /// Why a store failed.
+    pub enum StoreError {
+        /// The bytes are no longer, or not yet, there.
+        NotStored = "bytes are not in the store",
+        /// The medium failed: the transfer cannot go on.
+        Failed = "the store's medium failed",
     }
 }
-
-impl core::error::Error for StoreError {}
 
 /// The bytes of one content, addressed by their offset in it.
 ///

@@ -1,29 +1,13 @@
 use super::{Store, StoreError};
 
-/// Keeps no bytes, only the protocol's books: for simulations. Payloads are whatever the buffer
-/// held, so a session over it cannot have digests.
+/// Keeps no bytes: for simulations. Payloads are whatever the buffer contained, so a session over it cannot have
+/// digests.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Lengths {
-    capacity: Option<u64>,
-}
+pub struct NullStore;
 
-impl Lengths {
-    /// Holds everything.
-    pub const fn new() -> Self {
-        Lengths { capacity: None }
-    }
-
-    /// Pretends to be a ring of that many bytes.
-    pub const fn with_capacity(capacity: u64) -> Self {
-        Lengths {
-            capacity: Some(capacity),
-        }
-    }
-}
-
-impl Store for Lengths {
+impl Store for NullStore {
     fn capacity(&self) -> Option<u64> {
-        self.capacity
+        None
     }
 
     #[inline]

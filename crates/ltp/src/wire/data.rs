@@ -14,10 +14,10 @@
 //! ```
 //!
 //! 12 bytes before the payload. A REPAIR echoes the tag of the request it answers, so that the
-//! one who asked can measure a round-trip time whatever was repeated (this does what Karn's
-//! rule does, RFC 6298 §3, and loses no sample).
+//! requester can measure a round-trip time even after repetitions. This serves the purpose of Karn's
+//! rule (RFC 6298 §3) and discards no sample.
 
-use super::{HEADER_LEN, Header, ParseError, Seq, Type, put_u32, u32_at};
+use super::{HEADER_LEN, Header, ParseError, Seq, Type};
 use crate::SessionId;
 
 /// Bytes before the payload.
@@ -66,16 +66,22 @@ impl<T: AsRef<[u8]>> Packet<T> {
         u16::from_be_bytes([b[2], b[3]])
     }
 
+    #[inline]
+    fn word(&self, at: usize) -> u32 {
+        let b = self.bytes.as_ref();
+        u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
+    }
+
     /// The session.
     #[inline]
     pub fn session(&self) -> SessionId {
-        SessionId(u32_at(self.bytes.as_ref(), 4))
+        SessionId(self.word(4))
     }
 
     /// The packet's number.
     #[inline]
     pub fn sequence(&self) -> Seq {
-        Seq(u32_at(self.bytes.as_ref(), HEADER_LEN))
+        Seq(self.word(HEADER_LEN))
     }
 
     /// The bytes of the stream.
@@ -118,16 +124,12 @@ impl Repr {
     #[inline]
     pub fn emit(&self, buffer: &mut [u8]) {
         Header {
-            kind: if self.repair.is_some() {
-                Type::Repair
-            } else {
-                Type::Data
-            },
+            kind: self.repair.map_or(Type::Data, |_| Type::Repair),
             flags: 0,
             specific: self.repair.unwrap_or(0),
             session: self.session,
         }
-        .emit(buffer);
-        put_u32(buffer, HEADER_LEN, self.sequence.0);
+        .emit(buffer)
+        .u32(self.sequence.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Packet formats: a view over bytes and a `Repr` for each message, as in smoltcp.
+//! Packet formats: a `Repr` for each message, as in smoltcp, and a view over the bytes of DATA and REPAIR.
 //!
 //! Every packet is a UDP payload that starts with the same 8 bytes:
 //!
@@ -15,7 +15,7 @@
 //! [`MAC_LEN`]-byte authenticator ([`crate::digest::Hashing`]); the parsers here see the packet
 //! without it.
 
-use core::fmt;
+use proto_core::wire::{Reader, Truncated, Writer};
 
 pub use proto_core::Seq;
 
@@ -34,73 +34,49 @@ pub const VERSION: u8 = 1;
 /// Length of the authenticator at the end of control packets when a key is set.
 pub const MAC_LEN: usize = 16;
 
-/// What a packet is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Type {
-    /// New data, from the source to the group.
-    Data = 1,
-    /// Data sent again on request.
-    Repair = 2,
-    /// Heartbeat: which packets the source stores and has sent, and the content.
-    Sync = 3,
-    /// Digests of blocks.
-    Digests = 4,
-    /// A receiver lacks data, digests or a heartbeat.
-    Request = 5,
-    /// One receiver tells the source how far it is.
-    Report = 6,
-    /// The source's answer to a report.
-    ReportAck = 7,
-}
-
-impl Type {
-    /// The type with that number.
-    pub fn from_number(number: u8) -> Option<Self> {
-        Some(match number {
-            1 => Type::Data,
-            2 => Type::Repair,
-            3 => Type::Sync,
-            4 => Type::Digests,
-            5 => Type::Request,
-            6 => Type::Report,
-            7 => Type::ReportAck,
-            _ => return None,
-        })
+proto_core::numbered! {
+    /// What a packet is.
+    pub enum Type: u8 {
+        /// New data, from the source to the group.
+        Data = 1,
+        /// Data sent again on request.
+        Repair = 2,
+        /// Heartbeat: which packets the source stores and has sent, and the content.
+        Sync = 3,
+        /// Digests of blocks.
+        Digests = 4,
+        /// A receiver lacks data, digests or a heartbeat.
+        Request = 5,
+        /// One receiver tells the source how far it is.
+        Report = 6,
+        /// The source's answer to a report.
+        ReportAck = 7,
     }
 }
 
-/// Why bytes are not a packet of ours.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ParseError {
-    /// The packet is shorter than its type demands.
-    Truncated,
-    /// Another version of the protocol.
-    Version,
-    /// An unknown packet type.
-    Type,
-    /// Longer than its type allows, or a list that does not fill whole entries.
-    Length,
-    /// Reserved bits or bytes are set, or flags contradict each other.
-    Reserved,
-    /// A field's value is outside its bounds.
-    Value,
-}
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ParseError::Truncated => "packet is cut short",
-            ParseError::Version => "packet of another protocol version",
-            ParseError::Type => "unknown packet type",
-            ParseError::Length => "packet length does not fit its type",
-            ParseError::Reserved => "reserved bits are set",
-            ParseError::Value => "a field is out of bounds",
-        })
+proto_core::errors! {
+    /// Why bytes are not an LTP packet.
+    pub enum ParseError {
+        /// The packet is shorter than its type demands.
+        Truncated = "packet is cut short",
+        /// Another version of the protocol.
+        Version = "packet of another protocol version",
+        /// An unknown packet type.
+        Type = "unknown packet type",
+        /// Longer than its type allows, or a list that does not fill whole entries.
+        Length = "packet length does not fit its type",
+        /// Reserved bits or bytes are set, or flags contradict each other.
+        Reserved = "reserved bits are set",
+        /// A field's value is outside its bounds.
+        Value = "a field is out of bounds",
     }
 }
 
-impl core::error::Error for ParseError {}
+impl From<Truncated> for ParseError {
+    fn from(Truncated: Truncated) -> Self {
+        ParseError::Truncated
+    }
+}
 
 /// The first 8 bytes of every packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -131,48 +107,54 @@ impl Header {
             kind: Type::from_number(bytes[0] & 0xf).ok_or(ParseError::Type)?,
             flags: bytes[1],
             specific: u16::from_be_bytes([bytes[2], bytes[3]]),
-            session: SessionId(u32_at(packet, 4)),
+            session: SessionId(u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]])),
         })
     }
 
-    /// Writes the header into the first 8 bytes.
+    /// Writes the header into the first 8 bytes. Returns the writer of the fields after them.
     ///
     /// # Panics
     /// If the buffer is shorter than [`HEADER_LEN`].
     #[inline]
-    pub fn emit(&self, packet: &mut [u8]) {
-        packet[0] = VERSION << 4 | self.kind as u8;
-        packet[1] = self.flags;
-        packet[2..4].copy_from_slice(&self.specific.to_be_bytes());
-        packet[4..8].copy_from_slice(&self.session.0.to_be_bytes());
+    pub fn emit<'b>(&self, packet: &'b mut [u8]) -> Writer<'b> {
+        Writer::new(packet)
+            .u8(VERSION << 4 | self.kind as u8)
+            .u8(self.flags)
+            .u16(self.specific)
+            .u32(self.session.0)
     }
 
-    fn parse_as(packet: &[u8], kind: Type, min_len: usize) -> Result<Self, ParseError> {
+    /// Reads the header of a packet of that type. Returns the reader of the fields after it.
+    fn of_kind(packet: &[u8], kind: Type) -> Result<(Self, Reader<'_>), ParseError> {
         let header = Header::parse(packet)?;
         if header.kind != kind {
             return Err(ParseError::Type);
         }
-        if packet.len() < min_len {
-            return Err(ParseError::Truncated);
-        }
-        Ok(header)
+        Ok((header, Reader::new(&packet[HEADER_LEN..])))
     }
 }
 
-#[inline]
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+/// Returns a field that is present if `is_set`, and otherwise must be zero.
+fn optional<T: PartialEq>(is_set: bool, field: T, zero: T) -> Result<Option<T>, ParseError> {
+    match is_set {
+        true => Ok(Some(field)),
+        false if field == zero => Ok(None),
+        false => Err(ParseError::Reserved),
+    }
 }
 
-#[inline]
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) << 32 | u64::from(u32_at(bytes, at + 4))
+/// Checks that all fields of a packet were read.
+fn expect_end(fields: &Reader<'_>) -> Result<(), ParseError> {
+    if fields.rest().is_empty() {
+        Ok(())
+    } else {
+        Err(ParseError::Length)
+    }
 }
 
-pub(crate) fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
-    bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
-}
-
-pub(crate) fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
-    bytes[at..at + 8].copy_from_slice(&value.to_be_bytes());
+/// Returns the first 8 bytes of a digest, as reports carry them.
+pub(crate) fn prefix(digest: &crate::digest::Digest) -> u64 {
+    digest
+        .first_chunk()
+        .map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }

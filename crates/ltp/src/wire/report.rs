@@ -1,4 +1,4 @@
-//! REPORT and REPORT_ACK: a receiver and the source talk about how far it is.
+//! REPORT and REPORT_ACK: progress of a receiver, and the source's answer.
 //!
 //! ```text
 //!  REPORT (receiver to source, unicast)
@@ -35,7 +35,7 @@
 //! is not the content's, 2 the source's table of receivers, or its host's share, is full, 3 this only brings a token
 //! (it answers a request by unicast that had none, and is no longer than it).
 
-use super::{HEADER_LEN, Header, ParseError, Type, put_u64, u64_at};
+use super::{Header, ParseError, Type, expect_end};
 use crate::SessionId;
 
 /// Length of a REPORT.
@@ -43,34 +43,34 @@ pub const REPORT_LEN: usize = 40;
 /// Length of a REPORT_ACK.
 pub const REPORT_ACK_LEN: usize = 24;
 
-/// How a receiver is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Status {
-    /// It has heard of the session and takes part.
-    Joined = 0,
-    /// It continues.
-    Progress = 1,
-    /// It has everything.
-    Complete = 2,
-    /// It gave up.
-    Failed = 3,
-    /// It leaves.
-    Leaving = 4,
+proto_core::numbered! {
+    /// State of a receiver.
+    pub enum Status: u8 {
+        /// It has received a heartbeat of the session and takes part.
+        Joined = 0,
+        /// It continues.
+        Progress = 1,
+        /// It has everything.
+        Complete = 2,
+        /// It gave up.
+        Failed = 3,
+        /// It leaves.
+        Leaving = 4,
+    }
 }
 
-/// What the source says to a report.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Verdict {
-    /// Noted.
-    Noted = 0,
-    /// The receiver's digest of the whole is not the content's.
-    Mismatch = 1,
-    /// The table of receivers, or this host's share of it, is full: the source will not wait for this one.
-    Full = 2,
-    /// Not an answer to a report: the token of a receiver that sent a unicast request without it.
-    Token = 3,
+proto_core::numbered! {
+    /// The source's answer to a report.
+    pub enum Verdict: u8 {
+        /// Accepted.
+        Noted = 0,
+        /// The receiver's digest of the whole is not the content's.
+        Mismatch = 1,
+        /// The table of receivers, or this host's share of it, is full: the source will not wait for this one.
+        Full = 2,
+        /// Not an answer to a report: the token of a receiver that sent a unicast request without it.
+        Token = 3,
+    }
 }
 
 /// Loss of a receiver among the packets that the source sent to all, repaired or not.
@@ -124,19 +124,11 @@ impl Report {
     /// [`ParseError::Reserved`] when the status is unknown or an unused field is not 0, and
     /// [`ParseError::Value`] when more packets are lost than expected.
     pub fn parse(packet: &[u8]) -> Result<Self, ParseError> {
-        let header = Header::parse_as(packet, Type::Report, REPORT_LEN)?;
-        if packet.len() > REPORT_LEN {
-            return Err(ParseError::Length);
-        }
-        let status = match header.flags {
-            0 => Status::Joined,
-            1 => Status::Progress,
-            2 => Status::Complete,
-            3 => Status::Failed,
-            4 => Status::Leaving,
-            _ => return Err(ParseError::Reserved),
-        };
-        let last = u64_at(packet, 32);
+        let (header, mut fields) = Header::of_kind(packet, Type::Report)?;
+        let (receiver, blocks, token) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let last = fields.u64()?;
+        expect_end(&fields)?;
+        let status = Status::from_number(header.flags).ok_or(ParseError::Reserved)?;
         let (mut digest, mut loss) = (0, Loss::default());
         match status {
             Status::Complete => digest = last,
@@ -154,9 +146,9 @@ impl Report {
             status,
             tag: header.specific,
             session: header.session,
-            receiver: u64_at(packet, HEADER_LEN),
-            blocks: u64_at(packet, 16),
-            token: u64_at(packet, 24),
+            receiver,
+            blocks,
+            token,
             digest,
             loss,
         })
@@ -172,21 +164,18 @@ impl Report {
     /// # Panics
     /// If the buffer is shorter than [`REPORT_LEN`].
     pub fn emit(&self, buffer: &mut [u8]) {
+        let last = match self.status {
+            Status::Progress => u64::from(self.loss.expected) << 32 | u64::from(self.loss.lost),
+            _ => self.digest,
+        };
         let header = Header {
             kind: Type::Report,
             flags: self.status as u8,
             specific: self.tag,
             session: self.session,
         };
-        header.emit(buffer);
-        put_u64(buffer, HEADER_LEN, self.receiver);
-        put_u64(buffer, 16, self.blocks);
-        put_u64(buffer, 24, self.token);
-        let last = match self.status {
-            Status::Progress => u64::from(self.loss.expected) << 32 | u64::from(self.loss.lost),
-            _ => self.digest,
-        };
-        put_u64(buffer, 32, last);
+        let fields = header.emit(buffer).u64(self.receiver).u64(self.blocks);
+        fields.u64(self.token).u64(last);
     }
 }
 
@@ -213,22 +202,15 @@ impl ReportAck {
     /// [`ParseError::Truncated`] or [`ParseError::Length`] when it is not [`REPORT_ACK_LEN`] bytes long, and
     /// [`ParseError::Reserved`] when the verdict is unknown.
     pub fn parse(packet: &[u8]) -> Result<Self, ParseError> {
-        let header = Header::parse_as(packet, Type::ReportAck, REPORT_ACK_LEN)?;
-        if packet.len() > REPORT_ACK_LEN {
-            return Err(ParseError::Length);
-        }
+        let (header, mut fields) = Header::of_kind(packet, Type::ReportAck)?;
+        let (receiver, token) = (fields.u64()?, fields.u64()?);
+        expect_end(&fields)?;
         Ok(ReportAck {
-            verdict: match header.flags {
-                0 => Verdict::Noted,
-                1 => Verdict::Mismatch,
-                2 => Verdict::Full,
-                3 => Verdict::Token,
-                _ => return Err(ParseError::Reserved),
-            },
+            verdict: Verdict::from_number(header.flags).ok_or(ParseError::Reserved)?,
             tag: header.specific,
             session: header.session,
-            receiver: u64_at(packet, HEADER_LEN),
-            token: u64_at(packet, 16),
+            receiver,
+            token,
         })
     }
 
@@ -248,8 +230,6 @@ impl ReportAck {
             specific: self.tag,
             session: self.session,
         };
-        header.emit(buffer);
-        put_u64(buffer, HEADER_LEN, self.receiver);
-        put_u64(buffer, 16, self.token);
+        header.emit(buffer).u64(self.receiver).u64(self.token);
     }
 }

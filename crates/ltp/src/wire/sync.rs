@@ -41,7 +41,7 @@
 //! | 0x40 | STALLED | the source waits for reports of progress |
 //! | 0x80 | STREAM | the content is a live stream of a length that is not known yet |
 
-use super::{HEADER_LEN, Header, ParseError, Seq, Type, put_u32, put_u64, u32_at, u64_at};
+use super::{Header, ParseError, Seq, Type, optional};
 use crate::{Geometry, SessionId};
 
 /// Length without the name.
@@ -67,138 +67,6 @@ pub mod flag {
     pub const STALLED: u8 = 0x40;
     /// A live stream.
     pub const STREAM: u8 = 0x80;
-}
-
-/// A view over a SYNC packet.
-#[derive(Clone, Copy, Debug)]
-pub struct Packet<T> {
-    bytes: T,
-}
-
-impl<T: AsRef<[u8]>> Packet<T> {
-    /// Checks lengths, flags and bounds, and wraps the bytes.
-    ///
-    /// # Errors
-    /// [`ParseError::Version`] or [`ParseError::Type`] when it is not SYNC of this version,
-    /// [`ParseError::Truncated`] or [`ParseError::Length`] when its length does not fit its name,
-    /// [`ParseError::Reserved`] when fields contradict the flags, and [`ParseError::Value`] when the geometry or
-    /// a number is out of bounds.
-    pub fn new_checked(bytes: T) -> Result<Self, ParseError> {
-        let b = bytes.as_ref();
-        let header = Header::parse_as(b, Type::Sync, SYNC_LEN)?;
-        let name_len = usize::from(b[47]);
-        if b.len() < SYNC_LEN + name_len {
-            return Err(ParseError::Truncated);
-        }
-        if b.len() > SYNC_LEN + name_len {
-            return Err(ParseError::Length);
-        }
-        let packet = Packet { bytes };
-        packet.check(header.flags)?;
-        Ok(packet)
-    }
-
-    fn check(&self, flags: u8) -> Result<(), ParseError> {
-        let set = |bit| flags & bit != 0;
-        if !set(flag::END) && self.length() != 0
-            || !set(flag::ANSWER) && self.nonce() != 0
-            || set(flag::ANSWER) && !self.name().is_empty()
-            || !set(flag::DIGEST) && self.digest() != [0; 32]
-            || set(flag::DIGEST) && !set(flag::END)
-            || !set(flag::INTEGRITY) && self.digested() != 0
-        {
-            return Err(ParseError::Reserved);
-        }
-        let geometry = self.geometry().ok_or(ParseError::Value)?;
-        let end = if set(flag::END) {
-            geometry.packets(self.length()).ok_or(ParseError::Value)?
-        } else {
-            geometry.max_packets()
-        };
-        if self.oldest() > self.next() || self.next() > end {
-            return Err(ParseError::Value);
-        }
-        if self.digested() > geometry.blocks_of_packets(end) {
-            return Err(ParseError::Value);
-        }
-        Ok(())
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self.bytes.as_ref()
-    }
-
-    /// The flags.
-    pub fn flags(&self) -> u8 {
-        self.bytes()[1]
-    }
-
-    /// The longest silence of the source while it lives, in milliseconds.
-    pub fn silence_ms(&self) -> u16 {
-        u16::from_be_bytes([self.bytes()[2], self.bytes()[3]])
-    }
-
-    /// The session.
-    pub fn session(&self) -> SessionId {
-        SessionId(u32_at(self.bytes(), 4))
-    }
-
-    /// Oldest packet the source still holds.
-    pub fn oldest(&self) -> u64 {
-        u64_at(self.bytes(), 8)
-    }
-
-    /// One past the newest packet sent.
-    pub fn next(&self) -> u64 {
-        u64_at(self.bytes(), 16)
-    }
-
-    /// Length of the content in bytes, if final.
-    pub fn length(&self) -> u64 {
-        u64_at(self.bytes(), 24)
-    }
-
-    /// Number of blocks whose digests were sent.
-    pub fn digested(&self) -> u64 {
-        u64_at(self.bytes(), 32)
-    }
-
-    /// How the content is cut, if the fields are within bounds.
-    pub fn geometry(&self) -> Option<Geometry> {
-        let b = self.bytes();
-        Geometry::new(
-            b[46],
-            u16::from_be_bytes([b[44], b[45]]),
-            Seq(u32_at(b, 40)),
-        )
-    }
-
-    /// Blocks between two reports of progress; 0: never.
-    pub fn progress_blocks(&self) -> u32 {
-        u32_at(self.bytes(), 48)
-    }
-
-    /// Microseconds over which receivers spread their reports.
-    pub fn report_window_us(&self) -> u32 {
-        u32_at(self.bytes(), 52)
-    }
-
-    /// The nonce of the request that this answers.
-    pub fn nonce(&self) -> u64 {
-        u64_at(self.bytes(), 56)
-    }
-
-    /// The digest of the whole content.
-    pub fn digest(&self) -> [u8; 32] {
-        let mut digest = [0; 32];
-        digest.copy_from_slice(&self.bytes()[64..96]);
-        digest
-    }
-
-    /// The name of the content: any bytes, never to be trusted as a path.
-    pub fn name(&self) -> &[u8] {
-        &self.bytes()[SYNC_LEN..]
-    }
 }
 
 /// The fields of a SYNC packet.
@@ -239,31 +107,65 @@ pub struct Repr<'a> {
 }
 
 impl<'a> Repr<'a> {
-    /// Reads the fields.
+    /// Reads the packet.
     ///
     /// # Errors
-    /// [`ParseError::Value`] when the geometry is out of bounds, which [`Packet::new_checked`] excludes.
-    pub fn parse<T: AsRef<[u8]> + ?Sized>(packet: &'a Packet<&'a T>) -> Result<Self, ParseError> {
-        let flags = packet.flags();
-        let when = |bit| flags & bit != 0;
-        Ok(Repr {
-            session: packet.session(),
-            silence_ms: packet.silence_ms(),
-            geometry: packet.geometry().ok_or(ParseError::Value)?,
-            oldest: packet.oldest(),
-            next: packet.next(),
-            length: when(flag::END).then(|| packet.length()),
-            digested: when(flag::INTEGRITY).then(|| packet.digested()),
-            digest: when(flag::DIGEST).then(|| packet.digest()),
+    /// [`ParseError::Version`] or [`ParseError::Type`] when it is not SYNC of this version,
+    /// [`ParseError::Truncated`] or [`ParseError::Length`] when its length does not fit its name,
+    /// [`ParseError::Reserved`] when fields contradict the flags, and [`ParseError::Value`] when the geometry or
+    /// a number is out of bounds.
+    pub fn parse(packet: &'a [u8]) -> Result<Self, ParseError> {
+        let (header, mut fields) = Header::of_kind(packet, Type::Sync)?;
+        let (oldest, next) = (fields.u64()?, fields.u64()?);
+        let (length, digested) = (fields.u64()?, fields.u64()?);
+        let first = Seq(fields.u32()?);
+        let (payload_len, block_exponent) = (fields.u16()?, fields.u8()?);
+        let name_len = usize::from(fields.u8()?);
+        let (progress_blocks, report_window_us) = (fields.u32()?, fields.u32()?);
+        let (nonce, digest) = (fields.u64()?, fields.array()?);
+        let name = fields.rest();
+        if name.len() < name_len {
+            return Err(ParseError::Truncated);
+        }
+        if name.len() > name_len {
+            return Err(ParseError::Length);
+        }
+        let when = |bit| header.flags & bit != 0;
+        if when(flag::ANSWER) && name_len > 0 || when(flag::DIGEST) && !when(flag::END) {
+            return Err(ParseError::Reserved);
+        }
+        let repr = Repr {
+            session: header.session,
+            silence_ms: header.specific,
+            length: optional(when(flag::END), length, 0)?,
+            digested: optional(when(flag::INTEGRITY), digested, 0)?,
+            digest: optional(when(flag::DIGEST), digest, [0; 32])?,
+            answer: optional(when(flag::ANSWER), nonce, 0)?,
+            geometry: Geometry::new(block_exponent, payload_len, first).ok_or(ParseError::Value)?,
+            oldest,
+            next,
             reports: when(flag::REPORTS),
             closing: when(flag::CLOSING),
             stalled: when(flag::STALLED),
             stream: when(flag::STREAM),
-            progress_blocks: packet.progress_blocks(),
-            report_window_us: packet.report_window_us(),
-            answer: when(flag::ANSWER).then(|| packet.nonce()),
-            name: packet.name(),
-        })
+            progress_blocks,
+            report_window_us,
+            name,
+        };
+        repr.check()?;
+        Ok(repr)
+    }
+
+    fn check(&self) -> Result<(), ParseError> {
+        let end = match self.length {
+            Some(length) => self.geometry.packets(length).ok_or(ParseError::Value)?,
+            None => self.geometry.max_packets(),
+        };
+        let blocks = self.geometry.blocks_of_packets(end);
+        if self.oldest > self.next || self.next > end || self.digested.unwrap_or(0) > blocks {
+            return Err(ParseError::Value);
+        }
+        Ok(())
     }
 
     /// Length of the packet.
@@ -300,19 +202,20 @@ impl<'a> Repr<'a> {
             specific: self.silence_ms,
             session: self.session,
         };
-        header.emit(buffer);
-        put_u64(buffer, HEADER_LEN, self.oldest);
-        put_u64(buffer, 16, self.next);
-        put_u64(buffer, 24, self.length.unwrap_or(0));
-        put_u64(buffer, 32, self.digested.unwrap_or(0));
-        put_u32(buffer, 40, self.geometry.first().0);
-        buffer[44..46].copy_from_slice(&self.geometry.payload_len().to_be_bytes());
-        buffer[46] = self.geometry.block_exponent();
-        buffer[47] = u8::try_from(self.name.len()).expect("name of at most 255 bytes");
-        put_u32(buffer, 48, self.progress_blocks);
-        put_u32(buffer, 52, self.report_window_us);
-        put_u64(buffer, 56, self.answer.unwrap_or(0));
-        buffer[64..96].copy_from_slice(&self.digest.unwrap_or([0; 32]));
-        buffer[SYNC_LEN..SYNC_LEN + self.name.len()].copy_from_slice(self.name);
+        header
+            .emit(buffer)
+            .u64(self.oldest)
+            .u64(self.next)
+            .u64(self.length.unwrap_or(0))
+            .u64(self.digested.unwrap_or(0))
+            .u32(self.geometry.first().0)
+            .u16(self.geometry.payload_len())
+            .u8(self.geometry.block_exponent())
+            .u8(u8::try_from(self.name.len()).expect("name of at most 255 bytes"))
+            .u32(self.progress_blocks)
+            .u32(self.report_window_us)
+            .u64(self.answer.unwrap_or(0))
+            .bytes(&self.digest.unwrap_or_default())
+            .bytes(self.name);
     }
 }

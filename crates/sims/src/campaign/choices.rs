@@ -48,7 +48,7 @@ impl Choices {
             .then(|| (rng.between(2, 30) as usize) << sender.block_exponent);
         if stream.is_some() || rng.chance(0.5) {
             sender.receivers = Some(receivers);
-            sender.start_wait = Duration::from_secs(if stream.is_some() { 120 } else { 5 });
+            sender.connect_timeout = Duration::from_secs(if stream.is_some() { 120 } else { 5 });
             sender.window_blocks = rng.chance(0.5).then(|| rng.between(2, 20) as u32);
         }
         match stream {

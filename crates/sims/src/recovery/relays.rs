@@ -7,7 +7,7 @@ use dyram::storage::{Limits, Storage};
 use dyram::wire::{Packet, Service};
 use dyram::{Parents, Relay, RelayId, Verdict};
 use ltp::relayed;
-use ltp::store::Lengths;
+use ltp::store::NullStore;
 use ltp::{Assist, Sender};
 use netsim::ip::Datagram;
 use netsim::tree::Role;
@@ -87,7 +87,7 @@ fn parse(packet: &[u8]) -> Option<(SocketAddr, SocketAddrV4, &[u8])> {
 
 struct SourceNode {
     place: Place,
-    root: relayed::Sender<'static, Lengths>,
+    root: relayed::Sender<'static, NullStore>,
     feed: Feed,
 }
 
@@ -144,7 +144,7 @@ impl RelayNode {
 
 struct LeafNode {
     place: Place,
-    leaf: relayed::Receiver<'static, Lengths>,
+    leaf: relayed::Receiver<'static, NullStore>,
     watch: Watch,
     due: Option<Instant>,
 }
@@ -261,7 +261,7 @@ fn peer(world: &World, plan: &Rc<Plan>, detection: Detection, node: u32) -> Peer
     match world.tree.role(node) {
         Role::Source => {
             let open = BEGIN - OPENING;
-            let sender = Sender::new(sender_config(), Lengths::new(), seed, open);
+            let sender = Sender::new(sender_config(), NullStore, seed, open);
             let sender = sender.expect("the configuration is sound");
             let relays = [plan.host(1).into()].into_iter().collect();
             let socket = plan.source().into();

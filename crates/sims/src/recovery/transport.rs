@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use ltp::store::Lengths;
+use ltp::store::NullStore;
 use ltp::wire::{data, request, sync};
 use ltp::{Assist, Receiver, ReceiverConfig, ReceiverLimits, Sender, SenderConfig};
 use netsim::tree::Role;
@@ -72,12 +72,12 @@ impl Feed {
     }
 }
 
-impl Application<Lengths> for Feed {
+impl Application<NullStore> for Feed {
     fn poll_timeout(&self) -> Option<Instant> {
         (self.packets_left > 0).then_some(self.next)
     }
 
-    fn feed(&mut self, now: Instant, sender: &mut Sender<'static, Lengths>) {
+    fn feed(&mut self, now: Instant, sender: &mut Sender<'static, NullStore>) {
         if self.packets_left == 0 || now < self.next {
             return;
         }
@@ -85,7 +85,7 @@ impl Application<Lengths> for Feed {
         assert_eq!(
             taken.ok(),
             Some(usize::from(PAYLOAD_LEN)),
-            "a store of lengths has room"
+            "a null store has room"
         );
         self.packets_left -= 1;
         self.next += GAP;
@@ -95,7 +95,7 @@ impl Application<Lengths> for Feed {
     }
 
     fn packet(&mut self, payload: &[u8]) {
-        self.requests += u64::from(request::Packet::new_checked(payload).is_ok());
+        self.requests += u64::from(request::Repr::parse(payload).is_ok());
     }
 }
 
@@ -110,8 +110,8 @@ impl Watcher for Watch {
                 }
             }
             Some(3) => {
-                if let Ok(packet) = sync::Packet::new_checked(payload) {
-                    self.announced(now, packet.next() as u32);
+                if let Ok(repr) = sync::Repr::parse(payload) {
+                    self.announced(now, repr.next as u32);
                 }
             }
             _ => {}
@@ -119,7 +119,7 @@ impl Watcher for Watch {
     }
 }
 
-type Peer = simulated::Peer<Lengths, Feed, Watch>;
+type Peer = simulated::Peer<NullStore, Feed, Watch>;
 
 /// The source's configuration.
 pub(super) fn sender_config() -> SenderConfig {
@@ -131,14 +131,14 @@ pub(super) fn sender_config() -> SenderConfig {
     config
 }
 
-fn source(world: &World, plan: &Rc<Plan>, variant: Variant) -> simulated::Source<Lengths, Feed> {
+fn source(world: &World, plan: &Rc<Plan>, variant: Variant) -> simulated::Source<NullStore, Feed> {
     let mut config = sender_config();
     if variant == Variant::UnicastIdeal {
         config.rate_bps = None;
         config.repair.aggregate = Duration::ZERO;
     }
     let open = BEGIN - OPENING;
-    let sender = Sender::new(config, Lengths::new(), world.node_seed(0), open);
+    let sender = Sender::new(config, NullStore, world.node_seed(0), open);
     let feed = Feed::new(world.plan.packets);
     simulated::Source::new(plan, sender.expect("the configuration is sound"), feed)
 }
@@ -148,7 +148,7 @@ fn host(
     plan: &Rc<Plan>,
     node: u32,
     variant: Variant,
-) -> simulated::Host<Lengths, Watch> {
+) -> simulated::Host<NullStore, Watch> {
     let assist = match variant {
         Variant::Lms(_) => Assist::Lms,
         Variant::Unicast | Variant::UnicastIdeal => Assist::None,
@@ -159,7 +159,7 @@ fn host(
 }
 
 /// A receiver that helps others in that way.
-pub(super) fn receiver(assist: Assist, seed: [u8; 32]) -> Receiver<'static, Lengths> {
+pub(super) fn receiver(assist: Assist, seed: [u8; 32]) -> Receiver<'static, NullStore> {
     let mut config = ReceiverConfig::new(GROUP.into());
     config.require_integrity = false;
     config.assist = assist;
@@ -171,7 +171,7 @@ pub(super) fn receiver(assist: Assist, seed: [u8; 32]) -> Receiver<'static, Leng
         hold_down: 64,
         targets: 8,
     };
-    Receiver::new(config, Lengths::new(), seed, Instant::ZERO)
+    Receiver::new(config, NullStore, seed, Instant::ZERO)
 }
 
 /// The sequence of a DATA packet of LTP.
