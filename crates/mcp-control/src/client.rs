@@ -20,7 +20,7 @@ use crate::wire::plan::{Carrier, DataKey, Plan};
 use crate::wire::port::{Port, Suggest};
 use crate::wire::progress::{Done, FileDigest, FileVerdict, Progress};
 use crate::wire::verdict::{Failed, Reason};
-use crate::wire::{self, Type, VERSION};
+use crate::wire::{self, Message as _, Type, VERSION};
 
 /// How one client is set up.
 #[derive(Clone, Debug)]
@@ -151,7 +151,7 @@ impl Client {
             highest: VERSION,
             capabilities: config.capabilities,
         };
-        link.send(now, hello.buffer_len(), |frame| hello.emit(frame));
+        link.send(now, &hello);
         let role = ClientRole {
             config,
             manifest,
@@ -182,7 +182,7 @@ impl Client {
             }
             (Type::Port, State::Scanned) => self.take_port(&Port::parse(frame)?),
             (Type::Ready, State::Planned) => {
-                wire::parse_ready(frame)?;
+                wire::Ready::parse(frame)?;
                 self.role.state = State::Data;
                 self.link.event(ClientEvent::Ready);
                 Ok(())
@@ -225,8 +225,7 @@ impl Client {
             entries: manifest.len() as u32,
             bytes: manifest.bytes(),
         };
-        self.link
-            .send(now, offer.buffer_len(), |frame| offer.emit(frame));
+        self.link.send(now, &offer);
         self.link.send_entries(Arc::clone(manifest));
         self.role.state = State::Offered;
         self.link.event(ClientEvent::Welcome {
@@ -309,8 +308,7 @@ impl Client {
             destination,
         };
         self.role.suggested = Some(suggest);
-        self.link
-            .send(now, suggest.buffer_len(), |frame| suggest.emit(frame));
+        self.link.send(now, &suggest);
         Ok(())
     }
 
@@ -349,8 +347,7 @@ impl Client {
             };
         }
         self.role.stream_len = plan.stream_len;
-        self.link
-            .send(now, plan.buffer_len(), |frame| plan.emit(frame));
+        self.link.send(now, &plan);
         if let Some((_, layout)) = data {
             self.link.send_runs(layout);
         }
@@ -376,8 +373,7 @@ impl Client {
         }
         self.role.next_digest = entry + 1;
         let digest = FileDigest { entry, verdict };
-        self.link
-            .send(now, digest.buffer_len(), |frame| digest.emit(frame));
+        self.link.send(now, &digest);
         Ok(())
     }
 
@@ -403,9 +399,7 @@ impl Client {
             self.refuse(now, Reason::Mismatch, "");
             return;
         }
-        self.link.send(now, wire::HEADER_LEN, |frame| {
-            wire::emit_verified(frame);
-        });
+        self.link.send(now, &wire::Verified);
         self.link.end(now);
         self.link.event(ClientEvent::Verified);
     }

@@ -5,7 +5,7 @@ use proto_core::time::Instant;
 use crate::error::Error;
 use crate::link::{Link, Side, Stats, Transmit};
 use crate::wire::verdict::{Failed, Reason};
-use crate::wire::{Frames, Type};
+use crate::wire::{Frames, Message as _, Type};
 
 /// Makes an [`Endpoint`] a client or a server: [`crate::ClientRole`] and [`crate::ServerRole`].
 pub trait Role: Sized + sealed::Sealed {

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::layout::Layout;
 use crate::manifest::Manifest;
 use crate::wire::verdict::{Failed, Reason};
-use crate::wire::{self, HEADER_LEN, Type, offer, plan};
+use crate::wire::{self, Message, Type, offer, plan};
 
 /// Timeouts that both sides use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,10 +105,10 @@ impl<E> Link<E> {
         }
     }
 
-    /// Queues a frame of `len` bytes that `emit` writes.
-    pub(crate) fn send(&mut self, now: Instant, len: usize, emit: impl FnOnce(&mut [u8])) {
-        let mut frame = vec![0; len];
-        emit(&mut frame);
+    /// Queues a message.
+    pub(crate) fn send(&mut self, now: Instant, message: &impl Message) {
+        let mut frame = vec![0; message.buffer_len()];
+        message.emit(&mut frame);
         self.now = now;
         self.out.push_back(Out::Frame(frame));
     }
@@ -145,7 +145,7 @@ impl<E> Link<E> {
     /// Fails: queued output is dropped and FAILED is sent.
     pub(crate) fn give_up(&mut self, now: Instant, failed: &Failed) {
         self.out.clear();
-        self.send(now, failed.buffer_len(), |frame| failed.emit(frame));
+        self.send(now, failed);
         self.end(now);
     }
 
@@ -163,7 +163,7 @@ impl<E> Link<E> {
         }
         let (kind, _) = wire::split(frame)?;
         if kind == Type::KeepAlive {
-            wire::parse_keep_alive(frame)?;
+            wire::KeepAlive::parse(frame)?;
             self.received(now);
             return Ok(None);
         }
@@ -197,9 +197,7 @@ impl<E> Link<E> {
             return Some(Reason::Silent);
         }
         if self.out.is_empty() && now >= self.last_sent + self.timeouts.keep_alive {
-            self.send(now, HEADER_LEN, |frame| {
-                wire::emit_keep_alive(frame);
-            });
+            self.send(now, &wire::KeepAlive);
         }
         None
     }

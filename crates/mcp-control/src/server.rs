@@ -20,7 +20,7 @@ use crate::wire::plan::{Carrier, Plan, parse_runs};
 use crate::wire::port::{Port, Suggest};
 use crate::wire::progress::{Done, FileDigest, Progress};
 use crate::wire::verdict::{Failed, Reason};
-use crate::wire::{self, Type};
+use crate::wire::{self, Message as _, Type};
 
 /// How one server is set up.
 #[derive(Clone, Debug)]
@@ -212,7 +212,7 @@ impl Server {
                 Ok(())
             }
             (Type::Verified, State::Done) => {
-                wire::parse_verified(frame)?;
+                wire::Verified::parse(frame)?;
                 self.link.end(now);
                 self.link.event(ServerEvent::Verified);
                 Ok(())
@@ -232,8 +232,7 @@ impl Server {
             max_entries: self.role.config.max_entries.min(MAX_ENTRIES),
             max_bytes: self.role.config.max_blocks.min(MAX_BLOCKS) << crate::limits::BLOCK_BITS,
         };
-        self.link
-            .send(now, welcome.buffer_len(), |frame| welcome.emit(frame));
+        self.link.send(now, &welcome);
         self.role.state = State::Offer;
         self.link.deadline = Some(now + self.role.config.setup);
     }
@@ -320,8 +319,7 @@ impl Server {
         }
         self.role.held_end = end;
         self.role.held += held.digests.len() as u64;
-        self.link
-            .send(now, held.buffer_len(), |frame| held.emit(frame));
+        self.link.send(now, held);
         Ok(())
     }
 
@@ -336,8 +334,7 @@ impl Server {
         let scanned = Scanned {
             blocks: self.role.held,
         };
-        self.link
-            .send(now, scanned.buffer_len(), |frame| scanned.emit(frame));
+        self.link.send(now, &scanned);
         self.role.state = State::Ports;
         Ok(())
     }
@@ -381,8 +378,7 @@ impl Server {
             confirmed: port == suggested.destination,
             port,
         };
-        self.link
-            .send(now, answer.buffer_len(), |frame| answer.emit(frame));
+        self.link.send(now, &answer);
         Ok(())
     }
 
@@ -435,9 +431,7 @@ impl Server {
         if !self.is_in(State::Planned) {
             return Err(UnexpectedMessage);
         }
-        self.link.send(now, wire::HEADER_LEN, |frame| {
-            wire::emit_ready(frame);
-        });
+        self.link.send(now, &wire::Ready);
         self.role.state = State::Data;
         Ok(())
     }
@@ -451,8 +445,7 @@ impl Server {
             return Err(UnexpectedMessage);
         }
         if self.link.queued() < 8 {
-            self.link
-                .send(now, progress.buffer_len(), |frame| progress.emit(frame));
+            self.link.send(now, &progress);
         }
         Ok(())
     }
@@ -465,8 +458,7 @@ impl Server {
         if !self.is_in(State::Data) {
             return Err(UnexpectedMessage);
         }
-        self.link
-            .send(now, done.buffer_len(), |frame| done.emit(frame));
+        self.link.send(now, done);
         self.role.state = State::Done;
         Ok(())
     }

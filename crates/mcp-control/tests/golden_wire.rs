@@ -8,7 +8,7 @@ use mcp_control::wire::offer::{CopyId, Offer, emit_entries, parse_entries, parse
 use mcp_control::wire::plan::{Carrier, DataKey, Plan, emit_runs, parse_runs};
 use mcp_control::wire::port::{Port, Suggest};
 use mcp_control::wire::progress::{Done, FileDigest, FileVerdict, Progress};
-use mcp_control::wire::{self, ParseError};
+use mcp_control::wire::{self, Message, ParseError};
 use mcp_control::{Entry, Failed, Kind, Reason, RelPath, Run, Timestamp};
 
 fn hex(text: &str) -> Vec<u8> {
@@ -262,17 +262,11 @@ fn progress_digest_and_done() {
 
 #[test]
 fn messages_without_fields() {
-    let mut out = [0; 8];
-    assert_eq!(wire::emit_ready(&mut out), 8);
-    assert_eq!(out[..], hex("010b0000 00000000"));
-    assert_eq!(wire::parse_ready(&out), Ok(()));
-    wire::emit_verified(&mut out);
-    assert_eq!(out[..], hex("010f0000 00000000"));
-    assert_eq!(wire::parse_verified(&out), Ok(()));
-    wire::emit_keep_alive(&mut out);
-    assert_eq!(out[..], hex("01110000 00000000"));
-    assert_eq!(wire::parse_keep_alive(&out), Ok(()));
-    assert_eq!(wire::parse_ready(&out), Err(ParseError::Type));
+    golden!(wire::Ready, "010b0000 00000000", wire::Ready);
+    golden!(wire::Verified, "010f0000 00000000", wire::Verified);
+    golden!(wire::KeepAlive, "01110000 00000000", wire::KeepAlive);
+    let verified = hex("010f0000 00000000");
+    assert_eq!(wire::Ready::parse(&verified), Err(ParseError::Type));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use mcp_control::wire::offer::{Offer, parse_entries, parse_entry};
 use mcp_control::wire::plan::{Plan, parse_runs};
 use mcp_control::wire::port::{Port, Suggest};
 use mcp_control::wire::progress::{Done, FileDigest, FileVerdict, Progress};
-use mcp_control::wire::{Type, parse_keep_alive, parse_ready, parse_verified, split};
+use mcp_control::wire::{KeepAlive, Message, Ready, Type, Verified, split};
 use mcp_control::{Failed, Kind};
 
 use crate::Fields;
@@ -184,9 +184,9 @@ fn last_words(fields: &mut Fields, kind: Type, bytes: &[u8]) -> Option<()> {
                 fields.put("text", &failed.text);
             }
         }
-        Type::Ready => parse_ready(bytes).ok()?,
-        Type::Verified => parse_verified(bytes).ok()?,
-        _ => parse_keep_alive(bytes).ok()?,
+        Type::Ready => drop(Ready::parse(bytes).ok()?),
+        Type::Verified => drop(Verified::parse(bytes).ok()?),
+        _ => drop(KeepAlive::parse(bytes).ok()?),
     }
     Some(())
 }

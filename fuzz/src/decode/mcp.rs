@@ -7,7 +7,7 @@ use mcp_control::wire::offer::{Offer, emit_entry, entry_len, parse_entries, pars
 use mcp_control::wire::plan::{Plan, emit_runs, parse_runs};
 use mcp_control::wire::port::{Port, Suggest};
 use mcp_control::wire::progress::{Done, FileDigest, Progress};
-use mcp_control::wire::{self, Frames};
+use mcp_control::wire::{self, Frames, Message};
 use mcp_control::{Failed, RelPath};
 
 macro_rules! both_ways {

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use mcp_control::limits::{BLOCK_LEN, MAX_FRAME_LEN};
+use mcp_control::wire::Message;
 use mcp_control::wire::held::Held;
 use mcp_control::wire::hello::{Capabilities, Hello, Welcome};
 use mcp_control::wire::offer::{CopyId, Offer, emit_entries};
@@ -65,17 +66,10 @@ fn manifest() -> Arc<Manifest> {
     Arc::new(Manifest::new(entries).expect("in order"))
 }
 
-fn frame(emit: impl FnOnce(&mut [u8]), len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    emit(&mut bytes);
+pub(super) fn frame(message: &impl Message) -> Vec<u8> {
+    let mut bytes = vec![0; message.buffer_len()];
+    message.emit(&mut bytes);
     bytes
-}
-
-macro_rules! emit {
-    ($value:expr) => {{
-        let value = $value;
-        frame(|bytes| value.emit(bytes), value.buffer_len())
-    }};
 }
 
 /// A message that is well-formed and perhaps out of place.
@@ -85,21 +79,21 @@ pub(super) fn message(script: &mut Script<'_>) -> Vec<u8> {
         count: script.u8().into(),
     };
     match script.pick(14) {
-        0 => emit!(Hello {
+        0 => frame(&Hello {
             lowest: 1,
             highest: script.u8(),
-            capabilities: Capabilities(script.u16())
+            capabilities: Capabilities(script.u16()),
         }),
-        1 => emit!(Welcome {
+        1 => frame(&Welcome {
             version: 1,
             capabilities: Capabilities(script.u16()),
             max_entries: script.u32(),
-            max_bytes: script.u64()
+            max_bytes: script.u64(),
         }),
-        2 => emit!(Offer {
+        2 => frame(&Offer {
             copy: CopyId([3; 16]),
             entries: script.u8().into(),
-            bytes: script.u32().into()
+            bytes: script.u32().into(),
         }),
         3 => {
             let list = entries(script);
@@ -108,25 +102,25 @@ pub(super) fn message(script: &mut Script<'_>) -> Vec<u8> {
             bytes.truncate(len);
             bytes
         }
-        4 => emit!(Held {
+        4 => frame(&Held {
             first: script.u8().into(),
-            digests: vec![[script.u8(); 32]; 1 + script.pick(20)]
+            digests: vec![[script.u8(); 32]; 1 + script.pick(20)],
         }),
-        5 => emit!(mcp_control::wire::held::Scanned {
-            blocks: script.u8().into()
+        5 => frame(&mcp_control::wire::held::Scanned {
+            blocks: script.u8().into(),
         }),
-        6 => emit!(Suggest {
+        6 => frame(&Suggest {
             number: script.u8().into(),
             carrier: script.of(&[Carrier::Udp, Carrier::Ip]),
             source: script.u16(),
-            destination: script.u16()
+            destination: script.u16(),
         }),
-        7 => emit!(Port {
+        7 => frame(&Port {
             number: script.u8().into(),
             confirmed: script.flag(),
-            port: script.u16()
+            port: script.u16(),
         }),
-        8 => emit!(Plan {
+        8 => frame(&Plan {
             carrier: script.of(&[Carrier::Udp, Carrier::Ip]),
             group: script.flag().then_some([239, 1, 1, 1].into()),
             source: script.u16(),
@@ -142,23 +136,23 @@ pub(super) fn message(script: &mut Script<'_>) -> Vec<u8> {
             bytes.truncate(len);
             bytes
         }
-        10 => emit!(Progress {
+        10 => frame(&Progress {
             received: script.u32().into(),
-            held: script.u32().into()
+            held: script.u32().into(),
         }),
-        11 => emit!(FileDigest {
+        11 => frame(&FileDigest {
             entry: script.u8().into(),
-            verdict: FileVerdict::Digest([1; 32])
+            verdict: FileVerdict::Digest([1; 32]),
         }),
-        12 => emit!(Done {
+        12 => frame(&Done {
             received: script.u32().into(),
             bytes: script.u32().into(),
-            whole: [script.u8(); 32]
+            whole: [script.u8(); 32],
         }),
-        _ => emit!(Failed::new(
+        _ => frame(&Failed::new(
             Reason::Interrupted,
             Some(script.u8().into()),
-            "why"
+            "why",
         )),
     }
 }

@@ -21,6 +21,7 @@ use mcp_control::{
     ServerConfig, ServerEvent, Timestamp,
 };
 
+use super::mcp::frame;
 use super::pass;
 use crate::memory::Meter;
 use crate::script::{Lines, Script};
@@ -348,32 +349,19 @@ fn entries(script: &mut Script<'_>) -> Vec<Entry> {
     list
 }
 
-fn frame(emit: impl FnOnce(&mut [u8]), len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    emit(&mut bytes);
-    bytes
-}
-
-macro_rules! emit {
-    ($value:expr) => {{
-        let value = $value;
-        frame(|bytes| value.emit(bytes), value.buffer_len())
-    }};
-}
-
 /// What a sender says first, so that it is let in: a greeting, and a list that is what it announces.
 fn offer(daemon: &mut Daemon, script: &mut Script<'_>) {
-    daemon.hear(&emit!(Hello {
+    daemon.hear(&frame(&Hello {
         lowest: 1,
         highest: 1,
-        capabilities: Capabilities(script.u16()).with(Capabilities::UDP)
+        capabilities: Capabilities(script.u16()).with(Capabilities::UDP),
     }));
     let list = entries(script);
     let bytes = list.iter().map(|entry| match entry.kind {
         Kind::File { len } => len,
         Kind::Folder | Kind::Link { .. } => 0,
     });
-    daemon.hear(&emit!(Offer {
+    daemon.hear(&frame(&Offer {
         copy: CopyId([3; 16]),
         entries: list.len() as u32,
         bytes: bytes.sum(),
@@ -387,11 +375,11 @@ fn offer(daemon: &mut Daemon, script: &mut Script<'_>) {
 /// A port, and a plan that fits what was offered unless the script says otherwise.
 fn plan(daemon: &mut Daemon, script: &mut Script<'_>) {
     daemon.suggestions += 1;
-    daemon.hear(&emit!(Suggest {
+    daemon.hear(&frame(&Suggest {
         number: daemon.suggestions,
         carrier: Carrier::Udp,
         source: 4000,
-        destination: 5000
+        destination: 5000,
     }));
     let Some(manifest) = daemon.copy.as_ref().map(|copy| Arc::clone(&copy.manifest)) else {
         return;
@@ -404,7 +392,7 @@ fn plan(daemon: &mut Daemon, script: &mut Script<'_>) {
     };
     let runs = vec![Run { first, count }];
     let layout = Layout::new(&manifest, runs.clone()).unwrap_or_default();
-    daemon.hear(&emit!(Plan {
+    daemon.hear(&frame(&Plan {
         carrier: Carrier::Udp,
         group: None,
         source: 4000,
@@ -441,9 +429,9 @@ fn verdict(daemon: &mut Daemon, script: &mut Script<'_>) {
         2 => FileVerdict::Digest([byte; 32]),
         _ => FileVerdict::Digest(mcp_control::digest::fold(&digests)),
     };
-    daemon.hear(&emit!(FileDigest {
+    daemon.hear(&frame(&FileDigest {
         entry: entry as u32,
-        verdict
+        verdict,
     }));
 }
 

@@ -19,8 +19,9 @@
 //! HELD come in rising order and never name a block twice.
 
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
-use super::{HEADER_LEN, ParseError, Type, begin, body, put_u64, u64_at};
+use super::{Message, ParseError, Type, put_u64, u64_at};
 use crate::digest::Digest;
 use crate::limits::{MAX_BLOCKS, MAX_HELD};
 
@@ -36,14 +37,15 @@ pub struct Held {
 /// Length of a HELD's body without digests.
 const FIXED_LEN: usize = 8;
 
-impl Held {
-    /// Reads the frame.
-    ///
-    /// # Errors
-    /// The frame is not a valid HELD.
-    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
-        let most = FIXED_LEN + 32 * MAX_HELD;
-        let body = body(frame, Type::Held, FIXED_LEN + 32, most)?;
+impl Message for Held {
+    const TYPE: Type = Type::Held;
+    const LENGTHS: RangeInclusive<usize> = FIXED_LEN + 32..=FIXED_LEN + 32 * MAX_HELD;
+
+    fn body_len(&self) -> usize {
+        FIXED_LEN + 32 * self.digests.len()
+    }
+
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
         let first = u64_at(body, 0);
         let (digests, rest) = body[FIXED_LEN..].as_chunks::<32>();
         if !rest.is_empty() {
@@ -58,17 +60,7 @@ impl Held {
         })
     }
 
-    /// Length of the frame.
-    pub fn buffer_len(&self) -> usize {
-        HEADER_LEN + FIXED_LEN + 32 * self.digests.len()
-    }
-
-    /// Writes the frame.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than [`Held::buffer_len`].
-    pub fn emit(&self, frame: &mut [u8]) {
-        let body = begin(frame, Type::Held, self.buffer_len());
+    fn emit_body(&self, body: &mut [u8]) {
         put_u64(body, 0, self.first);
         for (place, digest) in body[FIXED_LEN..].chunks_mut(32).zip(&self.digests) {
             place.copy_from_slice(digest);
@@ -83,29 +75,17 @@ pub struct Scanned {
     pub blocks: u64,
 }
 
-impl Scanned {
-    /// Reads the frame.
-    ///
-    /// # Errors
-    /// The frame is not a valid SCANNED.
-    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
-        let body = body(frame, Type::Scanned, 8, 8)?;
+impl Message for Scanned {
+    const TYPE: Type = Type::Scanned;
+    const LENGTHS: RangeInclusive<usize> = 8..=8;
+
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
         Ok(Scanned {
             blocks: u64_at(body, 0),
         })
     }
 
-    /// Length of the frame.
-    pub const fn buffer_len(&self) -> usize {
-        HEADER_LEN + 8
-    }
-
-    /// Writes the frame.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than [`Scanned::buffer_len`].
-    pub fn emit(&self, frame: &mut [u8]) {
-        let body = begin(frame, Type::Scanned, self.buffer_len());
+    fn emit_body(&self, body: &mut [u8]) {
         put_u64(body, 0, self.blocks);
     }
 }

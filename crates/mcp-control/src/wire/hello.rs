@@ -22,7 +22,9 @@
 //!
 //! Later versions may append fields; capabilities that are not known are ignored.
 
-use super::{HEADER_LEN, IDENTIFIER, ParseError, Type, VERSION, begin, body};
+use core::ops::RangeInclusive;
+
+use super::{IDENTIFIER, Message, ParseError, Type, VERSION};
 use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 
 /// Capabilities of a peer: a set of bits.
@@ -59,16 +61,11 @@ pub struct Hello {
     pub capabilities: Capabilities,
 }
 
-/// Length of a HELLO's body.
-const HELLO_LEN: usize = 8;
+impl Message for Hello {
+    const TYPE: Type = Type::Hello;
+    const LENGTHS: RangeInclusive<usize> = 8..=usize::MAX;
 
-impl Hello {
-    /// Reads the frame.
-    ///
-    /// # Errors
-    /// The frame is not a valid HELLO of this protocol.
-    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
-        let body = body(frame, Type::Hello, HELLO_LEN, usize::MAX)?;
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
         if u32_at(body, 0) != IDENTIFIER {
             return Err(ParseError::Version);
         }
@@ -82,23 +79,15 @@ impl Hello {
         })
     }
 
-    /// Length of the frame.
-    pub const fn buffer_len(&self) -> usize {
-        HEADER_LEN + HELLO_LEN
-    }
-
-    /// Writes the frame.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than [`Hello::buffer_len`].
-    pub fn emit(&self, frame: &mut [u8]) {
-        let body = begin(frame, Type::Hello, self.buffer_len());
+    fn emit_body(&self, body: &mut [u8]) {
         put_u32(body, 0, IDENTIFIER);
         body[4] = self.lowest;
         body[5] = self.highest;
         put_u16(body, 6, self.capabilities.0);
     }
+}
 
+impl Hello {
     /// Returns the newest version that both support, if there is one.
     pub fn version(&self) -> Option<u8> {
         (self.lowest..=self.highest)
@@ -120,16 +109,11 @@ pub struct Welcome {
     pub max_bytes: u64,
 }
 
-/// Length of a WELCOME's body.
-const WELCOME_LEN: usize = 20;
+impl Message for Welcome {
+    const TYPE: Type = Type::Welcome;
+    const LENGTHS: RangeInclusive<usize> = 20..=usize::MAX;
 
-impl Welcome {
-    /// Reads the frame.
-    ///
-    /// # Errors
-    /// The frame is not a valid WELCOME of this protocol.
-    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
-        let body = body(frame, Type::Welcome, WELCOME_LEN, usize::MAX)?;
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
         if u32_at(body, 0) != IDENTIFIER {
             return Err(ParseError::Version);
         }
@@ -147,17 +131,7 @@ impl Welcome {
         })
     }
 
-    /// Length of the frame.
-    pub const fn buffer_len(&self) -> usize {
-        HEADER_LEN + WELCOME_LEN
-    }
-
-    /// Writes the frame.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than [`Welcome::buffer_len`].
-    pub fn emit(&self, frame: &mut [u8]) {
-        let body = begin(frame, Type::Welcome, self.buffer_len());
+    fn emit_body(&self, body: &mut [u8]) {
         put_u32(body, 0, IDENTIFIER);
         body[4] = self.version;
         body[5] = 0;

@@ -1,4 +1,4 @@
-//! Message formats: one `Repr` each with `parse`, `buffer_len` and `emit`, as in smoltcp.
+//! Message formats: one [`Message`] each with `parse`, `buffer_len` and `emit`, as in smoltcp.
 //!
 //! A message is the body of a frame on a byte stream (kernel TCP, inside TLS with a key):
 //!
@@ -13,6 +13,7 @@
 //! All integers are big-endian.
 
 use core::fmt;
+use core::ops::RangeInclusive;
 
 pub mod held;
 pub mod hello;
@@ -76,28 +77,19 @@ pub enum Type {
 }
 
 impl Type {
+    /// All types, by number.
+    const ALL: [Type; 17] = {
+        use Type::*;
+        [
+            Hello, Welcome, Offer, Entries, Held, Scanned, Suggest, Port, Plan, Runs, Ready,
+            Progress, Digest, Done, Verified, Failed, KeepAlive,
+        ]
+    };
+
     /// Returns the type with that number.
     pub fn from_number(number: u8) -> Option<Self> {
-        Some(match number {
-            1 => Type::Hello,
-            2 => Type::Welcome,
-            3 => Type::Offer,
-            4 => Type::Entries,
-            5 => Type::Held,
-            6 => Type::Scanned,
-            7 => Type::Suggest,
-            8 => Type::Port,
-            9 => Type::Plan,
-            10 => Type::Runs,
-            11 => Type::Ready,
-            12 => Type::Progress,
-            13 => Type::Digest,
-            14 => Type::Done,
-            15 => Type::Verified,
-            16 => Type::Failed,
-            17 => Type::KeepAlive,
-            _ => return None,
-        })
+        let at = usize::from(number).checked_sub(1)?;
+        Type::ALL.get(at).copied()
     }
 
     /// Returns the longest body that this type may have. A longer one is refused when its header is read.
@@ -215,13 +207,56 @@ pub fn split(frame: &[u8]) -> Result<(Type, &[u8]), ParseError> {
     }
 }
 
-/// Returns the body of a frame of that type and of a length between `least` and `most`.
-fn body(frame: &[u8], kind: Type, least: usize, most: usize) -> Result<&[u8], ParseError> {
+/// A message: the body of a frame of one type.
+pub trait Message: Sized {
+    /// The type that the header names.
+    const TYPE: Type;
+    /// Bytes that its body may have.
+    const LENGTHS: RangeInclusive<usize>;
+
+    /// Returns the length of the body that [`Message::emit_body`] writes.
+    fn body_len(&self) -> usize {
+        *Self::LENGTHS.start()
+    }
+
+    /// Parses a body of a permitted length.
+    ///
+    /// # Errors
+    /// The body is not valid.
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError>;
+
+    /// Writes the body into a buffer of exactly its length.
+    fn emit_body(&self, body: &mut [u8]);
+
+    /// Parses a whole frame.
+    ///
+    /// # Errors
+    /// The frame has another type, or is not valid.
+    fn parse(frame: &[u8]) -> Result<Self, ParseError> {
+        Self::parse_body(body(frame, Self::TYPE, Self::LENGTHS)?)
+    }
+
+    /// Returns the length of the frame.
+    fn buffer_len(&self) -> usize {
+        HEADER_LEN + self.body_len()
+    }
+
+    /// Writes the frame.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than [`Message::buffer_len`].
+    fn emit(&self, frame: &mut [u8]) {
+        self.emit_body(begin(frame, Self::TYPE, self.buffer_len()));
+    }
+}
+
+/// Returns the body of a frame of that type and of a permitted length.
+fn body(frame: &[u8], kind: Type, lengths: RangeInclusive<usize>) -> Result<&[u8], ParseError> {
     let (found, body) = split(frame)?;
     match body.len() {
         _ if found != kind => Err(ParseError::Type),
-        len if len < least => Err(ParseError::Truncated),
-        len if len > most => Err(ParseError::Length),
+        len if len < *lengths.start() => Err(ParseError::Truncated),
+        len if len > *lengths.end() => Err(ParseError::Length),
         _ => Ok(body),
     }
 }
@@ -236,39 +271,33 @@ fn begin(frame: &mut [u8], kind: Type, frame_len: usize) -> &mut [u8] {
     &mut frame[HEADER_LEN..frame_len]
 }
 
-macro_rules! bare_message {
-    ($(#[doc = $doc:literal])+ $parse:ident, $emit:ident, $kind:ident) => {
+macro_rules! bare_messages {
+    ($($(#[doc = $doc:literal])+ $name:ident)+) => {$(
         $(#[doc = $doc])+
-        ///
-        /// # Errors
-        /// Another type, or a body that is not empty.
-        pub fn $parse(frame: &[u8]) -> Result<(), ParseError> {
-            body(frame, Type::$kind, 0, 0).map(|_| ())
-        }
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub struct $name;
 
-        /// Writes the frame; its length.
-        ///
-        /// # Panics
-        /// If the buffer is shorter than [`HEADER_LEN`].
-        pub fn $emit(frame: &mut [u8]) -> usize {
-            begin(frame, Type::$kind, HEADER_LEN);
-            HEADER_LEN
+        impl Message for $name {
+            const TYPE: Type = Type::$name;
+            const LENGTHS: RangeInclusive<usize> = 0..=0;
+
+            fn parse_body(_: &[u8]) -> Result<Self, ParseError> {
+                Ok($name)
+            }
+
+            fn emit_body(&self, _: &mut [u8]) {}
         }
-    };
+    )+};
 }
 
-bare_message!(
-    /// Reads a READY, which has no fields.
-    parse_ready, emit_ready, Ready
-);
-bare_message!(
-    /// Reads a VERIFIED, which has no fields.
-    parse_verified, emit_verified, Verified
-);
-bare_message!(
-    /// Reads a KEEPALIVE, which has no fields.
-    parse_keep_alive, emit_keep_alive, KeepAlive
-);
+bare_messages! {
+    /// A READY, which has no fields.
+    Ready
+    /// A VERIFIED, which has no fields.
+    Verified
+    /// A KEEPALIVE, which has no fields.
+    KeepAlive
+}
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])

@@ -28,7 +28,9 @@
 //!
 //! Kind: 1 folder, 2 file, 3 symbolic link.
 
-use super::{HEADER_LEN, MAX_BODY_LEN, ParseError, Type, array_at, begin, body};
+use core::ops::RangeInclusive;
+
+use super::{HEADER_LEN, MAX_BODY_LEN, Message, ParseError, Type, array_at, begin, body};
 use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::limits::{MAX_PATH_LEN, MAX_TARGET_LEN};
 use crate::manifest::{Entry, Kind, ManifestError, Timestamp};
@@ -61,20 +63,16 @@ pub struct Offer {
     pub bytes: u64,
 }
 
-/// Length of an OFFER's body.
-const OFFER_LEN: usize = 28;
 /// Length of an entry without path and target.
 const FIXED_LEN: usize = 28;
 /// The longest an entry can be on the wire.
 pub const MAX_ENTRY_LEN: usize = FIXED_LEN + MAX_PATH_LEN + MAX_TARGET_LEN;
 
-impl Offer {
-    /// Reads the frame.
-    ///
-    /// # Errors
-    /// The frame is not a valid OFFER.
-    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
-        let body = body(frame, Type::Offer, OFFER_LEN, OFFER_LEN)?;
+impl Message for Offer {
+    const TYPE: Type = Type::Offer;
+    const LENGTHS: RangeInclusive<usize> = 28..=28;
+
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
         let entries = u32_at(body, 16);
         if entries == 0 {
             return Err(ParseError::Value);
@@ -86,17 +84,7 @@ impl Offer {
         })
     }
 
-    /// Length of the frame.
-    pub const fn buffer_len(&self) -> usize {
-        HEADER_LEN + OFFER_LEN
-    }
-
-    /// Writes the frame.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than [`Offer::buffer_len`].
-    pub fn emit(&self, frame: &mut [u8]) {
-        let body = begin(frame, Type::Offer, self.buffer_len());
+    fn emit_body(&self, body: &mut [u8]) {
         body[..16].copy_from_slice(&self.copy.0);
         put_u32(body, 16, self.entries);
         put_u64(body, 20, self.bytes);
@@ -208,7 +196,7 @@ impl From<ManifestError> for EntryError {
 /// # Errors
 /// The frame is not a valid ENTRIES.
 pub fn parse_entries(frame: &[u8]) -> Result<&[u8], ParseError> {
-    body(frame, Type::Entries, FIXED_LEN, MAX_BODY_LEN)
+    body(frame, Type::Entries, FIXED_LEN..=MAX_BODY_LEN)
 }
 
 /// Writes an ENTRIES frame with as many of `entries` as fit the buffer and a frame: its length, and how

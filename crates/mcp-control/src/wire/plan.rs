@@ -28,9 +28,10 @@
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, Ipv6Addr};
+use core::ops::RangeInclusive;
 
 use super::hello::Capabilities;
-use super::{HEADER_LEN, ParseError, Type, array_at, begin, body};
+use super::{HEADER_LEN, Message, ParseError, Type, array_at, begin, body};
 use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::blocks::Run;
 use crate::limits::{MAX_BLOCKS, MAX_RUNS, MAX_RUNS_PER_FRAME};
@@ -92,17 +93,13 @@ pub struct Plan {
     pub key: Option<DataKey>,
 }
 
-/// Length of a PLAN's body.
-const PLAN_LEN: usize = 68;
 const FLAG_AEAD: u8 = 0x01;
 
-impl Plan {
-    /// Reads the frame.
-    ///
-    /// # Errors
-    /// The frame is not a valid PLAN.
-    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
-        let body = body(frame, Type::Plan, PLAN_LEN, PLAN_LEN)?;
+impl Message for Plan {
+    const TYPE: Type = Type::Plan;
+    const LENGTHS: RangeInclusive<usize> = 68..=68;
+
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
         if body[1] & !FLAG_AEAD != 0 || u16_at(body, 2) != 0 {
             return Err(ParseError::Reserved);
         }
@@ -131,17 +128,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Length of the frame.
-    pub const fn buffer_len(&self) -> usize {
-        HEADER_LEN + PLAN_LEN
-    }
-
-    /// Writes the frame.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than [`Plan::buffer_len`].
-    pub fn emit(&self, frame: &mut [u8]) {
-        let body = begin(frame, Type::Plan, self.buffer_len());
+    fn emit_body(&self, body: &mut [u8]) {
         body[0] = self.carrier as u8;
         body[1] = if self.key.is_some() { FLAG_AEAD } else { 0 };
         put_u16(body, 2, 0);
@@ -176,7 +163,7 @@ fn parse_group(bytes: [u8; 16]) -> Result<Option<IpAddr>, ParseError> {
 /// # Errors
 /// The frame is not a valid RUNS, or a run is empty or out of bounds.
 pub fn parse_runs(frame: &[u8]) -> Result<Vec<Run>, ParseError> {
-    let body = body(frame, Type::Runs, 16, 16 * MAX_RUNS_PER_FRAME)?;
+    let body = body(frame, Type::Runs, 16..=16 * MAX_RUNS_PER_FRAME)?;
     let (runs, rest) = body.as_chunks::<16>();
     if !rest.is_empty() {
         return Err(ParseError::Length);

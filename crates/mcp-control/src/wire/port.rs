@@ -18,12 +18,11 @@
 //! +-------------------------------+-------------------------------+
 //! ```
 
-use super::plan::Carrier;
-use super::{HEADER_LEN, ParseError, Type, begin, body, put_u16, u16_at};
-use crate::limits::MAX_SUGGESTIONS;
+use core::ops::RangeInclusive;
 
-/// Length of either body.
-const LEN: usize = 8;
+use super::plan::Carrier;
+use super::{Message, ParseError, Type, put_u16, u16_at};
+use crate::limits::MAX_SUGGESTIONS;
 
 /// A SUGGEST.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -38,13 +37,11 @@ pub struct Suggest {
     pub destination: u16,
 }
 
-impl Suggest {
-    /// Reads the frame.
-    ///
-    /// # Errors
-    /// The frame is not a valid SUGGEST.
-    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
-        let body = body(frame, Type::Suggest, LEN, LEN)?;
+impl Message for Suggest {
+    const TYPE: Type = Type::Suggest;
+    const LENGTHS: RangeInclusive<usize> = 8..=8;
+
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
         if body[3] != 0 {
             return Err(ParseError::Reserved);
         }
@@ -61,17 +58,7 @@ impl Suggest {
         Ok(suggest)
     }
 
-    /// Length of the frame.
-    pub const fn buffer_len(&self) -> usize {
-        HEADER_LEN + LEN
-    }
-
-    /// Writes the frame.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than [`Suggest::buffer_len`].
-    pub fn emit(&self, frame: &mut [u8]) {
-        let body = begin(frame, Type::Suggest, self.buffer_len());
+    fn emit_body(&self, body: &mut [u8]) {
         put_u16(body, 0, self.number);
         (body[2], body[3]) = (self.carrier as u8, 0);
         put_u16(body, 4, self.source);
@@ -90,13 +77,11 @@ pub struct Port {
     pub port: u16,
 }
 
-impl Port {
-    /// Reads the frame.
-    ///
-    /// # Errors
-    /// The frame is not a valid PORT.
-    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
-        let body = body(frame, Type::Port, LEN, LEN)?;
+impl Message for Port {
+    const TYPE: Type = Type::Port;
+    const LENGTHS: RangeInclusive<usize> = 8..=8;
+
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
         if u16_at(body, 6) != 0 {
             return Err(ParseError::Reserved);
         }
@@ -113,17 +98,7 @@ impl Port {
         })
     }
 
-    /// Length of the frame.
-    pub const fn buffer_len(&self) -> usize {
-        HEADER_LEN + LEN
-    }
-
-    /// Writes the frame.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than [`Port::buffer_len`].
-    pub fn emit(&self, frame: &mut [u8]) {
-        let body = begin(frame, Type::Port, self.buffer_len());
+    fn emit_body(&self, body: &mut [u8]) {
         put_u16(body, 0, self.number);
         put_u16(body, 2, u16::from(!self.confirmed));
         put_u16(body, 4, self.port);

@@ -31,7 +31,9 @@
 //! digest of the whole is BLAKE3 in derive-key mode ("polycast mcp 1 digest of a whole copy") over
 //! each entry as it stands in ENTRIES and, after each file, its BLAKE3.
 
-use super::{HEADER_LEN, ParseError, Type, array_at, begin, body};
+use core::ops::RangeInclusive;
+
+use super::{Message, ParseError, Type, array_at};
 use super::{put_u32, put_u64, u32_at, u64_at};
 use crate::digest::Digest;
 
@@ -44,30 +46,18 @@ pub struct Progress {
     pub held: u64,
 }
 
-impl Progress {
-    /// Reads the frame.
-    ///
-    /// # Errors
-    /// The frame is not a valid PROGRESS.
-    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
-        let body = body(frame, Type::Progress, 16, 16)?;
+impl Message for Progress {
+    const TYPE: Type = Type::Progress;
+    const LENGTHS: RangeInclusive<usize> = 16..=16;
+
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
         Ok(Progress {
             received: u64_at(body, 0),
             held: u64_at(body, 8),
         })
     }
 
-    /// Length of the frame.
-    pub const fn buffer_len(&self) -> usize {
-        HEADER_LEN + 16
-    }
-
-    /// Writes the frame.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than [`Progress::buffer_len`].
-    pub fn emit(&self, frame: &mut [u8]) {
-        let body = begin(frame, Type::Progress, self.buffer_len());
+    fn emit_body(&self, body: &mut [u8]) {
         put_u64(body, 0, self.received);
         put_u64(body, 8, self.held);
     }
@@ -93,16 +83,11 @@ pub struct FileDigest {
     pub verdict: FileVerdict,
 }
 
-/// Length of a DIGEST's body.
-const DIGEST_LEN: usize = 40;
+impl Message for FileDigest {
+    const TYPE: Type = Type::Digest;
+    const LENGTHS: RangeInclusive<usize> = 40..=40;
 
-impl FileDigest {
-    /// Reads the frame.
-    ///
-    /// # Errors
-    /// The frame is not a valid DIGEST.
-    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
-        let body = body(frame, Type::Digest, DIGEST_LEN, DIGEST_LEN)?;
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
         let digest: Digest = array_at(body, 8);
         if body[5..8] != [0; 3] || (body[4] != 0 && digest != [0; 32]) {
             return Err(ParseError::Reserved);
@@ -119,17 +104,7 @@ impl FileDigest {
         })
     }
 
-    /// Length of the frame.
-    pub const fn buffer_len(&self) -> usize {
-        HEADER_LEN + DIGEST_LEN
-    }
-
-    /// Writes the frame.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than [`FileDigest::buffer_len`].
-    pub fn emit(&self, frame: &mut [u8]) {
-        let body = begin(frame, Type::Digest, self.buffer_len());
+    fn emit_body(&self, body: &mut [u8]) {
         let (status, digest) = match self.verdict {
             FileVerdict::Digest(digest) => (0, digest),
             FileVerdict::Changed => (1, [0; 32]),
@@ -152,16 +127,11 @@ pub struct Done {
     pub whole: Digest,
 }
 
-/// Length of a DONE's body.
-const DONE_LEN: usize = 48;
+impl Message for Done {
+    const TYPE: Type = Type::Done;
+    const LENGTHS: RangeInclusive<usize> = 48..=48;
 
-impl Done {
-    /// Reads the frame.
-    ///
-    /// # Errors
-    /// The frame is not a valid DONE.
-    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
-        let body = body(frame, Type::Done, DONE_LEN, DONE_LEN)?;
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
         Ok(Done {
             received: u64_at(body, 0),
             bytes: u64_at(body, 8),
@@ -169,17 +139,7 @@ impl Done {
         })
     }
 
-    /// Length of the frame.
-    pub const fn buffer_len(&self) -> usize {
-        HEADER_LEN + DONE_LEN
-    }
-
-    /// Writes the frame.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than [`Done::buffer_len`].
-    pub fn emit(&self, frame: &mut [u8]) {
-        let body = begin(frame, Type::Done, self.buffer_len());
+    fn emit_body(&self, body: &mut [u8]) {
         put_u64(body, 0, self.received);
         put_u64(body, 8, self.bytes);
         body[16..].copy_from_slice(&self.whole);

@@ -12,8 +12,9 @@
 
 use alloc::string::String;
 use core::fmt;
+use core::ops::RangeInclusive;
 
-use super::{HEADER_LEN, ParseError, Type, begin, body, put_u16, put_u32, u16_at, u32_at};
+use super::{Message, ParseError, Type, put_u16, put_u32, u16_at, u32_at};
 use crate::limits::MAX_TEXT_LEN;
 
 macro_rules! reasons {
@@ -123,13 +124,17 @@ impl Failed {
             text: clean,
         }
     }
+}
 
-    /// Reads the frame.
-    ///
-    /// # Errors
-    /// The frame is not a valid FAILED.
-    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
-        let body = body(frame, Type::Failed, FIXED_LEN, MAX_FAILED_LEN)?;
+impl Message for Failed {
+    const TYPE: Type = Type::Failed;
+    const LENGTHS: RangeInclusive<usize> = FIXED_LEN..=MAX_FAILED_LEN;
+
+    fn body_len(&self) -> usize {
+        FIXED_LEN + self.text.len()
+    }
+
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
         if u16_at(body, 2) != 0 {
             return Err(ParseError::Reserved);
         }
@@ -146,17 +151,7 @@ impl Failed {
         })
     }
 
-    /// Length of the frame.
-    pub fn buffer_len(&self) -> usize {
-        HEADER_LEN + FIXED_LEN + self.text.len()
-    }
-
-    /// Writes the frame.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than [`Failed::buffer_len`].
-    pub fn emit(&self, frame: &mut [u8]) {
-        let body = begin(frame, Type::Failed, self.buffer_len());
+    fn emit_body(&self, body: &mut [u8]) {
         put_u16(body, 0, self.reason as u16);
         put_u16(body, 2, 0);
         put_u32(body, 4, self.entry.unwrap_or(NO_ENTRY));

@@ -1,54 +1,21 @@
 //! Client and server keep the contract of `proto_core::Machine`. A packet is one whole frame.
 
-use std::sync::Arc;
-
-use mcp_control::limits::BLOCK_LEN;
 use mcp_control::wire::held::Held;
-use mcp_control::wire::hello::Capabilities;
-use mcp_control::wire::offer::CopyId;
 use mcp_control::wire::plan::Carrier;
 use mcp_control::wire::progress::{Done, FileVerdict};
 use mcp_control::*;
 use netsim::conformance::{self, Pair, Paired};
 
+use crate::common::{client_config, layout, manifest, udp, whole};
+
 const FILE: FileVerdict = FileVerdict::Digest([1; 32]);
 
-fn manifest() -> Arc<Manifest> {
-    let entry = |path: &str, kind| Entry {
-        path: RelPath::new(path.as_bytes()).unwrap(),
-        kind,
-        mode: 0o644,
-        modified: Timestamp::default(),
-    };
-    let entries = vec![
-        entry("t", Kind::Folder),
-        entry("t/a", Kind::File { len: 3 * BLOCK_LEN }),
-        entry("t/b", Kind::File { len: 10 }),
-    ];
-    Arc::new(Manifest::new(entries).unwrap())
-}
-
-fn whole() -> Digest {
-    manifest().digest(&[[0; 32], [1; 32], [1; 32]])
-}
-
-fn layout() -> Arc<Layout> {
-    let runs = vec![Run { first: 0, count: 1 }, Run { first: 2, count: 2 }];
-    Arc::new(Layout::new(&manifest(), runs).unwrap())
-}
-
 fn client(now: Instant) -> Client {
-    let config = ClientConfig {
-        copy: CopyId([3; 16]),
-        capabilities: Capabilities::UDP,
-        required: Capabilities::UDP,
-        timeouts: Timeouts::default(),
-    };
-    Client::new(config, manifest(), now)
+    Client::new(client_config(), manifest(), now)
 }
 
 fn server(now: Instant) -> Server {
-    Server::new(ServerConfig::new(Capabilities::UDP), now)
+    Server::new(udp(), now)
 }
 
 /// What the copying application does on an event.

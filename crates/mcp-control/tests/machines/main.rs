@@ -1,0 +1,6 @@
+//! Client and server: together, against the contract of all machines, and against hostile peers.
+
+mod common;
+mod conformance;
+mod hostile;
+mod session;
