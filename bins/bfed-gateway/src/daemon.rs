@@ -65,6 +65,20 @@ pub(crate) fn run(mode: Mode, file: &Path) -> Result<ExitCode, RunError> {
     daemon::run(Gateway { mode, open: None }, file)
 }
 
+/// Opens a gateway whose native network the caller opens, and returns its run, in a tokio runtime of one thread with
+/// I/O and time. Privileges are kept.
+///
+/// # Errors
+/// The configuration is wrong, or something could not be opened.
+pub fn open_with(
+    mode: Mode,
+    file: &Path,
+    open: Opener<'_>,
+) -> Result<impl Future<Output = Result<ExitCode, RunError>>, RunError> {
+    let open = Some(open);
+    Ok(daemon::Prepared::open(Gateway { mode, open }, file)?.serve())
+}
+
 /// The gateway before it runs.
 pub(crate) struct Gateway<'a> {
     pub(crate) mode: Mode,

@@ -81,13 +81,14 @@ pub mod metrics;
 pub mod native;
 mod page;
 pub mod status;
-#[cfg(test)]
-mod tests;
 #[cfg(feature = "top")]
 mod top;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+
+pub use daemon::open_with;
+pub use data::{NotOpened, Opener};
 
 use args::{Args, Verb};
 use cli::verbs;

@@ -115,3 +115,15 @@ pub struct Sroutes {
     /// No more costs can be known here; otherwise the missing gateways are asked themselves.
     pub got_all: bool,
 }
+
+impl Sroutes {
+    /// Returns an answer without costs.
+    #[must_use]
+    pub const fn none(outcome: Outcome) -> Self {
+        Sroutes {
+            outcome,
+            costs: Vec::new(),
+            got_all: true,
+        }
+    }
+}

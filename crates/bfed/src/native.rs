@@ -97,9 +97,36 @@ pub enum Upcall {
     },
 }
 
+/// One flow of a session in one direction: what a channel of the native network carries.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct NativeFlow<'a> {
+    /// The session.
+    pub session: &'a SessionName,
+    /// Name of the flow, as [`SessionName::flows`] returns it.
+    pub name: &'a str,
+    /// Direction of the data.
+    pub direction: Direction,
+}
+
+impl<'a> NativeFlow<'a> {
+    /// Creates a flow from its parts.
+    #[must_use]
+    pub const fn new(session: &'a SessionName, name: &'a str, direction: Direction) -> Self {
+        NativeFlow {
+            session,
+            name,
+            direction,
+        }
+    }
+}
+
 /// A native network.
 ///
-/// The methods for channels refuse by default: a mediator alone has none.
+/// Every method has a default: no channels (requests are refused), no clients, unknown costs.
+#[expect(
+    unused_variables,
+    reason = "the parameters' names document the methods that do nothing by default"
+)]
 pub trait NativeNet {
     /// Allocates a channel for a flow. Returns it with its native address, at most
     /// [`MAX_NATIVE_ADDRESS_LEN`](crate::wire::address::MAX_NATIVE_ADDRESS_LEN) bytes.
@@ -109,11 +136,8 @@ pub trait NativeNet {
     fn allocate_channel(
         &mut self,
         now: Instant,
-        session: &SessionName,
-        flow: &str,
-        direction: Direction,
+        flow: NativeFlow<'_>,
     ) -> Result<(ChannelId, Vec<u8>), NativeError> {
-        let _ = (now, session, flow, direction);
         Err(NativeError::Refused)
     }
 
@@ -125,51 +149,21 @@ pub trait NativeNet {
     fn subscribe(
         &mut self,
         now: Instant,
-        session: &SessionName,
-        flow: &str,
-        direction: Direction,
+        flow: NativeFlow<'_>,
         channel: ChannelId,
         address: Option<&[u8]>,
     ) -> Result<(), NativeError> {
-        let _ = (now, session, flow, direction, channel, address);
         Err(NativeError::Refused)
     }
 
     /// Refreshes a subscription.
-    fn refresh(
-        &mut self,
-        now: Instant,
-        session: &SessionName,
-        flow: &str,
-        direction: Direction,
-        channel: ChannelId,
-    ) {
-        let _ = (now, session, flow, direction, channel);
-    }
+    fn refresh(&mut self, now: Instant, flow: NativeFlow<'_>, channel: ChannelId) {}
 
     /// Stops receiving data of a channel.
-    fn unsubscribe(
-        &mut self,
-        now: Instant,
-        session: &SessionName,
-        flow: &str,
-        direction: Direction,
-        channel: ChannelId,
-    ) {
-        let _ = (now, session, flow, direction, channel);
-    }
+    fn unsubscribe(&mut self, now: Instant, flow: NativeFlow<'_>, channel: ChannelId) {}
 
     /// Frees a channel and its address.
-    fn reclaim_channel(
-        &mut self,
-        now: Instant,
-        session: &SessionName,
-        flow: &str,
-        direction: Direction,
-        channel: ChannelId,
-    ) {
-        let _ = (now, session, flow, direction, channel);
-    }
+    fn reclaim_channel(&mut self, now: Instant, flow: NativeFlow<'_>, channel: ChannelId) {}
 
     /// Sends a frame on a channel. The network drops its own packets that loop back.
     ///
@@ -181,7 +175,6 @@ pub trait NativeNet {
         channel: ChannelId,
         data: &[u8],
     ) -> Result<(), NativeError> {
-        let _ = (now, channel, data);
         Err(NativeError::Refused)
     }
 
@@ -194,30 +187,20 @@ pub trait NativeNet {
         session: &SessionName,
         gateways: &[GatewayId],
     ) -> Option<Sroutes> {
-        let _ = (now, request, session, gateways);
-        Some(Sroutes {
-            outcome: Outcome::Null,
-            costs: Vec::new(),
-            got_all: true,
-        })
+        Some(Sroutes::none(Outcome::Null))
     }
 
     /// Answers the request `client`, or notifies all clients of the session if it is `None`.
-    fn answer(&mut self, now: Instant, client: Option<ClientId>, answer: &AnswerRepr) {
-        let _ = (now, client, answer);
-    }
+    fn answer(&mut self, now: Instant, client: Option<ClientId>, answer: &AnswerRepr) {}
 
     /// Returns the next upcall; drain until `None`. Data is written into `buffer` from
     /// [`HEADER_LEN`](crate::wire::data::HEADER_LEN) on.
     fn poll_upcall(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Upcall> {
-        let _ = (now, buffer);
         None
     }
 
     /// Handles the passing of time.
-    fn handle_timeout(&mut self, now: Instant) {
-        let _ = now;
-    }
+    fn handle_timeout(&mut self, now: Instant) {}
 
     /// Returns when to call [`handle_timeout`](Self::handle_timeout).
     fn poll_timeout(&self) -> Option<Instant> {

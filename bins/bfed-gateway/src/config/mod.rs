@@ -157,9 +157,7 @@ impl Config {
     ///
     /// # Errors
     /// The wrong key, and why: the file cannot be used, or does not distinguish data nodes from peers.
-    pub(crate) fn cluster_credentials(
-        &self,
-    ) -> Result<Option<Credentials>, (&'static str, String)> {
+    pub fn cluster_credentials(&self) -> Result<Option<Credentials>, (&'static str, String)> {
         let own = self.cluster.key_file.as_deref();
         let key = match own {
             Some(_) => "cluster.key-file",

@@ -29,7 +29,8 @@ use crate::native::Network;
 use crate::status::Counts;
 use emit::Output;
 use link::Link;
-pub(crate) use opened::{Opened, Opener, not_opened};
+pub use opened::{NotOpened, Opener};
+pub(crate) use opened::{Opened, not_opened};
 use streams::Streams;
 use udp::Datagrams;
 

@@ -16,9 +16,9 @@ use crate::native::{Network, Owner, Role};
 const PORTS: usize = 32;
 
 /// Opens the native network.
-pub(crate) type Opener<'a> = &'a dyn Fn(Role, Owner) -> Result<Box<dyn Network>, NotOpened>;
+pub type Opener<'a> = &'a dyn Fn(Role, Owner) -> Result<Box<dyn Network>, NotOpened>;
 /// The error if it cannot be opened.
-pub(crate) type NotOpened = Box<dyn std::error::Error + Send + Sync>;
+pub type NotOpened = Box<dyn std::error::Error + Send + Sync>;
 
 pub(crate) fn not_opened(source: NotOpened) -> RunError {
     RunError::Open {

@@ -9,9 +9,8 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use bfed::native::{ChannelId, Direction, NativeError, Upcall};
-use bfed::wire::client::AnswerRepr;
-use bfed::{ClientId, GatewayId, Instant, NativeNet, Prefix, SessionName, Sroutes};
+use bfed::native::{ChannelId, Direction, NativeError, NativeFlow, Upcall};
+use bfed::{Instant, NativeNet, Prefix, SessionName};
 use bfed_client::GroupAddress;
 
 use super::datagrams::{Channels, Link};
@@ -104,30 +103,26 @@ impl NativeNet for GroupNet {
     fn allocate_channel(
         &mut self,
         _: Instant,
-        session: &SessionName,
-        _: &str,
-        direction: Direction,
+        flow: NativeFlow<'_>,
     ) -> Result<(ChannelId, Vec<u8>), NativeError> {
-        if direction == Direction::Up {
+        if flow.direction == Direction::Up {
             // `subscribe` names the group.
-            return Ok((self.channels.add(session, None), Vec::new()));
+            return Ok((self.channels.add(flow.session, None), Vec::new()));
         }
-        if self.specific && session.multi_source() {
+        if self.specific && flow.session.multi_source() {
             // Only this gateway could send there (§5.1).
             return Err(NativeError::Refused);
         }
         let group = self.pool.take().ok_or(NativeError::Full)?;
         let group = SocketAddr::new(group, self.config.port);
         let address = self.address(group).to_string().into_bytes();
-        Ok((self.channels.add(session, Some(group)), address))
+        Ok((self.channels.add(flow.session, Some(group)), address))
     }
 
     fn subscribe(
         &mut self,
         _: Instant,
-        session: &SessionName,
-        flow: &str,
-        _: Direction,
+        flow: NativeFlow<'_>,
         channel: ChannelId,
         address: Option<&[u8]>,
     ) -> Result<(), NativeError> {
@@ -138,7 +133,10 @@ impl NativeNet for GroupNet {
                 parsed.filter(|address| address.source.is_some() == self.specific)
             }
             (None, Some(own)) => Some(self.address(own)),
-            (None, None) => own_group(session, flow, self.specific, &self.config, self.reserved),
+            (None, None) => {
+                let (config, reserved) = (&self.config, self.reserved);
+                own_group(flow.session, flow.name, self.specific, config, reserved)
+            }
         };
         let Some(address) = address else {
             self.refused += 1;
@@ -147,63 +145,25 @@ impl NativeNet for GroupNet {
         self.channels.listen(channel, &address)
     }
 
-    /// The kernel refreshes memberships (§5.4).
-    fn refresh(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {}
+    // The kernel refreshes memberships (§5.4).
 
-    fn unsubscribe(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        _: Direction,
-        channel: ChannelId,
-    ) {
+    fn unsubscribe(&mut self, _: Instant, _: NativeFlow<'_>, channel: ChannelId) {
         self.channels.silence(channel);
     }
 
-    fn reclaim_channel(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        direction: Direction,
-        channel: ChannelId,
-    ) {
+    fn reclaim_channel(&mut self, _: Instant, flow: NativeFlow<'_>, channel: ChannelId) {
         let group = self.channels.remove(channel);
-        if let Some(group) = group.filter(|_| direction == Direction::Down) {
+        if let Some(group) = group.filter(|_| flow.direction == Direction::Down) {
             self.pool.give_back(group.ip());
         }
     }
 
-    fn send_data(
-        &mut self,
-        _: Instant,
-        channel: ChannelId,
-        data: &[u8],
-    ) -> Result<(), NativeError> {
-        self.channels.send(channel, data)
+    fn send_data(&mut self, _: Instant, id: ChannelId, data: &[u8]) -> Result<(), NativeError> {
+        self.channels.send(id, data)
     }
-
-    fn get_sroutes(
-        &mut self,
-        _: Instant,
-        _: u32,
-        _: &SessionName,
-        _: &[GatewayId],
-    ) -> Option<Sroutes> {
-        Some(super::unknown_costs())
-    }
-
-    fn answer(&mut self, _: Instant, _: Option<ClientId>, _: &AnswerRepr) {}
 
     fn poll_upcall(&mut self, _: Instant, buffer: &mut [u8]) -> Option<Upcall> {
         self.channels.poll_data(buffer)
-    }
-
-    fn handle_timeout(&mut self, _: Instant) {}
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        None
     }
 }
 

@@ -44,8 +44,7 @@ use std::error::Error;
 use std::os::fd::AsFd;
 
 use bfed::native::ChannelId;
-use bfed::wire::sroute::Outcome;
-use bfed::{GatewayId, Instant, NativeNet, Sroutes};
+use bfed::{GatewayId, Instant, NativeNet};
 
 pub use clients::{ClientLimits, JoinLatency, LATENCY_BOUNDS_S};
 pub use datagrams::Link;
@@ -75,11 +74,13 @@ pub enum Role {
 ///
 /// Its descriptor (an epoll instance, say) is readable while
 /// [`poll_upcall`](NativeNet::poll_upcall) or [`poll_writable`](Network::poll_writable) return something.
+#[expect(
+    unused_variables,
+    reason = "the parameters' names document the methods that do nothing by default"
+)]
 pub trait Network: NativeNet + AsFd + Send {
     /// Pauses a channel because its receivers cannot keep up, or resumes it. A paused channel is not read.
-    fn set_paused(&mut self, channel: ChannelId, paused: bool) {
-        let _ = (channel, paused);
-    }
+    fn set_paused(&mut self, channel: ChannelId, paused: bool) {}
 
     /// Returns a channel that takes data again after `send_data` returned `Busy`; drain until `None`.
     fn poll_writable(&mut self) -> Option<ChannelId> {
@@ -87,9 +88,7 @@ pub trait Network: NativeNet + AsFd + Send {
     }
 
     /// Sends what `send_data` has gathered.
-    fn flush(&mut self, now: Instant) {
-        let _ = now;
-    }
+    fn flush(&mut self, now: Instant) {}
 
     /// Returns the counters, by names for metrics: lower case, underscores.
     fn counters(&self) -> Vec<Counter> {
@@ -161,14 +160,5 @@ impl NetworkConfig {
             NetworkConfig::Ssm(config) => ssm::open(config, role, owner.gateway)?,
             NetworkConfig::Http(config) => http::open(config, role, owner)?,
         })
-    }
-}
-
-/// Returns what a data node knows of costs: nothing.
-fn unknown_costs() -> Sroutes {
-    Sroutes {
-        outcome: Outcome::Null,
-        costs: Vec::new(),
-        got_all: true,
     }
 }

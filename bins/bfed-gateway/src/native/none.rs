@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use bfed::native::{ChannelId, Direction, NativeError};
+use bfed::native::{ChannelId, Direction, NativeError, NativeFlow};
 use bfed::wire::sroute::Outcome;
 use bfed::{GatewayId, Instant, NativeNet, SessionName, Sroutes};
 use linux_net::wake::Waker;
@@ -33,11 +33,9 @@ impl NativeNet for NoNetwork {
     fn allocate_channel(
         &mut self,
         _: Instant,
-        _: &SessionName,
-        _: &str,
-        direction: Direction,
+        flow: NativeFlow<'_>,
     ) -> Result<(ChannelId, Vec<u8>), NativeError> {
-        Err(match direction {
+        Err(match flow.direction {
             Direction::Up => NativeError::NoSession,
             Direction::Down => NativeError::Refused,
         })
@@ -50,11 +48,7 @@ impl NativeNet for NoNetwork {
         _: &SessionName,
         _: &[GatewayId],
     ) -> Option<Sroutes> {
-        Some(Sroutes {
-            outcome: Outcome::NoSession,
-            costs: Vec::new(),
-            got_all: true,
-        })
+        Some(Sroutes::none(Outcome::NoSession))
     }
 }
 

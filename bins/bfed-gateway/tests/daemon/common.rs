@@ -1,36 +1,17 @@
 //! Running gateways, and what peers and clients of them send.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bfed::wire::open::Repr as Open;
-use bfed::{GatewayId, Tables};
 use bfed_gateway::status::{self, Show};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
-
-pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "timed out: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// A port of loopback that is free.
-pub(crate) fn port() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
+pub(crate) use crate::support::{TIMEOUT, eventually, port};
 
 /// A running gateway; killed when dropped.
 pub(crate) struct Daemon {
@@ -182,15 +163,7 @@ pub(crate) fn say(at: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn open(network: u32) -> Vec<u8> {
-    let open = Open {
-        version_low: 1,
-        version_high: 1,
-        hold_time_s: 90,
-        gateway: GatewayId::new(network, 1).unwrap(),
-        boot: 7,
-        tables: Tables::ALL,
-        graceful: None,
-    };
+    let open = crate::support::open(network, 90);
     let mut bytes = vec![0; open.buffer_len()];
     open.emit(&mut bytes);
     bytes

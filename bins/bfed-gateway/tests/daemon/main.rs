@@ -7,3 +7,5 @@ mod peering;
 mod refusal;
 mod reload;
 mod startup;
+#[path = "../support/mod.rs"]
+mod support;

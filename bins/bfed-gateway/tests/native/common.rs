@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket as StdSocket};
 use std::os::fd::AsFd;
 use std::time::Duration as StdDuration;
 
-use bfed::native::{ChannelId, Direction, Upcall};
+use bfed::native::{ChannelId, Direction, NativeFlow, Upcall};
 use bfed::wire::client::{Answer, AnswerRepr, Request, Want};
 use bfed::wire::data::{HEADER_LEN, MAX_PAYLOAD_LEN};
 use bfed::{GatewayId, Instant, SessionName};
@@ -100,14 +100,19 @@ pub(crate) fn count(network: &dyn Network, what: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{what} in {counters:?}")).1
 }
 
+/// The first flow of a session.
+pub(crate) fn first_flow(session: &SessionName, direction: Direction) -> NativeFlow<'_> {
+    NativeFlow::new(session, session.flows().next().unwrap(), direction)
+}
+
 /// A channel that listens to a session of this network.
 pub(crate) fn up(
     network: &mut dyn Network,
     session: &SessionName,
 ) -> Result<ChannelId, bfed::native::NativeError> {
-    let flow = session.flows().next().unwrap().to_owned();
-    let (channel, _) = network.allocate_channel(now(), session, &flow, Direction::Up)?;
-    network.subscribe(now(), session, &flow, Direction::Up, channel, None)?;
+    let flow = first_flow(session, Direction::Up);
+    let (channel, _) = network.allocate_channel(now(), flow)?;
+    network.subscribe(now(), flow, channel, None)?;
     Ok(channel)
 }
 
@@ -116,8 +121,8 @@ pub(crate) fn down(
     network: &mut dyn Network,
     session: &SessionName,
 ) -> Result<(ChannelId, String), bfed::native::NativeError> {
-    let flow = session.flows().next().unwrap().to_owned();
-    let (channel, address) = network.allocate_channel(now(), session, &flow, Direction::Down)?;
+    let flow = first_flow(session, Direction::Down);
+    let (channel, address) = network.allocate_channel(now(), flow)?;
     Ok((channel, String::from_utf8(address).unwrap()))
 }
 

@@ -61,7 +61,7 @@ fn a_session_of_the_network_is_heard_whoever_sends_it() {
         nothing(&mut *net);
         net.set_paused(channel, false);
         assert_eq!(soon(&mut *net).1, b"waits");
-        net.unsubscribe(now(), &session, "5004", Direction::Up, channel);
+        net.unsubscribe(now(), first_flow(&session, Direction::Up), channel);
         source.send(([239, 1, 2, 3], 5004).into(), b"x");
         nothing(&mut *net);
     });
@@ -111,7 +111,7 @@ fn sessions_from_elsewhere_get_groups_of_the_pool() {
             down(&mut *net, &session).unwrap();
         }
         assert_eq!(down(&mut *net, &session), Err(NativeError::Full));
-        net.reclaim_channel(now(), &session, "", Direction::Down, channel);
+        net.reclaim_channel(now(), first_flow(&session, Direction::Down), channel);
         assert_eq!(down(&mut *net, &session).unwrap().1, address);
         assert_eq!(
             net.send_data(now(), channel, b"x"),
@@ -205,26 +205,18 @@ fn names_that_are_no_groups_are_no_sessions() {
         }
         // What another gateway says is no better than a name.
         let session = name("bfed://9/x");
-        let (channel, _) = net
-            .allocate_channel(now(), &session, "", Direction::Up)
-            .unwrap();
+        let flow = first_flow(&session, Direction::Up);
+        let (channel, _) = net.allocate_channel(now(), flow).unwrap();
         for address in [
             &b"10.0.0.1:5"[..],
             b"",
             b"\xff\xff",
             b"10.0.0.1@232.1.2.3:5",
         ] {
-            let done = net.subscribe(now(), &session, "", Direction::Up, channel, Some(address));
+            let done = net.subscribe(now(), flow, channel, Some(address));
             assert_eq!(done, Err(NativeError::NoSession));
         }
-        let done = net.subscribe(
-            now(),
-            &session,
-            "",
-            Direction::Up,
-            channel,
-            Some(b"239.1.1.1:5"),
-        );
+        let done = net.subscribe(now(), flow, channel, Some(b"239.1.1.1:5"));
         assert_eq!(done, Ok(()));
     });
 }

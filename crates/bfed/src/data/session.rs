@@ -9,7 +9,7 @@ use proto_core::time::Instant;
 use super::edge::{Carrier, Edge};
 use super::{DataConfig, EdgeId, Plane};
 use crate::name::SessionName;
-use crate::native::{ChannelId, Direction, NativeError, NativeNet};
+use crate::native::{ChannelId, Direction, NativeError, NativeFlow, NativeNet};
 use crate::types::{ChannelAddress, Content, PeerId};
 use crate::wire::allocate::Outcome;
 use crate::wire::join::FlowChannel;
@@ -214,18 +214,16 @@ impl Session {
         direction: Direction,
         address: Option<&[u8]>,
     ) -> Result<(), Outcome> {
-        let (now, flow) = (cx.now, &self.flow_names[at]);
-        let (channel, own) = cx
-            .native
-            .allocate_channel(now, &self.name, flow, direction)
-            .map_err(outcome)?;
+        let now = cx.now;
+        let flow = NativeFlow::new(&self.name, &self.flow_names[at], direction);
+        let allocated = cx.native.allocate_channel(now, flow);
+        let (channel, own) = allocated.map_err(outcome)?;
         side.channels.push(channel);
         let up = direction == Direction::Up;
         // Clients send upstream only in sessions with many sources.
         if up || self.name.multi_source() {
-            cx.native
-                .subscribe(now, &self.name, flow, direction, channel, address)
-                .map_err(outcome)?;
+            let subscribed = cx.native.subscribe(now, flow, channel, address);
+            subscribed.map_err(outcome)?;
         }
         let edge = Edge::new(self.flows[at], up, Carrier::Native(channel));
         let id = cx.plane.add_edge(now, edge, None);
@@ -338,12 +336,20 @@ impl Session {
         for &edge in &side.edges {
             cx.plane.remove_edge(edge);
         }
-        for (flow, &channel) in self.flow_names.iter().zip(&side.channels) {
-            cx.native
-                .unsubscribe(cx.now, &self.name, flow, direction, channel);
-            cx.native
-                .reclaim_channel(cx.now, &self.name, flow, direction, channel);
+        for (flow, channel) in self.native_channels(side, direction) {
+            cx.native.unsubscribe(cx.now, flow, channel);
+            cx.native.reclaim_channel(cx.now, flow, channel);
         }
+    }
+
+    fn native_channels<'a>(
+        &'a self,
+        side: &'a Side,
+        direction: Direction,
+    ) -> impl Iterator<Item = (NativeFlow<'a>, ChannelId)> {
+        let flows = self.flow_names.iter();
+        let flows = flows.map(move |flow| NativeFlow::new(&self.name, flow, direction));
+        flows.zip(side.channels.iter().copied())
     }
 
     /// Refreshes the native subscriptions.
@@ -351,9 +357,8 @@ impl Session {
         let receivers = self.receivers.values().map(|side| (side, Direction::Down));
         let source = self.source.iter().map(|(_, side)| (side, Direction::Up));
         for (side, direction) in receivers.chain(source) {
-            for (flow, &channel) in self.flow_names.iter().zip(&side.channels) {
-                cx.native
-                    .refresh(cx.now, &self.name, flow, direction, channel);
+            for (flow, channel) in self.native_channels(side, direction) {
+                cx.native.refresh(cx.now, flow, channel);
             }
         }
     }

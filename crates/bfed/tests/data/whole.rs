@@ -182,7 +182,7 @@ impl Line {
         self.controls[at].join(now, ClientId(1), session, 0, Scope::Chosen);
         self.run(1000);
         let answers = &self.stations[at].native().answers;
-        let last = answers.last().map(|answer| &answer.answer);
+        let last = answers.last().map(|(_, answer)| &answer.answer);
         assert!(matches!(last, Some(Answer::Translation(_))), "{last:?}");
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker as TaskWaker};
 use std::time::{Duration, Instant};
 
-use bfed::native::{ChannelId, Direction, NativeError};
+use bfed::native::{ChannelId, Direction, NativeError, NativeFlow};
 use bfed::{Content, SessionName};
 use hyper::body::Bytes;
 use linux_net::wake::Waker;
@@ -212,16 +212,11 @@ impl Shared {
 
 impl Hub {
     /// Adds a channel of a flow.
-    pub(super) fn add(
-        &mut self,
-        key: Key,
-        session: &SessionName,
-        direction: Direction,
-    ) -> Result<ChannelId, NativeError> {
+    pub(super) fn add(&mut self, key: Key, flow: NativeFlow<'_>) -> Result<ChannelId, NativeError> {
         let channel = ChannelId(self.next);
         self.next += 1;
-        let stream = self.stream(&key, session);
-        let place = match direction {
+        let stream = self.stream(&key, flow.session);
+        let place = match flow.direction {
             Direction::Up => &mut stream.up,
             Direction::Down => &mut stream.down,
         };

@@ -35,11 +35,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bfed::native::{ChannelId, Direction, NativeError, Upcall};
+use bfed::native::{ChannelId, Direction, NativeError, NativeFlow, Upcall};
 use bfed::wire::address::MAX_NATIVE_ADDRESS_LEN;
-use bfed::wire::client::AnswerRepr;
 use bfed::wire::data::HEADER_LEN;
-use bfed::{ClientId, Instant, NativeNet, Prefix, SessionName, Sroutes};
+use bfed::{Instant, NativeNet, Prefix};
 use bfed_client::{Url, session_path};
 
 use super::{ClientLimits, Counter, Network, Owner, Role};
@@ -185,9 +184,9 @@ impl HttpNet {
     }
 }
 
-fn key(session: &SessionName, flow: &str) -> Key {
-    let at = session.flows().position(|name| name == flow).unwrap_or(0);
-    (session.as_str().to_owned(), at)
+fn key(flow: NativeFlow<'_>) -> Key {
+    let at = flow.session.flows().position(|name| name == flow.name);
+    (flow.session.as_str().to_owned(), at.unwrap_or(0))
 }
 
 impl AsFd for HttpNet {
@@ -196,17 +195,16 @@ impl AsFd for HttpNet {
     }
 }
 
+// Readers keep sessions alive, not gateways: refreshes do nothing.
 impl NativeNet for HttpNet {
     fn allocate_channel(
         &mut self,
         _: Instant,
-        session: &SessionName,
-        flow: &str,
-        direction: Direction,
+        flow: NativeFlow<'_>,
     ) -> Result<(ChannelId, Vec<u8>), NativeError> {
-        let (text, at) = key(session, flow);
+        let (text, at) = key(flow);
         let path = session_path(&text, at);
-        let channel = self.shared.hub().add((text, at), session, direction)?;
+        let channel = self.shared.hub().add((text, at), flow)?;
         let short = format!("/c/{}", channel.0);
         let urls = [path, short].map(|path| self.base.with_path(&path));
         let mut urls = urls.into_iter().flatten().map(|url| url.to_string());
@@ -222,96 +220,50 @@ impl NativeNet for HttpNet {
     fn subscribe(
         &mut self,
         _: Instant,
-        session: &SessionName,
-        flow: &str,
-        direction: Direction,
+        flow: NativeFlow<'_>,
         channel: ChannelId,
         address: Option<&[u8]>,
     ) -> Result<(), NativeError> {
-        let (text, at) = key(session, flow);
-        let from = match address {
-            Some(address) => {
+        let from = match (address, &self.origin) {
+            (Some(address), _) => {
                 let text = core::str::from_utf8(address).map_err(|_| NativeError::NoSession)?;
-                Some(text.parse::<Url>().map_err(|_| NativeError::NoSession)?)
+                Some(text.parse::<Url>())
             }
-            None if direction == Direction::Down => None,
-            None => self
-                .origin
-                .as_ref()
-                .map(|origin| origin.with_path(&session_path(&text, at)))
-                .transpose()
-                .map_err(|_| NativeError::NoSession)?,
+            (None, Some(origin)) if flow.direction == Direction::Up => {
+                let (text, at) = key(flow);
+                Some(origin.with_path(&session_path(&text, at)))
+            }
+            (None, _) => None,
         };
+        let from = from.transpose().map_err(|_| NativeError::NoSession)?;
         self.shared.hub().listen(channel)?;
         if let Some(from) = from {
-            self.server
-                .spawn(edge::fetch(Arc::clone(&self.shared), channel, from));
+            let fetched = edge::fetch(Arc::clone(&self.shared), channel, from);
+            self.server.spawn(fetched);
         }
         Ok(())
     }
 
-    /// Readers keep sessions alive, not gateways.
-    fn refresh(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {}
-
-    fn unsubscribe(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        _: Direction,
-        channel: ChannelId,
-    ) {
+    fn unsubscribe(&mut self, _: Instant, _: NativeFlow<'_>, channel: ChannelId) {
         self.shared.hub().unsubscribe(channel);
         self.shared.room.notify_waiters();
     }
 
-    fn reclaim_channel(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        _: Direction,
-        channel: ChannelId,
-    ) {
+    fn reclaim_channel(&mut self, _: Instant, _: NativeFlow<'_>, channel: ChannelId) {
         self.shared.hub().remove(channel);
         self.shared.room.notify_waiters();
     }
 
-    fn send_data(
-        &mut self,
-        _: Instant,
-        channel: ChannelId,
-        data: &[u8],
-    ) -> Result<(), NativeError> {
-        self.shared.hub().send(channel, data)
+    fn send_data(&mut self, _: Instant, id: ChannelId, data: &[u8]) -> Result<(), NativeError> {
+        self.shared.hub().send(id, data)
     }
-
-    fn get_sroutes(
-        &mut self,
-        _: Instant,
-        _: u32,
-        _: &SessionName,
-        _: &[bfed::GatewayId],
-    ) -> Option<Sroutes> {
-        Some(super::unknown_costs())
-    }
-
-    fn answer(&mut self, _: Instant, _: Option<ClientId>, _: &AnswerRepr) {}
 
     fn poll_upcall(&mut self, _: Instant, buffer: &mut [u8]) -> Option<Upcall> {
         self.server.start();
         let (channel, data) = self.shared.received()?;
-        buffer[HEADER_LEN..HEADER_LEN + data.len()].copy_from_slice(&data);
-        Some(Upcall::Data {
-            channel,
-            len: data.len(),
-        })
-    }
-
-    fn handle_timeout(&mut self, _: Instant) {}
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        None
+        let len = data.len();
+        buffer[HEADER_LEN..HEADER_LEN + len].copy_from_slice(&data);
+        Some(Upcall::Data { channel, len })
     }
 }
 

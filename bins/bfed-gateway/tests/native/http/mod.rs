@@ -244,12 +244,12 @@ fn a_session_from_elsewhere_has_a_url() {
             assert_eq!(reader.until(5), b"hello");
         }
         assert_eq!(
-            net.allocate_channel(now(), &session, "5004", Direction::Down),
+            net.allocate_channel(now(), first_flow(&session, Direction::Down)),
             Err(NativeError::Refused)
         );
         let mut source = Client::put(EDGE, url.path());
         assert_eq!(source.head(), 403, "its source is elsewhere");
-        net.reclaim_channel(now(), &session, "5004", Direction::Down, channel);
+        net.reclaim_channel(now(), first_flow(&session, Direction::Down), channel);
         assert_eq!(readers[0].all(), (200, &b"hello"[..]));
         assert!(readers[0].is_done, "a proper end");
         until(&*net, "streams", 0);
@@ -262,8 +262,8 @@ fn sessions_of_many_sources_go_both_ways() {
         let mut net = edge();
         let session = name("bfed://9/x/?multi-source=true");
         let (channel, url) = down(&mut *net, &session).unwrap();
-        net.subscribe(now(), &session, "", Direction::Down, channel, None)
-            .unwrap();
+        let flow = first_flow(&session, Direction::Down);
+        net.subscribe(now(), flow, channel, None).unwrap();
         let url: Url = url.parse().unwrap();
         let mut source = Client::put(EDGE, url.path());
         source.chunk(b"upwards");
@@ -271,7 +271,7 @@ fn sessions_of_many_sources_go_both_ways() {
             soon(&mut *net),
             (Upcall::Data { channel, len: 7 }, b"upwards".to_vec())
         );
-        net.unsubscribe(now(), &session, "", Direction::Down, channel);
+        net.unsubscribe(now(), flow, channel);
         source.chunk(b"unheard");
         nothing(&mut *net);
     });
@@ -383,7 +383,7 @@ fn data_nodes_read_sources_from_the_origin() {
         assert_eq!(player.head(), 200);
         source.chunk(b"more");
         assert_eq!(player.until(4), b"more");
-        second.unsubscribe(now(), &name(session), "", Direction::Up, channel);
+        second.unsubscribe(now(), first_flow(&name(session), Direction::Up), channel);
         until(&*origin, "readers", 0);
     });
 }

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use super::forward::{BULK, DATA, REAL_TIME, frames, join};
 use super::{Gateway, eventually, port};
-use crate::config::Mode;
-use crate::status::{self, Show};
 use bfed::wire::liveness::{Repr as Liveness, State};
 use bfed::wire::node::Register;
 use bfed::{NodeId, PeerId};
+use bfed_gateway::config::{Config, Mode};
+use bfed_gateway::status::{self, Show};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -137,11 +137,16 @@ fn data_flows_while_the_control_node_is_away_and_its_successor_takes_over() {
     cluster.flows(BULK);
 }
 
-/// A key file of the tests of `cli`: a certificate for `NAME.example`, from one authority.
-fn key_file(folder: &TempDir, name: &str) -> String {
-    let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/control-stream/tests/keys");
+/// Keys of the tests of `control-stream`: certificates of one authority for `NAME.example` and 127.0.0.1.
+pub(super) const KEYS: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../crates/control-stream/tests/keys"
+);
+
+/// The configuration key for one of [`KEYS`], in a file that only its owner may read.
+pub(super) fn key_file(folder: &TempDir, name: &str) -> String {
     let file = folder.path().join(name);
-    std::fs::copy(keys.join(name), &file).unwrap();
+    std::fs::copy(Path::new(KEYS).join(name), &file).unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     format!("key-file = {file:?}")
 }
@@ -234,7 +239,7 @@ fn a_control_node_that_could_not_tell_data_nodes_from_peers_does_not_start() {
         (format!("{gateway}{listen}"), None),
         (format!("{gateway}{secret}\n"), None),
     ] {
-        let config = crate::config::Config::parse(&*text).unwrap();
+        let config = Config::parse(&*text).unwrap();
         let found = config.cluster_credentials().err().map(|(key, _)| key);
         assert_eq!(found, wrong, "{text}");
     }

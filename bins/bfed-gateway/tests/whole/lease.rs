@@ -1,18 +1,16 @@
 //! A control node that did not run for longer than its etcd lease, as its peer sees it.
-#![cfg(feature = "etcd")]
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use bfed::wire::open::Repr as Open;
 use bfed::wire::{Frames, MAX_MESSAGE_LEN, Message};
-use bfed::{GatewayId, Tables};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-const TIMEOUT: Duration = Duration::from_secs(30);
+use super::etcd::Etcd;
+use super::support::{TIMEOUT, open};
 
 /// A program, killed when dropped.
 struct Running(Child);
@@ -28,33 +26,6 @@ impl Running {
     fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.0.id() as i32), signal).unwrap();
     }
-}
-
-fn port() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
-
-/// Starts etcd; none where it is not installed.
-fn etcd(folder: &std::path::Path) -> Option<(Running, SocketAddr)> {
-    if Command::new("etcd").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: etcd is not installed");
-        return None;
-    }
-    let [clients, members] = [port(), port()];
-    let child = Command::new("etcd")
-        .arg("--data-dir")
-        .arg(folder.join("data"))
-        .arg(format!("--listen-client-urls=http://{clients}"))
-        .arg(format!("--advertise-client-urls=http://{clients}"))
-        .arg(format!("--listen-peer-urls=http://{members}"))
-        .arg(format!("--initial-advertise-peer-urls=http://{members}"))
-        .arg(format!("--initial-cluster=default=http://{members}"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    Some((Running(child), clients))
 }
 
 /// Waits for a call of the control node.
@@ -97,18 +68,7 @@ fn expect(stream: &mut TcpStream, wanted: impl Fn(&Message) -> bool) {
 
 /// Establishes a peering over a call of the control node.
 fn establish(stream: &mut TcpStream) {
-    send(
-        stream,
-        &Message::Open(Open {
-            version_low: 1,
-            version_high: 1,
-            hold_time_s: 3,
-            gateway: GatewayId::new(2, 1).unwrap(),
-            boot: 7,
-            tables: Tables::ALL,
-            graceful: None,
-        }),
-    );
+    send(stream, &Message::Open(open(2, 3)));
     expect(stream, |message| matches!(message, Message::Open(_)));
     send(stream, &Message::KeepAlive);
     expect(stream, |message| matches!(message, Message::KeepAlive));
@@ -131,9 +91,10 @@ fn rest(stream: &mut TcpStream, silence: Duration) -> (Vec<u8>, bool) {
 #[test]
 fn a_control_node_that_was_paused_for_longer_than_its_lease_says_nothing_to_its_peer() {
     let folder = tempfile::tempdir().unwrap();
-    let Some((_etcd, at)) = etcd(folder.path()) else {
+    let Some(etcd) = Etcd::start(false) else {
         return;
     };
+    let at = etcd.at[0];
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = format!(
         "[gateway]\nnetwork = 1\nhold-time = \"3s\"\n[daemon]\nsocket = {:?}\n\

@@ -5,13 +5,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
 use bfed::wire::notification::{Reason, Repr as Notification};
-use bfed::wire::open::Repr as Open;
-use bfed::{GatewayId, Tables};
+use bfed_gateway::config::Mode;
+use bfed_gateway::status::Show;
 
 use super::forward::{BULK, DATA, frames, join};
-use super::{Gateway, eventually, port};
-use crate::config::Mode;
-use crate::status::Show;
+use super::{Gateway, eventually, port, support};
 
 /// Hostile text: the name of a session, and the notification of a peer.
 const HOSTILE_NAME: &str = "bfed://1/fake/%3Cimg%20src=x%20onerror=document.title='owned'%3E/";
@@ -25,15 +23,7 @@ fn gateways() -> (Gateway, Gateway, SocketAddr) {
     let other = Gateway::start(Mode::Whole, 1, &at, &[0], DATA);
     one.peered(1);
     other.peered(1);
-    let open = Open {
-        version_low: 1,
-        version_high: 1,
-        hold_time_s: 90,
-        gateway: GatewayId::new(3, 1).unwrap(),
-        boot: 7,
-        tables: Tables::ALL,
-        graceful: None,
-    };
+    let open = support::open(3, 90);
     let words = Notification::new(Reason::Shutdown, HOSTILE_WORDS);
     let mut bytes = vec![0; open.buffer_len() + words.buffer_len()];
     let (first, last) = bytes.split_at_mut(open.buffer_len());

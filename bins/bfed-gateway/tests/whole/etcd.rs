@@ -1,42 +1,30 @@
 //! Two control nodes, and a real etcd that says which of them is the active one.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
+use bfed_gateway::config::Mode;
+use bfed_gateway::status::Show;
+
+use super::cluster::{KEYS, key_file};
 use super::forward::{BULK, DATA, frames, join};
 use super::{Gateway, eventually, port};
-use crate::config::Mode;
-use crate::status::Show;
 
 /// An etcd of one; ended when dropped.
-struct Etcd {
+pub(super) struct Etcd {
     child: Child,
     folder: TempDir,
-    at: [SocketAddr; 2],
+    /// Where clients and members call.
+    pub(super) at: [SocketAddr; 2],
     tls: bool,
-}
-
-/// Keys of the tests of `cli`: certificates of one authority, for 127.0.0.1.
-const KEYS: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../crates/control-stream/tests/keys"
-);
-
-/// A key of those tests, in a file that only its owner may read.
-fn key(folder: &Path, name: &str) -> String {
-    let file = folder.join(name);
-    std::fs::copy(Path::new(KEYS).join(name), &file).unwrap();
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
-    file.display().to_string()
 }
 
 impl Etcd {
     /// None where there is no etcd.
-    fn start(tls: bool) -> Option<Etcd> {
+    pub(super) fn start(tls: bool) -> Option<Etcd> {
         if Command::new("etcd").arg("--version").output().is_err() {
             eprintln!("SKIPPED: there is no etcd here, the election was not tried");
             return None;
@@ -64,10 +52,11 @@ impl Etcd {
             let authority = &authority[..authority.find("-----BEGIN PRIVATE").unwrap()];
             let file = folder.path().join("authority.pem");
             std::fs::write(&file, authority).unwrap();
-            let own = key(folder.path(), "server.pem");
+            key_file(folder, "server.pem");
+            let own = folder.path().join("server.pem");
             command
-                .arg(format!("--cert-file={own}"))
-                .arg(format!("--key-file={own}"))
+                .arg(format!("--cert-file={}", own.display()))
+                .arg(format!("--key-file={}", own.display()))
                 .arg(format!("--trusted-ca-file={}", file.display()))
                 .arg("--client-cert-auth");
         }
@@ -114,10 +103,7 @@ impl Drop for Etcd {
 /// A control node of that name, whose data nodes call there.
 fn control(etcd: &Etcd, name: &str, at: [SocketAddr; 2], calls: SocketAddr) -> Gateway {
     let (scheme, key) = match etcd.tls {
-        true => {
-            let key = key(etcd.folder.path(), "client.pem");
-            ("https", format!("key-file = \"{key}\""))
-        }
+        true => ("https", key_file(&etcd.folder, "client.pem")),
         false => ("http", String::new()),
     };
     let more = format!(

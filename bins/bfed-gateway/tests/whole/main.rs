@@ -5,42 +5,25 @@ mod cluster;
 mod etcd;
 mod fake;
 mod forward;
+#[cfg(feature = "etcd")]
+mod lease;
+#[path = "../../../../crates/bfed/tests/support/native.rs"]
+pub mod native;
 mod page;
+#[path = "../support/mod.rs"]
+mod support;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
-use daemon_kit::daemon::Prepared;
+use bfed_gateway::config::Mode;
+use bfed_gateway::status::{self, Show};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-use crate::config::Mode;
-use crate::daemon;
-use crate::data::Opener;
-use crate::status::{self, Show};
 use fake::Hand;
-
-const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Calls `look` until it answers something.
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Returns a free port of loopback.
-fn port() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
+use support::{eventually, port};
 
 /// A running gateway.
 struct Gateway {
@@ -79,9 +62,8 @@ impl Gateway {
         let (opened, is_open) = std::sync::mpsc::channel();
         let own_hand = hand.clone();
         let thread = std::thread::spawn(move || {
-            let open = |role, owner| Ok(own_hand.open(role, owner));
-            let open = Some(&open as Opener<'_>);
-            let prepared = Prepared::open(daemon::Gateway { mode, open }, &file).unwrap();
+            let open = |role, _| Ok(own_hand.open(role));
+            let run = bfed_gateway::open_with(mode, &file, &open).unwrap();
             opened.send(()).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -89,7 +71,7 @@ impl Gateway {
                 .unwrap();
             runtime.block_on(async {
                 tokio::select! {
-                    ended = prepared.serve() => panic!("ended: {ended:?}"),
+                    ended = run => panic!("ended: {ended:?}"),
                     _ = killed => {}
                 }
             });

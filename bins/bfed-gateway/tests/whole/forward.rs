@@ -8,11 +8,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bfed::wire::client::Answer;
+use bfed_gateway::config::Mode;
+use bfed_gateway::status::Show;
 use socket2::{Domain, Socket, Type};
 
 use super::{Gateway, eventually, line, port};
-use crate::config::Mode;
-use crate::status::Show;
 
 pub(super) const DATA: &str = "[data]\nlisten = \"127.0.0.1:0\"\nnodes = 2";
 pub(super) const BULK: &str = "bfed://1/fake/file/?content=bulk-data";
@@ -107,7 +107,7 @@ fn a_film_of_frames_longer_than_a_datagram_comes_through() {
 fn a_receiver_that_takes_nothing_pauses_the_source_of_a_file_and_loses_nothing() {
     let line = line(2, DATA);
     join(&line[1], 1, BULK);
-    line[1].hand.set_busy(BULK, true);
+    line[1].hand.set_busy(true);
     let frames = frames(3000, 16_384);
     sent(&line[0], BULK, &frames);
     eventually("a pause at the receiver's gateway", || {
@@ -117,7 +117,7 @@ fn a_receiver_that_takes_nothing_pauses_the_source_of_a_file_and_loses_nothing()
         (line[0].counter("plane", "pauses") > 0).then_some(())
     });
     assert_eq!(line[1].hand.got(BULK).len(), 0);
-    line[1].hand.set_busy(BULK, false);
+    line[1].hand.set_busy(false);
     eventually("all frames", || {
         (line[1].hand.got(BULK).len() >= frames.len()).then_some(())
     });
