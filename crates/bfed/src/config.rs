@@ -3,7 +3,6 @@
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
 use proto_core::time::Duration;
 
@@ -279,46 +278,28 @@ impl PeerConfig {
     }
 }
 
-/// Why a configuration is wrong.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ConfigError {
-    /// No routing table.
-    NoTable,
-    /// A hold time of one or two seconds.
-    HoldTime,
-    /// A time is 0, or soft state lives for less than two refreshes.
-    Times,
-    /// A limit is 0.
-    Limits,
-    /// A peer that is this gateway itself.
-    OwnPeer,
-    /// Two peers are the same gateway.
-    SamePeer,
-    /// A link that costs nothing: trees could loop.
-    FreeLink,
-    /// A mediator's address is too long.
-    Mediator,
-    /// More peers than the limit.
-    TooManyPeers,
-    /// The gateway's own identity cannot change while it runs.
-    Identity,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ConfigError::NoTable => "there is no routing table",
-            ConfigError::HoldTime => "the hold time is 0 or at least 3 seconds",
-            ConfigError::Times => "a time is 0, or soft state expires before its second refresh",
-            ConfigError::Limits => "a limit is 0",
-            ConfigError::OwnPeer => "a peer is this gateway itself",
-            ConfigError::SamePeer => "two peers are the same gateway",
-            ConfigError::FreeLink => "a link costs nothing",
-            ConfigError::Mediator => "a mediator's address is too long",
-            ConfigError::TooManyPeers => "there are too many peers",
-            ConfigError::Identity => "the gateway's identity cannot change while it runs",
-        })
+reasons! {
+    /// Why a configuration is wrong.
+    pub enum ConfigError {
+        /// No routing table.
+        NoTable = "there is no routing table",
+        /// A hold time of one or two seconds.
+        HoldTime = "the hold time is 0 or at least 3 seconds",
+        /// A time is 0, or soft state lives for less than two refreshes.
+        Times = "a time is 0, or soft state expires before its second refresh",
+        /// A limit is 0.
+        Limits = "a limit is 0",
+        /// A peer that is this gateway itself.
+        OwnPeer = "a peer is this gateway itself",
+        /// Two peers are the same gateway.
+        SamePeer = "two peers are the same gateway",
+        /// A link that costs nothing: trees could loop.
+        FreeLink = "a link costs nothing",
+        /// A mediator's address is too long.
+        Mediator = "a mediator's address is too long",
+        /// More peers than the limit.
+        TooManyPeers = "there are too many peers",
+        /// The gateway's own identity cannot change while it runs.
+        Identity = "the gateway's identity cannot change while it runs",
     }
 }
-
-impl core::error::Error for ConfigError {}

@@ -83,17 +83,22 @@
 
 extern crate alloc;
 
+#[macro_use]
+mod texts;
+
 pub mod config;
 pub mod control;
 pub mod coordination;
 pub mod data;
 mod error;
 mod event;
+mod expiring;
 pub mod name;
 pub mod native;
 mod prefix;
 pub mod routing;
 pub mod session;
+mod slots;
 mod tree;
 mod types;
 pub mod wire;

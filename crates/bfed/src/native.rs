@@ -13,7 +13,6 @@
 //! It is a machine too: calls return at once, upcalls are polled, and sockets belong to the driver.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use proto_core::time::Instant;
 
@@ -36,31 +35,19 @@ pub enum Direction {
     Down,
 }
 
-/// Why the native network refuses a request.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum NativeError {
-    /// No such session.
-    NoSession,
-    /// The pool of addresses is used up.
-    Full,
-    /// Not supported.
-    Refused,
-    /// Busy: nothing was sent.
-    Busy,
-}
-
-impl fmt::Display for NativeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NativeError::NoSession => "no such session in the native network",
-            NativeError::Full => "the native network has no address left",
-            NativeError::Refused => "the native network cannot do it",
-            NativeError::Busy => "the native network takes no data now",
-        })
+reasons! {
+    /// Why the native network refuses a request.
+    pub enum NativeError {
+        /// No such session.
+        NoSession = "no such session in the native network",
+        /// The pool of addresses is used up.
+        Full = "the native network has no address left",
+        /// Not supported.
+        Refused = "the native network cannot do it",
+        /// Busy: nothing was sent.
+        Busy = "the native network takes no data now",
     }
 }
-
-impl core::error::Error for NativeError {}
 
 /// An upcall of a native network.
 #[derive(Clone, PartialEq, Eq, Debug)]

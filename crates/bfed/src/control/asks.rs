@@ -9,6 +9,7 @@ use super::ControlNode;
 use crate::coordination::Coordinator;
 use crate::error::Error;
 use crate::event::Event;
+use crate::name::SessionName;
 use crate::tree::{Ask, Slot};
 use crate::types::{NodeId, PeerId};
 use crate::wire::allocate::{Outcome, Request as Allocate, Response};
@@ -21,11 +22,10 @@ use crate::wire::{Message, join};
 impl<C: Coordinator> ControlNode<C> {
     /// Returns the edge to a peer, with the rate limit of the whole link.
     pub(super) fn edge(&self, id: PeerId) -> Edge {
-        let state = self.peers.get(&id);
-        if state.is_some_and(|state| state.config.gateway.network == self.config.gateway.network) {
+        if self.is_internal(id) {
             return Edge::Native;
         }
-        let rate = state.and_then(|state| state.config.rate_bps);
+        let rate = self.peers.get(&id).and_then(|state| state.config.rate_bps);
         Edge::Peer {
             peer: id,
             rate_bps: rate.unwrap_or(0),
@@ -38,9 +38,11 @@ impl<C: Coordinator> ControlNode<C> {
         let mut told = BTreeSet::new();
         let mut again = Vec::new();
         for (slot, tree) in self.trees.iter() {
-            let down = tree.down.get(&id).map(|down| &down.flows);
-            let up = tree.up.as_ref().filter(|up| up.peer == Some(id));
-            let known = down.is_some_and(|flows| !flows.is_empty()) || up.is_some();
+            let down = tree
+                .down
+                .get(&id)
+                .is_some_and(|down| !down.flows.is_empty());
+            let known = down || tree.upstream() == Some(id);
             if let Some(node) = tree.node.filter(|_| known)
                 && told.insert(node)
             {
@@ -70,26 +72,19 @@ impl<C: Coordinator> ControlNode<C> {
 
     /// Requests that the session is sent to an edge.
     fn ask_down(&mut self, slot: Slot, edge: Edge, flows: Vec<FlowChannel>) -> Ask {
-        let (request, epoch) = (self.numbers.next_request(), self.coordinator.epoch());
-        self.send_to_node(slot, |session| {
-            Message::Subscribe(Subscribe {
-                up: false,
-                request,
-                epoch,
-                edge,
-                flows,
-                session,
-            })
-        });
-        Ask::Pending(request)
+        self.subscribe(slot, false, edge, flows)
     }
 
     /// Requests that the session is received from an edge.
     pub(super) fn ask_up(&mut self, slot: Slot, edge: Edge, flows: Vec<FlowChannel>) -> Ask {
+        self.subscribe(slot, true, edge, flows)
+    }
+
+    fn subscribe(&mut self, slot: Slot, up: bool, edge: Edge, flows: Vec<FlowChannel>) -> Ask {
         let (request, epoch) = (self.numbers.next_request(), self.coordinator.epoch());
         self.send_to_node(slot, |session| {
             Message::Subscribe(Subscribe {
-                up: true,
+                up,
                 request,
                 epoch,
                 edge,
@@ -102,21 +97,34 @@ impl<C: Coordinator> ControlNode<C> {
 
     /// Tells the session's data node to release a part of the session.
     pub(super) fn reclaim(&mut self, slot: Slot, what: ReclaimTarget) {
-        let epoch = self.coordinator.epoch();
-        self.send_to_node(slot, |session| {
-            Message::Reclaim(Reclaim {
-                epoch,
-                what: Some(what),
-                session,
-            })
-        });
+        self.refresh_or_reclaim(slot, Some(what));
     }
 
-    pub(super) fn send_to_node(
+    /// Tells the session's data node that the session is still wanted, or what to release of it.
+    pub(super) fn refresh_or_reclaim(&mut self, slot: Slot, what: Option<ReclaimTarget>) {
+        let tree = self.trees.get(slot);
+        let on = tree.and_then(|tree| Some((tree.node?, tree.name.clone())));
+        if let Some((node, session)) = on {
+            self.send_reclaim(node, session, what);
+        }
+    }
+
+    pub(super) fn send_reclaim(
         &mut self,
-        slot: Slot,
-        message: impl FnOnce(crate::name::SessionName) -> Message,
+        node: NodeId,
+        session: SessionName,
+        what: Option<ReclaimTarget>,
     ) {
+        let epoch = self.coordinator.epoch();
+        let reclaim = Reclaim {
+            epoch,
+            what,
+            session,
+        };
+        self.send_node(node, Message::Reclaim(reclaim));
+    }
+
+    fn send_to_node(&mut self, slot: Slot, message: impl FnOnce(SessionName) -> Message) {
         if let Some(tree) = self.trees.get(slot)
             && let Some(node) = tree.node
         {
@@ -201,21 +209,16 @@ impl<C: Coordinator> ControlNode<C> {
             if outcome == Outcome::Done {
                 up.ask = Ask::Done(flows);
                 if up.peer.is_none() {
-                    self.attached(now, slot);
+                    self.attached(slot);
                 }
             } else if let Some(peer) = up.peer {
                 self.upstream_failed(now, slot, peer, Reason::Limit);
             } else {
-                let none = outcome == Outcome::NoSession;
-                self.fail(
-                    now,
-                    slot,
-                    if none {
-                        Reason::NoSession
-                    } else {
-                        Reason::Limit
-                    },
-                );
+                let reason = match outcome {
+                    Outcome::NoSession => Reason::NoSession,
+                    _ => Reason::Limit,
+                };
+                self.fail(now, slot, reason);
             }
             return Ok(());
         }
@@ -227,7 +230,7 @@ impl<C: Coordinator> ControlNode<C> {
             down.ask = Ask::Done(flows);
             self.translate_to(slot, id);
         } else {
-            self.refuse_down(now, slot, id, Reason::Limit);
+            self.refuse_down(slot, id, Reason::Limit);
         }
         Ok(())
     }
@@ -267,7 +270,7 @@ impl<C: Coordinator> ControlNode<C> {
         let internal: Vec<_> = internal.map(|(&id, _)| id).collect();
         self.end_clients(slot, Reason::Limit);
         for id in internal {
-            self.refuse_down(now, slot, id, Reason::Limit);
+            self.refuse_down(slot, id, Reason::Limit);
         }
         self.advance(now, slot);
     }

@@ -16,7 +16,6 @@ use crate::wire::liveness::State as Liveness;
 use crate::wire::no_route::Reason;
 use crate::wire::node::Register;
 use crate::wire::notification::{Reason as Why, Repr as Notification};
-use crate::wire::reclaim::Repr as Reclaim;
 use crate::wire::statistics::Repr as Statistics;
 
 impl<C: Coordinator> ControlNode<C> {
@@ -254,14 +253,8 @@ impl<C: Coordinator> ControlNode<C> {
         if !fits {
             return;
         }
-        let epoch = self.coordinator.epoch();
         for session in names {
-            let refresh = Reclaim {
-                epoch,
-                what: None,
-                session,
-            };
-            self.send_node(id, Message::Reclaim(refresh));
+            self.send_reclaim(id, session, None);
         }
     }
 

@@ -14,15 +14,21 @@ use crate::types::{BnNum, ChannelAddress, Content, PeerId};
 use crate::wire::join::{FlowChannel, Repr as Join};
 use crate::wire::no_route::{Reason, Repr as NoRoute};
 use crate::wire::reclaim::ReclaimTarget;
+use crate::wire::subscribe::Edge;
 use crate::wire::translation::Repr as Translation;
 use crate::wire::{Message, attributes::MAX_PATH};
 
 impl<C: Coordinator> ControlNode<C> {
     pub(super) fn is_internal(&self, id: PeerId) -> bool {
-        let own = self.config.gateway.network;
-        self.peers
+        let network = self
+            .peers
             .get(&id)
-            .is_some_and(|state| state.config.gateway.network == own)
+            .map(|state| state.config.gateway.network);
+        network == Some(self.config.gateway.network)
+    }
+
+    pub(super) fn send_no_route(&mut self, id: PeerId, session: SessionName, reason: Reason) {
+        self.send(id, Message::NoRoute(NoRoute { reason, session }));
     }
 
     /// Returns whether messages can be sent to a peer.
@@ -49,8 +55,7 @@ impl<C: Coordinator> ControlNode<C> {
     pub(super) fn peer_joins(&mut self, now: Instant, id: PeerId, join: Join) -> Result<(), Error> {
         let session = join.session.clone();
         if !self.may_name(id, &join.flows) {
-            let reason = Reason::Policy;
-            self.send(id, Message::NoRoute(NoRoute { reason, session }));
+            self.send_no_route(id, session, Reason::Policy);
             return Err(Error::ForeignAddress);
         }
         match self.try_join(now, id, join) {
@@ -59,7 +64,7 @@ impl<C: Coordinator> ControlNode<C> {
                 Ok(())
             }
             Err(reason) => {
-                self.send(id, Message::NoRoute(NoRoute { reason, session }));
+                self.send_no_route(id, session, reason);
                 Err(Error::JoinRefused)
             }
         }
@@ -104,12 +109,9 @@ impl<C: Coordinator> ControlNode<C> {
             return Err(Reason::Limit);
         };
         // Two gateways that waited for each other would never attach.
-        let waits = tree
-            .joining
-            .as_ref()
-            .is_some_and(|joining| joining.peer == id);
-        let pulls = tree.up.as_ref().is_some_and(|up| up.peer == Some(id));
-        if (waits && tree.up.is_none()) || (pulls && tree.joining.is_none()) {
+        let waits = tree.joining() == Some(id) && tree.up.is_none();
+        let pulls = tree.upstream() == Some(id) && tree.joining.is_none();
+        if waits || pulls {
             self.stats.loops += 1;
             return Err(Reason::Loop);
         }
@@ -219,7 +221,7 @@ impl<C: Coordinator> ControlNode<C> {
             match network {
                 Some(network) => {
                     self.owner_known(slot, network);
-                    self.check_announced(now, slot, network);
+                    self.check_announced(slot, network);
                     self.advance(now, slot);
                 }
                 None => self.fail(now, slot, Reason::UnknownOwner),
@@ -228,19 +230,15 @@ impl<C: Coordinator> ControlNode<C> {
     }
 
     /// Refuses peers that joined before the owner was known and have no route to it from here.
-    pub(super) fn check_announced(&mut self, now: Instant, slot: Slot, network: BnNum) {
+    pub(super) fn check_announced(&mut self, slot: Slot, network: BnNum) {
         let Some(tree) = self.trees.get(slot) else {
             return;
         };
         let table = tree.table;
-        let barred: Vec<_> = tree
-            .down
-            .keys()
-            .copied()
-            .filter(|&id| !self.is_internal(id) && !self.rib.is_announced_to(id, table, network))
-            .collect();
-        for id in barred {
-            self.refuse_down(now, slot, id, Reason::Policy);
+        for id in tree.below() {
+            if !self.is_internal(id) && !self.rib.is_announced_to(id, table, network) {
+                self.refuse_down(slot, id, Reason::Policy);
+            }
         }
     }
 
@@ -276,25 +274,21 @@ impl<C: Coordinator> ControlNode<C> {
         if !down.flows.is_empty() {
             self.reclaim(slot, ReclaimTarget::Receiver(edge));
         } else if native_over {
-            self.reclaim(
-                slot,
-                ReclaimTarget::Receiver(crate::wire::subscribe::Edge::Native),
-            );
+            self.reclaim(slot, ReclaimTarget::Receiver(Edge::Native));
         }
         true
     }
 
     /// Removes a downstream peer with NO_ROUTE.
-    pub(super) fn refuse_down(&mut self, now: Instant, slot: Slot, id: PeerId, reason: Reason) {
+    pub(super) fn refuse_down(&mut self, slot: Slot, id: PeerId, reason: Reason) {
         let Some(session) = self.trees.get(slot).map(|tree| tree.name.clone()) else {
             return;
         };
         if self.drop_down(slot, id) {
-            self.send(id, Message::NoRoute(NoRoute { reason, session }));
+            self.send_no_route(id, session, reason);
             self.trees.pending.insert(slot);
             self.trees.schedule(slot);
         }
-        let _ = now;
     }
 
     /// Sends a TRANSLATION to a downstream peer if the tree is attached.
@@ -309,24 +303,18 @@ impl<C: Coordinator> ControlNode<C> {
             .collect();
         let session = tree.name.clone();
         if let Some(flows) = self.channels_for(slot, id) {
-            self.send(
-                id,
-                Message::Translation(Translation {
-                    path,
-                    flows,
-                    session,
-                }),
-            );
+            let translation = Translation {
+                path,
+                flows,
+                session,
+            };
+            self.send(id, Message::Translation(translation));
         }
     }
 
     /// Sends a TRANSLATION to all downstream peers.
     pub(super) fn translate_all(&mut self, slot: Slot) {
-        let ids: Vec<_> = self
-            .trees
-            .get(slot)
-            .map_or_else(Vec::new, |tree| tree.down.keys().copied().collect());
-        for id in ids {
+        for id in self.trees.get(slot).map_or_else(Vec::new, Tree::below) {
             self.translate_to(slot, id);
         }
     }

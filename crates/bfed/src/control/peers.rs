@@ -353,10 +353,7 @@ impl<C: Coordinator> ControlNode<C> {
     /// Returns whether a data node that carries sessions of the peer has stopped receiving from it, and no other
     /// data node receives from it. A data node that carries none cannot tell.
     fn is_silent(&self, id: PeerId) -> bool {
-        let carries = |slot: &Slot| {
-            let tree = self.trees.get(*slot);
-            tree.is_some_and(|tree| tree.is_with(id))
-        };
+        let carries = |slot: &Slot| self.trees.get(*slot).is_some_and(|tree| tree.is_with(id));
         let witness = |node: &Node| {
             let silent = node.peer_states.get(&id) == Some(&Liveness::Silent);
             silent && node.sessions.iter().any(carries)
@@ -444,7 +441,7 @@ impl<C: Coordinator> ControlNode<C> {
             .filter_map(|(slot, tree)| Some((slot, tree.network?)))
             .collect();
         for (slot, network) in trees {
-            self.check_announced(now, slot, network);
+            self.check_announced(slot, network);
         }
     }
 

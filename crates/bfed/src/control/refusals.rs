@@ -5,10 +5,9 @@
 //! | one | the refusal time |
 //! | another within 16 refusal times after that | twice the previous time, at most 16 refusal times |
 
-use alloc::collections::{BTreeMap, BTreeSet};
-
 use proto_core::time::{Duration, Instant};
 
+use crate::expiring::Expiring;
 use crate::name::SessionName;
 use crate::wire::no_route::Reason;
 
@@ -21,21 +20,16 @@ struct Refusal {
     until: Instant,
     /// The previous time in memory.
     lasted: Duration,
-    forget_at: Instant,
 }
 
 /// All refusals, with a bound.
 #[derive(Debug, Default)]
-pub(super) struct Refusals {
-    map: BTreeMap<SessionName, Refusal>,
-    /// In the order of expiry.
-    expiry: BTreeSet<(Instant, SessionName)>,
-}
+pub(super) struct Refusals(Expiring<SessionName, Refusal>);
 
 impl Refusals {
     /// Returns why the session is refused for now.
     pub(super) fn get(&self, now: Instant, session: &SessionName) -> Option<Reason> {
-        let refusal = self.map.get(session)?;
+        let refusal = self.0.get(session)?;
         (refusal.until > now).then_some(refusal.reason)
     }
 
@@ -48,34 +42,24 @@ impl Refusals {
         time: Duration,
         max: usize,
     ) {
-        let before = self.remove(&session).filter(|old| old.forget_at > now);
+        let before = self
+            .0
+            .remove(&session)
+            .filter(|(expires, _)| *expires > now);
         let longest = time * MAX_BACKOFF;
-        let lasted = before.map_or(time, |old| (old.lasted * 2).min(longest));
+        let lasted = before.map_or(time, |(_, old)| (old.lasted * 2).min(longest));
         let until = now + lasted;
-        let forget_at = until + longest;
-        while self.map.len() >= max
-            && let Some((_, first)) = self.expiry.pop_first()
-        {
-            self.map.remove(&first);
-        }
-        self.expiry.insert((forget_at, session.clone()));
+        while self.0.len() >= max && self.0.pop_first().is_some() {}
         let refusal = Refusal {
             reason,
             until,
             lasted,
-            forget_at,
         };
-        self.map.insert(session, refusal);
+        self.0.insert(session, refusal, until + longest);
     }
 
     /// Forgets the refusal of a session that is available again.
     pub(super) fn clear(&mut self, session: &SessionName) {
-        self.remove(session);
-    }
-
-    fn remove(&mut self, session: &SessionName) -> Option<Refusal> {
-        let refusal = self.map.remove(session)?;
-        self.expiry.remove(&(refusal.forget_at, session.clone()));
-        Some(refusal)
+        self.0.remove(session);
     }
 }

@@ -103,7 +103,7 @@ impl<C: Coordinator> ControlNode<C> {
             let below = tree.down.iter().filter(|(_, down)| !down.flows.is_empty());
             let below = below.map(|(&id, _)| id);
             // In sessions with many sources, data goes upstream too.
-            let up = tree.up.as_ref().and_then(|up| up.peer);
+            let up = tree.upstream();
             let up = up.filter(|id| tree.name.multi_source() && !tree.down.contains_key(id));
             for id in below.chain(up).filter(|&id| bound(id).is_some()) {
                 *self.shares.counts.entry((id, node)).or_default() += 1;

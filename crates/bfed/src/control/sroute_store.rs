@@ -1,11 +1,11 @@
 //! Known session-specific routes, and pending requests for them: bounded, with expiry.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use proto_core::time::Instant;
 
 use crate::config::Limits;
+use crate::expiring::Expiring;
 use crate::name::SessionName;
 use crate::tree::Slot;
 use crate::types::{GatewayId, PeerId};
@@ -15,7 +15,6 @@ use crate::wire::sroute::GatewayCost;
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) costs: Vec<GatewayCost>,
-    pub(super) expires: Instant,
     pub(super) at: Instant,
 }
 
@@ -58,10 +57,8 @@ pub(super) struct Asked {
 pub(super) struct Store {
     max_known: usize,
     max_asked: usize,
-    pub(super) known: BTreeMap<SessionName, Known>,
-    pub(super) expiry: BTreeSet<(Instant, SessionName)>,
-    pub(super) asked: BTreeMap<u32, Asked>,
-    pub(super) deadlines: BTreeSet<(Instant, u32)>,
+    pub(super) known: Expiring<SessionName, Known>,
+    pub(super) asked: Expiring<u32, Asked>,
 }
 
 impl Store {
@@ -69,10 +66,8 @@ impl Store {
         Store {
             max_known: limits.max_sroutes,
             max_asked: limits.max_requests,
-            known: BTreeMap::new(),
-            expiry: BTreeSet::new(),
-            asked: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
+            known: Expiring::default(),
+            asked: Expiring::default(),
         }
     }
 
@@ -83,7 +78,7 @@ impl Store {
 
     /// Returns whether costs of a session can be kept without evicting others.
     pub(super) fn has_room(&self, session: &SessionName) -> bool {
-        self.known.len() < self.max_known || self.known.contains_key(session)
+        self.known.len() < self.max_known || self.known.get(session).is_some()
     }
 
     /// Keeps costs. Returns whether they have changed.
@@ -94,37 +89,14 @@ impl Store {
         costs: Vec<GatewayCost>,
         until: Instant,
     ) -> bool {
-        if let Some(old) = self.known.remove(session) {
-            self.expiry.remove(&(old.expires, session.clone()));
-            let changed = old.costs != costs;
-            self.insert(now, session, costs, until);
-            return changed;
+        let before = self.get(session);
+        let changed = before.is_none_or(|before| before != costs);
+        if before.is_none() && self.known.len() >= self.max_known {
+            self.known.pop_first();
         }
-        if self.known.len() >= self.max_known
-            && let Some((_, first)) = self.expiry.pop_first()
-        {
-            self.known.remove(&first);
-        }
-        self.insert(now, session, costs, until);
-        true
-    }
-
-    fn insert(
-        &mut self,
-        now: Instant,
-        session: &SessionName,
-        costs: Vec<GatewayCost>,
-        until: Instant,
-    ) {
-        self.expiry.insert((until, session.clone()));
-        self.known.insert(
-            session.clone(),
-            Known {
-                costs,
-                expires: until,
-                at: now,
-            },
-        );
+        let known = Known { costs, at: now };
+        self.known.insert(session.clone(), known, until);
+        changed
     }
 
     pub(super) fn ask(
@@ -137,27 +109,22 @@ impl Store {
         if self.asked.len() >= self.max_asked {
             return false;
         }
-        self.deadlines.insert((deadline, number));
-        self.asked.insert(
-            number,
-            Asked {
-                session: session.clone(),
-                open,
-                deadline,
-            },
-        );
+        let session = session.clone();
+        let asked = Asked {
+            session,
+            open,
+            deadline,
+        };
+        self.asked.insert(number, asked, deadline);
         true
     }
 
     pub(super) fn take(&mut self, number: u32) -> Option<Asked> {
-        let asked = self.asked.remove(&number)?;
-        self.deadlines.remove(&(asked.deadline, number));
-        Some(asked)
+        self.asked.remove(&number).map(|(_, asked)| asked)
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let expiry = self.expiry.first().map(|(at, _)| *at);
-        let deadline = self.deadlines.first().map(|(at, _)| *at);
-        expiry.into_iter().chain(deadline).min()
+        let timeouts = [self.known.poll_timeout(), self.asked.poll_timeout()];
+        timeouts.into_iter().flatten().min()
     }
 }

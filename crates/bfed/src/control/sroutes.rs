@@ -436,13 +436,7 @@ impl<C: Coordinator> ControlNode<C> {
         let internal = self.is_internal(from);
         let slot = self.trees.find(&news.session);
         let tree = slot.and_then(|slot| self.trees.get(slot));
-        let upstream = tree.is_some_and(|tree| {
-            tree.up.as_ref().is_some_and(|up| up.peer == Some(from))
-                || tree
-                    .joining
-                    .as_ref()
-                    .is_some_and(|joining| joining.peer == from)
-        });
+        let upstream = tree.is_some_and(|tree| tree.asks(from));
         if !internal && !upstream {
             return Err(Error::SrouteUnasked);
         }
@@ -453,10 +447,8 @@ impl<C: Coordinator> ControlNode<C> {
         }
         let changed = self.keep_sroutes(now, &news.session, news.costs.clone());
         if let Some(slot) = slot.filter(|_| upstream) {
-            let below: Vec<_> = self.trees.get(slot).map_or_else(Vec::new, |tree| {
-                tree.down.keys().copied().filter(|&id| id != from).collect()
-            });
-            for id in below {
+            let below = self.trees.get(slot).map_or_else(Vec::new, Tree::below);
+            for id in below.into_iter().filter(|&id| id != from) {
                 self.send(id, Message::SrouteResponse(news.clone()));
             }
         }
@@ -487,20 +479,8 @@ impl<C: Coordinator> ControlNode<C> {
     }
 
     pub(super) fn expire_sroutes(&mut self, now: Instant) {
-        while let Some((_, session)) = self
-            .sroutes
-            .expiry
-            .first()
-            .filter(|(at, _)| *at <= now)
-            .cloned()
-        {
-            self.sroutes.expiry.pop_first();
-            self.sroutes.known.remove(&session);
-        }
-        while let Some(&(_, number)) = self.sroutes.deadlines.first().filter(|(at, _)| *at <= now) {
-            let Some(asked) = self.sroutes.take(number) else {
-                return;
-            };
+        while self.sroutes.known.pop_expired(now).is_some() {}
+        while let Some((number, asked)) = self.sroutes.asked.pop_expired(now) {
             match asked.open {
                 Open::Passed { from, number, .. } => {
                     self.respond(from, number, &asked.session, Err(Outcome::NoRoute));

@@ -96,9 +96,9 @@ impl<C: Coordinator> ControlNode<C> {
         self.trees.iter().map(|(_, tree)| TreeStatus {
             session: tree.name.clone(),
             attached: tree.is_attached(),
-            upstream: tree.up.as_ref().and_then(|up| up.peer),
+            upstream: tree.upstream(),
             path: tree.path.clone(),
-            downstream: tree.down.keys().copied().collect(),
+            downstream: tree.below(),
             clients: tree.clients_until.is_some(),
             node: tree.node,
         })

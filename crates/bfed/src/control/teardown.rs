@@ -8,9 +8,8 @@ use super::ControlNode;
 use crate::coordination::Coordinator;
 use crate::event::Event;
 use crate::tree::Slot;
-use crate::wire::Message;
-use crate::wire::no_route::{Reason, Repr as NoRoute};
-use crate::wire::reclaim::{ReclaimTarget, Repr as Reclaim};
+use crate::wire::no_route::Reason;
+use crate::wire::reclaim::ReclaimTarget;
 
 impl<C: Coordinator> ControlNode<C> {
     /// Refuses a session to all downstream peers and clients, and for a while to all that ask for it.
@@ -20,16 +19,10 @@ impl<C: Coordinator> ControlNode<C> {
         };
         let session = tree.name.clone();
         let asked = tree.last_refusal == Some(reason);
-        let below: Vec<_> = tree.down.keys().copied().collect();
+        let below = tree.below();
         self.end_clients(slot, reason);
         for id in below {
-            self.send(
-                id,
-                Message::NoRoute(NoRoute {
-                    reason,
-                    session: session.clone(),
-                }),
-            );
+            self.send_no_route(id, session.clone(), reason);
         }
         self.remove_tree(slot);
         // Only results about the session itself, or from all upstream candidates, are remembered; not that this
@@ -45,10 +38,7 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(tree) = self.trees.get(slot) else {
             return;
         };
-        let peers = [
-            tree.up.as_ref().and_then(|up| up.peer),
-            tree.joining.as_ref().map(|joining| joining.peer),
-        ];
+        let peers = [tree.upstream(), tree.joining()];
         let (attached, had_node) = (tree.is_attached(), tree.node.is_some());
         for id in peers.into_iter().flatten() {
             self.leave_peer(slot, id);
@@ -94,14 +84,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
         if refresh {
             self.send_join(slot);
-            let epoch = self.coordinator.epoch();
-            self.send_to_node(slot, |session| {
-                Message::Reclaim(Reclaim {
-                    epoch,
-                    what: None,
-                    session,
-                })
-            });
+            self.refresh_or_reclaim(slot, None);
         }
         self.advance(now, slot);
     }

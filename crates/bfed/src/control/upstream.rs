@@ -27,7 +27,7 @@ use crate::wire::Message;
 use crate::wire::attributes::MAX_PATH;
 use crate::wire::join::Repr as Join;
 use crate::wire::no_route::{Reason, Repr as NoRoute};
-use crate::wire::reclaim::{ReclaimTarget, Repr as Reclaim};
+use crate::wire::reclaim::ReclaimTarget;
 use crate::wire::subscribe::Edge;
 use crate::wire::translation::Repr as Translation;
 
@@ -74,11 +74,7 @@ impl<C: Coordinator> ControlNode<C> {
         let best = tree
             .network
             .and_then(|network| self.rib.decided(tree.table, network));
-        let up = tree.up.as_ref().and_then(|up| up.peer);
-        let joined = tree
-            .joining
-            .as_ref()
-            .map_or(up, |joining| Some(joining.peer));
+        let joined = tree.joining().or_else(|| tree.upstream());
         let own_reasons = tree.discovery.is_some()
             || !tree.waiting.is_empty()
             || !tree.excluded.is_empty()
@@ -102,10 +98,7 @@ impl<C: Coordinator> ControlNode<C> {
             .up
             .as_ref()
             .and_then(|up| up.peer.filter(|&id| dead(id, up.incarnation)));
-        let unasked = tree
-            .joining
-            .as_ref()
-            .is_some_and(|joining| !self.is_up(joining.peer));
+        let unasked = tree.joining().is_some_and(|id| !self.is_up(id));
         for id in gone {
             self.drop_down(slot, id);
         }
@@ -163,10 +156,7 @@ impl<C: Coordinator> ControlNode<C> {
             by(costs).or_else(|| by(&[]))
         };
         // A disconnected peer can remain the upstream, but cannot become it.
-        let there = |id: PeerId| {
-            let gives = tree.up.as_ref().is_some_and(|up| up.peer == Some(id));
-            fit(id) && (gives || self.is_up(id))
-        };
+        let there = |id: PeerId| fit(id) && (tree.upstream() == Some(id) || self.is_up(id));
         let choice = choose(&|id| there(id) && !below(id)).or_else(|| choose(&fit));
         let Some(choice) = choice else {
             self.orphaned(now, slot);
@@ -208,12 +198,7 @@ impl<C: Coordinator> ControlNode<C> {
             }
             return;
         }
-        if !up
-            || tree
-                .joining
-                .as_ref()
-                .is_some_and(|joining| joining.peer == choice.peer)
-        {
+        if !up || tree.joining() == Some(choice.peer) {
             return;
         }
         if tree.hop_limit == 0 {
@@ -248,24 +233,14 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(tree) = self.trees.get(slot) else {
             return;
         };
-        let (to, flows) = match (&tree.joining, &tree.up) {
-            (
-                Some(Joining {
-                    peer,
-                    ask: Ask::Done(own),
-                    ..
-                }),
-                _,
-            ) => (*peer, own.clone()),
-            (
-                None,
-                Some(Up {
-                    peer: Some(peer),
-                    own,
-                    ..
-                }),
-            ) => (*peer, own.clone()),
-            _ => return,
+        let joining = tree.joining.as_ref();
+        let to = match (joining, &tree.up) {
+            (Some(joining), _) => joining.ask.done().map(|own| (joining.peer, own.to_vec())),
+            (None, Some(up)) => up.peer.map(|peer| (peer, up.own.clone())),
+            (None, None) => None,
+        };
+        let Some((to, flows)) = to else {
+            return;
         };
         let join = Join {
             hop_limit: tree.hop_limit.saturating_sub(1),
@@ -325,12 +300,7 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(tree) = self.trees.get_mut(slot) else {
             return Err(Error::UnknownSession);
         };
-        let is_up = tree.up.as_ref().is_some_and(|up| up.peer == Some(id));
-        let is_joining = tree
-            .joining
-            .as_ref()
-            .is_some_and(|joining| joining.peer == id);
-        if !is_up && !is_joining {
+        if !tree.asks(id) {
             self.send(id, Message::Leave(session));
             return Err(Error::NotUpstream);
         }
@@ -388,13 +358,13 @@ impl<C: Coordinator> ControlNode<C> {
             self.reclaim(slot, ReclaimTarget::Source(self.edge(old)));
         }
         if old.is_none() || moved || !same {
-            self.attached(now, slot);
+            self.attached(slot);
         }
         Ok(())
     }
 
     /// Notifies all downstream peers and clients that data can arrive.
-    pub(super) fn attached(&mut self, now: Instant, slot: Slot) {
+    pub(super) fn attached(&mut self, slot: Slot) {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
         };
@@ -405,23 +375,12 @@ impl<C: Coordinator> ControlNode<C> {
         let (session, path) = (tree.name.clone(), tree.path.clone());
         self.refused.clear(&session);
         if let Some(old) = old_node {
-            let epoch = self.coordinator.epoch();
-            let what = Some(ReclaimTarget::All);
-            let session = session.clone();
-            self.send_node(
-                old,
-                Message::Reclaim(Reclaim {
-                    epoch,
-                    what,
-                    session,
-                }),
-            );
+            self.send_reclaim(old, session.clone(), Some(ReclaimTarget::All));
         }
         self.events.push_back(Event::TreeUp { session, path });
         self.translate_all(slot);
         self.answer_clients(slot);
         self.trees.schedule(slot);
-        let _ = now;
     }
 
     /// Handles a NO_ROUTE.
@@ -435,14 +394,7 @@ impl<C: Coordinator> ControlNode<C> {
             .trees
             .find(&no_route.session)
             .ok_or(Error::UnknownSession)?;
-        let asked = self.trees.get(slot).is_some_and(|tree| {
-            tree.up.as_ref().is_some_and(|up| up.peer == Some(id))
-                || tree
-                    .joining
-                    .as_ref()
-                    .is_some_and(|joining| joining.peer == id)
-        });
-        if !asked {
+        if !self.trees.get(slot).is_some_and(|tree| tree.asks(id)) {
             return Err(Error::NotUpstream);
         }
         if no_route.reason == Reason::NoSession {
@@ -461,7 +413,7 @@ impl<C: Coordinator> ControlNode<C> {
         };
         tree.last_refusal = Some(reason);
         tree.joining.take_if(|joining| joining.peer == id);
-        let was_up = tree.up.as_ref().is_some_and(|up| up.peer == Some(id));
+        let was_up = tree.upstream() == Some(id);
         let fails = match tree
             .excluded
             .iter_mut()

@@ -34,23 +34,23 @@ impl Plane {
         let mut read = 0;
         for (key, entry, short) in self.table.ahead() {
             if !short {
-                let flow = self.flows[entry.flow as usize].as_ref();
+                let flow = self.flows.get(entry.flow);
                 read ^= flow.map_or(0, Flow::outs);
             }
             if key.is_datagram() {
-                let edge = self.edges[entry.edge as usize].as_ref();
+                let edge = self.edges.get(entry.edge);
                 read ^= edge.map_or(0, |edge| edge.flow);
             }
         }
         for (key, entry, short) in self.table.ahead() {
             if !short {
-                let flow = self.flows[entry.flow as usize].as_ref();
+                let flow = self.flows.get(entry.flow);
                 let out = flow.and_then(|flow| flow.out(0));
-                let out = out.and_then(|out| self.edges[out.index as usize].as_ref());
+                let out = out.and_then(|out| self.edges.get(out.index));
                 read ^= out.map_or(0, |edge| edge.flow);
             }
             if key.is_datagram() {
-                let edge = self.edges[entry.edge as usize].as_ref();
+                let edge = self.edges.get(entry.edge);
                 read ^= edge.map_or(0, |edge| edge.rest.generation);
             }
         }
@@ -135,8 +135,7 @@ impl Plane {
 
     /// Updates loss and rate statistics of a UDP channel.
     fn received(&mut self, now: Instant, at: u32, packet: &Packet<&[u8]>) -> Result<(), DataError> {
-        let edge = self.edges.get_mut(at as usize).and_then(Option::as_mut);
-        let edge = edge.ok_or(DataError::UnknownFlow)?;
+        let edge = self.edges.get_mut(at).ok_or(DataError::UnknownFlow)?;
         let id = EdgeId {
             index: at,
             generation: edge.rest.generation,

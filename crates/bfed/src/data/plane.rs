@@ -20,6 +20,7 @@ use super::shortcut;
 use super::table::{Entry, Found, Key, Table};
 use super::tfrc::{Receiver, Sender};
 use super::{DataError, Destination, Drops, EdgeId, HEADER_LEN, PlaneConfig, Transmit};
+use crate::slots::Slots;
 use crate::types::{ConnId, Content, FlowLabel, PeerId};
 use crate::wire::data::Kind;
 
@@ -77,11 +78,10 @@ pub struct Cursor {
 pub struct Plane {
     pub(super) config: PlaneConfig,
     rng: ChaCha12Rng,
-    pub(super) edges: Vec<Option<Edge>>,
-    /// Handles for new edges.
-    free_edges: Vec<EdgeId>,
-    pub(super) flows: Vec<Option<Flow>>,
-    free_flows: Vec<u32>,
+    pub(super) edges: Slots<Edge>,
+    /// The generation of the next edge.
+    generation: u32,
+    pub(super) flows: Slots<Flow>,
     pub(super) table: Table,
     /// Edges by the labels that this node gave.
     pub(super) labels: BTreeMap<FlowLabel, EdgeId>,
@@ -110,10 +110,9 @@ impl Plane {
             config,
             assembly,
             rng,
-            edges: Vec::new(),
-            free_edges: Vec::new(),
-            flows: Vec::new(),
-            free_flows: Vec::new(),
+            edges: Slots::default(),
+            generation: 0,
+            flows: Slots::default(),
             table: Table::new(secret),
             labels: BTreeMap::new(),
             streams: BTreeMap::new(),
@@ -138,26 +137,26 @@ impl Plane {
     /// Returns the number of edges.
     #[must_use]
     pub fn edge_count(&self) -> usize {
-        self.edges.len() - self.free_edges.len()
+        self.edges.len()
     }
 
     pub(super) fn edge(&self, id: EdgeId) -> Option<&Edge> {
-        let edge = self.edges.get(id.index as usize)?.as_ref()?;
+        let edge = self.edges.get(id.index)?;
         (edge.rest.generation == id.generation).then_some(edge)
     }
 
     pub(super) fn edge_mut(&mut self, id: EdgeId) -> Option<&mut Edge> {
-        let edge = self.edges.get_mut(id.index as usize)?.as_mut()?;
+        let edge = self.edges.get_mut(id.index)?;
         (edge.rest.generation == id.generation).then_some(edge)
     }
 
     #[inline]
     pub(super) fn flow_mut(&mut self, flow: u32) -> Option<&mut Flow> {
-        self.flows.get_mut(flow as usize)?.as_mut()
+        self.flows.get_mut(flow)
     }
 
     pub(super) fn counts(&self, flow: u32) -> FlowCounts {
-        let Some(flow) = self.flows.get(flow as usize).and_then(Option::as_ref) else {
+        let Some(flow) = self.flows.get(flow) else {
             return FlowCounts::default();
         };
         let (mut counts, up) = (flow.counts(), flow.up);
@@ -168,17 +167,7 @@ impl Plane {
     }
 
     pub(super) fn add_flow(&mut self, content: Content, multi: bool) -> u32 {
-        let flow = Flow::new(content, multi);
-        match self.free_flows.pop() {
-            Some(free) => {
-                self.flows[free as usize] = Some(flow);
-                free
-            }
-            None => {
-                self.flows.push(Some(flow));
-                self.flows.len() as u32 - 1
-            }
-        }
+        self.flows.insert_with(|_| Flow::new(content, multi))
     }
 
     pub(super) fn remove_flow(&mut self, flow: u32) {
@@ -188,14 +177,7 @@ impl Plane {
         for edge in edges {
             self.remove_edge(edge);
         }
-        if self
-            .flows
-            .get_mut(flow as usize)
-            .and_then(Option::take)
-            .is_some()
-        {
-            self.free_flows.push(flow);
-        }
+        self.flows.remove(flow);
     }
 
     /// Adds an edge, over the link to a peer with its rate limit in bit/s (0 for none) or over the native network.
@@ -219,14 +201,13 @@ impl Plane {
             self.close_shortcuts_over(peer, rate_bps);
             self.links.add(now, peer, rate_bps)
         });
-        let id = self.free_edges.pop().unwrap_or_else(|| {
-            self.edges.push(None);
-            EdgeId {
-                index: self.edges.len() as u32 - 1,
-                generation: 0,
-            }
-        });
-        edge.rest.generation = id.generation;
+        let generation = self.generation;
+        self.generation = generation.wrapping_add(1);
+        edge.rest.generation = generation;
+        let (up, flow) = (edge.up, edge.flow);
+        let index = self.edges.insert_with(|_| edge);
+        let id = EdgeId { index, generation };
+        let edge = self.edges.get_mut(index)?;
         if let Some((to, (peer, _))) = edge.neighbour().zip(link) {
             let rng = &mut self.rng;
             let random = || rng.next_u32();
@@ -237,13 +218,12 @@ impl Plane {
             self.labels.insert(label, id);
         }
         if let Some(key) = edge.key() {
-            self.set_entry(key, Entry::new(id, &edge));
+            let entry = Entry::new(id, edge);
+            self.set_entry(key, entry);
         }
-        let up = edge.up;
-        if let Some(flow) = self.flow_mut(edge.flow) {
+        if let Some(flow) = self.flow_mut(flow) {
             flow.add(id, up);
         }
-        self.edges[id.index as usize] = Some(edge);
         Some(id)
     }
 
@@ -265,13 +245,9 @@ impl Plane {
             return;
         };
         self.close_shortcut(flow);
-        let Some(edge) = self.edges[id.index as usize].take() else {
+        let Some(edge) = self.edges.remove(id.index) else {
             return;
         };
-        self.free_edges.push(EdgeId {
-            index: id.index,
-            generation: id.generation.wrapping_add(1),
-        });
         if let Some(label) = edge.label_out {
             self.labels.remove(&label);
         }
@@ -306,8 +282,8 @@ impl Plane {
         let (rng, edges, flows) = (&mut self.rng, &self.edges, &self.flows);
         let table = &self.table;
         let came = |id: &EdgeId| {
-            let edge = edges.get(id.index as usize)?.as_ref()?;
-            let flow = flows.get(edge.flow as usize)?.as_ref()?;
+            let edge = edges.get(id.index)?;
+            let flow = flows.get(edge.flow)?;
             // Packets of sessions with many sources may come from other senders.
             let short = shortcut::counts(table, *id, edge).packets;
             (!flow.multi).then_some(flow.packets + short)
@@ -417,13 +393,13 @@ impl Plane {
     ) -> Option<Transmit> {
         loop {
             let from = cursor.from.entry;
-            let flow = self.flows.get_mut(from.flow as usize)?.as_mut()?;
+            let flow = self.flows.get_mut(from.flow)?;
             let id = flow.out(cursor.next)?;
             cursor.next += 1;
             if id.index == from.edge {
                 continue;
             }
-            let edge = self.edges.get_mut(id.index as usize)?.as_mut()?;
+            let edge = self.edges.get_mut(id.index)?;
             let len = cursor.end - HEADER_LEN;
             if let Some(Destination::Datagram(to)) = edge.to {
                 if len > self.config.payload_len(to) {
@@ -496,8 +472,8 @@ impl Plane {
     /// Handles a fragment: if it completes its frame, the frame is sent to native networks.
     #[cold]
     pub(super) fn join(&mut self, now: Instant, from: Entry, payload: &[u8]) {
-        let flow = self.flows.get(from.flow as usize).and_then(Option::as_ref);
-        let (Some(flow), Some(Some(edge))) = (flow, self.edges.get(from.edge as usize)) else {
+        let (flow, edge) = (self.flows.get(from.flow), self.edges.get(from.edge));
+        let Some((flow, edge)) = flow.zip(edge) else {
             return;
         };
         let outs = (0..flow.outs()).filter_map(|at| flow.out(at));

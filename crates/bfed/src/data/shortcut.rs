@@ -183,8 +183,8 @@ impl Plane {
     /// Closes the shortcuts over the link to a peer that gets a rate limit; 0 is none.
     pub(super) fn close_shortcuts_over(&mut self, peer: PeerId, rate_bps: u64) {
         if rate_bps > 0 && self.links.is_unbounded(peer) {
-            for flow in 0..self.flows.len() {
-                self.close_shortcut(flow as u32);
+            for flow in 0..self.flows.end() {
+                self.close_shortcut(flow);
             }
         }
     }

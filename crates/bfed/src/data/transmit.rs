@@ -141,7 +141,7 @@ impl Plane {
 
     /// Returns the source of a flow.
     fn source(&self, flow: u32) -> Option<Destination> {
-        let flow = self.flows.get(flow as usize)?.as_ref()?;
+        let flow = self.flows.get(flow)?;
         self.edge(flow.up?)?.to
     }
 
@@ -159,7 +159,7 @@ impl Plane {
     pub(super) fn schedule(&mut self, id: EdgeId) {
         let (now, stall) = (self.now, self.config.stall_timeout);
         let links = &self.links;
-        let Some(Some(edge)) = self.edges.get_mut(id.index as usize) else {
+        let Some(edge) = self.edges.get_mut(id.index) else {
             return;
         };
         let waits = edge.waits() && !edge.blocked && !edge.unproved;
@@ -278,7 +278,7 @@ impl Plane {
 
     /// Queues an edge for its turn on a link with a rate limit.
     fn queue_for_turn(&mut self, now: Instant, id: EdgeId) {
-        let Some(Some(edge)) = self.edges.get_mut(id.index as usize) else {
+        let Some(edge) = self.edges.get_mut(id.index) else {
             return;
         };
         let paced = edge.sender.as_ref();
@@ -299,7 +299,7 @@ impl Plane {
             if !self.fits_front(now, id, buffer) {
                 return None;
             }
-            let edge = self.edges.get_mut(id.index as usize)?.as_mut()?;
+            let edge = self.edges.get_mut(id.index)?;
             let paced = edge.sender.as_ref();
             let may = paced.is_none_or(|sender| sender.next_send(now) <= now);
             let len = edge.front_len().filter(|_| edge.is_open() && may);
@@ -323,7 +323,7 @@ impl Plane {
     }
 
     fn leave_turns(&mut self, id: EdgeId) {
-        if let Some(Some(edge)) = self.edges.get_mut(id.index as usize) {
+        if let Some(edge) = self.edges.get_mut(id.index) {
             edge.rest.is_waiting_for_turn = false;
             self.links.leave(edge.link, edge.rest.session, id);
         }
@@ -333,10 +333,10 @@ impl Plane {
     /// Drops frames of a real-time session that waited too long.
     fn drop_late(&mut self, now: Instant, id: EdgeId) {
         let since = now - self.config.real_time_delay;
-        let Some(Some(edge)) = self.edges.get_mut(id.index as usize) else {
+        let Some(edge) = self.edges.get_mut(id.index) else {
             return;
         };
-        let flow = self.flows.get(edge.flow as usize).and_then(Option::as_ref);
+        let flow = self.flows.get(edge.flow);
         if flow.is_some_and(|flow| flow.content == Content::RealTime) {
             let late = edge.drop_older(since);
             self.lose(id, DataError::TooLate, late);
@@ -411,7 +411,7 @@ impl Plane {
     }
 
     fn dequeue(&mut self, now: Instant, id: EdgeId, buffer: &mut [u8]) -> Option<Transmit> {
-        let edge = self.edges.get_mut(id.index as usize)?.as_mut()?;
+        let edge = self.edges.get_mut(id.index)?;
         let len = edge.front_len().filter(|_| !edge.blocked)?;
         let to = edge.to?;
         if !edge.allowed(now, &mut self.links, len) {
@@ -425,7 +425,7 @@ impl Plane {
         buffer[HEADER_LEN..end].copy_from_slice(&frame);
         let range = edge.stamp(now, kind, frame.len(), buffer)..end;
         let at = edge.flow;
-        if let Some(flow) = self.flows.get_mut(at as usize).and_then(Option::as_mut) {
+        if let Some(flow) = self.flows.get_mut(at) {
             self.stats.copied(flow, frame.len());
             flow.rest.full -= usize::from(room);
         }

@@ -59,14 +59,3 @@ pub(super) fn normalise(raw: &str, place: Place, out: &mut String) -> Result<(),
     }
     Ok(())
 }
-
-/// Appends bytes, escaped where necessary.
-pub(super) fn escape(bytes: &[u8], place: Place, out: &mut String) {
-    for &byte in bytes {
-        if literal(byte, place) {
-            out.push(byte as char);
-        } else {
-            push_escaped(byte, out);
-        }
-    }
-}

@@ -36,7 +36,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::types::{BnNum, Content, Metric, Table};
-use escape::{Place, escape, normalise};
+use escape::{Place, normalise};
 
 /// Longest name, in normal form, in bytes.
 pub const MAX_NAME_LEN: usize = 1024;
@@ -47,51 +47,31 @@ pub const MAX_FLOW_LEN: usize = 128;
 /// Most parameters of a name.
 pub const MAX_PARAMETERS: usize = 16;
 /// Longest DNS name of an owner (RFC 1035).
-pub const MAX_OWNER_LEN: usize = 253;
+const MAX_OWNER_LEN: usize = 253;
 
 const SCHEME: &str = "bfed://";
 
-/// Why text is not a session name.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum NameError {
-    /// It does not begin with `bfed://`.
-    Scheme,
-    /// The owner is neither a DNS name nor a network number other than 0.
-    Owner,
-    /// There is no native name.
-    NoNativeName,
-    /// A flow's name is empty, too long or repeated, or there are too many.
-    Flow,
-    /// A character that must be escaped is not.
-    Character,
-    /// `%` without two hexadecimal digits, or `%00`.
-    Escape,
-    /// A parameter without `=`, too many parameters, or an unknown value of a known one.
-    Parameter,
-    /// Longer than [`MAX_NAME_LEN`].
-    TooLong,
-}
-
-impl fmt::Display for NameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NameError::Scheme => "a session's name begins with bfed://",
-            NameError::Owner => "the owner is neither a DNS name nor a network number",
-            NameError::NoNativeName => "there is no native name",
-            NameError::Flow => {
-                "a flow's name is empty, too long or stands twice, or there are too many"
-            }
-            NameError::Character => "a character must be escaped",
-            NameError::Escape => "% must be followed by two hexadecimal digits, not 00",
-            NameError::Parameter => {
-                "a parameter is unknown in its value, stands twice, or has none"
-            }
-            NameError::TooLong => "the name is too long",
-        })
+reasons! {
+    /// Why text is not a session name.
+    pub enum NameError {
+        /// It does not begin with `bfed://`.
+        Scheme = "a session's name begins with bfed://",
+        /// The owner is neither a DNS name nor a network number other than 0.
+        Owner = "the owner is neither a DNS name nor a network number",
+        /// There is no native name.
+        NoNativeName = "there is no native name",
+        /// A flow's name is empty, too long or repeated, or there are too many.
+        Flow = "a flow's name is empty, too long or stands twice, or there are too many",
+        /// A character that must be escaped is not.
+        Character = "a character must be escaped",
+        /// `%` without two hexadecimal digits, or `%00`.
+        Escape = "% must be followed by two hexadecimal digits, not 00",
+        /// A parameter without `=`, too many parameters, or an unknown value of a known one.
+        Parameter = "a parameter is unknown in its value, stands twice, or has none",
+        /// Longer than [`MAX_NAME_LEN`].
+        TooLong = "the name is too long",
     }
 }
-
-impl core::error::Error for NameError {}
 
 /// Owner of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -158,34 +138,6 @@ impl SessionName {
             flows_end: flows_end as u16,
             table,
         })
-    }
-
-    /// Creates a name from its parts, which are escaped as needed.
-    ///
-    /// # Errors
-    /// As [`SessionName::parse`].
-    pub fn build(
-        owner: Owner<'_>,
-        native: &[u8],
-        flows: &[&[u8]],
-        parameters: &[(&str, &str)],
-    ) -> Result<Self, NameError> {
-        let mut text = match owner {
-            Owner::Number(number) => alloc::format!("{SCHEME}{number}/"),
-            Owner::Name(name) => alloc::format!("{SCHEME}{name}/"),
-        };
-        escape(native, Place::Path, &mut text);
-        for flow in flows {
-            text.push('/');
-            escape(flow, Place::Path, &mut text);
-        }
-        for (index, (name, value)) in parameters.iter().enumerate() {
-            text.push_str(if index == 0 { "/?" } else { "&" });
-            escape(name.as_bytes(), Place::Query, &mut text);
-            text.push('=');
-            escape(value.as_bytes(), Place::Query, &mut text);
-        }
-        SessionName::parse(&text)
     }
 
     /// Returns the whole name in normal form.
@@ -290,8 +242,7 @@ pub fn unescape(component: &str) -> Vec<u8> {
 }
 
 /// Parses a network number, decimal or as a dotted quad (§3.1).
-#[must_use]
-pub fn parse_network(text: &str) -> Option<BnNum> {
+fn parse_network(text: &str) -> Option<BnNum> {
     if let Ok(quad) = text.parse::<core::net::Ipv4Addr>() {
         return BnNum::new(quad.to_bits());
     }

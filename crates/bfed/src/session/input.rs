@@ -31,7 +31,6 @@ impl Session {
             (State::OpenSent, Message::Open(open)) => self.opened(now, &open),
             (State::OpenConfirm, Message::KeepAlive) => {
                 self.state = State::Established;
-                self.established_at = Some(now);
                 self.timer = None;
                 Effect::Established
             }
@@ -77,7 +76,6 @@ impl Session {
             tables,
             hold,
             graceful,
-            boot: open.boot,
         });
         self.state = State::OpenConfirm;
         self.timer = Some(now + OPEN_TIMEOUT);

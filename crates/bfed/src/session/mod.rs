@@ -90,8 +90,6 @@ pub(crate) struct Agreed {
     pub(crate) hold: Duration,
     /// The peer's graceful restart, if both sides support it.
     pub(crate) graceful: Option<Graceful>,
-    /// Boot number of the peer.
-    pub(crate) boot: u32,
 }
 
 /// The stream of a peering.
@@ -121,8 +119,6 @@ pub(crate) struct Session {
     hold_at: Option<Instant>,
     keepalive_at: Option<Instant>,
     delay: Duration,
-    /// When the session was established.
-    pub(crate) established_at: Option<Instant>,
 }
 
 /// Decision about a stream that the driver opened or accepted.
@@ -157,7 +153,6 @@ impl Session {
             hold_at: None,
             keepalive_at: None,
             delay: first_delay,
-            established_at: None,
         }
     }
 
@@ -228,7 +223,7 @@ impl Session {
         self.stream = None;
         self.agreed = None;
         self.queue.clear();
-        (self.hold_at, self.keepalive_at, self.established_at) = (None, None, None);
+        (self.hold_at, self.keepalive_at) = (None, None);
         let quarter = (u64::from(jitter) * (self.delay.total_micros() / 4)) >> 32;
         let delay = self.delay - Duration::from_micros(quarter);
         self.timer = self.dial.then_some(now + delay);

@@ -197,9 +197,29 @@ impl Tree {
             && self.down.keys().all(|&id| id == peer)
     }
 
+    /// Returns the upstream peer.
+    pub(crate) fn upstream(&self) -> Option<PeerId> {
+        self.up.as_ref()?.peer
+    }
+
+    /// Returns the peer that is being joined.
+    pub(crate) fn joining(&self) -> Option<PeerId> {
+        Some(self.joining.as_ref()?.peer)
+    }
+
+    /// Returns whether the peer is its upstream, or is being joined.
+    pub(crate) fn asks(&self, peer: PeerId) -> bool {
+        [self.upstream(), self.joining()].contains(&Some(peer))
+    }
+
     /// Returns whether the peer is its upstream or downstream.
     pub(crate) fn is_with(&self, peer: PeerId) -> bool {
-        self.down.contains_key(&peer) || self.up.as_ref().is_some_and(|up| up.peer == Some(peer))
+        self.down.contains_key(&peer) || self.upstream() == Some(peer)
+    }
+
+    /// Returns the downstream peers.
+    pub(crate) fn below(&self) -> Vec<PeerId> {
+        self.down.keys().copied().collect()
     }
 
     /// Returns whether clients or peers of this network need its native broadcast.

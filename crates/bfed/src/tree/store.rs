@@ -1,13 +1,13 @@
 //! All trees of a gateway by name, by network and by time.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
 use core::ops::Bound::{Excluded, Unbounded};
 
 use proto_core::time::Instant;
 
 use super::Tree;
 use crate::name::SessionName;
+use crate::slots::Slots;
 use crate::types::{BnNum, PeerId, Table};
 
 /// Index of a tree in the store.
@@ -27,8 +27,7 @@ pub(crate) fn pop_after<T: Ord + Copy>(set: &mut BTreeSet<T>, last: &mut Option<
 /// All trees.
 #[derive(Debug, Default)]
 pub(crate) struct Trees {
-    slots: Vec<Option<Tree>>,
-    free: Vec<u32>,
+    slots: Slots<Tree>,
     by_name: BTreeMap<SessionName, Slot>,
     by_network: BTreeSet<(Table, BnNum, Slot)>,
     timers: BTreeSet<(Instant, Slot)>,
@@ -53,11 +52,11 @@ impl Trees {
     }
 
     pub(crate) fn get(&self, slot: Slot) -> Option<&Tree> {
-        self.slots.get(slot.0 as usize)?.as_ref()
+        self.slots.get(slot.0)
     }
 
     pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Tree> {
-        self.slots.get_mut(slot.0 as usize)?.as_mut()
+        self.slots.get_mut(slot.0)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Tree)> {
@@ -68,21 +67,13 @@ impl Trees {
 
     pub(crate) fn insert(&mut self, tree: Tree) -> Slot {
         let name = tree.name.clone();
-        let slot = match self.free.pop() {
-            Some(free) => Slot(free),
-            None => {
-                self.slots.push(None);
-                Slot(self.slots.len() as u32 - 1)
-            }
-        };
-        self.slots[slot.0 as usize] = Some(tree);
+        let slot = Slot(self.slots.insert_with(|_| tree));
         self.by_name.insert(name, slot);
         slot
     }
 
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<Tree> {
-        let tree = self.slots.get_mut(slot.0 as usize)?.take()?;
-        self.free.push(slot.0);
+        let tree = self.slots.remove(slot.0)?;
         self.by_name.remove(&tree.name);
         if let Some(network) = tree.network {
             self.by_network.remove(&(tree.table, network, slot));
@@ -160,7 +151,7 @@ impl Trees {
 
     /// Extends the lifetime of a downstream peer in all trees.
     pub(crate) fn refresh_down(&mut self, peer: PeerId, expires: Instant) {
-        for tree in self.slots.iter_mut().flatten() {
+        for tree in self.slots.values_mut() {
             if let Some(down) = tree.down.get_mut(&peer) {
                 down.expires = down.expires.max(expires);
             }

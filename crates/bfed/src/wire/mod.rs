@@ -17,8 +17,6 @@
 //! Parsers are total: any bytes give a value or an error, never a panic, and what they allocate is
 //! bounded by the message, which is bounded by [`MAX_MESSAGE_LEN`].
 
-use core::fmt;
-
 macro_rules! numbered {
     ($(#[doc = $top:literal])+ $name:ident {
         $($(#[doc = $doc:literal])+ $variant:ident = $number:literal $text:literal,)+
@@ -263,57 +261,27 @@ numbered! {
     }
 }
 
-/// Why bytes are not a message.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ParseError {
-    /// Shorter than its fields require.
-    Truncated,
-    /// Another protocol.
-    Identifier,
-    /// Another version of this protocol.
-    Version,
-    /// An unknown type, or not the one that was to be read.
-    Type,
-    /// Longer than allowed, or longer than its fields.
-    Length,
-    /// Reserved bits are set.
-    Reserved,
-    /// A field is out of its bounds.
-    Value,
-    /// Not the name of a session in normal form.
-    Name,
-}
-
-impl ParseError {
-    /// All errors.
-    pub const ALL: &[ParseError] = &[
-        ParseError::Truncated,
-        ParseError::Identifier,
-        ParseError::Version,
-        ParseError::Type,
-        ParseError::Length,
-        ParseError::Reserved,
-        ParseError::Value,
-        ParseError::Name,
-    ];
-}
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ParseError::Truncated => "message is cut short",
-            ParseError::Identifier => "not a message of the federation",
-            ParseError::Version => "another version of the protocol",
-            ParseError::Type => "unexpected message type",
-            ParseError::Length => "message length does not fit its fields",
-            ParseError::Reserved => "reserved bits are set",
-            ParseError::Value => "a field is out of its bounds",
-            ParseError::Name => "not the name of a session in normal form",
-        })
+reasons! {
+    /// Why bytes are not a message.
+    pub enum ParseError {
+        /// Shorter than its fields require.
+        Truncated = "message is cut short",
+        /// Another protocol.
+        Identifier = "not a message of the federation",
+        /// Another version of this protocol.
+        Version = "another version of the protocol",
+        /// An unknown type, or not the one that was to be read.
+        Type = "unexpected message type",
+        /// Longer than allowed, or longer than its fields.
+        Length = "message length does not fit its fields",
+        /// Reserved bits are set.
+        Reserved = "reserved bits are set",
+        /// A field is out of its bounds.
+        Value = "a field is out of its bounds",
+        /// Not the name of a session in normal form.
+        Name = "not the name of a session in normal form",
     }
 }
-
-impl core::error::Error for ParseError {}
 
 /// The header of a control message: a view.
 #[derive(Clone, Copy, Debug)]

@@ -130,6 +130,11 @@ fn component() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(1_u8.., 1..20)
 }
 
+/// Escapes every byte.
+fn escaped(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("%{byte:02X}")).collect()
+}
+
 proptest! {
     #[test]
     fn what_is_built_reads_back(
@@ -140,7 +145,10 @@ proptest! {
     ) {
         let owner = Owner::Number(BnNum::new(number).unwrap());
         let flows: Vec<&[u8]> = flows.iter().map(|flow| &flow[..]).collect();
-        let name = SessionName::build(owner, &native, &flows, &[("x", &value)]).unwrap();
+        let path: String = flows.iter().map(|flow| format!("/{}", escaped(flow))).collect();
+        let (native_name, value) = (escaped(&native), escaped(value.as_bytes()));
+        let name = format!("bfed://{number}/{native_name}{path}/?x={value}");
+        let name = SessionName::parse(&name).unwrap();
         prop_assert_eq!(name.owner(), owner);
         prop_assert_eq!(name.native_bytes(), native);
         let read: Vec<_> = name.flows().map(unescape).filter(|flow| !flow.is_empty()).collect();
