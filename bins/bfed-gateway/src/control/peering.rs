@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bfed::wire::ParseError;
 use bfed::wire::node::Register;
 use bfed::wire::notification::{Reason, Repr as Notification};
 use bfed::wire::open::Repr as Open;
@@ -166,21 +167,26 @@ pub(crate) async fn peers(
     credentials: Option<Arc<Credentials>>,
     inputs: mpsc::Sender<Input>,
 ) {
-    accept(listener, port, move |stream, from| {
+    let serve = move |stream, from| {
         let (credentials, inputs) = (credentials.clone(), inputs.clone());
-        async move {
-            let greeted = timeout(TIMEOUT, greet(stream, from, credentials));
-            let result = greeted
-                .await
-                .unwrap_or_else(|_| Err("no message in time".to_owned()));
-            let input = match result {
-                Ok(caller) => Input::Caller(Box::new(caller)),
-                Err(why) => Input::Stranger(from, why),
-            };
-            let _ = inputs.send(input).await;
-        }
-    })
-    .await;
+        let greeted = greet(stream, from, credentials);
+        introduce(from, inputs, async {
+            Ok(Input::Caller(Box::new(greeted.await?)))
+        })
+    };
+    accept(listener, port, serve).await;
+}
+
+/// Passes on the input that a new connection becomes within [`TIMEOUT`], or why it is refused.
+async fn introduce(
+    from: SocketAddr,
+    inputs: mpsc::Sender<Input>,
+    introduced: impl Future<Output = Result<Input, String>>,
+) {
+    let result = timeout(TIMEOUT, introduced).await;
+    let result = result.unwrap_or_else(|_| Err("no message in time".to_owned()));
+    let input = result.unwrap_or_else(|why| Input::Stranger(from, why));
+    let _ = inputs.send(input).await;
 }
 
 /// A stream with a data node.
@@ -240,21 +246,14 @@ pub(crate) async fn nodes(
     // An address in a certificate is the data node's.
     port.name(members.names.iter().filter_map(|name| name.parse().ok()));
     let members = Arc::new(members);
-    accept(listener, port, move |stream, from| {
+    let serve = move |stream, from| {
         let (members, inputs) = (Arc::clone(&members), inputs.clone());
-        async move {
-            let registered = timeout(TIMEOUT, registrant(stream, from, &members));
-            let result = registered
-                .await
-                .unwrap_or_else(|_| Err("no message in time".to_owned()));
-            let input = match result {
-                Ok(registrant) => Input::Node(registrant),
-                Err(why) => Input::Stranger(from, why),
-            };
-            let _ = inputs.send(input).await;
-        }
-    })
-    .await;
+        introduce(from, inputs, async move {
+            let registered = registrant(stream, from, &members).await;
+            registered.map(Input::Node)
+        })
+    };
+    accept(listener, port, serve).await;
 }
 
 /// Authenticates a data node and reads its REGISTER.
@@ -263,7 +262,7 @@ async fn registrant(
     from: SocketAddr,
     members: &Members,
 ) -> Result<Registrant, String> {
-    let (mut stream, proof, _) = secure(stream, from, members.credentials.clone()).await?;
+    let (stream, proof, _) = secure(stream, from, members.credentials.clone()).await?;
     let identity = match members.identify(proof.as_ref()) {
         Ok(identity) => identity,
         Err(why) => {
@@ -271,17 +270,25 @@ async fn registrant(
             return Err(why);
         }
     };
+    let (first, stream, cutter, _) = first_message(stream, Register::parse).await?;
+    Ok(Registrant {
+        stream,
+        cutter,
+        first: Some(first),
+        identity,
+    })
+}
+
+/// Reads the first message of a stream, which must be of one type: its bytes, and what it says. Dismisses the other side
+/// of a stream that begins with anything else.
+async fn first_message<T>(
+    mut stream: Stream,
+    parse: impl FnOnce(&[u8]) -> Result<T, ParseError>,
+) -> Result<(Vec<u8>, Stream, Cutter, T), String> {
     let mut cutter = Cutter::new();
     let wrong = match cutter.next(&mut stream).await {
-        Cut::Message(first) => match Register::parse(&first) {
-            Ok(_) => {
-                return Ok(Registrant {
-                    stream,
-                    cutter,
-                    first: Some(first),
-                    identity,
-                });
-            }
+        Cut::Message(first) => match parse(&first) {
+            Ok(message) => return Ok((first, stream, cutter, message)),
             Err(error) => error.to_string(),
         },
         Cut::Garbage(_) => "its first bytes are not a message".to_owned(),
@@ -359,28 +366,17 @@ async fn greet(
     from: SocketAddr,
     credentials: Option<Arc<Credentials>>,
 ) -> Result<Caller, String> {
-    let (mut stream, proof, socket) = secure(stream, from, credentials).await?;
-    let mut cutter = Cutter::new();
-    let wrong = match cutter.next(&mut stream).await {
-        Cut::Message(first) => match Open::parse(&first) {
-            Ok(open) => {
-                return Ok(Caller {
-                    gateway: open.gateway,
-                    stream,
-                    cutter,
-                    first,
-                    from,
-                    proof,
-                    socket,
-                });
-            }
-            Err(error) => error.to_string(),
-        },
-        Cut::Garbage(_) => "its first bytes are not a message".to_owned(),
-        Cut::End => return Err("it closed the connection without a message".to_owned()),
-    };
-    dismiss(stream, Reason::BadMessage, &wrong).await;
-    Err(wrong)
+    let (stream, proof, socket) = secure(stream, from, credentials).await?;
+    let (first, stream, cutter, open) = first_message(stream, Open::parse).await?;
+    Ok(Caller {
+        gateway: open.gateway,
+        stream,
+        cutter,
+        first,
+        from,
+        proof,
+        socket,
+    })
 }
 
 /// Sends the reason and closes the connection.

@@ -1,29 +1,4 @@
-//! The section `[network]` of a configuration.
-//!
-//! | key | kinds | default | |
-//! | --- | --- | --- | --- |
-//! | `kind` | | `"none"` | `"none"`, `"ip"`, `"ssm"` or `"http"` |
-//! | `interface` | ip, ssm | by the routes | interface of groups, by name or address |
-//! | `export` | ip, ssm | `[]`: none | prefixes of groups of this network whose sessions peers may have |
-//! | `groups` | ip, ssm | `"239.255.0.0/18"`, `"232.98.0.0/16"` | pool of groups; gateways and data nodes on other machines need others |
-//! | `port` | ip, ssm | 5004 | UDP port of channels in groups of the pool |
-//! | `ttl` | ip, ssm | 16 | TTL of datagrams |
-//! | `dscp` | ip, ssm | 0 | class of service, 0 to 63 |
-//! | `max-payload` | ip, ssm | 0: as the MTU allows | most bytes in a datagram |
-//! | `receive-buffer` | ip, ssm | 4 MiB | receive buffer of a channel, in bytes |
-//! | `mediator` | ip | `"239.255.98.102:25190"`, `"[ff15::6266]:25190"` | the mediator's group |
-//! | | ssm | `"0.0.0.0:25190"` | where the mediator listens |
-//! | | http | `"127.0.0.1:8080"` | where the mediator's server listens |
-//! | `listen` | http | `"127.0.0.1:8081"` | the first data node's server; the others on the ports that follow |
-//! | `host` | http | that of `listen` | host that readers know the servers by |
-//! | `ask` | http | `mediator` | URL of the mediator, for data nodes on other machines |
-//! | `origin` | http | the first data node | URL of the server that sources of this network send to |
-//! | `max-connections` | http | 4096 | of each server |
-//! | `publish` | http | `["127.0.0.0/8", "::1/128"]` | prefixes of hosts that may be the source of a session |
-//! | `queue` | http | 4 MiB | most bytes queued for one reader |
-//! | `idle-timeout` | http | `"10s"` | a reader of a bulk session that takes nothing for that long is cut off |
-//! | `max-clients`, `requests-per-second` | all | 16384, 1000 | bounds of the mediator |
-//! | `cost` | all | not told | cost of this gateway for sessions of its network |
+//! The section `[network]` of a configuration. `docs/manual/native-networks.md` lists its keys and defaults.
 
 use std::net::SocketAddr;
 
@@ -33,9 +8,7 @@ use daemon_kit::reader::{Section, shown};
 use daemon_kit::value::{LISTEN, listen, text};
 use toml::de::DeValue;
 
-use super::{
-    ClientLimits, Groups, GroupsConfig, HttpConfig, IpConfig, Link, NetworkConfig, SsmConfig,
-};
+use super::{ClientLimits, Groups, GroupsConfig, HttpConfig, Link, MulticastConfig, NetworkConfig};
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -135,6 +108,23 @@ fn prefixes(
     listed.map(|at| at.value.into_iter().map(|at| at.value).collect())
 }
 
+/// Reads an address that is not a group's: `why` says what is wrong with one.
+fn unicast(
+    section: &Section<'_, '_>,
+    key: &'static str,
+    default: SocketAddr,
+    why: &str,
+) -> SocketAddr {
+    let found = section.get(key, LISTEN, |value| {
+        let address = listen(value)?;
+        match address.ip().is_multicast() {
+            true => Err(format!("{address} is a group's{why}")),
+            false => Ok(address),
+        }
+    });
+    found.map_or(default, |at| at.value)
+}
+
 /// `export`: groups of this network that peers may have.
 fn export(section: &Section<'_, '_>) -> Vec<Prefix> {
     let wants = "prefixes of groups, such as [\"239.1.0.0/16\"]";
@@ -160,7 +150,7 @@ fn data(section: &Section<'_, '_>, default: &str, specific: bool) -> GroupsConfi
     }
 }
 
-fn ip(section: &Section<'_, '_>) -> IpConfig {
+fn ip(section: &Section<'_, '_>) -> MulticastConfig {
     let data = data(section, "239.255.0.0/18", false);
     let default = match data.groups.is_ipv4() {
         true => bfed_client::MEDIATOR_V4,
@@ -178,7 +168,7 @@ fn ip(section: &Section<'_, '_>) -> IpConfig {
             false => Err(format!("{} is not a group and a port", shown(value))),
         }
     });
-    IpConfig {
+    MulticastConfig {
         data,
         mediator: group.map_or(default, |at| at.value),
         limits: limits(section),
@@ -186,24 +176,15 @@ fn ip(section: &Section<'_, '_>) -> IpConfig {
     }
 }
 
-fn ssm(section: &Section<'_, '_>) -> SsmConfig {
+fn ssm(section: &Section<'_, '_>) -> MulticastConfig {
     let data = data(section, "232.98.0.0/16", true);
     let any: SocketAddr = match data.groups.is_ipv4() {
         true => ([0; 4], bfed_client::MEDIATOR_PORT).into(),
         false => ([0u16; 8], bfed_client::MEDIATOR_PORT).into(),
     };
-    let address = section.get("mediator", LISTEN, |value| {
-        let address = listen(value)?;
-        match address.ip().is_multicast() {
-            true => Err(format!(
-                "{address} is a group's: only its source can send there"
-            )),
-            false => Ok(address),
-        }
-    });
-    SsmConfig {
+    MulticastConfig {
         data,
-        mediator: address.map_or(any, |at| at.value),
+        mediator: unicast(section, "mediator", any, ": only its source can send there"),
         limits: limits(section),
         cost: cost(section),
     }
@@ -211,16 +192,7 @@ fn ssm(section: &Section<'_, '_>) -> SsmConfig {
 
 fn http(section: &Section<'_, '_>) -> HttpConfig {
     let local = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-    let address = |key: &'static str, default| {
-        let found = section.get(key, LISTEN, |value| {
-            let address = listen(value)?;
-            match address.ip().is_multicast() {
-                true => Err(format!("{address} is a group's")),
-                false => Ok(address),
-            }
-        });
-        found.map_or(default, |at| at.value)
-    };
+    let address = |key: &'static str, default| unicast(section, key, default, "");
     let url = |key: &'static str| {
         let wanted = "a URL such as \"http://10.0.0.1:8080/\"";
         let read = |value: &DeValue<'_>| {
@@ -263,86 +235,5 @@ fn http(section: &Section<'_, '_>) -> HttpConfig {
         limits: limits(section),
         cost: cost(section),
         ..config
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use daemon_kit::reader;
-
-    fn read(text: &str) -> Result<NetworkConfig, String> {
-        let parsed = reader::parse(text, |root| NetworkConfig::read(root.section("network")));
-        parsed.map_err(|problems| {
-            problems
-                .iter()
-                .map(|problem| format!("{problem}\n"))
-                .collect()
-        })
-    }
-
-    #[test]
-    fn an_empty_section_is_no_network() {
-        assert_eq!(read(""), Ok(NetworkConfig::None));
-        assert_eq!(read("[network]\nkind = \"none\""), Ok(NetworkConfig::None));
-    }
-
-    #[test]
-    fn each_kind_has_its_defaults() {
-        let Ok(NetworkConfig::Ip(ip)) = read("[network]\nkind = \"ip\"") else {
-            panic!();
-        };
-        assert_eq!(
-            (ip.mediator, ip.cost, ip.data.port),
-            (bfed_client::MEDIATOR_V4, None, 5004)
-        );
-        assert!(!ip.data.groups.contains(ip.mediator.ip()));
-        let text = "[network]\nkind = \"ip\"\ngroups = \"ff18::8000:0/112\"\ncost = 7\ndscp = 34";
-        let Ok(NetworkConfig::Ip(ip)) = read(text) else {
-            panic!();
-        };
-        assert_eq!(
-            (ip.mediator, ip.cost, ip.data.link.dscp),
-            (bfed_client::MEDIATOR_V6, Some(7), 34)
-        );
-        let Ok(NetworkConfig::Ssm(ssm)) =
-            read("[network]\nkind = \"ssm\"\nmediator = \"10.0.0.1:99\"")
-        else {
-            panic!();
-        };
-        assert_eq!(ssm.mediator, "10.0.0.1:99".parse().unwrap());
-    }
-
-    #[test]
-    fn wrong_values_are_reported() {
-        for (text, complaint) in [
-            ("kind = \"ipx\"", "unknown"),
-            (
-                "kind = \"ip\"\ngroups = \"10.0.0.0/8\"",
-                "not a prefix of groups",
-            ),
-            ("kind = \"ip\"\nmediator = \"10.0.0.1:5\"", "not a group"),
-            ("kind = \"ip\"\nmediator = \"239.255.0.5:5\"", "in the pool"),
-            ("kind = \"ip\"\nmediator = \"[ff15::1]:5\"", "family"),
-            ("kind = \"ssm\"\ngroups = \"239.0.0.0/16\"", "232.0.0.0/8"),
-            (
-                "kind = \"ssm\"\nmediator = \"239.1.1.1:5\"",
-                "source can send",
-            ),
-            ("kind = \"ip\"\nttl = 0", "too small"),
-            (
-                "kind = \"ip\"\nexport = [\"10.0.0.0/8\"]",
-                "not a prefix of groups",
-            ),
-            (
-                "kind = \"http\"\npublish = [\"10.0.0.1/8\"]",
-                "not an address prefix",
-            ),
-            ("kind = \"http\"\nexport = []", "unknown"),
-            ("kind = \"ip\"\ncolour = 0", "unknown"),
-        ] {
-            let problems = read(&format!("[network]\n{text}")).unwrap_err();
-            assert!(problems.contains(complaint), "{text}: {problems}");
-        }
     }
 }

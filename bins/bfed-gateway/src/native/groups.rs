@@ -13,6 +13,7 @@ use bfed::native::{ChannelId, Direction, NativeError, NativeFlow, Upcall};
 use bfed::{Instant, NativeNet, Prefix, SessionName};
 use bfed_client::GroupAddress;
 
+use super::clients::ClientLimits;
 use super::datagrams::{Channels, Link};
 use super::pool::{Groups, Pool};
 use super::{Counter, Network, Role};
@@ -28,6 +29,19 @@ pub struct GroupsConfig {
     pub port: u16,
     /// Groups of this network that its sessions may be in; peers can have no others.
     pub export: Vec<Prefix>,
+}
+
+/// Configuration of a multicast network.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MulticastConfig {
+    /// The data side.
+    pub data: GroupsConfig,
+    /// The mediator: its group, or where it listens in a source-specific network.
+    pub mediator: SocketAddr,
+    /// Bounds of the mediator.
+    pub limits: ClientLimits,
+    /// Cost of this gateway for sessions of this network, from their root on; `None`: not told.
+    pub cost: Option<u32>,
 }
 
 /// A network of groups, for a data node.

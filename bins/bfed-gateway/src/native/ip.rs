@@ -14,7 +14,6 @@
 //!
 //! Every host that can send to the group can ask and answer; the network's administrator limits these hosts.
 
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use bfed::wire::client::{AnswerRepr, Request};
@@ -22,30 +21,17 @@ use bfed::{ClientId, Duration, GatewayId, Scope, SessionName};
 use linux_net::inet::{Membership, Transmit, UdpSocket};
 use linux_net::udp::Batch;
 
-use super::clients::{Asked, ClientLimits};
-use super::groups::{GroupNet, GroupsConfig, own_group};
+use super::clients::Asked;
+use super::groups::{GroupNet, MulticastConfig, own_group};
 use super::mediator::{Answered, Front, Mediator, TakeRequest};
 use super::{Counter, Network, Role};
 
 /// Time that a session stays after a LEAVE, in case another client objects.
 pub const GRACE: Duration = Duration::from_secs(3);
 
-/// IP multicast of any source.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct IpConfig {
-    /// The data side.
-    pub data: GroupsConfig,
-    /// The mediator's group.
-    pub mediator: SocketAddr,
-    /// Bounds of the mediator.
-    pub limits: ClientLimits,
-    /// Cost of this gateway for sessions of this network, from their root on; `None`: not told.
-    pub cost: Option<u32>,
-}
-
 /// Opens the network.
 pub(super) fn open(
-    config: &IpConfig,
+    config: &MulticastConfig,
     role: Role,
     gateway: GatewayId,
 ) -> Result<Box<dyn Network>, String> {
@@ -65,14 +51,14 @@ pub(super) fn open(
 
 /// The mediator on its group.
 struct GroupMediator {
-    config: IpConfig,
+    config: MulticastConfig,
     socket: UdpSocket,
     batch: Batch,
     malformed: u64,
 }
 
 impl GroupMediator {
-    fn open(config: &IpConfig) -> Result<Self, String> {
+    fn open(config: &MulticastConfig) -> Result<Self, String> {
         let (link, group) = (&config.data.link, config.mediator);
         let local = link.local(group.ip())?;
         let failed = |error: String| format!("mediator's group {group}: {error}");

@@ -48,12 +48,10 @@ use bfed::{GatewayId, Instant, NativeNet};
 
 pub use clients::{ClientLimits, JoinLatency, LATENCY_BOUNDS_S};
 pub use datagrams::Link;
-pub use groups::GroupsConfig;
+pub use groups::{GroupsConfig, MulticastConfig};
 pub use http::HttpConfig;
-pub use ip::IpConfig;
 pub use none::NoNetwork;
 pub use pool::{Groups, MAX_GROUPS};
-pub use ssm::SsmConfig;
 
 /// The purpose that a network is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,9 +113,9 @@ pub enum NetworkConfig {
     /// `kind = "none"`: no native network, only other gateways.
     None,
     /// `kind = "ip"`: IP multicast of any source.
-    Ip(IpConfig),
+    Ip(MulticastConfig),
     /// `kind = "ssm"`: source-specific multicast.
-    Ssm(SsmConfig),
+    Ssm(MulticastConfig),
     /// `kind = "http"`: sessions over plain HTTP.
     Http(HttpConfig),
 }

@@ -16,27 +16,14 @@ use bfed::{ClientId, Duration, GatewayId, Scope, SessionName};
 use linux_net::inet::{self, Transmit, UdpSocket};
 use linux_net::udp::Batch;
 
-use super::clients::{Asked, ClientLimits};
-use super::groups::{GroupNet, GroupsConfig, own_group};
+use super::clients::Asked;
+use super::groups::{GroupNet, MulticastConfig, own_group};
 use super::mediator::{Answered, Front, Mediator, TakeRequest};
 use super::{Counter, Network, Role};
 
-/// Source-specific multicast.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SsmConfig {
-    /// The data side.
-    pub data: GroupsConfig,
-    /// Listening address of the mediator.
-    pub mediator: SocketAddr,
-    /// Bounds of the mediator.
-    pub limits: ClientLimits,
-    /// Cost of this gateway for sessions of this network, from their root on; `None`: not told.
-    pub cost: Option<u32>,
-}
-
 /// Opens the network.
 pub(super) fn open(
-    config: &SsmConfig,
+    config: &MulticastConfig,
     role: Role,
     gateway: GatewayId,
 ) -> Result<Box<dyn Network>, String> {
@@ -88,7 +75,7 @@ impl Ord for Asker {
 
 #[derive(Debug)]
 struct UnicastMediator {
-    config: SsmConfig,
+    config: MulticastConfig,
     socket: UdpSocket,
     batch: Batch,
     malformed: u64,
@@ -104,7 +91,7 @@ fn parse(datagram: &[u8]) -> Option<Request> {
 }
 
 impl UnicastMediator {
-    fn open(config: &SsmConfig) -> Result<Self, String> {
+    fn open(config: &MulticastConfig) -> Result<Self, String> {
         let socket = UdpSocket::open(&inet::Config {
             exclusive: true,
             receive_buffer_bytes: config.data.link.receive_buffer,

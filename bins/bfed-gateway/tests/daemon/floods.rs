@@ -64,7 +64,7 @@ fn with_few_descriptors(folder: TempDir) -> Daemon {
 }
 
 #[test]
-fn idle_connections_that_use_all_descriptors_keep_no_peer_out() {
+fn idle_connections_to_a_process_of_few_descriptors_keep_no_peer_out() {
     let at = [port(), port()];
     let folder = tempfile::tempdir().unwrap();
     let rest = peer(2, at[1]);

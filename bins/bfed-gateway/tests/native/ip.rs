@@ -7,7 +7,7 @@ use bfed::wire::client::{Answer, AnswerRepr, Want};
 use bfed::wire::sroute::Outcome;
 use bfed::{ChannelAddress, Cost, Duration, GatewayId, Scope};
 use bfed_gateway::native::{
-    ClientLimits, Groups, GroupsConfig, IpConfig, Link, NetworkConfig, Role, ip,
+    ClientLimits, Groups, GroupsConfig, Link, MulticastConfig, NetworkConfig, Role, ip,
 };
 
 use linux_net::link::Editor;
@@ -16,8 +16,8 @@ use crate::common::*;
 
 const MEDIATOR: &str = "239.255.98.102:25190";
 
-fn config() -> IpConfig {
-    IpConfig {
+fn config() -> MulticastConfig {
+    MulticastConfig {
         data: GroupsConfig {
             link: Link {
                 interface: Some("lo".into()),

@@ -7,14 +7,16 @@ use bfed::native::{NativeError, Upcall};
 use bfed::wire::client::{Answer, AnswerRepr, Want};
 use bfed::wire::no_route::Reason;
 use bfed::{ChannelAddress, Scope, SessionName};
-use bfed_gateway::native::{ClientLimits, Groups, GroupsConfig, Link, NetworkConfig, SsmConfig};
+use bfed_gateway::native::{
+    ClientLimits, Groups, GroupsConfig, Link, MulticastConfig, NetworkConfig,
+};
 
 use crate::common::*;
 
 const MEDIATOR: &str = "127.0.0.1:25190";
 
 fn config() -> NetworkConfig {
-    NetworkConfig::Ssm(SsmConfig {
+    NetworkConfig::Ssm(MulticastConfig {
         data: GroupsConfig {
             link: Link {
                 interface: Some("lo".into()),

@@ -75,6 +75,15 @@ struct Reader {
 }
 
 impl Reader {
+    /// Cuts off the reader: its connection ends at once.
+    fn cut_off(&mut self, counts: &mut Counts) {
+        self.ended = true;
+        self.queue.clear();
+        self.bytes = 0;
+        self.cut.notify_one();
+        counts.cut += 1;
+    }
+
     fn wake(&mut self) {
         if let Some(task) = self.task.take() {
             task.wake();
@@ -459,11 +468,7 @@ impl Hub {
                 room = false;
                 continue;
             }
-            reader.ended = true;
-            reader.queue.clear();
-            reader.bytes = 0;
-            reader.cut.notify_one();
-            self.counts.cut += 1;
+            reader.cut_off(&mut self.counts);
         }
         room
     }
@@ -548,11 +553,7 @@ impl Hub {
         for reader in self.readers.values_mut() {
             let stuck = !reader.queue.is_empty() && reader.took.elapsed() >= self.idle_timeout * 3;
             if stuck && !reader.ended {
-                reader.ended = true;
-                reader.queue.clear();
-                reader.bytes = 0;
-                reader.cut.notify_one();
-                self.counts.cut += 1;
+                reader.cut_off(&mut self.counts);
             }
         }
     }
