@@ -341,27 +341,3 @@ impl AsFd for Conversation {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_of_mediators() {
-        for (text, shown) in [
-            ("239.255.98.102:9", "239.255.98.102:9"),
-            ("10.0.0.1", "10.0.0.1:25190"),
-            ("[ff15::6266]", "[ff15::6266]:25190"),
-            ("::1", "[::1]:25190"),
-            ("http://h:1", "http://h:1/mediator"),
-            ("http://h:1/x", "http://h:1/x"),
-        ] {
-            assert_eq!(text.parse::<Address>().unwrap().to_string(), shown);
-        }
-        assert!(matches!("239.1.1.1".parse(), Ok(Address::Group(_))));
-        assert!(matches!("10.1.1.1".parse(), Ok(Address::Unicast(_))));
-        for wrong in ["", "host", "0.0.0.0", "10.0.0.1:0", "https://h/"] {
-            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
-        }
-    }
-}
