@@ -3,6 +3,9 @@
 #[path = "igmp/common.rs"]
 #[allow(dead_code, reason = "shared with the other tests")]
 mod common;
+#[path = "igmp/packets.rs"]
+#[allow(dead_code, reason = "shared with the other tests")]
+mod packets;
 
 use core::net::Ipv4Addr;
 

@@ -3,7 +3,7 @@
 #[path = "hier/common.rs"]
 #[allow(dead_code, reason = "shared with the tests of LMS-HIER")]
 mod common;
-#[path = "hier/igmp_common.rs"]
+#[path = "../../igmp/tests/igmp/packets.rs"]
 #[allow(dead_code, reason = "shared with the tests of LMS-HIER")]
 mod igmp_common;
 

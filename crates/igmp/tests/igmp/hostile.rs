@@ -1,38 +1,11 @@
 //! Hostile packets, well-formed ones among them, at every machine: no panic, bounds hold, every
 //! machine falls silent when left alone.
 
-use core::net::Ipv4Addr;
-
-use igmp::wire::{Message, RecordType};
 use igmp::{Duration, FilterMode, Member, Querier, Storage};
 use proptest::prelude::*;
 
 use crate::common::*;
-
-/// A packet that passes the checksums, with fields from small ranges so that they meet.
-fn packet() -> impl Strategy<Value = Vec<u8>> {
-    let from = || (0u16..4, 1u8..6).prop_map(|(iface, n)| host(iface, n));
-    let list = || prop::collection::vec(1u8..9, 0..6);
-    let report = (from(), 1u8..8, list())
-        .prop_map(|(from, kind, sources)| v3_report(from, RecordType::from(kind), &sources));
-    let query = (from(), any::<bool>(), 1u32..200, list()).prop_map(|(from, general, t, list)| {
-        if general {
-            v3_query(from, Ipv4Addr::UNSPECIFIED, t, &[])
-        } else {
-            v3_query(from, GROUP, t, &list)
-        }
-    });
-    let older = (from(), 0usize..3).prop_map(|(from, kind)| {
-        let message = [
-            Message::V1Report(GROUP),
-            Message::V2Report(GROUP),
-            Message::V2Leave(GROUP),
-        ][kind];
-        whole(from, GROUP, &message)
-    });
-    let garbage = prop::collection::vec(any::<u8>(), 0..90);
-    prop_oneof![3 => report, 3 => query, 1 => older, 1 => garbage]
-}
+use crate::packets::packet;
 
 fn steps() -> impl Strategy<Value = Vec<(u16, Vec<u8>, u64)>> {
     prop::collection::vec((0u16..5, packet(), 0u64..4_000), 0..80)

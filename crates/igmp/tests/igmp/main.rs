@@ -4,6 +4,7 @@ mod common;
 mod hostile;
 mod member;
 mod memory;
+mod packets;
 mod querier;
 mod refused;
 mod wire;

@@ -3,17 +3,7 @@
 use igmp::{member, querier};
 use proto_core::slab::Slot;
 
-/// The figures are of machines with 64 bits; others take less.
-fn documented<const N: usize>(sizes: [usize; N], documented: [usize; N]) {
-    if cfg!(target_pointer_width = "64") {
-        assert_eq!(sizes, documented);
-    }
-    let within = sizes
-        .iter()
-        .zip(&documented)
-        .all(|(size, most)| size <= most);
-    assert!(within, "{sizes:?}, documented {documented:?}");
-}
+use crate::packets::documented;
 
 #[test]
 fn slots_are_as_large_as_documented() {

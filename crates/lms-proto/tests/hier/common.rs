@@ -9,6 +9,8 @@ use lms_proto::hier::{Capacity, Config, Cost, Hierarchy, Storage};
 use lms_proto::wire::hier::{self, Entry, Header, Kind, MAX_ENTRIES};
 use lms_proto::{Duration, Iface, Instant, InterfaceConfig, Key, LinkAddr, Meta};
 
+pub(crate) use crate::igmp_common::host;
+
 pub(crate) const UP: Iface = Iface(0);
 pub(crate) const BOOT: u32 = 0xb007_0001;
 
@@ -19,11 +21,6 @@ pub(crate) fn ms(ms: u64) -> Instant {
 pub(crate) fn group(n: u16) -> Key {
     let [a, b] = n.to_be_bytes();
     Key::new(Ipv4Addr::new(10, 99, 0, 1), Ipv4Addr::new(232, 1, a, b))
-}
-
-/// Neighbour `n` on a downstream interface, or our own address there for 1.
-pub(crate) fn host(iface: u16, n: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 0, iface as u8, n)
 }
 
 pub(crate) fn meta(iface: u16) -> Meta {

@@ -1,14 +1,12 @@
 //! Hostile packets, well-formed ones among them: no panic, bounds hold, the hierarchy falls silent when left alone.
 
-use igmp::wire::{Message, RecordType};
 use lms_proto::hier::{Capacity, Config, Cost};
 use lms_proto::wire::hier::{Entry, Header, Kind};
 use lms_proto::{Duration, Key};
 use proptest::prelude::*;
-use std::net::Ipv4Addr;
 
 use crate::common::*;
-use crate::igmp_common::*;
+use crate::igmp_common::{self, GROUP};
 
 /// A packet that passes the checksums, with fields from small ranges so that they meet.
 fn packet() -> impl Strategy<Value = Vec<u8>> {
@@ -52,27 +50,9 @@ fn packet() -> impl Strategy<Value = Vec<u8>> {
                 hier_packet(from, header, &entries)
             },
         );
-    let report = (from(), 1u8..8, list())
-        .prop_map(|(from, kind, sources)| v3_report(from, RecordType::from(kind), &sources));
     let cost = (from(), 0u16..6, prop_oneof![0u16..9, Just(0xffff)])
         .prop_map(|(from, g, cost)| is_in(from, group(g), cost));
-    let query = (from(), any::<bool>(), 1u32..200, list()).prop_map(|(from, general, t, list)| {
-        if general {
-            v3_query(from, Ipv4Addr::UNSPECIFIED, t, &[])
-        } else {
-            v3_query(from, GROUP, t, &list)
-        }
-    });
-    let older = (from(), 0usize..3).prop_map(|(from, kind)| {
-        let message = [
-            Message::V1Report(GROUP),
-            Message::V2Report(GROUP),
-            Message::V2Leave(GROUP),
-        ][kind];
-        whole(from, GROUP, &message)
-    });
-    let garbage = prop::collection::vec(any::<u8>(), 0..90);
-    prop_oneof![4 => hier, 3 => report, 3 => cost, 3 => query, 1 => older, 1 => garbage]
+    prop_oneof![4 => hier, 3 => cost, 8 => igmp_common::packet()]
 }
 
 fn steps() -> impl Strategy<Value = Vec<(u16, Vec<u8>, u64)>> {

@@ -5,6 +5,7 @@ mod election;
 mod endpoint;
 mod forged;
 mod hostile;
+#[path = "../../../igmp/tests/igmp/packets.rs"]
 mod igmp_common;
 mod link;
 mod memory;

@@ -3,17 +3,7 @@
 use lms_proto::endpoint::{Announcement, Session};
 use lms_proto::hier::{Advert, Entry, Neighbour, Peer, Slot, Stream};
 
-/// The figures are of machines with 64 bits; others take less.
-fn documented<const N: usize>(sizes: [usize; N], documented: [usize; N]) {
-    if cfg!(target_pointer_width = "64") {
-        assert_eq!(sizes, documented);
-    }
-    let within = sizes
-        .iter()
-        .zip(&documented)
-        .all(|(size, most)| size <= most);
-    assert!(within, "{sizes:?}, documented {documented:?}");
-}
+use crate::igmp_common::documented;
 
 #[test]
 fn slots_are_as_large_as_documented() {
