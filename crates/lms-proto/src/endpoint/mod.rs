@@ -60,7 +60,7 @@
 
 mod compose;
 mod config;
-mod hear;
+mod receive;
 mod report;
 mod stats;
 
@@ -76,7 +76,7 @@ pub use self::config::{Config, StaticStorage, Storage};
 pub use self::stats::{DropReason, Drops, Stats};
 
 use crate::hier::Cost;
-use crate::hier::freshness::Freshness;
+use crate::hier::replay::ReplayGuard;
 use crate::{Duration, Instant, Key, Kind, LmsOption};
 use proto_core::slab::{Keyed, NIL, Slab};
 
@@ -158,9 +158,9 @@ impl Keyed for Announcement {
 #[derive(Clone, Copy, Debug)]
 struct Router {
     address: Ipv4Addr,
-    freshness: Freshness,
+    replay_guard: ReplayGuard,
     bucket: TokenBucket,
-    heard_at: Instant,
+    received_at: Instant,
 }
 
 /// The sessions of slot `from` on still owe a general query their delay.

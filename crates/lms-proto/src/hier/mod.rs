@@ -67,11 +67,11 @@
 
 mod config;
 mod election;
-pub(crate) mod freshness;
 mod receive;
+pub(crate) mod replay;
+mod send;
 pub(crate) mod state;
 mod stats;
-mod tell;
 
 use core::fmt;
 use core::net::Ipv4Addr;
@@ -311,7 +311,7 @@ impl<'a> Hierarchy<'a> {
         let mut from = 0;
         while let Some(advert) = self.adverts.next_used(from) {
             if self.adverts[advert].iface == iface {
-                self.adverts[advert].farewells = 0;
+                self.adverts[advert].withdrawals = 0;
                 self.adverts.cancel(advert);
                 self.release_advert(advert);
             }

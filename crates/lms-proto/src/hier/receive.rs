@@ -84,16 +84,16 @@ impl Hierarchy<'_> {
         }
         let known = self.peers.find(peer_key(meta.iface, ip.source));
         let restart_interval = self.config.restart_interval;
-        let is_news = |p| {
+        let is_newer = |p| {
             self.peers[p]
-                .freshness
-                .is_news(now, &header, restart_interval)
+                .replay_guard
+                .is_newer(now, &header, restart_interval)
         };
-        if !known.is_none_or(is_news) {
+        if !known.is_none_or(is_newer) {
             return Err(DropReason::Replay);
         }
         let peer = self.admit(now, meta, ip.source)?;
-        self.peers[peer].freshness.note(now, &header);
+        self.peers[peer].replay_guard.note(now, &header);
         self.stats.updates_received += 1;
         let expires = now + header.hold_time();
         for entry in view.entries() {

@@ -4,7 +4,7 @@ use core::net::Ipv4Addr;
 
 use proto_core::TokenBucket;
 
-use super::freshness::Freshness;
+use super::replay::ReplayGuard;
 use crate::wire::hier::{Cost, Kind};
 use crate::{Iface, Instant, InterfaceConfig, Key, LinkAddr};
 use proto_core::slab::{Keyed, NIL};
@@ -31,7 +31,7 @@ pub struct Entry {
     /// Next in the list of entries whose elected neighbour changed.
     pub(super) next_changed: u32,
     pub(super) is_changed: bool,
-    /// Removed; stays until its farewells are sent. Has no neighbours.
+    /// Removed; stays until its withdrawals are sent. Has no neighbours.
     pub(super) is_leaving: bool,
 }
 
@@ -113,7 +113,7 @@ pub struct Peer {
     pub(super) iface: Iface,
     pub(super) address: Ipv4Addr,
     pub(super) link: Option<LinkAddr>,
-    pub(super) freshness: Freshness,
+    pub(super) replay_guard: ReplayGuard,
     pub(super) bucket: TokenBucket,
     /// Offers in the neighbour table. Peers with none are in the list of idle peers.
     pub(super) offer_count: u32,
@@ -127,7 +127,7 @@ impl Default for Peer {
             iface: Iface::UNSET,
             address: Ipv4Addr::UNSPECIFIED,
             link: None,
-            freshness: Freshness::default(),
+            replay_guard: ReplayGuard::default(),
             bucket: TokenBucket::FULL,
             offer_count: 0,
             next_idle: NIL,
@@ -163,7 +163,7 @@ pub struct Advert {
     pub(super) is_ready: bool,
     pub(super) sent_at: Option<Instant>,
     /// Withdrawals left to send before the advert is freed.
-    pub(super) farewells: u8,
+    pub(super) withdrawals: u8,
 }
 
 impl Default for Advert {
@@ -179,7 +179,7 @@ impl Default for Advert {
             ready_next: NIL,
             is_ready: false,
             sent_at: None,
-            farewells: 0,
+            withdrawals: 0,
         }
     }
 }

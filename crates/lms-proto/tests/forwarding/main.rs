@@ -6,6 +6,7 @@ mod flood;
 mod injected;
 mod ipv4;
 mod memory;
+mod mutations;
 mod no_alloc;
 mod policies;
 mod prop_forward;

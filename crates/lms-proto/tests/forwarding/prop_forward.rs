@@ -249,9 +249,9 @@ fn command(router: &mut Router<'_>, model: &mut Model, op: &Op) {
         }
         Op::Seen(key, from) => {
             let shared = model.entries.get(&Key::any_source(key.group));
-            let is_news = shared.is_some_and(|(parent, ..)| *parent == Some(*from));
-            assert_eq!(router.source_seen(NOW, Iface(*from), *key), is_news);
-            if is_news {
+            let is_newer = shared.is_some_and(|(parent, ..)| *parent == Some(*from));
+            assert_eq!(router.source_seen(NOW, Iface(*from), *key), is_newer);
+            if is_newer {
                 model.seen.insert(*key);
             }
         }

@@ -1,27 +1,26 @@
-//! Whether a message is newer than what its sender sent before.
+//! Replay protection by boot and sequence numbers.
 
 use crate::wire::hier::Header;
 use crate::{Duration, Instant};
 
-/// What is remembered of one sender's boot and sequence numbers: the last of each, and the boot
-/// before, which may not come again.
+/// The last boot and sequence numbers of one sender, and the previous boot number, which is not accepted again.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Freshness {
-    heard: Option<(u32, u32)>,
+pub(crate) struct ReplayGuard {
+    last: Option<(u32, u32)>,
     previous_boot: Option<u32>,
     boot_at: Option<Instant>,
 }
 
-impl Freshness {
-    /// Whether the sequence number is newer (RFC 1982) than the last of the same boot, or the
-    /// boot is new, not the previous one, and not within `restart_interval` of the last.
-    pub(crate) fn is_news(
+impl ReplayGuard {
+    /// Returns whether the sequence number is newer (RFC 1982) than the last of the same boot, or the boot number is
+    /// new, not the previous one, and `restart_interval` or more after the last.
+    pub(crate) fn is_newer(
         &self,
         now: Instant,
         header: &Header,
         restart_interval: Duration,
     ) -> bool {
-        let Some((boot, sequence)) = self.heard else {
+        let Some((boot, sequence)) = self.last else {
             return true;
         };
         if header.boot == boot {
@@ -33,15 +32,15 @@ impl Freshness {
         self.previous_boot != Some(header.boot) && may_restart
     }
 
-    /// Remembers an accepted message.
+    /// Records an accepted message.
     pub(crate) fn note(&mut self, now: Instant, header: &Header) {
-        match self.heard {
+        match self.last {
             Some((boot, _)) if boot == header.boot => {}
             before => {
                 self.previous_boot = before.map(|(boot, _)| boot);
                 self.boot_at = Some(now);
             }
         }
-        self.heard = Some((header.boot, header.sequence));
+        self.last = Some((header.boot, header.sequence));
     }
 }

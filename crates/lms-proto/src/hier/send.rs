@@ -11,7 +11,7 @@ use proto_core::slab::NIL;
 use rand_core::Rng;
 
 /// How often a withdrawal is sent: the loss of one message of three does no harm.
-const FAREWELLS: u8 = 3;
+const WITHDRAWALS: u8 = 3;
 /// A late driver may send at once what it missed in this time.
 const CATCH_UP: Duration = Duration::from_millis(10);
 
@@ -81,12 +81,12 @@ impl Hierarchy<'_> {
         let advert = &self.adverts[a];
         let (is_ready, sent_at) = (advert.is_ready, advert.sent_at);
         let Some(stream) = self.streams.find(stream_key(advert.iface, advert.kind)) else {
-            self.adverts[a].farewells = 0;
+            self.adverts[a].withdrawals = 0;
             return;
         };
         if self.is_lasting(advert) {
-            self.adverts[a].farewells = FAREWELLS;
-        } else if advert.farewells == 0 {
+            self.adverts[a].withdrawals = WITHDRAWALS;
+        } else if advert.withdrawals == 0 {
             return;
         }
         if is_ready {
@@ -121,7 +121,7 @@ impl Hierarchy<'_> {
             Kind::Update => advert.iface == entry.parent && !entry.is_leaving,
             Kind::Elected => advert.offer_count > 0,
         };
-        if is_needed || advert.is_ready || advert.farewells > 0 {
+        if is_needed || advert.is_ready || advert.withdrawals > 0 {
             return;
         }
         self.unring(a);
@@ -312,8 +312,8 @@ impl Hierarchy<'_> {
             }
             return;
         }
-        let left = self.adverts[a].farewells.saturating_sub(1);
-        self.adverts[a].farewells = left;
+        let left = self.adverts[a].withdrawals.saturating_sub(1);
+        self.adverts[a].withdrawals = left;
         if left > 0 {
             self.adverts.schedule(a, now + self.config.damping);
         } else {

@@ -6,7 +6,7 @@ use proto_core::{RateLimit, TokenBucket};
 use rand_core::Rng;
 
 use super::{Announcement, DropReason, Election, Endpoint, ROUTERS, Router, STEPS, Sweep, packed};
-use crate::hier::freshness::Freshness;
+use crate::hier::replay::ReplayGuard;
 use crate::hier::{hold_time, refresh_time};
 use crate::wire::hier::{self, Header, Kind};
 use crate::{Duration, Instant, Key, Meta};
@@ -54,7 +54,7 @@ impl Endpoint<'_> {
         self.check_sender(ip)?;
         let r = self.admit(now, ip.source, Some(&header))?;
         if let Some(router) = &mut self.routers[r] {
-            router.freshness.note(now, &header);
+            router.replay_guard.note(now, &header);
         }
         self.stats.elected_received += 1;
         let refresh = refresh_time(header.hold_time());
@@ -253,19 +253,19 @@ impl Endpoint<'_> {
         let r = r.ok_or(DropReason::RoutersFull)?;
         let fresh = Router {
             address,
-            freshness: Freshness::default(),
+            replay_guard: ReplayGuard::default(),
             bucket: TokenBucket::FULL,
-            heard_at: now,
+            received_at: now,
         };
         let mut router = self.routers[r].filter(|_| known.is_some()).unwrap_or(fresh);
         let restart_interval = self.config.restart_interval;
-        if header.is_some_and(|h| !router.freshness.is_news(now, h, restart_interval)) {
+        if header.is_some_and(|h| !router.replay_guard.is_newer(now, h, restart_interval)) {
             return Err(DropReason::Replay);
         }
         let rate = self.config.router_packets_per_s;
         let limit = RateLimit::new(rate, rate.saturating_mul(2));
         let has_token = router.bucket.take(now, &limit);
-        router.heard_at = now;
+        router.received_at = now;
         self.routers[r] = Some(router);
         if has_token {
             Ok(r)
@@ -277,9 +277,9 @@ impl Endpoint<'_> {
     fn silent_router(&self, now: Instant) -> Option<usize> {
         let silence = hold_time(self.refresh);
         let routers: &[Option<Router>; ROUTERS] = &self.routers;
-        let heard_at = |r: &usize| routers[*r].map(|router| router.heard_at);
+        let received_at = |r: &usize| routers[*r].map(|router| router.received_at);
         (0..ROUTERS)
-            .min_by_key(heard_at)
-            .filter(|r| heard_at(r).is_none_or(|at| at + silence < now))
+            .min_by_key(received_at)
+            .filter(|r| received_at(r).is_none_or(|at| at + silence < now))
     }
 }
