@@ -123,6 +123,9 @@ fn door(interface: &str) -> Result<Door<'_>, OffloadError> {
 }
 
 /// All offloads of an interface by the kernel's names, and whether they are on.
+///
+/// # Errors
+/// [`OffloadError`]: there is no such interface, or the kernel does not list its features.
 pub fn offloads(interface: &str) -> Result<BTreeMap<String, bool>, OffloadError> {
     let door = door(interface)?;
     let names = door.names()?;
@@ -140,6 +143,9 @@ pub fn offloads(interface: &str) -> Result<BTreeMap<String, bool>, OffloadError>
 }
 
 /// Switches offloads by the kernel's names; checks that they are as asked afterwards.
+///
+/// # Errors
+/// [`OffloadError`]: there is no such interface or feature, the kernel refuses, or a feature did not change.
 pub fn switch_offloads(interface: &str, wanted: &[(&str, bool)]) -> Result<(), OffloadError> {
     let door = door(interface)?;
     let names = door.names()?;
@@ -172,6 +178,9 @@ pub fn switch_offloads(interface: &str, wanted: &[(&str, bool)]) -> Result<(), O
 }
 
 /// Switches off all of [`SEGMENTATION_AND_CHECKSUMS`] that this kernel knows.
+///
+/// # Errors
+/// As [`switch_offloads`].
 pub fn switch_offloads_off(interface: &str) -> Result<(), OffloadError> {
     let known = offloads(interface)?;
     let wanted: Vec<_> = SEGMENTATION_AND_CHECKSUMS

@@ -74,10 +74,6 @@
 //! | [`mroute::Watcher`] | [`mroute::WatcherConfig::max_routes`], about 150 bytes each |
 //! | [`link::Watcher`] | one entry an interface |
 //! | netlink sockets | 64 KiB of buffer each |
-#![allow(
-    clippy::missing_errors_doc,
-    reason = "not all functions say yet which system calls fail how"
-)]
 
 pub mod batching;
 mod error;

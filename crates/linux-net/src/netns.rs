@@ -49,6 +49,9 @@ pub struct Namespace(OwnedFd);
 impl Namespace {
     /// A new, empty network with its loopback interface up. The caller's thread stays where it
     /// is.
+    ///
+    /// # Errors
+    /// [`NamespaceError`]: CAP_SYS_ADMIN is missing, or the kernel refuses another namespace.
     pub fn new() -> Result<Self, NamespaceError> {
         let made = thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET)
@@ -64,11 +67,17 @@ impl Namespace {
     }
 
     /// The network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// [`NamespaceError`] when `/proc` is not mounted.
     pub fn current() -> Result<Self, NamespaceError> {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
 
     /// A namespace by path, such as `/proc/PID/ns/net` or `/run/netns/NAME`.
+    ///
+    /// # Errors
+    /// [`NamespaceError`]: there is no such file, or it cannot be opened.
     pub fn open(path: &Path) -> Result<Self, NamespaceError> {
         Ok(Self(
             File::open(path)
@@ -79,6 +88,9 @@ impl Namespace {
 
     /// Runs `f` in a thread inside the namespace and answers what it answers; a panic in it
     /// goes on here. Sockets opened inside stay inside.
+    ///
+    /// # Errors
+    /// [`NamespaceError`]: no thread can be started, or it cannot enter the namespace.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
         thread::scope(|scope| {
             let inside = scope.spawn(|| {
@@ -92,6 +104,9 @@ impl Namespace {
     }
 
     /// Moves the calling thread into the namespace, for good.
+    ///
+    /// # Errors
+    /// [`NamespaceError`]: CAP_SYS_ADMIN is missing, or the file is no network namespace.
     pub fn enter(&self) -> Result<(), NamespaceError> {
         setns(&self.0, CloneFlags::CLONE_NEWNET)
             .map_err(|e| sort("entering a network namespace")(e.into()))
@@ -106,6 +121,9 @@ impl AsFd for Namespace {
 
 /// Makes an ordinary user's process root of its own user, network and mount namespaces, so that
 /// everything of this crate works in it. For the start of `main`: threads must not run yet.
+///
+/// # Errors
+/// [`NamespaceError`]: this host does not allow user namespaces, or other threads run.
 pub fn become_root() -> Result<(), NamespaceError> {
     if sys::count_threads().map_err(sort("counting threads"))? != 1 {
         return Err(NamespaceError::Threads);

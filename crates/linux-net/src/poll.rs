@@ -153,6 +153,9 @@ impl<'fd> Watch<'fd> {
 
 /// Waits until a descriptor is ready or the time is over; `None` waits for ever. Answers how
 /// many are ready; a signal ends the wait early with 0, so that a caller's flags get looked at.
+///
+/// # Errors
+/// The kernel's error other than an interruption by a signal: most often a lack of memory.
 pub fn wait(set: &mut [Watch<'_>], timeout: Option<Duration>) -> io::Result<usize> {
     let timeout = timeout.map(|t| libc::timespec {
         tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),

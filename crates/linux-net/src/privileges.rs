@@ -66,6 +66,10 @@ pub struct User {
 ///
 /// Capabilities that the process does not have fail the call when they are to be kept. Call it
 /// before starting threads.
+///
+/// # Errors
+/// [`DropError`]: other threads run, a capability in `keep` is missing, the user cannot be changed, or a capability was
+/// not dropped. The process must not continue.
 pub fn drop_to(keep: &[Capability], user: Option<User>) -> Result<(), DropError> {
     let io = |what| move |source| DropError::Io { what, source };
     let threads = sys::count_threads().map_err(io("counting threads"))?;

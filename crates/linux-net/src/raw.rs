@@ -36,12 +36,18 @@ pub struct Received<'a> {
 
 impl Ipv4Socket {
     /// A socket that only sends. Needs CAP_NET_RAW.
+    ///
+    /// # Errors
+    /// [`OpenError`]: CAP_NET_RAW is missing, or the kernel refuses the socket.
     pub fn sender() -> Result<Self, OpenError> {
         Self::open("raw IPv4 socket", libc::IPPROTO_RAW)
     }
 
     /// A socket that sends, and receives the IGMP packets that reach this host: queries always,
     /// reports of groups it is a member of. Needs CAP_NET_RAW.
+    ///
+    /// # Errors
+    /// As [`Ipv4Socket::sender`].
     pub fn igmp() -> Result<Self, OpenError> {
         Self::open("raw socket for IGMP", libc::IPPROTO_IGMP)
     }
@@ -60,16 +66,25 @@ impl Ipv4Socket {
     }
 
     /// Becomes a member of a group.
+    ///
+    /// # Errors
+    /// [`JoinError`]: there is no such interface or group, or the socket is a member already.
     pub fn join(&self, membership: &Membership) -> Result<(), JoinError> {
         membership.apply(&self.socket, true)
     }
 
     /// Ends a membership; closing the socket ends them all.
+    ///
+    /// # Errors
+    /// [`JoinError`]: the socket is not a member.
     pub fn leave(&self, membership: &Membership) -> Result<(), JoinError> {
         membership.apply(&self.socket, false)
     }
 
     /// Sends one packet.
+    ///
+    /// # Errors
+    /// [`SendError`]: there is no room, the packet is too long or malformed, or the interface is down.
     pub fn send(&self, interface: u32, packet: &[u8]) -> Result<(), SendError> {
         self.send_batch(&[Transmit { interface, packet }])
             .map(|_| ())
@@ -77,6 +92,9 @@ impl Ipv4Socket {
 
     /// Sends packets with one system call, 64 at most; answers how many were taken, in order.
     /// An error means that the first was not.
+    ///
+    /// # Errors
+    /// [`SendError`] for the first packet; later packets that fail are only not taken.
     pub fn send_batch(&self, packets: &[Transmit<'_>]) -> Result<usize, SendError> {
         let mut controls = [const { Control::<40>::new() }; BATCH];
         let packets = &packets[..packets.len().min(BATCH)];
@@ -119,6 +137,9 @@ impl Ipv4Socket {
 
     /// Takes the next packet; `None` when nothing is there. Longer ones than `buffer` are
     /// dropped.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when the interface is down or the socket fails.
     pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<Received<'b>>, ReceiveError> {
         loop {
             let incoming = match receive::<64>(&self.socket, buffer) {

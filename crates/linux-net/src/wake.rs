@@ -12,6 +12,9 @@ pub struct Waker(Arc<EventFd>);
 
 impl Waker {
     /// A new waker, not woken.
+    ///
+    /// # Errors
+    /// The kernel's error: most often out of file descriptors.
     pub fn new() -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self(Arc::new(EventFd::from_value_and_flags(0, flags)?)))

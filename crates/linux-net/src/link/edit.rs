@@ -186,6 +186,9 @@ fn ifinfomsg(index: u32, flags: u32, change: u32) -> [u8; 16] {
 
 impl Editor {
     /// Opens a netlink socket.
+    ///
+    /// # Errors
+    /// [`OpenError`] when the netlink socket cannot be opened.
     pub fn open() -> Result<Self, OpenError> {
         let socket = Socket::open(libc::NETLINK_ROUTE, &[]).map_err(OpenError::from(
             "netlink socket for interfaces",
@@ -200,6 +203,9 @@ impl Editor {
 
     /// Creates two interfaces joined by a wire (veth); the second one in another network
     /// namespace, if given.
+    ///
+    /// # Errors
+    /// [`EditError`]: a name is taken, CAP_NET_ADMIN is missing, or the kernel refuses.
     pub fn add_veth(
         &mut self,
         name: &str,
@@ -215,6 +221,9 @@ impl Editor {
 
     /// Creates two interfaces joined by a wire (veth), each with an address and in a namespace
     /// of choice.
+    ///
+    /// # Errors
+    /// As [`Editor::add_veth`].
     pub fn add_wire(&mut self, [near, far]: [WireEnd<'_>; 2]) -> Result<(), EditError> {
         let flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
         let message = Message::new(RTM_NEWLINK, flags).fixed(&ifinfomsg(0, 0, 0));
@@ -230,12 +239,18 @@ impl Editor {
     }
 
     /// Creates a bridge.
+    ///
+    /// # Errors
+    /// [`EditError`]: the name is taken, CAP_NET_ADMIN is missing, or the kernel refuses.
     pub fn add_bridge(&mut self, name: &str) -> Result<(), EditError> {
         self.add_bridge_with(name, |m| m)
     }
 
     /// Creates a bridge that sends multicast to all its ports, whoever joined, and forwards from
     /// a new port at once: a plain shared link.
+    ///
+    /// # Errors
+    /// As [`Editor::add_bridge`].
     pub fn add_flooding_bridge(&mut self, name: &str) -> Result<(), EditError> {
         self.add_bridge_with(name, |m| {
             m.nest(attr::IFLA_INFO_DATA, |m| {
@@ -261,6 +276,9 @@ impl Editor {
 
     /// The number of the interface with a name, in the editor's own namespace whichever thread
     /// asks.
+    ///
+    /// # Errors
+    /// [`EditError`]: there is no such interface.
     pub fn index(&mut self, name: &str) -> Result<u32, EditError> {
         let what = "finding an interface";
         let request = Message::new(RTM_GETLINK, NLM_F_ACK)
@@ -275,6 +293,9 @@ impl Editor {
     }
 
     /// What an interface has carried so far.
+    ///
+    /// # Errors
+    /// [`EditError`]: there is no such interface.
     pub fn counters(&mut self, index: u32) -> Result<LinkCounters, EditError> {
         let what = "reading the counters of an interface";
         let request = Message::new(RTM_GETLINK, NLM_F_ACK).fixed(&ifinfomsg(index, 0, 0));
@@ -291,6 +312,9 @@ impl Editor {
     /// Limits what an interface sends by a token bucket (tbf): bits a second, Ethernet headers
     /// included, at most 34 Gbit/s; `burst_bytes` pass at once, `queue_bytes` wait, what is more
     /// is dropped.
+    ///
+    /// # Errors
+    /// [`EditError`]: there is no such interface, CAP_NET_ADMIN is missing, or a number is out of range.
     pub fn set_token_bucket(
         &mut self,
         index: u32,
@@ -324,6 +348,9 @@ impl Editor {
     }
 
     /// Removes an interface.
+    ///
+    /// # Errors
+    /// [`EditError`]: there is no such interface, or CAP_NET_ADMIN is missing.
     pub fn remove(&mut self, index: u32) -> Result<(), EditError> {
         let message = Message::new(RTM_DELLINK, NLM_F_ACK).fixed(&ifinfomsg(index, 0, 0));
         self.run("removing an interface", message)
@@ -342,6 +369,9 @@ impl Editor {
     }
 
     /// Switches an interface on or off.
+    ///
+    /// # Errors
+    /// [`EditError`]: there is no such interface, or CAP_NET_ADMIN is missing.
     pub fn set_up(&mut self, index: u32, up: bool) -> Result<(), EditError> {
         let mask = libc::IFF_UP.cast_unsigned();
         let header = ifinfomsg(index, if up { mask } else { 0 }, mask);
@@ -349,6 +379,9 @@ impl Editor {
     }
 
     /// Gives an interface another name. Kernels before 6.2 want it to be down.
+    ///
+    /// # Errors
+    /// [`EditError`]: the name is taken, the interface is up, or CAP_NET_ADMIN is missing.
     pub fn set_name(&mut self, index: u32, name: &str) -> Result<(), EditError> {
         self.set("renaming an interface", ifinfomsg(index, 0, 0), |m| {
             m.attr_name(attr::IFLA_IFNAME, name)
@@ -356,6 +389,9 @@ impl Editor {
     }
 
     /// Sets the MTU, bytes.
+    ///
+    /// # Errors
+    /// [`EditError`]: the interface does not support that MTU, or CAP_NET_ADMIN is missing.
     pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), EditError> {
         self.set("setting the MTU", ifinfomsg(index, 0, 0), |m| {
             m.attr_u32(attr::IFLA_MTU, mtu)
@@ -363,6 +399,9 @@ impl Editor {
     }
 
     /// Makes an interface a port of a bridge; 0: of none.
+    ///
+    /// # Errors
+    /// [`EditError`]: there is no such interface or bridge, or CAP_NET_ADMIN is missing.
     pub fn set_bridge(&mut self, index: u32, bridge: u32) -> Result<(), EditError> {
         self.set("joining a bridge", ifinfomsg(index, 0, 0), |m| {
             m.attr_u32(attr::IFLA_MASTER, bridge)
@@ -371,6 +410,9 @@ impl Editor {
 
     /// Whether a port of a bridge is sent multicast that nobody is known to want there. On a
     /// bridge that looks at no memberships, that is all multicast.
+    ///
+    /// # Errors
+    /// [`EditError`]: the interface is no port of a bridge, or CAP_NET_ADMIN is missing.
     pub fn set_multicast_flood(&mut self, index: u32, on: bool) -> Result<(), EditError> {
         self.set(
             "switching multicast on a port of a bridge",
@@ -402,6 +444,9 @@ impl Editor {
 
     /// Gives an interface an address; an IPv6 one is used at once, without looking whether
     /// somebody has it.
+    ///
+    /// # Errors
+    /// [`EditError`]: the interface has the address already, or CAP_NET_ADMIN is missing.
     pub fn add_address(
         &mut self,
         index: u32,
@@ -427,6 +472,9 @@ impl Editor {
     }
 
     /// Takes an address from an interface.
+    ///
+    /// # Errors
+    /// [`EditError`]: the interface does not have the address, or CAP_NET_ADMIN is missing.
     pub fn remove_address(
         &mut self,
         index: u32,
@@ -440,6 +488,9 @@ impl Editor {
     }
 
     /// Adds or replaces a unicast route: through a gateway, or directly on an interface.
+    ///
+    /// # Errors
+    /// [`EditError`]: the gateway cannot be reached, there is no such interface, or CAP_NET_ADMIN is missing.
     pub fn set_route(
         &mut self,
         destination: Ipv4Addr,
@@ -479,6 +530,9 @@ impl Editor {
     }
 
     /// The Ethernet address of a neighbour; tells the kernel to find it out when unknown.
+    ///
+    /// # Errors
+    /// [`EditError`]: there is no such interface, or CAP_NET_ADMIN is missing.
     pub fn neighbour(&mut self, interface: u32, address: Ipv4Addr) -> Result<Neighbour, EditError> {
         let what = "looking a neighbour up";
         const NUD_NONE: u16 = 0;

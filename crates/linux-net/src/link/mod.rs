@@ -57,6 +57,9 @@ impl Address {
 }
 
 /// All interfaces, by index.
+///
+/// # Errors
+/// [`OpenError`] when the netlink socket cannot be opened or the tables cannot be read.
 pub fn list() -> Result<Vec<Interface>, OpenError> {
     Ok(watch::dump(&mut watch::open(&[])?)?.into_values().collect())
 }
@@ -87,6 +90,9 @@ pub struct UnknownInterface {
 }
 
 /// The interface with a name, or with an IPv4 or IPv6 address (as users write `--interface`).
+///
+/// # Errors
+/// [`OpenError::NoInterface`] when no interface has that name or address; else as [`list`].
 pub fn find(name_or_address: &str) -> Result<Interface, OpenError> {
     let address: Option<Ipv4Addr> = name_or_address.parse().ok();
     let index = match name_or_address.parse::<Ipv6Addr>() {

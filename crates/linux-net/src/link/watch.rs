@@ -188,6 +188,9 @@ fn parse_address(payload: &[u8]) -> Option<(u32, Address)> {
 
 impl Watcher {
     /// Starts to follow. Everything that exists comes first, as [`LinkEvent::Added`].
+    ///
+    /// # Errors
+    /// [`OpenError`] when the netlink socket cannot be opened.
     pub fn open() -> Result<Self, OpenError> {
         let notifications = open(&[RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR])?;
         let mut follower = Follower::new(notifications, open(&[])?);
@@ -200,6 +203,9 @@ impl Watcher {
 
     /// The next change; `None` when there is none at the moment. After an error what is known may
     /// be stale; the next call reads the tables again.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when notifications were lost or the tables cannot be read.
     pub fn next_event(&mut self) -> Result<Option<LinkEvent>, ReceiveError> {
         self.0.next(apply, read)
     }

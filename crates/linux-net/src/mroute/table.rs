@@ -141,6 +141,9 @@ pub struct Table {
 impl Table {
     /// Takes ownership; fails where another program has it. Needs CAP_NET_RAW and
     /// CAP_NET_ADMIN to open, nothing afterwards.
+    ///
+    /// # Errors
+    /// [`TableError`]: a capability is missing, the kernel has no multicast routing, or another program owns it.
     pub fn open() -> Result<Self, TableError> {
         let what = "multicast routing";
         let socket = sys::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_IGMP)
@@ -161,6 +164,9 @@ impl Table {
     }
 
     /// Lets an interface take part.
+    ///
+    /// # Errors
+    /// [`TableError`]: there is no such interface, or all places for interfaces are taken.
     pub fn add_interface(&mut self, interface: u32) -> Result<(), TableError> {
         if self.interfaces.contains(&Some(interface)) {
             return Ok(());
@@ -191,6 +197,9 @@ impl Table {
     }
 
     /// Takes an interface out, also one that is gone.
+    ///
+    /// # Errors
+    /// [`TableError`]: the kernel refuses.
     pub fn remove_interface(&mut self, interface: u32) -> Result<(), TableError> {
         let vif = self.vif(interface)?;
         self.interfaces[usize::from(vif)] = None;
@@ -217,6 +226,9 @@ impl Table {
     }
 
     /// Adds a route, or replaces the one of the same source and group.
+    ///
+    /// # Errors
+    /// [`TableError`]: an interface of the route does not take part, or the kernel refuses.
     pub fn set_route(&mut self, route: &Route) -> Result<(), TableError> {
         let mut ttls = [0; MAXVIFS];
         for output in &route.outputs {
@@ -243,6 +255,9 @@ impl Table {
     }
 
     /// Removes a route.
+    ///
+    /// # Errors
+    /// [`TableError`]: there is no such route, or the kernel refuses.
     pub fn remove_route(&mut self, source: Ipv4Addr, group: Ipv4Addr) -> Result<(), TableError> {
         let any_source = source.is_unspecified();
         let name = if any_source {
@@ -278,6 +293,9 @@ impl Table {
     }
 
     /// What a route carried so far.
+    ///
+    /// # Errors
+    /// [`TableError`]: there is no such route, or the kernel refuses.
     pub fn counters(&self, source: Ipv4Addr, group: Ipv4Addr) -> Result<Counters, TableError> {
         let mut request = SgRequest {
             source: in_addr(source),
@@ -310,6 +328,9 @@ impl Table {
 
     /// The kernel's next question; `None` when there is none. IGMP packets that arrive on the
     /// same socket are passed over.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when the socket cannot be read.
     pub fn next_upcall(&mut self) -> Result<Option<Upcall>, ReceiveError> {
         let mut buffer = [0; 128];
         loop {

@@ -121,6 +121,9 @@ fn next_hops(mut rest: &[u8]) -> impl Iterator<Item = u32> {
 
 impl Watcher {
     /// Starts to follow. Routes that exist come first, as [`MrouteEvent::Added`].
+    ///
+    /// # Errors
+    /// [`OpenError`] when the netlink socket cannot be opened.
     pub fn open(config: &WatcherConfig) -> Result<Self, OpenError> {
         let open = |groups: &[u32]| {
             Socket::open(libc::NETLINK_ROUTE, groups).map_err(OpenError::from(
@@ -142,6 +145,9 @@ impl Watcher {
 
     /// The next change; `None` when there is none at the moment. After an error what is known may
     /// be stale; the next call reads the table again.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when notifications were lost or the table cannot be read.
     pub fn next_event(&mut self) -> Result<Option<MrouteEvent>, ReceiveError> {
         let Self {
             follower,
@@ -160,6 +166,9 @@ impl Watcher {
     }
 
     /// Reads the kernel's table and queues what differs from what was known.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when the table cannot be read.
     pub fn resync(&mut self) -> Result<(), ReceiveError> {
         let (config, ignored) = (&self.config, &mut self.ignored.read);
         self.follower.read(|socket| {

@@ -285,6 +285,9 @@ fn ruleset() -> Vec<Message> {
 
 impl Guard {
     /// Puts the guard up. Needs CAP_NET_ADMIN, and keeps needing it to read the counters.
+    ///
+    /// # Errors
+    /// [`GuardError`]: CAP_NET_ADMIN is missing, or the kernel has no nftables.
     pub fn open() -> Result<Self, GuardError> {
         let mut socket =
             Socket::open(libc::NETLINK_NETFILTER, &[]).map_err(|e| match e.raw_os_error() {
@@ -311,6 +314,9 @@ impl Guard {
     }
 
     /// What was dropped so far.
+    ///
+    /// # Errors
+    /// [`GuardError`]: CAP_NET_ADMIN is missing, or another program has removed the rules.
     pub fn counters(&mut self) -> Result<GuardCounters, GuardError> {
         Ok(GuardCounters {
             requests: self.read("requests")?,

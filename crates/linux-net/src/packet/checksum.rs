@@ -56,6 +56,9 @@ pub(crate) fn pseudo_sum(packet: &[u8], header: usize) -> u64 {
 /// on virtual links (veth) such packets reach a ring or a tap as they are. Sent on as raw bytes
 /// they would be dropped by their receiver. [`Ring`](super::Ring) does this by itself for the
 /// packets the kernel marks so.
+///
+/// # Errors
+/// [`ChecksumError`]: the packet is truncated or a fragment, or carries neither UDP nor TCP. It is unchanged.
 pub fn complete_checksum(packet: &mut [u8]) -> Result<(), ChecksumError> {
     let (header, packet) = well_formed(packet).ok_or(ChecksumError::Malformed)?;
     if u16::from_be_bytes([packet[6], packet[7]]) & 0x3fff != 0 {

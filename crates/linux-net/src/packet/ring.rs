@@ -116,6 +116,9 @@ impl Ring {
     pub const MAX_SOURCES: usize = 16;
 
     /// Opens a ring with the router's filter. Needs CAP_NET_RAW.
+    ///
+    /// # Errors
+    /// [`OpenError`]: CAP_NET_RAW is missing, or the kernel refuses the ring: most often its memory.
     pub fn open(config: &RingConfig) -> Result<Self, OpenError> {
         let what = "packet ring";
         let error = OpenError::from(what, Capability::NetRaw);
@@ -146,6 +149,9 @@ impl Ring {
 
     /// Makes an interface pass packets to every group up from its hardware: needed where no
     /// routing daemon does. Lasts until the ring is closed.
+    ///
+    /// # Errors
+    /// The kernel's error: most often there is no such interface.
     pub fn receive_all_multicast(&self, interface: u32) -> io::Result<()> {
         let request = libc::packet_mreq {
             mr_ifindex: interface.cast_signed(),
@@ -194,6 +200,9 @@ impl Ring {
     }
 
     /// Counters since the last call.
+    ///
+    /// # Errors
+    /// The kernel's error when the counters cannot be read.
     pub fn stats(&mut self) -> io::Result<RingStats> {
         // The kernel clears its counters at each reading.
         let kernel: libc::tpacket_stats =

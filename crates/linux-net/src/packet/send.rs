@@ -24,6 +24,9 @@ pub struct Sent {
 
 impl Sender {
     /// Opens a sender. Needs CAP_NET_RAW.
+    ///
+    /// # Errors
+    /// [`OpenError`]: CAP_NET_RAW is missing, or the kernel refuses the socket.
     pub fn open() -> Result<Self, OpenError> {
         let error = OpenError::from("packet sender", Capability::NetRaw);
         // Protocol 0: receives nothing.

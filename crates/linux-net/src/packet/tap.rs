@@ -22,6 +22,9 @@ const TP_STATUS_CSUM_NOT_READY: u32 = 8;
 
 impl RequestTap {
     /// Opens a tap. Needs CAP_NET_RAW. `interface` by index; 0 for all.
+    ///
+    /// # Errors
+    /// [`OpenError`]: CAP_NET_RAW is missing, there is no such interface, or the kernel refuses the filter.
     pub fn open(interface: u32, group: Ipv4Addr, port: u16) -> Result<Self, OpenError> {
         let error = OpenError::from("packet socket for LMS requests", Capability::NetRaw);
         // Protocol 0: nothing arrives before the filter is in place.
@@ -38,6 +41,9 @@ impl RequestTap {
 
     /// Takes the next request; `None` when nothing is there. Packets with wrong lengths or
     /// checksums are passed over.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when the interface is down or the socket fails.
     pub fn receive<'b>(
         &mut self,
         buffer: &'b mut OptionBuffer,

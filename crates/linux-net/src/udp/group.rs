@@ -55,22 +55,34 @@ pub struct Transmit<'a> {
 
 impl GroupSocket {
     /// Opens a socket. Needs no privileges (ports below 1024 aside).
+    ///
+    /// # Errors
+    /// [`OpenError`]: the address is in use or not one of this host, there is no such interface, or the kernel refuses.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
         let what = "UDP socket for group data";
         UdpSocket::adopt(open(config, what)?, what).map(Self)
     }
 
     /// Becomes a member: the kernel tells the routers by IGMP.
+    ///
+    /// # Errors
+    /// [`JoinError`]: there is no such interface or group, the socket is a member already, or has too many memberships.
     pub fn join(&self, membership: &Membership) -> Result<(), JoinError> {
         membership.apply(self.0.socket(), true)
     }
 
     /// Ends a membership; closing the socket ends them all.
+    ///
+    /// # Errors
+    /// [`JoinError`]: the socket is not a member.
     pub fn leave(&self, membership: &Membership) -> Result<(), JoinError> {
         membership.apply(self.0.socket(), false)
     }
 
     /// The bound address.
+    ///
+    /// # Errors
+    /// The kernel's error when the address cannot be read.
     pub fn local_address(&self) -> std::io::Result<SocketAddrV4> {
         match self.0.local_address()? {
             SocketAddr::V4(address) => Ok(address),
@@ -80,12 +92,18 @@ impl GroupSocket {
 
     /// Receive buffer the kernel granted, bytes (it counts its own overhead in: about half of
     /// it holds payload).
+    ///
+    /// # Errors
+    /// The kernel's error when the option cannot be read.
     pub fn receive_buffer_bytes(&self) -> std::io::Result<usize> {
         self.0.socket().recv_buffer_size()
     }
 
     /// Datagrams the kernel dropped here since the socket was opened, most of them because the
     /// receive buffer was full.
+    ///
+    /// # Errors
+    /// The kernel's error when the counter cannot be read.
     pub fn dropped(&self) -> std::io::Result<u32> {
         const SO_MEMINFO: libc::c_int = 55;
         const SK_MEMINFO_DROPS: usize = 8;
@@ -107,6 +125,9 @@ impl GroupSocket {
 
     /// Sends what there is room for, whole datagrams only; answers how many bytes were taken.
     /// An error means that none were.
+    ///
+    /// # Errors
+    /// [`SendError`]: there is no room, no route, or a datagram is too long.
     pub fn send(&self, transmit: &Transmit<'_>) -> Result<usize, SendError> {
         self.0.send(&inet::Transmit {
             source: None,
@@ -117,6 +138,9 @@ impl GroupSocket {
     }
 
     /// Sends everything, waiting for room.
+    ///
+    /// # Errors
+    /// As [`GroupSocket::send`], except that it waits for room.
     pub fn send_all(&self, transmit: &Transmit<'_>) -> Result<(), SendError> {
         let mut rest = *transmit;
         loop {
@@ -137,6 +161,9 @@ impl GroupSocket {
 
     /// Takes what has arrived into `batch` (its former content is gone); answers how many
     /// buffers were filled, 0 when nothing was there.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when the interface is down or the socket fails.
     pub fn receive(&self, batch: &mut Batch) -> Result<usize, ReceiveError> {
         self.0.receive(batch)
     }

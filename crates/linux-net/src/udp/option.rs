@@ -55,6 +55,9 @@ impl OptionBuffer {
 impl OptionSocket {
     /// Opens a socket; the policy on options in `config` does not count, it receives only
     /// datagrams with options. Needs no privileges to open and to receive.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the address is in use or not one of this host, there is no such interface, or the kernel refuses.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
         let what = "UDP socket for datagrams with IP options";
         let error = OpenError::from(what, Capability::NetRaw);
@@ -72,16 +75,25 @@ impl OptionSocket {
     }
 
     /// Becomes a member of a group.
+    ///
+    /// # Errors
+    /// [`JoinError`]: there is no such interface or group, the socket is a member already, or has too many memberships.
     pub fn join(&self, membership: &Membership) -> Result<(), JoinError> {
         membership.apply(&self.socket, true)
     }
 
     /// Ends a membership; closing the socket ends them all.
+    ///
+    /// # Errors
+    /// [`JoinError`]: the socket is not a member.
     pub fn leave(&self, membership: &Membership) -> Result<(), JoinError> {
         membership.apply(&self.socket, false)
     }
 
     /// The bound address.
+    ///
+    /// # Errors
+    /// The kernel's error when the address cannot be read.
     pub fn local_address(&self) -> std::io::Result<SocketAddrV4> {
         self.socket
             .local_addr()?
@@ -92,6 +104,9 @@ impl OptionSocket {
     /// Sends one datagram with options in its IP header (40 bytes at most; padded to a multiple
     /// of 4 by the kernel). Options that the kernel does not know, such as those of LMS, need
     /// CAP_NET_RAW at each call.
+    ///
+    /// # Errors
+    /// [`SendError`]: there is no room, no route, CAP_NET_RAW is missing, or the options are malformed.
     pub fn send(
         &self,
         destination: SocketAddrV4,
@@ -118,6 +133,9 @@ impl OptionSocket {
     }
 
     /// Takes the next datagram; `None` when nothing is there.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when the interface is down or the socket fails.
     pub fn receive<'b>(
         &self,
         buffer: &'b mut OptionBuffer,
