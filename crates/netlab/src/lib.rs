@@ -36,11 +36,13 @@
 //! | [`system`] | links that the kernel shapes: nftables, HTB |
 //! | [`Launch`], [`Process`] | programs, their JSON events, logs and resources |
 //! | [`Capture`] | IPv4 packets of one interface |
+//! | [`host`] | single hosts and wires, for tests |
 //! | [`emulator`], [`mroute`] | the helper processes |
 //! | [`means`] | what the networks of this process were made of |
 #![forbid(unsafe_code)]
 
 pub mod emulator;
+pub mod host;
 pub mod means;
 pub mod mroute;
 pub mod system;

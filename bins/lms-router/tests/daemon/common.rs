@@ -4,16 +4,15 @@ use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use linux_net::link::{self, Editor, Interface};
-use linux_net::netns::Namespace;
-use linux_net::poll::{self, Watch};
+use linux_net::link;
 use linux_net::raw::Ipv4Socket;
 use linux_net::udp::{Config, GroupSocket, Membership, OptionBuffer, OptionSocket};
 use lms_proto::wire::encap::{DmcastRepr, Placement};
 use lms_proto::{Form, Iface, Kind, LmsOption, TurningPoint};
 use lms_router::status::{self, Show};
+pub(crate) use netlab::host::{Host, eventually, readable, wire, with_namespaces};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -23,105 +22,8 @@ pub(crate) const SRC: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
 pub(crate) const H1: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 pub(crate) const H2: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 2);
 
-const PATIENCE: Duration = Duration::from_secs(20);
 /// The program.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_lms-router");
-const INSIDE: &str = "LMS_ROUTER_TEST_INSIDE";
-
-/// Runs `body` where namespaces can be made: as root here, as an ordinary user in a child
-/// process that is root of its own user namespace. Says so loudly where neither can be.
-pub(crate) fn with_namespaces(test: &str, body: impl FnOnce()) {
-    let refused = match Namespace::new() {
-        Ok(_) => return body(),
-        Err(error) => error,
-    };
-    if std::env::var_os(INSIDE).is_some() {
-        netlab::skip(test, format_args!("no namespaces here: {refused}"));
-        return;
-    }
-    let again = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--net", "--mount"])
-        .arg(std::env::current_exe().expect("own path"))
-        .args([test, "--exact", "--nocapture"])
-        .env(INSIDE, "1")
-        .status();
-    match again {
-        Ok(status) if status.success() => {}
-        Ok(status) if status.code() == Some(1) => {
-            netlab::skip(test, format_args!("no namespaces here: {refused}"));
-        }
-        Ok(status) => panic!("{test} failed in its user namespace: {status}"),
-        Err(error) => netlab::skip(test, format_args!("no namespaces here: {refused}; {error}")),
-    }
-}
-
-/// Calls `look` until it answers something; fails after a few seconds with `what`.
-pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// One host of a network.
-pub(crate) struct Host {
-    pub(crate) namespace: Namespace,
-}
-
-impl Host {
-    pub(crate) fn new() -> Host {
-        Host {
-            namespace: Namespace::new().expect("namespace"),
-        }
-    }
-
-    /// Runs `f` on this host.
-    pub(crate) fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
-        self.namespace.run(f).expect("enter namespace")
-    }
-
-    pub(crate) fn edit<T: Send>(&self, f: impl FnOnce(&mut Editor) -> T + Send) -> T {
-        self.run(|| f(&mut Editor::open().expect("editor")))
-    }
-
-    pub(crate) fn interface(&self, name: &str) -> Interface {
-        self.run(|| link::find(name).expect("interface"))
-    }
-
-    pub(crate) fn index(&self, name: &str) -> u32 {
-        self.interface(name).index
-    }
-}
-
-/// Joins two hosts by a wire; both ends are up, with addresses of one /24.
-pub(crate) fn wire(
-    a: &Host,
-    a_name: &str,
-    a_address: Ipv4Addr,
-    b: &Host,
-    b_name: &str,
-    b_address: Ipv4Addr,
-) {
-    a.edit(|editor| {
-        editor
-            .add_veth(a_name, b_name, Some(b.namespace.as_fd()))
-            .expect("veth");
-    });
-    for (host, name, address) in [(a, a_name, a_address), (b, b_name, b_address)] {
-        let index = host.index(name);
-        host.edit(|editor| {
-            editor.add_address(index, address, 24).expect("address");
-            editor.set_up(index, true).expect("up");
-        });
-    }
-    for (host, name) in [(a, a_name), (b, b_name)] {
-        eventually("carrier", || host.interface(name).is_running.then_some(()));
-    }
-}
 
 /// LMS Figure 6.15: a source and two receivers around a router, one wire each. The router's
 /// ends are `up` (10.0.1.1), `one` (10.0.2.1), `two` (10.0.3.1); the hosts' are `eth`.
@@ -147,7 +49,7 @@ impl Testbed {
         ] {
             let [a, b, c, _] = address.octets();
             let gateway = Ipv4Addr::new(a, b, c, 1);
-            wire(&bed.router, name, gateway, host, "eth", address);
+            wire([(&bed.router, name, gateway), (host, "eth", address)]);
             let index = host.index("eth");
             host.edit(|editor| {
                 editor
@@ -473,10 +375,6 @@ impl Endpoint {
         let datagram = batch.iter().next()?;
         Some((datagram.source, datagram.payload.to_vec()))
     }
-}
-
-pub(crate) fn readable(fd: std::os::fd::BorrowedFd<'_>, patience: Duration) -> bool {
-    poll::wait(&mut [Watch::readable(fd)], Some(patience)).expect("poll") > 0
 }
 
 /// Long enough for what should come, short enough for what should not.

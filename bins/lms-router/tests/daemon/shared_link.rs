@@ -40,7 +40,10 @@ impl SharedLink {
     fn new() -> SharedLink {
         let (src, h1, h3) = (Host::new(), Host::new(), Host::new());
         let (router, switch) = (Host::new(), Host::new());
-        wire(&router, "up", Ipv4Addr::new(10, 0, 1, 1), &src, "eth", SRC);
+        wire([
+            (&router, "up", Ipv4Addr::new(10, 0, 1, 1)),
+            (&src, "eth", SRC),
+        ]);
         switch.edit(|editor| editor.add_flooding_bridge("bridge").expect("bridge"));
         let bridge = switch.index("bridge");
         switch.edit(|editor| editor.set_up(bridge, true).expect("up"));

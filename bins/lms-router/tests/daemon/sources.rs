@@ -157,14 +157,10 @@ fn an_interface_that_appears_later_is_used_and_one_that_vanishes_is_not() {
             let mut late_number = None;
             for _ in 0..2 {
                 let h3 = Host::new();
-                wire(
-                    &bed.router,
-                    "late",
-                    Ipv4Addr::new(10, 0, 4, 1),
-                    &h3,
-                    "eth",
-                    Ipv4Addr::new(10, 0, 4, 2),
-                );
+                wire([
+                    (&bed.router, "late", Ipv4Addr::new(10, 0, 4, 1)),
+                    (&h3, "eth", Ipv4Addr::new(10, 0, 4, 2)),
+                ]);
                 let late = daemon.number("late");
                 // A vanished interface that comes back gets its number again; nobody else moves.
                 assert_eq!(*late_number.get_or_insert(late), late);

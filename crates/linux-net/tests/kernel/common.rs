@@ -1,76 +1,12 @@
-//! Small networks for tests: namespaces joined by wires. Runs as root; as an ordinary user a
-//! test runs again in a child process that is root of its own user namespace.
+//! Small networks for tests: namespaces joined by wires.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use linux_net::link::{self, Editor, Interface};
-use linux_net::netns::{self, Namespace};
-use linux_net::poll::{self, Watch};
+pub(crate) use netlab::host::{self, Host, readable as readable_within, with_namespaces};
 
-const INSIDE: &str = "LINUX_NET_TEST_INSIDE";
-
-/// Runs `body` where namespaces can be made; says so loudly where none can.
-pub(crate) fn with_namespaces(test: &str, body: impl FnOnce()) {
-    let refused = match Namespace::new() {
-        Ok(_) => return body(),
-        Err(error) => error,
-    };
-    if std::env::var_os(INSIDE).is_none() {
-        let mut again = Command::new(std::env::current_exe().expect("own path"));
-        again
-            .args([test, "--exact", "--nocapture"])
-            .env(INSIDE, "1");
-        #[allow(
-            unsafe_code,
-            reason = "entering a user namespace needs a process with one thread"
-        )]
-        // SAFETY: the closure runs in the child between fork and exec; it makes system calls
-        // and small allocations, which the C library's allocator allows after a fork.
-        unsafe {
-            again.pre_exec(|| netns::become_root().map_err(std::io::Error::other));
-        }
-        match again.status() {
-            Ok(status) => assert!(status.success(), "{test} failed in its user namespace"),
-            Err(error) => {
-                netlab::skip(test, format_args!("no namespaces here: {refused}; {error}"));
-            }
-        }
-        return;
-    }
-    netlab::skip(test, format_args!("no namespaces here: {refused}"));
-}
-
-/// One host of a network.
-pub(crate) struct Host {
-    pub(crate) namespace: Namespace,
-}
-
-impl Host {
-    pub(crate) fn new() -> Self {
-        Self {
-            namespace: Namespace::new().expect("namespace"),
-        }
-    }
-
-    /// Runs `f` on this host.
-    pub(crate) fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
-        self.namespace.run(f).expect("enter namespace")
-    }
-
-    pub(crate) fn interface(&self, name: &str) -> Interface {
-        self.run(|| link::find(name).expect("interface"))
-    }
-
-    pub(crate) fn index(&self, name: &str) -> u32 {
-        self.interface(name).index
-    }
-}
-
-/// Joins two hosts by a wire; both ends are up, with addresses of one /24.
+/// Joins two hosts by a wire over which packets pass; the addresses are of one /24.
 pub(crate) fn wire(
     a: &Host,
     a_name: &str,
@@ -79,24 +15,10 @@ pub(crate) fn wire(
     b_name: &str,
     b_address: [u8; 4],
 ) {
-    a.run(|| {
-        let mut editor = Editor::open().unwrap();
-        editor
-            .add_veth(a_name, b_name, Some(b.namespace.as_fd()))
-            .expect("veth");
-    });
-    for (host, name, address) in [(a, a_name, a_address), (b, b_name, b_address)] {
-        let index = host.index(name);
-        host.run(|| {
-            let mut editor = Editor::open().unwrap();
-            editor
-                .add_address(index, Ipv4Addr::from(address), 24)
-                .expect("address");
-            editor.set_up(index, true).expect("up");
-        });
-    }
-    until_it_carries(a, b, b_address.into());
-    until_it_carries(b, a, a_address.into());
+    let (to_a, to_b) = (a_address.into(), b_address.into());
+    host::wire([(a, a_name, to_a), (b, b_name, to_b)]);
+    until_it_carries(a, b, to_b);
+    until_it_carries(b, a, to_a);
 }
 
 /// Waits until datagrams pass: an interface that reports a carrier may still drop the first
@@ -120,11 +42,6 @@ pub(crate) fn until_it_carries(from: &Host, to: &Host, address: Ipv4Addr) {
 /// Waits until `fd` is readable, two seconds at most.
 pub(crate) fn readable(fd: BorrowedFd<'_>) -> bool {
     readable_within(fd, Duration::from_secs(2))
-}
-
-pub(crate) fn readable_within(fd: BorrowedFd<'_>, patience: Duration) -> bool {
-    let mut set = [Watch::readable(fd)];
-    poll::wait(&mut set, Some(patience)).expect("poll") > 0
 }
 
 /// Calls `next` until it answers something, waiting on `fd` in between, ten seconds at most.

@@ -1,0 +1,121 @@
+//! Single hosts for tests: namespaces joined by wires, without a plan.
+//!
+//! Functions here panic where a step fails: they are for tests.
+
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use linux_net::link::{self, Editor, Interface};
+use linux_net::netns::Namespace;
+use linux_net::poll::{self, Watch};
+
+const INSIDE: &str = "POLYCAST_TEST_INSIDE";
+/// Longest time that [`eventually`] waits.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Runs `body` where namespaces can be made: here as root, else in a child process that is root of its own user
+/// namespace. Where neither works, the test is [skipped](crate::skip). `test` is its name, with the path of its module.
+pub fn with_namespaces(test: &str, body: impl FnOnce()) {
+    let refused = match Namespace::new() {
+        Ok(_) => return body(),
+        Err(error) => error,
+    };
+    let skip = |why: &str| crate::skip(test, format_args!("no namespaces here: {refused}{why}"));
+    if std::env::var_os(INSIDE).is_some() {
+        return skip("");
+    }
+    let again = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "--mount"])
+        .arg(std::env::current_exe().expect("own path"))
+        .args([test, "--exact", "--nocapture"])
+        .env(INSIDE, "1")
+        .status();
+    match again {
+        Ok(status) if status.success() => {}
+        // The exit code of `unshare` itself.
+        Ok(status) if status.code() == Some(1) => skip(""),
+        Ok(status) => panic!("{test} failed in its user namespace: {status}"),
+        Err(error) => skip(&format!("; {error}")),
+    }
+}
+
+/// Calls `attempt` until it returns something. Fails with `what` after 20 s.
+pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until `fd` is readable; `false` if it is not within `timeout`.
+pub fn readable(fd: BorrowedFd<'_>, timeout: Duration) -> bool {
+    poll::wait(&mut [Watch::readable(fd)], Some(timeout)).expect("poll") > 0
+}
+
+/// One host of a network.
+#[derive(Debug)]
+pub struct Host {
+    /// Its namespace.
+    pub namespace: Namespace,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Host::new()
+    }
+}
+
+impl Host {
+    /// Creates a host without interfaces.
+    pub fn new() -> Host {
+        Host {
+            namespace: Namespace::new().expect("namespace"),
+        }
+    }
+
+    /// Runs `work` on this host.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.namespace.run(work).expect("enter namespace")
+    }
+
+    /// Runs `work` with an editor of this host's interfaces.
+    pub fn edit<T: Send>(&self, work: impl FnOnce(&mut Editor) -> T + Send) -> T {
+        self.run(|| work(&mut Editor::open().expect("editor")))
+    }
+
+    /// Returns an interface of this host.
+    pub fn interface(&self, name: &str) -> Interface {
+        self.run(|| link::find(name).expect("interface"))
+    }
+
+    /// Returns the index of an interface of this host.
+    pub fn index(&self, name: &str) -> u32 {
+        self.interface(name).index
+    }
+}
+
+/// Joins two hosts by a wire, each end given by host, name and address in one /24, and waits for the carrier.
+pub fn wire(ends: [(&Host, &str, Ipv4Addr); 2]) {
+    let [(a, a_name, _), (b, b_name, _)] = ends;
+    a.edit(|editor| {
+        editor
+            .add_veth(a_name, b_name, Some(b.namespace.as_fd()))
+            .expect("veth");
+    });
+    for (host, name, address) in ends {
+        let index = host.index(name);
+        host.edit(|editor| {
+            editor.add_address(index, address, 24).expect("address");
+            editor.set_up(index, true).expect("up");
+        });
+    }
+    for (host, name, _) in ends {
+        eventually("carrier", || host.interface(name).is_running.then_some(()));
+    }
+}
