@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use daemon_kit::daemon::Configuration;
 use packaging::PROGRAMS;
 
 /// No known key is near it, so that none is proposed instead of all.

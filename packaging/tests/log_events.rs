@@ -35,15 +35,18 @@ fn arguments(text: &str) -> &str {
     text
 }
 
-/// Level and message of each event that a source file logs at `info` or above. The message is the last
+/// Level, message and identifier of each event that a source file logs at `info` or above. The message is the last
 /// text among the arguments.
-fn events(source: &str) -> Vec<(&'static str, String)> {
+fn events(source: &str) -> Vec<(&'static str, String, Option<String>)> {
     let mut found = Vec::new();
     for level in ["info", "warn", "error"] {
         for (at, mark) in source.match_indices(&format!("tracing::{level}!(")) {
             let arguments = arguments(&source[at + mark.len()..]);
             let message = arguments.rsplit('"').nth(1);
-            found.push((level, message.unwrap_or(arguments).to_owned()));
+            let identifier = arguments.split_once("event = \"");
+            let identifier = identifier.and_then(|(_, rest)| rest.split('"').next());
+            let message = message.unwrap_or(arguments).to_owned();
+            found.push((level, message, identifier.map(str::to_owned)));
         }
     }
     found
@@ -64,12 +67,15 @@ fn every_event_of_the_daemons_is_in_the_manual() {
         let mut files = Vec::new();
         sources(&root.join(folder).join("src"), &mut files);
         for file in files {
-            for (level, message) in events(&fs::read_to_string(&file).unwrap()) {
+            for (level, message, identifier) in events(&fs::read_to_string(&file).unwrap()) {
                 count += 1;
                 let event = format!("| `{message}` |");
                 let row = MANUAL.lines().find(|line| line.contains(&event));
                 let levels = row.and_then(|row| row.split(" | ").next());
-                if !levels.is_some_and(|levels| levels.contains(level)) {
+                let identifier = identifier.map(|name| format!("event = `{name}`"));
+                let named =
+                    identifier.is_some_and(|name| row.is_some_and(|row| row.contains(&name)));
+                if !named || !levels.is_some_and(|levels| levels.contains(level)) {
                     missing.push(format!("{}: {level}: {message}", file.display()));
                 }
             }
@@ -83,9 +89,14 @@ fn every_event_of_the_daemons_is_in_the_manual() {
 fn events_are_found() {
     let source = r#"tracing::warn!(why = f("a) \" b"), "it \"says\" so"); x; tracing::info!(
         peer = %p,
+        event = "up_again",
         "up",
     ); tracing::debug!("no");"#;
     let found = events(source);
-    assert_eq!(found[0], ("info", "up".to_owned()));
+    assert_eq!(
+        found[0],
+        ("info", "up".to_owned(), Some("up_again".to_owned()))
+    );
+    assert_eq!(found[1].2, None);
     assert_eq!(found.len(), 2);
 }

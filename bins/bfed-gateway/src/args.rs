@@ -1,13 +1,9 @@
 //! The command line.
 
-use std::path::PathBuf;
-
 use clap::{Parser, Subcommand};
 use cli::logging::LogArgs;
-use cli::verbs;
-use daemon_kit::client::default_socket;
+use cli::verbs::{self, ConfigFile, SocketArgs};
 
-use crate::config::DEFAULT_SOCKET;
 use crate::status::Show;
 
 /// Connect broadcast networks: clients in one network receive sessions of another
@@ -37,55 +33,21 @@ Exit codes:
 Getting started: `bfed-gateway check --config gateway.toml`, `bfed-gateway run --config gateway.toml`, then
 `bfed-gateway status peers`.";
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct File {
-    /// Path of the configuration file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: PathBuf,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Socket {
-    /// Path of the status socket (daemon.socket in the configuration)
-    #[arg(long, value_name = "PATH", default_value_os_t = default_socket(DEFAULT_SOCKET))]
-    pub(crate) socket: PathBuf,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Run a whole gateway: a control node, and a data node for each core
-    Run(File),
+    Run(ConfigFile),
     /// Run a control node; data nodes are other processes
-    Control(File),
+    Control(ConfigFile),
     /// Run data nodes, one for each core, for a control node elsewhere
-    Data(File),
-    /// Validate a configuration and report every error
-    Check(verbs::CheckArgs),
-    /// Show the state of a running gateway
-    Status {
-        /// Document to show
-        #[arg(value_enum, default_value = "overview")]
-        what: Show,
-        /// Print one JSON object
-        #[arg(long)]
-        json: bool,
-        #[command(flatten)]
-        at: Socket,
-    },
-    /// Follow the tables and rates of a running gateway until q is pressed
-    #[cfg(feature = "top")]
-    Top {
-        /// Print the tables once as text, with rates over one second; needs no terminal
-        #[arg(long)]
-        once: bool,
-        #[command(flatten)]
-        at: Socket,
-    },
+    Data(ConfigFile),
+    #[command(flatten)]
+    Other(verbs::Verb<Show>),
     /// Move the sessions of a data node to others and assign no more to it
     Drain {
         /// Number of the data node
         node: u32,
         #[command(flatten)]
-        at: Socket,
+        at: SocketArgs,
     },
 }

@@ -10,24 +10,26 @@ use std::time::Duration;
 use bfed::ControlNode;
 use control_stream::tls::Credentials;
 use daemon_kit::RunError;
-use daemon_kit::daemon::{self, Program, Service, Start};
+use daemon_kit::daemon::{Configuration, Prepared, Program, Service, Start};
 use daemon_kit::exporter::Exporter;
 use daemon_kit::reader::{ConfigError, Problem};
 use daemon_kit::signals::SignalAction;
 use daemon_kit::state::DaemonState;
+use daemon_kit::status::Document;
 use daemon_kit::threads::DataThreads;
+use daemon_kit::view::View;
 use proto_core::clock::Clock;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::PROGRAM;
-use crate::config::{Config, Mode};
+use crate::config::{Config, DEFAULT_SOCKET, Mode};
 use crate::control::{self, Command, Coordinated, Driver, Resignation, StoreEvent};
 use crate::data::{self, Opened, Opener, Worker, not_opened};
 use crate::links::{self, Towards};
 use crate::native::{Network, Owner, Role};
 use crate::page;
-use crate::status::StatusHandle;
+use crate::status::{Show, StatusHandle};
+use crate::top;
 
 /// The main thread's view of the gateway.
 #[derive(Debug)]
@@ -60,11 +62,6 @@ pub(crate) struct Parts {
     ports: control::Ports,
 }
 
-/// Runs until a signal ends it.
-pub(crate) fn run(mode: Mode, file: &Path) -> Result<ExitCode, RunError> {
-    daemon::run(Gateway { mode, open: None }, file)
-}
-
 /// Opens a gateway whose native network the caller opens, and returns its run, in a tokio runtime of one thread with
 /// I/O and time. Privileges are kept.
 ///
@@ -76,7 +73,7 @@ pub fn open_with(
     open: Opener<'_>,
 ) -> Result<impl Future<Output = Result<ExitCode, RunError>>, RunError> {
     let open = Some(open);
-    Ok(daemon::Prepared::open(Gateway { mode, open }, file)?.serve())
+    Ok(Prepared::open(Gateway { mode, open }, file)?.serve())
 }
 
 /// The gateway before it runs.
@@ -86,8 +83,16 @@ pub(crate) struct Gateway<'a> {
     pub(crate) open: Option<Opener<'a>>,
 }
 
+impl cli::verbs::Daemon for Gateway<'_> {
+    type Config = Config;
+    type Show = Show;
+    const SOCKET: &'static str = DEFAULT_SOCKET;
+    const EXAMPLE: &'static str = "bins/bfed-gateway/examples/gateway.toml";
+    const VIEW: View = top::VIEW;
+}
+
 impl Program for Gateway<'_> {
-    const NAME: &'static str = PROGRAM;
+    const NAME: &'static str = Show::PROGRAM;
     type Config = Config;
     type Opened = Parts;
     type Service = Running;
@@ -527,7 +532,7 @@ impl Service for Running {
 
 impl Running {
     async fn has_sessions(&self) -> bool {
-        let snapshot = self.status.snapshot().await;
+        let snapshot = self.status.counters().await;
         snapshot.is_ok_and(|all| {
             all.data
                 .iter()

@@ -33,36 +33,6 @@
 //! next session); the rest waits for a restart, and log and `status` name what differs
 //! ([`needs_restart`](daemon_kit::daemon::Configuration::needs_restart)).
 //!
-//! # Metrics
-//!
-//! | metric | type | labels | meaning |
-//! | --- | --- | --- | --- |
-//! | `bfed_gateway_info` | gauge | version, gateway, mode, network | 1, and in its labels what is running |
-//! | `bfed_gateway_uptime_seconds` | gauge |  | Seconds since the start |
-//! | `bfed_gateway_reloads_total` | counter | result | Reloads, accepted and rejected |
-//! | `bfed_gateway_active` | gauge |  | 1 where this is the active control node |
-//! | `bfed_gateway_peers` | gauge | state | Peers configured, and those established |
-//! | `bfed_gateway_routes` | gauge |  | Routes known, over all tables |
-//! | `bfed_gateway_sessions` | gauge |  | Sessions whose trees go through this gateway |
-//! | `bfed_gateway_nodes` | gauge |  | Data nodes registered |
-//! | `bfed_gateway_control_total` | counter | event | What the control node did; `trees_examined`: sessions examined because routes, peers or data nodes changed |
-//! | `bfed_gateway_routing_total` | counter | event | What routing did |
-//! | `bfed_gateway_control_drops_total` | counter | reason | Messages dropped by the control node, by reason |
-//! | `bfed_gateway_mediator_total` | counter | event | What the native network's mediator did |
-//! | `bfed_gateway_mediator_client_sessions` | gauge |  | Sessions that clients of the native network's mediator have |
-//! | `bfed_gateway_join_latency_seconds` | histogram |  | Time from a client's JOIN to the address of the session |
-//! | `bfed_gateway_native_channels` | gauge | node | Channels of a data node in a network of groups |
-//! | `bfed_gateway_native_readers` | gauge | node | Readers at a data node's HTTP server |
-//! | `bfed_gateway_native_streams` | gauge | node | Streams at a data node's HTTP server |
-//! | `bfed_gateway_node_sessions` | gauge | node | Sessions of a data node of this process |
-//! | `bfed_gateway_node_edges` | gauge | node | Ways in and out of its flows |
-//! | `bfed_gateway_node_streams` | gauge | node | Its TCP channels |
-//! | `bfed_gateway_node_connected` | gauge | node | 1 while it has a control node |
-//! | `bfed_gateway_plane_total` | counter | node, event | What a data node forwarded |
-//! | `bfed_gateway_drops_total` | counter | node, reason | Packets and copies dropped, by reason |
-//! | `bfed_gateway_sockets_total` | counter | node, event | What went through a data node's sockets |
-//! | `bfed_gateway_native_total` | counter | node, event | What the native network did for a data node |
-//!
 //! # Exit codes
 //!
 //! 0: success, or stopped by a signal; 1: failed; 2: the command line or the configuration is wrong; 74: the result
@@ -81,7 +51,6 @@ pub mod metrics;
 pub mod native;
 mod page;
 pub mod status;
-#[cfg(feature = "top")]
 mod top;
 
 use std::ffi::OsString;
@@ -92,15 +61,8 @@ pub use data::{NotOpened, Opener};
 
 use args::{Args, Verb};
 use cli::verbs;
-use config::{Config, Mode};
-
-/// The program's name.
-const PROGRAM: &str = "bfed-gateway";
-
-const EXAMPLE: verbs::Example = verbs::Example {
-    program: PROGRAM,
-    source: "bins/bfed-gateway/examples/gateway.toml",
-};
+use config::Mode;
+use daemon::Gateway;
 
 /// Returns the command line for man pages and completions.
 pub fn command() -> clap::Command {
@@ -109,33 +71,23 @@ pub fn command() -> clap::Command {
 
 /// Runs the program; the first argument is its name.
 pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args: Args = match cli::args::parse(arguments) {
-        Ok(args) => args,
-        Err(code) => return code,
-    };
-    if let Err(message) = args.log.init("info") {
-        return cli::args::usage(message);
-    }
-    let run = |mode, file: args::File| {
+    let args = cli::args::start(arguments, |args: &Args| &args.log, "info");
+    let run = |mode, file: verbs::ConfigFile| {
         linux_net::process::raise_descriptor_limit();
-        verbs::run(daemon::run(mode, &file.config), &EXAMPLE)
+        let gateway = Gateway { mode, open: None };
+        verbs::run::<Gateway<'_>>(daemon_kit::daemon::run(gateway, &file.config))
     };
-    match args.verb {
-        Verb::Run(file) => run(Mode::Whole, file),
-        Verb::Control(file) => run(Mode::Control, file),
-        Verb::Data(file) => run(Mode::Data, file),
-        Verb::Check(args) => verbs::check(&args, &EXAMPLE, Config::load, Config::on_this_host),
-        Verb::Status { what, json, at } => {
-            let answer = status::query(&at.socket, what);
-            verbs::status(answer, json, |answer| status::render(what, answer))
-        }
-        #[cfg(feature = "top")]
-        Verb::Top { once, at } => verbs::top(&top::VIEW, at.socket, once),
-        Verb::Drain { node, at } => {
-            let answer = status::drain(&at.socket, node);
-            verbs::status(answer, false, |_| {
+    match args.map(|args| args.verb) {
+        Err(code) => code,
+        Ok(Verb::Run(file)) => run(Mode::Whole, file),
+        Ok(Verb::Control(file)) => run(Mode::Control, file),
+        Ok(Verb::Data(file)) => run(Mode::Data, file),
+        Ok(Verb::Other(verb)) => verbs::main::<Gateway<'_>>(verb),
+        Ok(Verb::Drain { node, at }) => match at.path::<Gateway<'_>>() {
+            Err(code) => code,
+            Ok(socket) => verbs::show(status::drain(&socket, node), false, |_| {
                 Some(format!("data node {node} drains\n"))
-            })
-        }
+            }),
+        },
     }
 }

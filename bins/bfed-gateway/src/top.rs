@@ -1,10 +1,11 @@
 //! The tables of `bfed-gateway top`.
 
-use daemon_kit::top::{Column, Kind, Table, View};
+use daemon_kit::status::Document;
+use daemon_kit::view::{Column, Kind, Table, View};
 
 /// Paths in the status documents.
 pub(crate) const VIEW: View = View {
-    program: crate::PROGRAM,
+    program: crate::status::Show::PROGRAM,
     head: &[
         Column::new("up", "/overview/uptime_s", Kind::Seconds),
         Column::new("gateway", "/overview/gateway", Kind::State),

@@ -3,6 +3,7 @@
 use bfed::routing::Action;
 use bfed::{Content, Cost, Metric, Table};
 use bfed_gateway::config::Config;
+use daemon_kit::daemon::Configuration;
 
 const EXAMPLE: &str = include_str!("../examples/gateway.toml");
 
@@ -38,7 +39,7 @@ fn the_example_is_accepted_and_shows_the_defaults() {
     assert_eq!(example.shutdown, least.shutdown);
     assert_eq!(example.daemon, least.daemon);
     assert_eq!(
-        (least.listen, least.metrics, least.page),
+        (least.listen, least.daemon.metrics, least.page),
         (None, None, None)
     );
 }

@@ -15,6 +15,20 @@ pub fn parse<T: clap::Parser>(args: impl IntoIterator<Item = OsString>) -> Resul
     T::try_parse_from(args).map_err(|error| show(&error))
 }
 
+/// Parses `args` and starts logging; `default` is the log level without `--log`.
+///
+/// # Errors
+/// The exit code, after the reason was printed.
+pub fn start<T: clap::Parser>(
+    args: impl IntoIterator<Item = OsString>,
+    log: impl FnOnce(&T) -> &LogArgs,
+    default: &str,
+) -> Result<T, ExitCode> {
+    let args: T = parse(args)?;
+    log(&args).init(default).map_err(usage)?;
+    Ok(args)
+}
+
 /// Prints what clap has to say: help and version (code 0), or what is wrong with the arguments (code 2).
 pub fn show(error: &clap::Error) -> ExitCode {
     let printed = error.print();
@@ -39,11 +53,11 @@ where
     T: clap::Parser,
     E: core::fmt::Display,
 {
-    let args: T = match parse(args) {
+    let args: T = match start(args, log, "warn") {
         Ok(args) => args,
         Err(code) => return code,
     };
-    if let Err(message) = log(&args).init("warn").and_then(|()| check(&args)) {
+    if let Err(message) = check(&args) {
         return usage(message);
     }
     crate::interrupt::install();

@@ -23,7 +23,7 @@ pub fn install() {
             }
         });
         if let Err(error) = result {
-            tracing::warn!(%error, "Ctrl-C ends the program at once");
+            tracing::warn!(event = "no_signal_handler", %error, "Ctrl-C ends the program at once");
         }
     });
 }

@@ -1,13 +1,9 @@
 //! The command line.
 
-use std::path::PathBuf;
-
 use clap::{Parser, Subcommand};
 use cli::logging::LogArgs;
-use cli::verbs::{CheckArgs, ConfigFile};
-use daemon_kit::client::default_socket;
+use cli::verbs::{self, ConfigFile};
 
-use crate::config::DEFAULT_SOCKET;
 use crate::status::Show;
 
 /// Relay reliable multicast over UDP; nearby receivers repair losses
@@ -43,28 +39,6 @@ the others also parents = [\"192.0.2.1:4143\"]. Then `dyram-relay check --config
 pub(crate) enum Verb {
     /// Run the relay until a signal ends it
     Run(ConfigFile),
-    /// Validate a configuration and report every error
-    Check(CheckArgs),
-    /// Follow the tables and rates of a running relay until q is pressed
-    #[cfg(feature = "top")]
-    Top {
-        /// Print the tables once as text, with rates over one second; needs no terminal
-        #[arg(long)]
-        once: bool,
-        /// Path of the status socket (daemon.socket in the configuration)
-        #[arg(long, value_name = "PATH", default_value_os_t = default_socket(DEFAULT_SOCKET))]
-        socket: PathBuf,
-    },
-    /// Show the state of a running relay
-    Status {
-        /// What to show
-        #[arg(value_enum, default_value = "overview")]
-        what: Show,
-        /// Print one JSON object
-        #[arg(long)]
-        json: bool,
-        /// Path of the status socket (daemon.socket in the configuration)
-        #[arg(long, value_name = "PATH", default_value_os_t = default_socket(DEFAULT_SOCKET))]
-        socket: PathBuf,
-    },
+    #[command(flatten)]
+    Other(verbs::Verb<Show>),
 }

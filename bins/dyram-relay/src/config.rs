@@ -3,15 +3,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::path::Path;
 use std::time::Duration;
 
 use daemon_kit::daemon::Configuration;
-use daemon_kit::environment::Document;
 use daemon_kit::host::HostCheck;
-use daemon_kit::reader::{self, At, ConfigError, Problem, Section, shown};
+use daemon_kit::reader::{At, Section, shown};
 pub use daemon_kit::settings::Daemon;
-use daemon_kit::value::{INTERFACE, LISTEN, boolean, interface, listen};
+use daemon_kit::settings::differing;
+use daemon_kit::value::{INTERFACE, boolean, interface, listen};
 use dyram::storage::{Limits, MAX_ENTRIES};
 use dyram::{Carriage, DefaultReplier, MAX_PARENTS, RelayId};
 use toml::de::DeValue;
@@ -42,9 +41,7 @@ pub struct Config {
     pub drain: Duration,
     /// `[limits]`.
     pub limits: Limits,
-    /// `metrics.listen`.
-    pub metrics: Option<SocketAddr>,
-    /// `[daemon]`.
+    /// `[daemon]` and `[metrics]`.
     pub daemon: Daemon,
 }
 
@@ -58,32 +55,6 @@ pub struct Multicast {
 }
 
 impl Config {
-    /// Verifies the configuration on this host, for `check --host`.
-    pub fn on_this_host(&self, host: &mut HostCheck) {
-        host.daemon(&self.daemon);
-        host.address("metrics.listen", self.metrics);
-        host.address("relay.listen", Some(self.listen));
-        if let Some(multicast) = &self.multicast {
-            host.interface("multicast.interface", &multicast.interface);
-        }
-    }
-
-    /// Parses a configuration.
-    ///
-    /// # Errors
-    /// All problems of the text.
-    pub fn parse<'t>(text: impl Into<Document<'t>>) -> Result<Config, Vec<Problem>> {
-        reader::parse(text, config)
-    }
-
-    /// Reads a configuration file of at most 1 MiB.
-    ///
-    /// # Errors
-    /// The file cannot be read, or the configuration is invalid.
-    pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        reader::load(path, |document| reader::parse(document, config))
-    }
-
     /// Returns the value of `relay.carriage`.
     #[must_use]
     pub fn carriage(&self) -> &'static str {
@@ -95,17 +66,36 @@ impl Config {
 }
 
 impl Configuration for Config {
+    fn read(root: &Section<'_, '_>) -> Config {
+        let (mut relay, listen) = relay(root.section("relay"));
+        let multicast = multicast(root, relay.carriage, listen);
+        recovery(root.section("recovery"), &mut relay);
+        let drain = timers(root.section("timers"), &mut relay);
+        let limits = limits(root.section("limits"), &mut relay);
+        Config {
+            relay,
+            listen,
+            multicast,
+            drain,
+            limits,
+            daemon: Daemon::read(root, DEFAULT_SOCKET),
+        }
+    }
+
+    fn check_host(&self, host: &mut HostCheck) {
+        host.address("relay.listen", Some(self.listen));
+        if let Some(multicast) = &self.multicast {
+            host.interface("multicast.interface", &multicast.interface);
+        }
+    }
+
     fn daemon(&self) -> &Daemon {
         &self.daemon
     }
 
-    fn metrics(&self) -> Option<SocketAddr> {
-        self.metrics
-    }
-
     fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
         let (l, m) = (&self.limits, &next.limits);
-        [
+        differing([
             ("relay.id", self.relay.id != next.relay.id),
             ("relay.listen", self.listen != next.listen),
             ("relay.carriage", self.relay.carriage != next.relay.carriage),
@@ -114,10 +104,7 @@ impl Configuration for Config {
             ("limits.children", l.children != m.children),
             ("limits.nack-states", l.nack_states != m.nack_states),
             ("limits.window", l.window != m.window),
-            ("metrics.listen", self.metrics != next.metrics),
-        ]
-        .into_iter()
-        .filter_map(|(key, differs)| differs.then_some(key))
+        ])
         .chain(self.daemon.differences(&next.daemon))
         .collect()
     }
@@ -132,26 +119,6 @@ impl Configuration for Config {
             drain: next.drain,
             ..self.clone()
         }
-    }
-}
-
-fn config(root: &Section<'_, '_>) -> Config {
-    let (mut relay, listen) = relay(root.section("relay"));
-    let multicast = multicast(root, relay.carriage, listen);
-    recovery(root.section("recovery"), &mut relay);
-    let drain = timers(root.section("timers"), &mut relay);
-    let metrics = root.section("metrics");
-    let metrics_listen = metrics.get("listen", LISTEN, daemon_kit::value::listen);
-    metrics.finish();
-    let limits = limits(root.section("limits"), &mut relay);
-    Config {
-        relay,
-        listen,
-        multicast,
-        drain,
-        limits,
-        metrics: metrics_listen.map(|at| at.value),
-        daemon: Daemon::read(root.section("daemon"), DEFAULT_SOCKET),
     }
 }
 

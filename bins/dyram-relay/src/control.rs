@@ -17,7 +17,7 @@ pub(crate) type Controller = daemon_kit::Controller<Command>;
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Returns all counters.
-    Counters(oneshot::Sender<Snapshot>),
+    Counters(oneshot::Sender<Counters>),
     /// Returns up to [`PAGE`] sessions from an index on.
     Sessions(usize, oneshot::Sender<Vec<SessionInfo>>),
     /// Returns up to [`PAGE`] children of the session at an index, from a child on; `None` after the last session.
@@ -39,7 +39,7 @@ pub(crate) struct Children {
 
 /// All counters at one moment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Snapshot {
+pub(crate) struct Counters {
     pub(crate) sessions: u64,
     pub(crate) children: u64,
     pub(crate) draining: bool,

@@ -1,21 +1,21 @@
 //! `dyram-relay run`: the relay's part of the daemon.
 
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use daemon_kit::RunError;
-use daemon_kit::daemon::{self, Program, Service, Start};
-use daemon_kit::reader::ConfigError;
+use daemon_kit::daemon::{Program, Service, Start};
 use daemon_kit::signals::SignalAction;
 use daemon_kit::state::DaemonState;
+use daemon_kit::status::Document;
 use daemon_kit::threads::DataThreads;
+use daemon_kit::view::View;
 
-use crate::PROGRAM;
-use crate::config::Config;
+use crate::config::{Config, DEFAULT_SOCKET};
 use crate::control::{Command, Controller};
 use crate::data::{DataPath, Opened};
-use crate::status::StatusHandle;
+use crate::status::{Show, StatusHandle};
+use crate::top;
 
 /// What the control thread knows of the relay.
 #[derive(Debug)]
@@ -26,22 +26,22 @@ pub(crate) struct RelayState {
     pub(crate) listen: String,
 }
 
-/// Runs until a signal ends it.
-pub(crate) fn run(file: &Path) -> Result<ExitCode, RunError> {
-    daemon::run(Relay, file)
+/// The relay before it runs.
+pub(crate) struct Relay;
+
+impl cli::verbs::Daemon for Relay {
+    type Config = Config;
+    type Show = Show;
+    const SOCKET: &'static str = DEFAULT_SOCKET;
+    const EXAMPLE: &'static str = "bins/dyram-relay/dyram-relay.toml";
+    const VIEW: View = top::VIEW;
 }
 
-struct Relay;
-
 impl Program for Relay {
-    const NAME: &'static str = PROGRAM;
+    const NAME: &'static str = Show::PROGRAM;
     type Config = Config;
     type Opened = Opened;
     type Service = Running;
-
-    fn load(&self, file: &Path) -> Result<Config, ConfigError> {
-        Config::load(file)
-    }
 
     fn open(&self, config: &Config) -> Result<Opened, RunError> {
         Opened::open(config)
@@ -71,7 +71,7 @@ impl Program for Relay {
 }
 
 /// The running relay.
-struct Running {
+pub(crate) struct Running {
     threads: DataThreads,
     status: StatusHandle,
 }

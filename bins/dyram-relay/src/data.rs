@@ -16,7 +16,7 @@ use linux_net::wake::Waker;
 use proto_core::clock::Clock;
 
 use crate::config::Config;
-use crate::control::{Children, Command, Counts, PAGE, Snapshot};
+use crate::control::{Children, Command, Counters, Counts, PAGE};
 
 /// Largest number of batches received from one socket in a row.
 const ROUNDS: usize = 16;
@@ -311,12 +311,12 @@ impl DataPath {
         }
     }
 
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> Counters {
         let relay = &self.opened.relay;
         let stats = relay.stats();
         let drops = DropReason::ALL.iter();
         let traffic = &self.traffic;
-        Snapshot {
+        Counters {
             sessions: relay.sessions().count() as u64,
             children: relay
                 .sessions()

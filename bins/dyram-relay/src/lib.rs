@@ -22,26 +22,6 @@
 //! once; other keys need a restart, and log and `status` name those that differ
 //! ([`needs_restart`](daemon_kit::daemon::Configuration::needs_restart)).
 //!
-//! # Metrics
-//!
-//! | metric | type | labels | meaning |
-//! | --- | --- | --- | --- |
-//! | `dyram_relay_info` | gauge | version, id, carriage | 1; the labels identify the running program |
-//! | `dyram_relay_uptime_seconds` | gauge |  | Seconds since the start |
-//! | `dyram_relay_reloads_total` | counter | result | Reloads, accepted and rejected |
-//! | `dyram_relay_draining` | gauge |  | 1 while the relay drains |
-//! | `dyram_relay_sessions` | gauge |  | Sessions served |
-//! | `dyram_relay_children` | gauge |  | Children of all sessions |
-//! | `dyram_relay_recovery_total` | counter | event | Packets missed, asked for, repaired and given up |
-//! | `dyram_relay_members_total` | counter | event | Children that joined, left, timed out, stalled or were refused |
-//! | `dyram_relay_drops_total` | counter | reason | Packets dropped, by reason |
-//! | `dyram_relay_received_packets_total` | counter |  | Packets received |
-//! | `dyram_relay_received_bytes_total` | counter |  | Bytes of packets received |
-//! | `dyram_relay_sent_packets_total` | counter |  | Packets sent |
-//! | `dyram_relay_send_failures_total` | counter |  | Packets that could not be sent |
-//! | `dyram_relay_receive_failures_total` | counter |  | Attempts to receive that failed |
-//! | `dyram_relay_events_lost_total` | counter |  | Events that were not logged because too many occurred at once |
-//!
 //! # Exit codes
 //!
 //! 0: success, or `run` was ended by SIGTERM or SIGINT; 1: failed; 2: invalid command line or configuration; 74: the
@@ -56,7 +36,6 @@ mod daemon;
 mod data;
 pub mod metrics;
 pub mod status;
-#[cfg(feature = "top")]
 mod top;
 
 use std::ffi::OsString;
@@ -64,15 +43,7 @@ use std::process::ExitCode;
 
 use args::{Args, Verb};
 use cli::verbs;
-use config::Config;
-
-/// Name of the program.
-const PROGRAM: &str = "dyram-relay";
-
-const EXAMPLE: verbs::Example = verbs::Example {
-    program: PROGRAM,
-    source: "bins/dyram-relay/dyram-relay.toml",
-};
+use daemon::Relay;
 
 /// Returns the command line, from which man pages and completions are generated.
 pub fn command() -> clap::Command {
@@ -81,21 +52,10 @@ pub fn command() -> clap::Command {
 
 /// Runs the program. The first argument is its name.
 pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args: Args = match cli::args::parse(arguments) {
-        Ok(args) => args,
-        Err(code) => return code,
-    };
-    if let Err(message) = args.log.init("info") {
-        return cli::args::usage(message);
-    }
-    match args.verb {
-        Verb::Run(file) => verbs::run(daemon::run(&file.config), &EXAMPLE),
-        Verb::Check(args) => verbs::check(&args, &EXAMPLE, Config::load, Config::on_this_host),
-        #[cfg(feature = "top")]
-        Verb::Top { once, socket } => verbs::top(&top::VIEW, socket, once),
-        Verb::Status { what, json, socket } => {
-            let answer = status::query(&socket, what);
-            verbs::status(answer, json, |answer| status::render(what, answer))
-        }
+    let args = cli::args::start(arguments, |args: &Args| &args.log, "info");
+    match args.map(|args| args.verb) {
+        Err(code) => code,
+        Ok(Verb::Run(file)) => verbs::run::<Relay>(daemon_kit::daemon::run(Relay, &file.config)),
+        Ok(Verb::Other(verb)) => verbs::main::<Relay>(verb),
     }
 }

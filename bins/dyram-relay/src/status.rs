@@ -1,23 +1,19 @@
 //! The status socket. A query is one line such as `{"show": "sessions"}`; the answer is one JSON object, then the end
 //! of the stream.
 
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
-use daemon_kit::client::{self, QueryError};
 use daemon_kit::daemon::StatusSource;
+use daemon_kit::metric::Metric;
 use daemon_kit::server::{Failure, Out};
-use daemon_kit::state::Configuration;
-use daemon_kit::table::{cell, columns, row, table};
-use prometheus_client::collector::Collector;
+use daemon_kit::status::{Document, Layout, Question};
+pub use daemon_kit::status::{query, render};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::PROGRAM;
 use crate::control::{Command, Controller, PAGE};
 use crate::daemon::RelayState;
-use crate::metrics::Page;
+use crate::metrics::{self, Snapshot};
 
 /// The document to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -33,20 +29,42 @@ pub enum Show {
     Counters,
 }
 
-/// A query.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Question {
-    /// The document to show.
-    pub show: Show,
-}
+impl Document for Show {
+    const PROGRAM: &'static str = "dyram-relay";
 
-/// Queries the relay at `socket`. Waits at most a few seconds for each part of the answer.
-///
-/// # Errors
-/// The relay did not answer.
-pub fn query(socket: &Path, show: Show) -> Result<Value, QueryError> {
-    client::query(socket, PROGRAM, &Question { show })
+    fn layout(self) -> Layout {
+        match self {
+            Show::Overview => Layout::Overview(&[
+                ("identifier", "id"),
+                ("listens on", "listen"),
+                ("carriage", "carriage"),
+                ("state", "{sessions} sessions, {children} children"),
+                ("draining", "draining"),
+            ]),
+            Show::Sessions => Layout::List(&[
+                "source",
+                "group",
+                "above",
+                "attached",
+                "children",
+                "receivers",
+                "newest",
+                "ordered",
+                "acknowledged",
+                "far_us",
+            ]),
+            Show::Children => Layout::List(&[
+                "source",
+                "group",
+                "address",
+                "receivers",
+                "acknowledged",
+                "far_us",
+                "stalled",
+            ]),
+            Show::Counters => Layout::Counters,
+        }
+    }
 }
 
 /// The parts of the relay that answer queries.
@@ -57,29 +75,27 @@ pub(crate) struct StatusHandle {
 }
 
 impl StatusSource for StatusHandle {
-    type Question = Question;
+    type Question = Question<Show>;
     const USAGE: &'static str = "ask with one line such as {\"show\": \"overview\"}; known: overview, sessions, children, counters";
     const PREFIX: &'static str = "dyram_relay";
+    type Snapshot = Snapshot;
+    const METRICS: &'static [Metric<Snapshot>] = metrics::METRICS;
 
-    async fn answer(&self, question: Question, out: &mut Out) -> Result<(), Failure> {
+    async fn answer(&self, question: Question<Show>, out: &mut Out) -> Result<(), Failure> {
         let state = &self.state;
         // Collected before the first byte is written: a partial answer could pass for a whole one.
         let document = match question.show {
             Show::Overview => {
                 let snapshot = self.controller.ask(Command::Counters).await?;
-                json!({
-                    "version": env!("CARGO_PKG_VERSION"),
-                    "pid": std::process::id(),
-                    "uptime_s": state.daemon.uptime_s(),
+                let more = json!({
                     "id": state.id,
                     "listen": state.listen,
                     "carriage": state.carriage,
                     "sessions": snapshot.sessions,
                     "children": snapshot.children,
                     "draining": snapshot.draining,
-                    "metrics": state.daemon.metrics(),
-                    "configuration": state.daemon.configuration(),
-                })
+                });
+                state.daemon.overview(env!("CARGO_PKG_VERSION"), more)
             }
             Show::Counters => {
                 let s = self.controller.ask(Command::Counters).await?;
@@ -91,10 +107,10 @@ impl StatusSource for StatusHandle {
         Ok(out.document(&document).await?)
     }
 
-    async fn metrics(&self) -> Option<Box<dyn Collector>> {
-        let snapshot = self.controller.ask(Command::Counters).await.ok()?;
+    async fn snapshot(&self) -> Option<Snapshot> {
+        let counters = self.controller.ask(Command::Counters).await.ok()?;
         let state = Arc::clone(&self.state);
-        Some(Box::new(Page { snapshot, state }))
+        Some(Snapshot { counters, state })
     }
 }
 
@@ -150,73 +166,4 @@ async fn children(controller: &Controller) -> Result<Value, Failure> {
         };
     }
     Ok(json!({"children": rows}))
-}
-
-/// Renders an answer as text; `None` if it is not the document that `show` names.
-#[must_use]
-pub fn render(show: Show, answer: &Value) -> Option<String> {
-    Some(match show {
-        Show::Overview => return overview(answer),
-        Show::Sessions => columns(
-            answer["sessions"].as_array()?,
-            &[
-                "source",
-                "group",
-                "above",
-                "attached",
-                "children",
-                "receivers",
-                "newest",
-                "ordered",
-                "acknowledged",
-                "far_us",
-            ],
-        ),
-        Show::Children => columns(
-            answer["children"].as_array()?,
-            &[
-                "source",
-                "group",
-                "address",
-                "receivers",
-                "acknowledged",
-                "far_us",
-                "stalled",
-            ],
-        ),
-        Show::Counters => {
-            let parts: BTreeMap<String, BTreeMap<String, u64>> =
-                Deserialize::deserialize(answer).ok()?;
-            let mut rows = Vec::new();
-            for (part, counts) in &parts {
-                for (name, count) in counts {
-                    if part != "drops" || *count > 0 {
-                        rows.push(row([part, name, &count.to_string()]));
-                    }
-                }
-            }
-            table(&rows)
-        }
-    })
-}
-
-fn overview(answer: &Value) -> Option<String> {
-    let c: Configuration = Deserialize::deserialize(&answer["configuration"]).ok()?;
-    let of = |name: &str| cell(&answer[name]);
-    let running = format!(
-        "{}, process {}, up {} s",
-        of("version"),
-        of("pid"),
-        of("uptime_s")
-    );
-    let state = format!("{} sessions, {} children", of("sessions"), of("children"));
-    let mut rows = vec![row([PROGRAM, &running])];
-    rows.extend(c.rows());
-    rows.push(row(["identifier", &of("id")]));
-    rows.push(row(["listens on", &of("listen")]));
-    rows.push(row(["carriage", &of("carriage")]));
-    rows.push(row(["state", &state]));
-    rows.push(row(["draining", &of("draining")]));
-    rows.push(row(["metrics", &of("metrics")]));
-    Some(table(&rows))
 }

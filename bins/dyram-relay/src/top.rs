@@ -1,10 +1,11 @@
 //! The columns of `dyram-relay top`.
 
-use daemon_kit::top::{Column, Kind, Table, View};
+use daemon_kit::status::Document;
+use daemon_kit::view::{Column, Kind, Table, View};
 
 /// The columns, and their places in the status documents.
 pub(crate) const VIEW: View = View {
-    program: crate::PROGRAM,
+    program: crate::status::Show::PROGRAM,
     head: &[
         Column::new("up", "/overview/uptime_s", Kind::Seconds),
         Column::new("id", "/overview/id", Kind::State),

@@ -1,13 +1,9 @@
 //! The command line.
 
-use std::path::PathBuf;
-
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use cli::logging::LogArgs;
-use cli::verbs::{CheckArgs, ConfigFile};
-use daemon_kit::client::default_socket;
+use cli::verbs::{self, ConfigFile};
 
-use crate::config::DEFAULT_SOCKET;
 use crate::status::Show;
 
 /// Forward LMS requests to repliers and LMS repairs to subtrees, beside the multicast routing of this host
@@ -39,48 +35,6 @@ Getting started: write a configuration file (one line is enough: [metrics]), val
 pub(crate) enum Verb {
     /// Run the router until a signal stops it
     Run(ConfigFile),
-    /// Validate a configuration file and report every error
-    Check(CheckArgs),
-    /// Show the tables and rates of a running router until q is pressed
-    #[cfg(feature = "top")]
-    Top {
-        /// Print the tables once as text, with rates over one second; needs no terminal
-        #[arg(long)]
-        once: bool,
-        /// Path of the status socket (daemon.socket in the configuration)
-        #[arg(long, value_name = "PATH", default_value_os_t = default_socket(DEFAULT_SOCKET))]
-        socket: PathBuf,
-    },
-    /// Show the state of a running router
-    Status {
-        /// What to show [default: an overview]
-        what: Option<What>,
-        /// Print one JSON object
-        #[arg(long)]
-        json: bool,
-        /// Path of the status socket (daemon.socket in the configuration)
-        #[arg(long, value_name = "PATH", default_value_os_t = default_socket(DEFAULT_SOCKET))]
-        socket: PathBuf,
-    },
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum What {
-    /// Multicast routes and their repliers
-    Groups,
-    /// Interfaces with their numbers and packet counts
-    Interfaces,
-    /// All counters
-    Counters,
-}
-
-impl What {
-    pub(crate) fn show(what: Option<What>) -> Show {
-        match what {
-            None => Show::Overview,
-            Some(What::Groups) => Show::Groups,
-            Some(What::Interfaces) => Show::Interfaces,
-            Some(What::Counters) => Show::Counters,
-        }
-    }
+    #[command(flatten)]
+    Other(verbs::Verb<Show>),
 }

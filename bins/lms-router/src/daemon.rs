@@ -1,43 +1,44 @@
 //! `lms-router run`: what the router adds to the skeleton of a daemon.
 
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use daemon_kit::RunError;
-use daemon_kit::daemon::{self, Program, Service, Start};
-use daemon_kit::reader::ConfigError;
+use daemon_kit::daemon::{Program, Service, Start};
 use daemon_kit::signals::SignalAction;
 use daemon_kit::state::DaemonState;
+use daemon_kit::status::Document;
 use daemon_kit::threads::DataThreads;
+use daemon_kit::view::View;
 use linux_net::Capability;
+use serde_json::{Value, json};
 
-use crate::PROGRAM;
-use crate::config::Config;
+use crate::config::{Config, DEFAULT_SOCKET};
 use crate::control::{Command, Controller, Summary};
 use crate::data::{DataPath, Opened};
-use crate::status::{Overview, StatusHandle};
+use crate::status::{Show, StatusHandle};
+use crate::top;
 
 /// The time allowed for the data thread to withdraw from the hierarchy.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs until a signal ends it.
-pub(crate) fn run(file: &Path) -> Result<ExitCode, RunError> {
-    daemon::run(Router, file)
+/// The router before it runs.
+pub(crate) struct Router;
+
+impl cli::verbs::Daemon for Router {
+    type Config = Config;
+    type Show = Show;
+    const SOCKET: &'static str = DEFAULT_SOCKET;
+    const EXAMPLE: &'static str = "bins/lms-router/lms-router.toml";
+    const VIEW: View = top::VIEW;
 }
 
-struct Router;
-
 impl Program for Router {
-    const NAME: &'static str = PROGRAM;
+    const NAME: &'static str = Show::PROGRAM;
     type Config = Config;
     type Opened = Opened;
     type Service = Running;
-
-    fn load(&self, file: &Path) -> Result<Config, ConfigError> {
-        Config::load(file)
-    }
 
     fn open(&self, config: &Config) -> Result<Opened, RunError> {
         Opened::open(config)
@@ -76,7 +77,7 @@ impl Program for Router {
 }
 
 /// The running router.
-struct Running {
+pub(crate) struct Running {
     threads: DataThreads,
     status: StatusHandle,
     /// The capability to resolve the link addresses of neighbours was kept at the start.
@@ -93,6 +94,7 @@ impl Service for Running {
 
     fn ready(&mut self, file: &Path, config: &Config) {
         tracing::info!(
+            event = "running",
             configuration = %file.display(),
             source = config.source.kind(),
             policy = config.replier.policy.name(),
@@ -121,7 +123,7 @@ impl Service for Running {
     }
 
     async fn end(&mut self, _: &Config, _: SignalAction) -> Result<(), RunError> {
-        tracing::info!("ending: withdrawing from the hierarchy");
+        tracing::info!(event = "ending", "ending: withdrawing from the hierarchy");
         let _ = self.status.controller.send(Command::Stop);
         let ended = tokio::time::timeout(WITHDRAW_TIMEOUT, self.threads.join());
         ended.await.unwrap_or_else(|_| {
@@ -139,26 +141,22 @@ impl Service for Running {
 /// Everything in the overview that the data thread does not know.
 #[derive(Debug)]
 pub(crate) struct RouterState {
-    pub(crate) daemon: Arc<DaemonState>,
-    source: &'static str,
+    daemon: Arc<DaemonState>,
+    pub(crate) source: &'static str,
     guard: bool,
 }
 
 impl RouterState {
-    pub(crate) fn overview(&self, summary: Summary) -> Overview {
-        Overview {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            uptime_s: self.daemon.uptime_s(),
-            source: self.source.to_owned(),
-            policy: summary.policy.to_owned(),
-            configuration: self.daemon.configuration(),
-            groups: summary.groups,
-            neighbours: summary.neighbours,
-            interfaces: summary.interfaces,
-            guard: self.guard,
-            metrics: self.daemon.metrics().map(|address| address.to_string()),
-            capabilities: self.daemon.capabilities().to_vec(),
-        }
+    pub(crate) fn overview(&self, summary: &Summary) -> Value {
+        let more = json!({
+            "source": self.source,
+            "policy": summary.policy,
+            "groups": summary.groups,
+            "neighbours": summary.neighbours,
+            "interfaces": summary.interfaces,
+            "guard": self.guard,
+            "capabilities": self.daemon.capabilities(),
+        });
+        self.daemon.overview(env!("CARGO_PKG_VERSION"), more)
     }
 }

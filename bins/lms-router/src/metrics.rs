@@ -1,122 +1,100 @@
-//! The metrics: one table says what there is, and the page is made from it.
+//! The metrics, in the order of the page.
 
-use std::fmt;
 use std::sync::Arc;
 
-pub use daemon_kit::metric::Metric;
-use daemon_kit::metric::{self, RELOADS, UPTIME, counter, gauge};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
+use daemon_kit::metric::{Metric, counter, gauge, reloads, uptime};
 
-use crate::control::Snapshot;
+use crate::control::Readings;
 use crate::daemon::RouterState;
-use crate::status::InterfaceCounters;
 
-const INFO: Metric = gauge(
-    "info",
-    &["version", "source", "policy"],
-    "1, and in its labels what is running",
-);
-const GROUPS: Metric = gauge("groups", &[], "Multicast routes known");
-const NEIGHBOURS: Metric = gauge(
-    "neighbours",
-    &[],
-    "Pairs of a group and a downstream neighbour whose cost is known",
-);
-const INTERFACES: Metric = gauge("interfaces", &[], "Interfaces in use");
-const PACKETS: Metric = counter(
-    "packets",
-    &["verdict"],
-    "LMS packets by what became of them",
-);
-const DROPS: Metric = counter("drops", &["reason"], "LMS packets dropped, by reason");
-const HIERARCHY: Metric = counter(
-    "hierarchy",
-    &["event"],
-    "Replier hierarchy: messages, elections, what was refused",
-);
-const ROUTES: Metric = counter(
-    "routes",
-    &["event"],
-    "Multicast routes: changes, what was refused",
-);
-const QUEUES: Metric = counter(
-    "queues",
-    &["event"],
-    "Packet ring and sender: what passed and what was lost there",
-);
-const IGMP: Metric = counter("igmp", &["event"], "IGMP proxy: messages, what was refused");
-const INTERFACE_PACKETS: Metric = counter(
-    "interface_packets",
-    &["interface", "kind"],
-    "Packets of one interface: received, requests_sent, dmcasts_sent, control_sent, dropped, too_long",
-);
-
-/// All metrics, in the order of the page.
-pub const METRICS: &[Metric] = &[
-    INFO,
-    UPTIME,
-    RELOADS,
-    GROUPS,
-    NEIGHBOURS,
-    INTERFACES,
-    PACKETS,
-    DROPS,
-    HIERARCHY,
-    ROUTES,
-    QUEUES,
-    IGMP,
-    INTERFACE_PACKETS,
-];
-
-/// The metrics at one moment.
+/// What the metrics are made from.
 #[derive(Debug)]
-pub(crate) struct Page {
-    pub(crate) snapshot: Snapshot,
+pub struct Snapshot {
+    pub(crate) readings: Readings,
     pub(crate) state: Arc<RouterState>,
 }
 
-impl Collector for Page {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let encoder = &mut encoder;
-        let counters = &self.snapshot.counters;
-        let overview = self.state.overview(self.snapshot.summary.clone());
-        let info = [
-            ("version", overview.version.as_str()),
-            ("source", overview.source.as_str()),
-            ("policy", overview.policy.as_str()),
-        ];
-        INFO.info(encoder, &info)?;
-        metric::daemon_state(encoder, &self.state.daemon)?;
-        GROUPS.value(encoder, overview.groups)?;
-        NEIGHBOURS.value(encoder, overview.neighbours)?;
-        INTERFACES.value(encoder, overview.interfaces)?;
-        PACKETS.map(encoder, &counters.packets)?;
-        DROPS.map(encoder, &counters.drops)?;
-        HIERARCHY.map(encoder, &counters.hierarchy)?;
-        ROUTES.map(encoder, &counters.routes)?;
-        QUEUES.map(encoder, &counters.queues)?;
-        IGMP.map(encoder, &counters.igmp)?;
-        let mut packets = INTERFACE_PACKETS.start(encoder)?;
-        for interface in &self.snapshot.interfaces {
-            for (kind, count) in interface.counters.named() {
-                packets.count(&[("interface", &interface.name), ("kind", kind)], count)?;
+/// All metrics.
+pub const METRICS: &[Metric<Snapshot>] = &[
+    gauge(
+        "info",
+        &["version", "source", "policy"],
+        "1; the labels identify the running program",
+        |page, lines| {
+            let Snapshot { readings, state } = &page.now;
+            let version = env!("CARGO_PKG_VERSION");
+            lines.line(&[version, state.source, readings.summary.policy], 1)
+        },
+    ),
+    uptime(),
+    reloads(),
+    gauge("groups", &[], "Multicast routes known", |page, lines| {
+        lines.value(page.now.readings.summary.groups)
+    }),
+    gauge(
+        "neighbours",
+        &[],
+        "Pairs of a group and a downstream neighbour whose cost is known",
+        |page, lines| lines.value(page.now.readings.summary.neighbours),
+    ),
+    gauge("interfaces", &[], "Interfaces in use", |page, lines| {
+        lines.value(page.now.readings.summary.interfaces)
+    }),
+    counter(
+        "packets",
+        &["verdict"],
+        "LMS packets, by verdict",
+        |page, lines| lines.map(&page.now.readings.counters.packets),
+    ),
+    counter(
+        "drops",
+        &["reason"],
+        "LMS packets dropped, by reason",
+        |page, lines| lines.map(&page.now.readings.counters.drops),
+    ),
+    counter(
+        "hierarchy",
+        &["event"],
+        "Replier hierarchy: messages, elections and refusals",
+        |page, lines| lines.map(&page.now.readings.counters.hierarchy),
+    ),
+    counter(
+        "routes",
+        &["event"],
+        "Multicast routes: changes and refusals",
+        |page, lines| lines.map(&page.now.readings.counters.routes),
+    ),
+    counter(
+        "queues",
+        &["event"],
+        "Packet ring and sender: packets passed and lost",
+        |page, lines| lines.map(&page.now.readings.counters.queues),
+    ),
+    counter(
+        "igmp",
+        &["event"],
+        "IGMP proxy: messages and refusals",
+        |page, lines| lines.map(&page.now.readings.counters.igmp),
+    ),
+    counter(
+        "interface_packets",
+        &["interface", "kind"],
+        "Packets of one interface: received, requests_sent, dmcasts_sent, control_sent, dropped, too_long",
+        |page, lines| {
+            for interface in &page.now.readings.interfaces {
+                let counts = &interface.counters;
+                for (kind, count) in [
+                    ("received", counts.received),
+                    ("requests_sent", counts.requests_sent),
+                    ("dmcasts_sent", counts.dmcasts_sent),
+                    ("control_sent", counts.control_sent),
+                    ("dropped", counts.dropped),
+                    ("too_long", counts.too_long),
+                ] {
+                    lines.line(&[&interface.name, kind], count)?;
+                }
             }
-        }
-        Ok(())
-    }
-}
-
-impl InterfaceCounters {
-    /// Each counter with its name.
-    pub fn named(&self) -> [(&'static str, u64); 6] {
-        [
-            ("received", self.received),
-            ("requests_sent", self.requests_sent),
-            ("dmcasts_sent", self.dmcasts_sent),
-            ("control_sent", self.control_sent),
-            ("dropped", self.dropped),
-            ("too_long", self.too_long),
-        ]
-    }
-}
+            Ok(())
+        },
+    ),
+];

@@ -1,10 +1,11 @@
-//! What `lms-router top` shows.
+//! The tables of `lms-router top`.
 
-use daemon_kit::top::{Column, Kind, Table, View};
+use daemon_kit::status::Document;
+use daemon_kit::view::{Column, Kind, Table, View};
 
-/// Where the status documents hold it.
+/// The tables, and their places in the status documents.
 pub(crate) const VIEW: View = View {
-    program: crate::PROGRAM,
+    program: crate::status::Show::PROGRAM,
     head: &[
         Column::new("up", "/overview/uptime_s", Kind::Seconds),
         Column::new("source", "/overview/source", Kind::State),

@@ -19,7 +19,7 @@ fn the_example_is_accepted_and_shows_the_defaults() {
     let example = Config::parse(EXAMPLE).unwrap();
     assert_eq!(example, Config::parse("").unwrap());
     assert_eq!(example.source, Source::Kernel);
-    assert_eq!(example.metrics, None);
+    assert_eq!(example.daemon.metrics, None);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn values_arrive() {
         (0o600, Some(1))
     );
     assert_eq!(config.daemon.user.as_deref(), Some("nobody"));
-    assert_eq!(config.metrics, Some("[::1]:9464".parse().unwrap()));
+    assert_eq!(config.daemon.metrics, Some("[::1]:9464".parse().unwrap()));
     let Source::Static(routes) = &config.source else {
         panic!("{:?}", config.source)
     };
@@ -479,10 +479,8 @@ fn what_a_reload_cannot_change_keeps_its_value_and_is_named() {
         (running.replier.cost, running.limits.group_requests_per_s),
         (9, 5)
     );
-    assert_eq!(
-        (running.daemon, running.capture, running.metrics),
-        (old.daemon, old.capture, None)
-    );
+    assert_eq!(running.daemon.metrics, None);
+    assert_eq!((running.daemon, running.capture), (old.daemon, old.capture));
     assert_eq!(
         (running.limits.groups, running.source),
         (4096, Source::Kernel)

@@ -4,10 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use cli::verbs::CheckArgs;
-use daemon_kit::client::default_socket;
+use cli::verbs;
 
-use crate::config::{Carrier, DEFAULT_SOCKET, Receive, listen};
+use crate::config::{Carrier, Receive, listen};
 use crate::status::Show;
 
 const AFTER_HELP: &str = "\
@@ -74,20 +73,8 @@ pub(crate) struct Args {
 pub(crate) enum Verb {
     /// Receive until stopped
     Run(RunArgs),
-    /// Validate a configuration file and report every error
-    Check(CheckArgs),
-    /// Show a running daemon
-    Status {
-        /// What to show
-        #[arg(value_enum, default_value = "overview")]
-        what: Show,
-        /// Print one JSON object
-        #[arg(long)]
-        json: bool,
-        /// Path of the status socket (daemon.socket in the configuration)
-        #[arg(long, value_name = "PATH", default_value_os_t = default_socket(DEFAULT_SOCKET))]
-        socket: PathBuf,
-    },
+    #[command(flatten)]
+    Other(verbs::Verb<Show>),
 }
 
 /// Options of `run`.

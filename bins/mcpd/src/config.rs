@@ -1,15 +1,15 @@
 //! The configuration: a TOML file, or the options of `run`. The example `mcpd.toml` documents each key.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::ValueEnum;
 use control_stream::tls::Credentials;
 use daemon_kit::daemon::Configuration;
-use daemon_kit::environment::Document;
 use daemon_kit::host::HostCheck;
-use daemon_kit::reader::{self, ConfigError, Problem, Section};
+use daemon_kit::reader::Section;
 pub use daemon_kit::settings::Daemon;
+use daemon_kit::settings::differing;
 use daemon_kit::value::{boolean, text};
 use linux_net::{Capability, privileges};
 use mcp_control::wire::hello::Capabilities;
@@ -33,9 +33,7 @@ pub enum Carrier {
 pub struct Config {
     /// `receive`.
     pub receive: Receive,
-    /// `metrics.listen`.
-    pub metrics: Option<SocketAddr>,
-    /// `[daemon]`.
+    /// `[daemon]` and `[metrics]`.
     pub daemon: Daemon,
 }
 
@@ -140,27 +138,15 @@ impl Receive {
     }
 }
 
-impl Config {
-    /// Reads a configuration from its text.
-    ///
-    /// # Errors
-    /// Every problem in it.
-    pub fn parse<'t>(text: impl Into<Document<'t>>) -> Result<Config, Vec<Problem>> {
-        reader::parse(text, config)
+impl Configuration for Config {
+    fn read(root: &Section<'_, '_>) -> Config {
+        Config {
+            receive: receive(root.section("receive"), root.section("security")),
+            daemon: Daemon::read(root, DEFAULT_SOCKET),
+        }
     }
 
-    /// Reads a configuration file (1 MiB at most) and the environment variables that override it.
-    ///
-    /// # Errors
-    /// The file cannot be read, or the configuration is wrong.
-    pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        reader::load(path, |document| reader::parse(document, config))
-    }
-
-    /// Reports what does not fit this host, for `check` with its host checks.
-    pub fn on_this_host(&self, host: &mut HostCheck) {
-        host.daemon(&self.daemon);
-        host.address("metrics.listen", self.metrics);
+    fn check_host(&self, host: &mut HostCheck) {
         host.address("receive.listen", Some(self.receive.address()));
         if let Err(problem) = self.receive.check_folder() {
             host.complain("receive.dir", problem);
@@ -171,29 +157,15 @@ impl Config {
             host.complain("security.key-file", problem);
         }
     }
-}
-
-impl Configuration for Config {
     fn daemon(&self) -> &Daemon {
         &self.daemon
     }
 
-    fn metrics(&self) -> Option<SocketAddr> {
-        self.metrics
-    }
-
     fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
-        [
-            (
-                "receive.listen",
-                self.receive.address() != next.receive.address(),
-            ),
-            ("metrics.listen", self.metrics != next.metrics),
-        ]
-        .into_iter()
-        .filter_map(|(key, differs)| differs.then_some(key))
-        .chain(self.daemon.differences(&next.daemon))
-        .collect()
+        let (old, new) = (self.receive.address(), next.receive.address());
+        differing([("receive.listen", old != new)])
+            .chain(self.daemon.differences(&next.daemon))
+            .collect()
     }
 
     fn reloaded(&self, next: Config) -> Config {
@@ -204,22 +176,6 @@ impl Configuration for Config {
             },
             ..self.clone()
         }
-    }
-}
-
-fn config(root: &Section<'_, '_>) -> Config {
-    let receive = receive(root.section("receive"), root.section("security"));
-    let metrics = root.section("metrics");
-    let listen = metrics.get(
-        "listen",
-        daemon_kit::value::LISTEN,
-        daemon_kit::value::listen,
-    );
-    metrics.finish();
-    Config {
-        receive,
-        metrics: listen.map(|at| at.value),
-        daemon: Daemon::read(root.section("daemon"), DEFAULT_SOCKET),
     }
 }
 
@@ -276,6 +232,8 @@ pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn problem(text: &str) -> String {

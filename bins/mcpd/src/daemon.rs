@@ -2,45 +2,46 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cli::events::Events;
 use daemon_kit::RunError;
-use daemon_kit::daemon::{self, Program, Service, Start};
-use daemon_kit::reader::ConfigError;
+use daemon_kit::daemon::{Program, Service, Start};
 use daemon_kit::signals::SignalAction;
+use daemon_kit::status::Document;
+use daemon_kit::view::View;
 use linux_net::{Capability, privileges};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::PROGRAM;
-use crate::config::{Carrier, Config};
+use crate::config::{Carrier, Config, DEFAULT_SOCKET};
 use crate::listen::{self, MAX_COPIES, Shared};
-use crate::status::StatusHandle;
+use crate::status::{Show, StatusHandle};
+use crate::top;
 
 /// Time that running copies have at the end to inform their senders.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs until a signal ends it.
-pub(crate) fn run(file: &Path, json: bool) -> Result<ExitCode, RunError> {
-    daemon::run(Mcpd { json }, file)
+/// The program before it runs.
+pub(crate) struct Mcpd {
+    /// Whether events are printed on standard output.
+    pub(crate) json: bool,
 }
 
-struct Mcpd {
-    json: bool,
+impl cli::verbs::Daemon for Mcpd {
+    type Config = Config;
+    type Show = Show;
+    const SOCKET: &'static str = DEFAULT_SOCKET;
+    const EXAMPLE: &'static str = "bins/mcpd/mcpd.toml";
+    const VIEW: View = top::VIEW;
 }
 
 impl Program for Mcpd {
-    const NAME: &'static str = PROGRAM;
+    const NAME: &'static str = Show::PROGRAM;
     type Config = Config;
     type Opened = TcpListener;
     type Service = Running;
-
-    fn load(&self, file: &Path) -> Result<Config, ConfigError> {
-        Config::load(file)
-    }
 
     fn open(&self, config: &Config) -> Result<TcpListener, RunError> {
         listen::bind(config.receive.address()).map_err(RunError::open("receive.listen"))
@@ -93,7 +94,7 @@ impl Program for Mcpd {
 }
 
 /// The running program.
-struct Running {
+pub(crate) struct Running {
     task: JoinHandle<()>,
     stop: watch::Sender<bool>,
     status: StatusHandle,
@@ -109,7 +110,7 @@ impl Service for Running {
 
     fn ready(&mut self, file: &Path, _: &Config) {
         let listen: SocketAddr = self.status.address;
-        tracing::info!(configuration = %file.display(), %listen, "running");
+        tracing::info!(event = "running", configuration = %file.display(), %listen, "running");
     }
 
     async fn failed(&mut self) -> RunError {
@@ -131,7 +132,7 @@ impl Service for Running {
         self.stop.send_replace(true);
         let ended = tokio::time::timeout(END_TIMEOUT, &mut self.task).await;
         if ended.is_err() {
-            tracing::warn!("copies still running at the end");
+            tracing::warn!(event = "end_timeout", "copies still running at the end");
         }
         Ok(())
     }

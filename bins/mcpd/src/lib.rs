@@ -12,19 +12,9 @@
 //! | `store` | files and folders below the folder of the configuration |
 //! | `data` | the data connection |
 //! | `activity`, [`status`], [`metrics`] | running copies and totals, and how they are shown |
+//! | `top` | the tables of `mcpd top` |
 //! | `events` | what `--json` prints |
 //!
-//! # Metrics
-//!
-//! | metric | type | labels | meaning |
-//! | --- | --- | --- | --- |
-//! | `mcpd_info` | gauge | version, listen | Version and address of the program; always 1 |
-//! | `mcpd_uptime_seconds` | gauge |  | Seconds since the start |
-//! | `mcpd_reloads_total` | counter | result | Reloads, accepted and rejected |
-//! | `mcpd_running_copies` | gauge |  | Copies that are running |
-//! | `mcpd_copies_total` | counter | result | Copies that have ended, by result |
-//! | `mcpd_received_bytes_total` | counter |  | Bytes received over data connections |
-//! | `mcpd_refused_connections_total` | counter |  | Connections refused or evicted before they offered a copy |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
@@ -40,6 +30,7 @@ mod pieces;
 mod session;
 pub mod status;
 mod store;
+mod top;
 mod waiting;
 mod worker;
 
@@ -53,19 +44,11 @@ use cli::verbs;
 use tokio::sync::watch;
 
 use args::{Args, RunArgs, Verb};
-use config::{Config, Receive};
+use config::Receive;
+use daemon::Mcpd;
 use events::Event;
 use listen::Shared;
 use session::Outcome;
-
-/// The name of the program.
-const PROGRAM: &str = "mcpd";
-
-/// Its commented configuration.
-const EXAMPLE: verbs::Example = verbs::Example {
-    program: PROGRAM,
-    source: "bins/mcpd/mcpd.toml",
-};
 
 /// Returns the command line, from which man pages and completions are made.
 pub fn command() -> clap::Command {
@@ -91,20 +74,18 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Err(message) = args.log.init(if run_args.quiet { "warn" } else { "info" }) {
         return cli::args::usage(message);
     }
-    match &args.verb {
-        Some(Verb::Check(args)) => verbs::check(args, &EXAMPLE, Config::load, Config::on_this_host),
-        Some(Verb::Status { what, json, socket }) => {
-            let answer = status::query(socket, *what);
-            verbs::status(answer, *json, |answer| status::render(*what, answer))
-        }
-        Some(Verb::Run(_)) | None => run(run_args),
+    match args.verb {
+        Some(Verb::Run(run_args)) => run(&run_args),
+        None => run(&args.run),
+        Some(Verb::Other(verb)) => verbs::main::<Mcpd>(verb),
     }
 }
 
 fn run(args: &RunArgs) -> ExitCode {
     linux_net::process::raise_descriptor_limit();
     if let Some(file) = &args.config {
-        return verbs::run(daemon::run(file, args.json), &EXAMPLE);
+        let program = Mcpd { json: args.json };
+        return verbs::run::<Mcpd>(daemon_kit::daemon::run(program, file));
     }
     let receive = match args.receive() {
         Ok(receive) => receive,

@@ -76,7 +76,7 @@ impl Shared {
         let settings = self.settings();
         let secure = settings.credentials.is_some();
         let folder = settings.folder.display().to_string();
-        tracing::info!(%address, folder, secure, "listening");
+        tracing::info!(event = "listening", %address, folder, secure, "listening");
         self.events.emit(&Event::Listening {
             address,
             folder,
@@ -101,7 +101,7 @@ impl Shared {
         }
         refusals.reported += 1;
         let suppressed = std::mem::take(&mut refusals.suppressed);
-        tracing::warn!(%peer, reason, suppressed, "refused");
+        tracing::warn!(event = "refused", %peer, reason, suppressed, "refused");
         self.events.emit(&Event::Refused {
             peer,
             reason,
@@ -136,7 +136,7 @@ pub(crate) async fn serve(
             Ok((stream, peer)) => (stream, canonical(peer)),
             Err(error) => {
                 // The process may be out of descriptors: connections that wait or end give some back.
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!(event = "accept_failed", %error, "cannot accept a connection");
                 waiting.make_room();
                 tokio::time::sleep(AGAIN).await;
                 continue;

@@ -231,7 +231,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             held: 0,
             entry,
         };
-        tracing::info!(peer = %self.peer, name = copy.name(), bytes = manifest.bytes(), "offered");
+        tracing::info!(event = "offered", peer = %self.peer, name = copy.name(), bytes = manifest.bytes(), "offered");
         self.shared.events.emit(&Event::Offered {
             copy: copy.id.clone(),
             peer: self.peer,
@@ -355,8 +355,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         let Some(done) = &copy.done else { return };
         let seconds = self.began.elapsed().as_secs_f64();
         let name = copy.name();
-        tracing::info!(
-            peer = %self.peer,
+        tracing::info!(event = "copied", peer = %self.peer,
             name,
             bytes = done.bytes,
             received = done.received,
@@ -381,7 +380,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             message = format!("the sender: {message}");
         }
         let shown = name.as_deref().unwrap_or("no copy");
-        tracing::warn!(peer = %self.peer, name = shown, message, "failed");
+        tracing::warn!(event = "failed", peer = %self.peer, name = shown, message, "failed");
         self.shared.events.emit(&Event::Failed {
             copy: self.copy.as_ref().map(|copy| copy.id.clone()),
             peer: self.peer,

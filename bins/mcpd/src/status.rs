@@ -1,21 +1,19 @@
 //! The answers of `mcpd status`: one line such as `{"show": "copies"}` asks, one JSON object answers.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 
-use daemon_kit::client::{self, QueryError};
 use daemon_kit::daemon::StatusSource;
+use daemon_kit::metric::Metric;
 use daemon_kit::server::{Failure, Out};
-use daemon_kit::state::{Configuration, DaemonState};
-use daemon_kit::table::{cell, columns, row, table};
-use prometheus_client::collector::Collector;
+use daemon_kit::state::DaemonState;
+use daemon_kit::status::{Document, Layout, Question};
+pub use daemon_kit::status::{query, render};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::PROGRAM;
 use crate::listen::Shared;
-use crate::metrics::Page;
+use crate::metrics::METRICS;
 
 /// A document to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -25,27 +23,34 @@ pub enum Show {
     Overview,
     /// Running copies
     Copies,
+    /// All counters
+    Counters,
 }
 
-/// The line that asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Question {
-    /// The document.
-    pub show: Show,
-}
+impl Document for Show {
+    const PROGRAM: &'static str = "mcpd";
 
-/// Asks the daemon at `socket`; waits a few seconds at most.
-///
-/// # Errors
-/// There is no answer.
-pub fn query(socket: &Path, show: Show) -> Result<Value, QueryError> {
-    client::query(socket, PROGRAM, &Question { show })
+    fn layout(self) -> Layout {
+        match self {
+            Show::Overview => Layout::Overview(&[
+                ("listens on", "listen"),
+                ("folder", "dir"),
+                ("key required", "secure"),
+                ("running copies", "running"),
+                ("copied", "copied"),
+                ("failed", "failed"),
+                ("refused connections", "refused"),
+                ("bytes received", "received_bytes"),
+            ]),
+            Show::Copies => Layout::List(&["peer", "name", "bytes", "received", "held", "seconds"]),
+            Show::Counters => Layout::Counters,
+        }
+    }
 }
 
 /// Answers questions about the running program.
 #[derive(Clone)]
-pub(crate) struct StatusHandle {
+pub struct StatusHandle {
     pub(crate) shared: Arc<Shared>,
     pub(crate) daemon: Arc<DaemonState>,
     pub(crate) address: SocketAddr,
@@ -58,21 +63,24 @@ impl std::fmt::Debug for StatusHandle {
 }
 
 impl StatusSource for StatusHandle {
-    type Question = Question;
+    type Question = Question<Show>;
     const USAGE: &'static str =
-        "ask with one line such as {\"show\": \"overview\"}; known: overview, copies";
+        "ask with one line such as {\"show\": \"overview\"}; known: overview, copies, counters";
     const PREFIX: &'static str = "mcpd";
+    type Snapshot = StatusHandle;
+    const METRICS: &'static [Metric<StatusHandle>] = METRICS;
 
-    async fn answer(&self, question: Question, out: &mut Out) -> Result<(), Failure> {
+    async fn answer(&self, question: Question<Show>, out: &mut Out) -> Result<(), Failure> {
         let document = match question.show {
             Show::Overview => self.overview(),
             Show::Copies => self.copies(),
+            Show::Counters => self.counters(),
         };
         Ok(out.document(&document).await?)
     }
 
-    async fn metrics(&self) -> Option<Box<dyn Collector>> {
-        Some(Box::new(Page(self.clone())))
+    async fn snapshot(&self) -> Option<StatusHandle> {
+        Some(self.clone())
     }
 }
 
@@ -80,10 +88,7 @@ impl StatusHandle {
     fn overview(&self) -> Value {
         let (totals, running) = self.shared.activity.totals();
         let settings = self.shared.settings();
-        json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "pid": std::process::id(),
-            "uptime_s": self.daemon.uptime_s(),
+        let more = json!({
             "listen": self.address,
             "dir": settings.folder.display().to_string(),
             "secure": settings.credentials.is_some(),
@@ -92,8 +97,16 @@ impl StatusHandle {
             "failed": totals.failed,
             "refused": totals.refused,
             "received_bytes": totals.received,
-            "metrics": self.daemon.metrics(),
-            "configuration": self.daemon.configuration(),
+        });
+        self.daemon.overview(env!("CARGO_PKG_VERSION"), more)
+    }
+
+    fn counters(&self) -> Value {
+        let (totals, _) = self.shared.activity.totals();
+        json!({
+            "copies": {"copied": totals.copied, "failed": totals.failed},
+            "data": {"received_bytes": totals.received},
+            "connections": {"refused": totals.refused},
         })
     }
 
@@ -110,37 +123,4 @@ impl StatusHandle {
         });
         json!({"copies": rows.collect::<Vec<_>>()})
     }
-}
-
-/// Returns the text of an answer; `None` if it is not the document that `show` asks for.
-#[must_use]
-pub fn render(show: Show, answer: &Value) -> Option<String> {
-    let Show::Overview = show else {
-        let names = ["peer", "name", "bytes", "received", "held", "seconds"];
-        return Some(columns(answer["copies"].as_array()?, &names));
-    };
-    let configuration: Configuration = Deserialize::deserialize(&answer["configuration"]).ok()?;
-    let of = |name: &str| cell(&answer[name]);
-    let running = format!(
-        "{}, process {}, up {} s",
-        of("version"),
-        of("pid"),
-        of("uptime_s")
-    );
-    let mut rows = vec![row([PROGRAM, &running])];
-    rows.extend(configuration.rows());
-    for (label, name) in [
-        ("listens on", "listen"),
-        ("folder", "dir"),
-        ("key required", "secure"),
-        ("running copies", "running"),
-        ("copied", "copied"),
-        ("failed", "failed"),
-        ("refused connections", "refused"),
-        ("bytes received", "received_bytes"),
-        ("metrics", "metrics"),
-    ] {
-        rows.push(row([label, &of(name)]));
-    }
-    Some(table(&rows))
 }

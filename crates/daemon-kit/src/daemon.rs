@@ -17,21 +17,23 @@
 //! | **stop** | status and metrics are no longer served, then [`Service::stop`] |
 //! | status socket | its file is removed |
 
+use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use linux_net::Capability;
-use prometheus_client::collector::Collector;
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 
+use crate::environment::Document;
 use crate::exporter::Exporter;
-use crate::reader::ConfigError;
+use crate::host::HostCheck;
+use crate::metric::{Metric, Page};
+use crate::reader::{self, ConfigError, Problem, Section};
 use crate::server::{self, Failure, Out};
 use crate::settings;
 use crate::signals::{SignalAction, Signals};
@@ -39,13 +41,32 @@ use crate::socket::StatusSocket;
 use crate::state::DaemonState;
 use crate::{RunError, drop_privileges, notify};
 
-/// What the skeleton reads in the configuration of every program.
-pub trait Configuration {
-    /// Returns `[daemon]`.
-    fn daemon(&self) -> &settings::Daemon;
+/// The configuration of a program.
+pub trait Configuration: Sized {
+    /// Reads the configuration. Problems are noted in `root`.
+    fn read(root: &Section<'_, '_>) -> Self;
 
-    /// Returns `metrics.listen`.
-    fn metrics(&self) -> Option<SocketAddr>;
+    /// Reads the configuration from its text.
+    ///
+    /// # Errors
+    /// Every problem, in the order of the text.
+    fn parse<'t>(text: impl Into<Document<'t>>) -> Result<Self, Vec<Problem>> {
+        reader::parse(text, Self::read)
+    }
+
+    /// Reads a configuration file of at most 1 MiB, and the environment variables that override it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the configuration is wrong.
+    fn load(file: &Path) -> Result<Self, ConfigError> {
+        reader::load(file, |document| Self::parse(document))
+    }
+
+    /// Reports what does not fit this host, except `[daemon]` and `[metrics]`.
+    fn check_host(&self, _host: &mut HostCheck) {}
+
+    /// Returns `[daemon]` and `[metrics]`.
+    fn daemon(&self) -> &settings::Daemon;
 
     /// Returns the keys that differ between `self`, which is in force, and `next`, and that only a restart changes.
     fn needs_restart(&self, next: &Self) -> Vec<&'static str>;
@@ -71,7 +92,9 @@ pub trait Program {
     ///
     /// # Errors
     /// The file cannot be read, or the configuration is wrong.
-    fn load(&self, file: &Path) -> Result<Self::Config, ConfigError>;
+    fn load(&self, file: &Path) -> Result<Self::Config, ConfigError> {
+        Self::Config::load(file)
+    }
 
     /// Opens everything that needs privileges.
     ///
@@ -158,6 +181,10 @@ pub trait StatusSource: Clone + Send + Sync + 'static {
     const USAGE: &'static str;
     /// What the names of metrics begin with, without the underscore.
     const PREFIX: &'static str;
+    /// What the metrics are made from.
+    type Snapshot: fmt::Debug + Send + Sync;
+    /// The metrics, in the order of the page.
+    const METRICS: &'static [Metric<Self::Snapshot>];
 
     /// Answers a question.
     ///
@@ -169,8 +196,8 @@ pub trait StatusSource: Clone + Send + Sync + 'static {
         out: &mut Out,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Returns the metrics at this moment; `None` when they are not available.
-    fn metrics(&self) -> impl Future<Output = Option<Box<dyn Collector>>> + Send;
+    /// Returns what the metrics are made from; `None` when it is not available.
+    fn snapshot(&self) -> impl Future<Output = Option<Self::Snapshot>> + Send;
 }
 
 /// Runs `program` with the configuration `file` until a signal ends it.
@@ -214,7 +241,7 @@ impl<P: Program> Prepared<P> {
         let socket = StatusSocket::bind(&daemon.socket, daemon.socket_mode, P::NAME)?;
         let opened = program.open(&config)?;
         let bind = |address| Exporter::bind(address).map_err(RunError::open("metrics.listen"));
-        let exporter = config.metrics().map(bind).transpose()?;
+        let exporter = daemon.metrics.map(bind).transpose()?;
         Ok(Prepared {
             program,
             file: file.to_owned(),
@@ -257,7 +284,11 @@ impl<P: Program> Prepared<P> {
         let listener = listener.map_err(|e| RunError::Io("status socket", e))?;
         tasks.spawn(serve_status(listener, service.status()));
         if let Some(exporter) = self.exporter {
-            tasks.spawn(serve_metrics(exporter, service.status()));
+            tasks.spawn(serve_metrics(
+                exporter,
+                service.status(),
+                Arc::clone(&state),
+            ));
         }
         service.ready(&self.file, &self.config);
         notify::state("READY=1");
@@ -342,16 +373,22 @@ async fn serve_status<S: StatusSource>(listener: UnixListener, source: S) {
     .await;
 }
 
-async fn serve_metrics<S: StatusSource>(exporter: Exporter, source: S) {
+async fn serve_metrics<S: StatusSource>(exporter: Exporter, source: S, daemon: Arc<DaemonState>) {
     let gather = move || {
-        let source = source.clone();
+        let (source, daemon) = (source.clone(), Arc::clone(&daemon));
         async move {
+            let now = source.snapshot().await?;
+            let metrics = S::METRICS;
             let mut registry = Registry::with_prefix(S::PREFIX);
-            registry.register_collector(source.metrics().await?);
+            registry.register_collector(Box::new(Page {
+                daemon,
+                now,
+                metrics,
+            }));
             Some(registry)
         }
     };
     if let Err(error) = exporter.serve(gather).await {
-        tracing::error!(%error, "metrics");
+        tracing::error!(event = "metrics_failed", %error, "metrics cannot be served");
     }
 }

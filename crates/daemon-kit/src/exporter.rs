@@ -136,7 +136,7 @@ impl axum::serve::Listener for ConnectionLimiter {
                 }
                 Err(error) => {
                     // Out of file descriptors, most likely: other connections must end first.
-                    tracing::warn!(%error, "metrics");
+                    tracing::warn!(event = "metrics_accept_failed", %error, "cannot accept a metrics connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }

@@ -28,8 +28,9 @@ impl HostCheck {
         self.problems.push(format!("{key}: {problem}"));
     }
 
-    /// Checks `[daemon]`: the user and the core exist, and so does the folder above that of the socket.
+    /// Checks `[daemon]` and `[metrics]`: the user, the core, the address and the folder above that of the socket exist.
     pub fn daemon(&mut self, daemon: &Daemon) {
+        self.address("metrics.listen", daemon.metrics);
         if let Some(name) = &daemon.user {
             match nix::unistd::User::from_name(name) {
                 Ok(Some(_)) => {}

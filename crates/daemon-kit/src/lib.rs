@@ -1,4 +1,4 @@
-//! What Linux daemons share, `lms-router`, `dyram-relay` and `bfed-gateway` among them.
+//! What the daemons `lms-router`, `dyram-relay`, `bfed-gateway` and `mcpd` share.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -6,15 +6,16 @@
 //! | [`reader`], [`value`] | the configuration: every problem with its line, column, key, and what to write instead |
 //! | [`environment`] | environment variables that override the configuration file |
 //! | [`host`] | whether a configuration fits this host |
-//! | [`settings`] | `[daemon]`: the status socket, the user, the core |
+//! | [`settings`] | `[daemon]` and `[metrics]`: status socket, user, core, address of the metrics |
 //! | [`signals`] | the action that each signal asks for |
 //! | [`socket`], [`server`], [`client`] | the status socket: its file, answering, asking |
 //! | [`state`] | uptime, and the outcome of reloads |
+//! | [`status`] | the documents of the status socket, as JSON and as text |
 //! | [`threads`] | the data threads: named, pinned to a core, and watched |
 //! | [`notify`] | state notifications to a service manager |
 //! | [`metric`], [`exporter`] | tables of metrics; the HTTP server that exports them |
 //! | [`table`] | aligned columns |
-//! | `top` (feature `top`) | a view of a running daemon that follows it |
+//! | [`view`], `top` (feature `top`) | tables and rates of a running daemon, refreshed every second |
 
 #![forbid(unsafe_code)]
 
@@ -32,11 +33,13 @@ pub mod settings;
 pub mod signals;
 pub mod socket;
 pub mod state;
+pub mod status;
 pub mod table;
 pub mod threads;
 #[cfg(feature = "top")]
 pub mod top;
 pub mod value;
+pub mod view;
 
 use linux_net::Capability;
 use linux_net::privileges::{self, User};
@@ -129,6 +132,6 @@ pub fn pin(cpu: usize) {
         .set(cpu)
         .and_then(|()| sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
     if let Err(error) = pinned {
-        tracing::warn!(cpu, %error, "daemon.cpu: the data path stays unpinned");
+        tracing::warn!(event = "cpu_not_pinned", cpu, %error, "daemon.cpu: the data path stays unpinned");
     }
 }

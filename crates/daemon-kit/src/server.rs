@@ -44,7 +44,7 @@ where
             Ok((stream, _)) => stream,
             Err(error) => {
                 // Out of file descriptors, most likely: other connections must end first.
-                tracing::warn!(%error, "status socket");
+                tracing::warn!(event = "status_accept_failed", %error, "cannot accept a status connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::table::row;
 
@@ -95,6 +96,17 @@ impl DaemonState {
         &self.capabilities
     }
 
+    /// Returns the overview of the program, `more`, with what every daemon has.
+    #[must_use]
+    pub fn overview(&self, version: &str, mut more: Value) -> Value {
+        more["version"] = json!(version);
+        more["pid"] = json!(std::process::id());
+        more["uptime_s"] = json!(self.uptime_s());
+        more["metrics"] = json!(self.metrics());
+        more["configuration"] = json!(self.configuration());
+        more
+    }
+
     /// Returns the state of the configuration.
     pub fn configuration(&self) -> Configuration {
         self.lock().clone()
@@ -107,9 +119,10 @@ impl DaemonState {
         match result {
             Ok(waiting) => {
                 if waiting.is_empty() {
-                    tracing::info!("configuration reloaded");
+                    tracing::info!(event = "reloaded", "configuration reloaded");
                 } else {
                     tracing::warn!(
+                        event = "reloaded_partly",
                         keys = waiting.join(", "),
                         "configuration reloaded; these keys keep their value until a restart"
                     );
@@ -119,7 +132,7 @@ impl DaemonState {
                 configuration.needs_restart = waiting.into_iter().map(str::to_owned).collect();
             }
             Err(error) => {
-                tracing::error!(%error, "configuration rejected, the old one stays");
+                tracing::error!(event = "reload_rejected", %error, "configuration rejected, the old one stays");
                 configuration.rejected += 1;
                 configuration.last_error = Some(error);
             }

@@ -1,8 +1,8 @@
-//! Documents for people.
+//! Tables as text.
 
 use serde_json::Value;
 
-/// Lines with their columns aligned; numbers to the right.
+/// Returns the rows as lines with aligned columns, numbers to the right.
 #[must_use]
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -29,23 +29,13 @@ pub fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// The cells of a line.
+/// Returns a row of these cells.
 #[must_use]
 pub fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
-/// A table of objects: a title for each of `names`, and what each row has under them.
-#[must_use]
-pub fn columns(rows: &[Value], names: &[&str]) -> String {
-    let mut lines = vec![names.iter().map(|name| name.to_uppercase()).collect()];
-    for row in rows {
-        lines.push(names.iter().map(|name| cell(&row[*name])).collect());
-    }
-    table(&lines)
-}
-
-/// A value as a cell shows it. Text that others chose is made harmless for a terminal.
+/// Returns the text of a value. Control characters are replaced: a peer may have chosen the text.
 #[must_use]
 pub fn cell(value: &Value) -> String {
     match value {
@@ -53,7 +43,7 @@ pub fn cell(value: &Value) -> String {
         Value::Bool(value) => if *value { "yes" } else { "no" }.to_owned(),
         Value::String(text) => text.chars().map(harmless).collect(),
         Value::Array(values) if values.is_empty() => "-".to_owned(),
-        Value::Array(values) => values.iter().map(cell).collect::<Vec<_>>().join(" "),
+        Value::Array(values) => values.iter().map(cell).collect::<Vec<_>>().join(","),
         other => other.to_string(),
     }
 }

@@ -1,6 +1,5 @@
 //! The skeleton, with a program that does little: start, questions, reloads, signals, failure, end.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
@@ -11,7 +10,8 @@ use std::time::{Duration, Instant};
 use daemon_kit::RunError;
 use daemon_kit::client::query;
 use daemon_kit::daemon::{Configuration, Prepared, Program, Service, Start, StatusSource};
-use daemon_kit::reader::{self, ConfigError};
+use daemon_kit::metric::Metric;
+use daemon_kit::reader::Section;
 use daemon_kit::server::{Failure, Out};
 use daemon_kit::settings::Daemon;
 use daemon_kit::signals::SignalAction;
@@ -19,7 +19,6 @@ use daemon_kit::state::DaemonState;
 use daemon_kit::threads::DataThreads;
 use daemon_kit::value::text;
 use nix::sys::signal::{Signal, raise};
-use prometheus_client::collector::Collector;
 use serde_json::{Value, json};
 
 /// Signals reach the whole process: one test at a time.
@@ -36,12 +35,17 @@ struct Config {
 }
 
 impl Configuration for Config {
-    fn daemon(&self) -> &Daemon {
-        &self.daemon
+    fn read(root: &Section<'_, '_>) -> Config {
+        Config {
+            daemon: Daemon::read(root, "/run/toy.sock"),
+            word: root
+                .require("word", "a text", text)
+                .map_or_else(String::new, |at| at.value),
+        }
     }
 
-    fn metrics(&self) -> Option<SocketAddr> {
-        None
+    fn daemon(&self) -> &Daemon {
+        &self.daemon
     }
 
     fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
@@ -84,17 +88,6 @@ impl Program for Toy {
     type Config = Config;
     type Opened = ();
     type Service = Running;
-
-    fn load(&self, file: &Path) -> Result<Config, ConfigError> {
-        reader::load(file, |document| {
-            reader::parse(document, |root| Config {
-                daemon: Daemon::read(root.section("daemon"), "/run/toy.sock"),
-                word: root
-                    .require("word", "a text", text)
-                    .map_or_else(String::new, |at| at.value),
-            })
-        })
-    }
 
     fn open(&self, _: &Config) -> Result<(), RunError> {
         Ok(())
@@ -174,6 +167,8 @@ impl StatusSource for Status {
     type Question = Value;
     const USAGE: &'static str = "ask with JSON";
     const PREFIX: &'static str = "toy";
+    type Snapshot = ();
+    const METRICS: &'static [Metric<()>] = &[];
 
     async fn answer(&self, _: Value, out: &mut Out) -> Result<(), Failure> {
         let word = self.word.lock().unwrap().clone();
@@ -181,7 +176,7 @@ impl StatusSource for Status {
         Ok(out.document(&answer).await?)
     }
 
-    async fn metrics(&self) -> Option<Box<dyn Collector>> {
+    async fn snapshot(&self) -> Option<()> {
         None
     }
 }

@@ -11,6 +11,7 @@ fn daemon() -> Daemon {
         socket_mode: 0o660,
         user: None,
         cpu: None,
+        metrics: None,
     }
 }
 

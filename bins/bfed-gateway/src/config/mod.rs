@@ -7,16 +7,15 @@ mod sections;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bfed::{DataConfig, PeerId};
 use control_stream::tls::Credentials;
 use daemon_kit::daemon::Configuration;
-use daemon_kit::environment::Document;
 use daemon_kit::host::HostCheck;
-use daemon_kit::reader::{self, ConfigError, Problem, Section};
-use daemon_kit::settings::Daemon;
+use daemon_kit::reader::Section;
+use daemon_kit::settings::{Daemon, differing};
 
 use crate::native::NetworkConfig;
 
@@ -79,11 +78,9 @@ pub struct Config {
     pub shutdown: Duration,
     /// `[etcd]`.
     pub etcd: Option<Etcd>,
-    /// `metrics.listen`.
-    pub metrics: Option<SocketAddr>,
     /// `status.page`.
     pub page: Option<SocketAddr>,
-    /// `[daemon]`.
+    /// `[daemon]` and `[metrics]`.
     pub daemon: Daemon,
 }
 
@@ -182,10 +179,49 @@ impl Config {
         Ok(Some(credentials))
     }
 
-    /// Checks the configuration against this host, for `check --host`.
-    pub fn on_this_host(&self, host: &mut HostCheck) {
-        host.daemon(&self.daemon);
-        host.address("metrics.listen", self.metrics);
+    /// Adapts the configuration to a mode: where control and data nodes are one process, nothing survives a restart, so
+    /// peers are not asked to wait for it.
+    #[must_use]
+    pub fn fit(mut self, mode: Mode) -> Config {
+        if mode == Mode::Whole && self.cluster.listen.is_none() {
+            self.machine.restart_time_s = 0;
+        }
+        self
+    }
+
+    /// Returns the peers for the control node.
+    #[must_use]
+    pub fn machine_peers(&self) -> BTreeMap<PeerId, bfed::PeerConfig> {
+        let told = |(id, peer): (&PeerId, &Peer)| (*id, peer.machine.clone());
+        self.peers.iter().map(told).collect()
+    }
+}
+
+impl Configuration for Config {
+    fn read(root: &Section<'_, '_>) -> Config {
+        let (mut machine, gateway) = machine::gateway(root.section("gateway"));
+        machine::names(root, &mut machine);
+        let shutdown = machine::timers(root.section("timers"), &mut machine);
+        let limits = machine::limits(root.section("limits"), &mut machine);
+        let peers = peers::peers(root, &machine, gateway.key_file.is_some());
+        let data = sections::data(root.section("data"), &machine, limits);
+        let page = sections::address(root.section("status"), "page");
+        Config {
+            listen: gateway.listen,
+            cluster: sections::cluster(root.section("cluster"), gateway.key_file.is_some()),
+            key_file: gateway.key_file,
+            peers,
+            data,
+            network: NetworkConfig::read(root.section("network")),
+            shutdown,
+            etcd: sections::etcd(root),
+            page,
+            daemon: Daemon::read(root, DEFAULT_SOCKET),
+            machine,
+        }
+    }
+
+    fn check_host(&self, host: &mut HostCheck) {
         host.address("status.page", self.page);
         host.address("gateway.listen", self.listen);
         host.address("cluster.listen", self.cluster.listen);
@@ -213,53 +249,14 @@ impl Config {
         }
     }
 
-    /// Reads a configuration from its text.
-    ///
-    /// # Errors
-    /// All problems.
-    pub fn parse<'t>(text: impl Into<Document<'t>>) -> Result<Config, Vec<Problem>> {
-        reader::parse(text, config)
-    }
-
-    /// Reads a configuration file (1 MiB at most).
-    ///
-    /// # Errors
-    /// It cannot be read, or is wrong.
-    pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        reader::load(path, |document| reader::parse(document, config))
-    }
-
-    /// Adapts the configuration to a mode: where control and data nodes are one process, nothing survives a restart, so
-    /// peers are not asked to wait for it.
-    #[must_use]
-    pub fn fit(mut self, mode: Mode) -> Config {
-        if mode == Mode::Whole && self.cluster.listen.is_none() {
-            self.machine.restart_time_s = 0;
-        }
-        self
-    }
-
-    /// Returns the peers for the control node.
-    #[must_use]
-    pub fn machine_peers(&self) -> BTreeMap<PeerId, bfed::PeerConfig> {
-        let told = |(id, peer): (&PeerId, &Peer)| (*id, peer.machine.clone());
-        self.peers.iter().map(told).collect()
-    }
-}
-
-impl Configuration for Config {
     fn daemon(&self) -> &Daemon {
         &self.daemon
-    }
-
-    fn metrics(&self) -> Option<SocketAddr> {
-        self.metrics
     }
 
     fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
         let (a, b) = (&self.machine, &next.machine);
         let data = (&self.data, &next.data);
-        [
+        differing([
             ("gateway.network", a.gateway.network != b.gateway.network),
             ("gateway.number", a.gateway.number != b.gateway.number),
             ("gateway.listen", self.listen != next.listen),
@@ -268,11 +265,8 @@ impl Configuration for Config {
             ("data", data.0 != data.1),
             ("network", self.network != next.network),
             ("etcd", self.etcd != next.etcd),
-            ("metrics.listen", self.metrics != next.metrics),
             ("status.page", self.page != next.page),
-        ]
-        .into_iter()
-        .filter_map(|(key, differs)| differs.then_some(key))
+        ])
         .chain(self.daemon.differences(&next.daemon))
         .collect()
     }
@@ -287,30 +281,5 @@ impl Configuration for Config {
             shutdown: next.shutdown,
             ..self.clone()
         }
-    }
-}
-
-fn config(root: &Section<'_, '_>) -> Config {
-    let (mut machine, gateway) = machine::gateway(root.section("gateway"));
-    machine::names(root, &mut machine);
-    let shutdown = machine::timers(root.section("timers"), &mut machine);
-    let limits = machine::limits(root.section("limits"), &mut machine);
-    let peers = peers::peers(root, &machine, gateway.key_file.is_some());
-    let data = sections::data(root.section("data"), &machine, limits);
-    let metrics = sections::address(root.section("metrics"), "listen");
-    let page = sections::address(root.section("status"), "page");
-    Config {
-        listen: gateway.listen,
-        cluster: sections::cluster(root.section("cluster"), gateway.key_file.is_some()),
-        key_file: gateway.key_file,
-        peers,
-        data,
-        network: NetworkConfig::read(root.section("network")),
-        shutdown,
-        etcd: sections::etcd(root),
-        metrics,
-        page,
-        daemon: Daemon::read(root.section("daemon"), DEFAULT_SOCKET),
-        machine,
     }
 }

@@ -69,7 +69,7 @@ impl State {
         let mut before = None;
         loop {
             ticks.tick().await;
-            let Ok(all) = self.status.snapshot().await else {
+            let Ok(all) = self.status.counters().await else {
                 continue;
             };
             let copied = |node: &crate::data::Snapshot| node.plane.get("copied_bytes").copied();

@@ -1,5 +1,6 @@
 //! A gateway of several processes: data nodes that come, drain and die, a control node that dies.
 
+use daemon_kit::daemon::Configuration;
 use std::net::SocketAddr;
 
 use super::forward::{BULK, DATA, REAL_TIME, frames, join};

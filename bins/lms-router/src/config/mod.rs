@@ -1,20 +1,17 @@
 //! The configuration: TOML, checked as a whole, with every problem told at once.
 //!
 //! Each key's meaning, unit, bounds and default stand beside its field here, and in the example
-//! configuration `lms-router.toml`, which a test reads through [`Config::parse`].
+//! configuration `lms-router.toml`, which a test reads through [`Config::parse`](Configuration::parse).
 
 mod sections;
 mod value;
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use daemon_kit::daemon::Configuration;
-use daemon_kit::environment::Document;
 use daemon_kit::host::HostCheck;
-use daemon_kit::reader;
-pub use daemon_kit::reader::{ConfigError, Problem};
+use daemon_kit::reader::Section;
 pub use daemon_kit::settings::Daemon;
 pub use value::Pattern;
 
@@ -24,10 +21,8 @@ pub const DEFAULT_SOCKET: &str = "/run/polycast/lms-router.sock";
 /// A whole configuration that `check` accepts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// `[daemon]`.
+    /// `[daemon]` and `[metrics]`.
     pub daemon: Daemon,
-    /// `metrics.listen`: where Prometheus finds the counters; nowhere unless given.
-    pub metrics: Option<SocketAddr>,
     /// `[source]`: where multicast routes come from.
     pub source: Source,
     /// `[[interface]]`: the first whose pattern fits an interface decides about it.
@@ -193,10 +188,29 @@ pub struct Capture {
 }
 
 impl Config {
-    /// Adds what does not fit this host, for `check --host`.
-    pub fn on_this_host(&self, host: &mut HostCheck) {
-        host.daemon(&self.daemon);
-        host.address("metrics.listen", self.metrics);
+    /// Whether a static replier is a neighbour, whose link address must be found out.
+    pub fn names_neighbours(&self) -> bool {
+        let mut fixed = self.replier.fixed.iter();
+        fixed.any(|fixed| fixed.neighbour.is_some())
+    }
+
+    /// What is said about the interface `name`.
+    pub fn interface(&self, name: &str) -> Option<&InterfaceRule> {
+        self.interfaces.iter().find(|rule| rule.name.matches(name))
+    }
+
+    /// Whether the router works on the interface `name`.
+    pub fn uses(&self, name: &str) -> bool {
+        self.interface(name).is_none_or(|rule| rule.enabled)
+    }
+}
+
+impl Configuration for Config {
+    fn read(root: &Section<'_, '_>) -> Config {
+        sections::config(root)
+    }
+
+    fn check_host(&self, host: &mut HostCheck) {
         match &self.source {
             Source::Kernel => {}
             Source::Static(routes) => {
@@ -217,47 +231,8 @@ impl Config {
         }
     }
 
-    /// Reads a configuration from its text.
-    ///
-    /// # Errors
-    /// Every [`Problem`] of the text, in its order; only the syntax errors where it is not TOML.
-    pub fn parse<'t>(text: impl Into<Document<'t>>) -> Result<Config, Vec<Problem>> {
-        sections::parse(text.into())
-    }
-
-    /// Reads a configuration file (1 MiB at most).
-    ///
-    /// # Errors
-    /// [`ConfigError::Unreadable`] when the file cannot be read, is longer than 1 MiB or is not UTF-8;
-    /// [`ConfigError::Wrong`], with every problem, when its configuration is not valid.
-    pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        reader::load(path, sections::parse)
-    }
-
-    /// Whether a static replier is a neighbour, whose link address must be found out.
-    pub fn names_neighbours(&self) -> bool {
-        let mut fixed = self.replier.fixed.iter();
-        fixed.any(|fixed| fixed.neighbour.is_some())
-    }
-
-    /// What is said about the interface `name`.
-    pub fn interface(&self, name: &str) -> Option<&InterfaceRule> {
-        self.interfaces.iter().find(|rule| rule.name.matches(name))
-    }
-
-    /// Whether the router works on the interface `name`.
-    pub fn uses(&self, name: &str) -> bool {
-        self.interface(name).is_none_or(|rule| rule.enabled)
-    }
-}
-
-impl Configuration for Config {
     fn daemon(&self) -> &Daemon {
         &self.daemon
-    }
-
-    fn metrics(&self) -> Option<SocketAddr> {
-        self.metrics
     }
 
     fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
@@ -267,7 +242,6 @@ impl Configuration for Config {
                 keys.push(key);
             }
         };
-        differ("metrics.listen", self.metrics != next.metrics);
         differ("source.kind", self.source.kind() != next.source.kind());
         if let (Source::IgmpProxy(a), Source::IgmpProxy(b)) = (&self.source, &next.source) {
             differ("source (igmp-proxy)", a != b);
@@ -285,7 +259,6 @@ impl Configuration for Config {
 
     fn reloaded(&self, mut next: Config) -> Config {
         next.daemon = self.daemon.clone();
-        next.metrics = self.metrics;
         if self.source.kind() != next.source.kind() || matches!(self.source, Source::IgmpProxy(_)) {
             next.source = self.source.clone();
         }

@@ -4,16 +4,15 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use daemon_kit::environment::Document;
-use daemon_kit::reader::{self, Section};
-use daemon_kit::value::{INTERFACE, LISTEN, boolean, interface, listen, spelled};
+use daemon_kit::reader::Section;
+use daemon_kit::value::{INTERFACE, boolean, interface, spelled};
 
 use super::value::{
     PATTERN, ROUTED_GROUP, SOURCE, UNICAST, pattern, routed_group, source, unicast,
 };
 use super::{
     Capture, Config, DEFAULT_SOCKET, Daemon, IgmpProxy, InterfaceRule, Limits, Pattern, Policy,
-    Problem, Replier, Source, StaticReplier, StaticRoute,
+    Replier, Source, StaticReplier, StaticRoute,
 };
 
 const REFRESH: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(18);
@@ -27,28 +26,19 @@ enum Kind {
     IgmpProxy,
 }
 
-pub(super) fn parse(document: Document<'_>) -> Result<Config, Vec<Problem>> {
-    reader::parse(document, |root| {
-        let (replier, limits) = (
-            replier(root.section("replier")),
-            limits(root.section("limits")),
-        );
-        Config {
-            daemon: Daemon::read(root.section("daemon"), DEFAULT_SOCKET),
-            metrics: metrics(root.section("metrics")),
-            source: source_section(root.section("source"), root.sections("route")),
-            interfaces: interfaces(root.sections("interface")),
-            replier,
-            limits,
-            capture: capture(root.section("capture")),
-        }
-    })
-}
-
-fn metrics(section: Section<'_, '_>) -> Option<std::net::SocketAddr> {
-    let address = section.get("listen", LISTEN, listen).map(|at| at.value);
-    section.finish();
-    address
+pub(super) fn config(root: &Section<'_, '_>) -> Config {
+    let (replier, limits) = (
+        replier(root.section("replier")),
+        limits(root.section("limits")),
+    );
+    Config {
+        daemon: Daemon::read(root, DEFAULT_SOCKET),
+        source: source_section(root.section("source"), root.sections("route")),
+        interfaces: interfaces(root.sections("interface")),
+        replier,
+        limits,
+        capture: capture(root.section("capture")),
+    }
 }
 
 fn source_section(section: Section<'_, '_>, routes: Vec<Section<'_, '_>>) -> Source {

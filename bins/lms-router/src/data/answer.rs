@@ -9,7 +9,7 @@ use lms_proto::table::EntryId;
 use super::DataPath;
 use super::routes::Routes;
 use crate::config::Policy;
-use crate::control::{Command, PAGE, Page, Snapshot, Summary};
+use crate::control::{Command, PAGE, Page, Readings, Summary};
 use crate::status::{Counters, Group, Replier};
 
 /// Places of the table that one page looks at: removed entries leave empty ones.
@@ -29,7 +29,7 @@ impl DataPath {
                 let _ = reply.send(self.interfaces.status());
             }
             Command::Counters(reply) => {
-                let _ = reply.send(self.snapshot());
+                let _ = reply.send(self.readings());
             }
             Command::Reload(config, reply) => {
                 self.reload(&config);
@@ -93,7 +93,7 @@ impl DataPath {
         })
     }
 
-    fn snapshot(&mut self) -> Snapshot {
+    fn readings(&mut self) -> Readings {
         // The kernel counts from the last reading.
         if let Ok(since) = self.ring.stats() {
             self.ring_stats.received += since.received;
@@ -143,7 +143,7 @@ impl DataPath {
                 Routes::Kernel(_) | Routes::Static(_) => BTreeMap::new(),
             },
         };
-        Snapshot {
+        Readings {
             summary: self.summary(),
             counters,
             interfaces: self.interfaces.status(),

@@ -128,8 +128,9 @@ impl Interfaces {
         let Some(iface) = self.choose(&link.name) else {
             self.refused += 1;
             tracing::warn!(
+                event = "interface_left_out",
                 interface = link.name,
-                "left out: limits.interfaces are in use"
+                "interface left out: limits.interfaces is reached"
             );
             return Change::None;
         };
@@ -146,7 +147,12 @@ impl Interfaces {
                 self.far.insert(link.index, iface);
             }
         }
-        tracing::info!(interface = link.name, number = iface.0, "interface in use");
+        tracing::info!(
+            event = "interface_in_use",
+            interface = link.name,
+            number = iface.0,
+            "interface in use"
+        );
         Change::Set(iface)
     }
 
@@ -171,6 +177,7 @@ impl Interfaces {
             }
         }
         tracing::info!(
+            event = "interface_removed",
             interface = slot.name,
             number = iface.0,
             "interface no longer in use"
@@ -232,10 +239,9 @@ fn own_address(link: &Link, config: &Config) -> Option<Address> {
         .find(|address| address.address == wanted)
         .copied();
     if found.is_none() {
-        tracing::warn!(
-            interface = link.name,
+        tracing::warn!(event = "address_not_found", interface = link.name,
             address = %wanted,
-            "the interface does not have the configured address, its primary one is used"
+            "the interface does not have the configured address; its primary one is used"
         );
     }
     found.or(primary)
@@ -243,6 +249,8 @@ fn own_address(link: &Link, config: &Config) -> Option<Address> {
 
 #[cfg(test)]
 mod tests {
+    use daemon_kit::daemon::Configuration;
+
     use super::*;
 
     fn link(index: u32, name: &str) -> Link {

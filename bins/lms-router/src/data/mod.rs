@@ -208,7 +208,7 @@ impl DataPath {
         if let Err(error) = self.watch.apply(now, &self.ring)
             && self.log.take(now)
         {
-            tracing::warn!(%error, "cannot watch for sources of shared trees");
+            tracing::warn!(event = "sources_not_watched", %error, "cannot watch for sources of shared trees");
         }
         if self.resolver.poll_timeout().is_some_and(|at| at <= now) {
             self.resolver.ask(now);
@@ -309,7 +309,7 @@ impl DataPath {
         let now = self.now();
         self.route_stats.errors += 1;
         if self.log.take(now) {
-            tracing::warn!(%error, "following interfaces");
+            tracing::warn!(event = "interfaces_not_followed", %error, "cannot follow interface changes");
         }
         self.retry = Some(now + RETRY);
     }
@@ -329,7 +329,7 @@ impl DataPath {
                     return false;
                 };
                 if let Err(error) = self.ring.receive_all_multicast(slot.index) {
-                    tracing::warn!(interface = slot.name, %error, "receiving all groups");
+                    tracing::warn!(event = "all_groups_failed", interface = slot.name, %error, "cannot receive all groups on the interface");
                 }
                 let Some(address) = slot.address else {
                     // Until it has an address it can carry data, but no turning point.
@@ -341,7 +341,7 @@ impl DataPath {
                     prefix_len: address.prefix_len,
                 };
                 if let Err(error) = self.router.set_interface(now, iface, config) {
-                    tracing::warn!(interface = slot.name, %error, "interface");
+                    tracing::warn!(event = "interface_failed", interface = slot.name, %error, "cannot use the interface");
                 }
                 true
             }

@@ -119,7 +119,7 @@ impl Proxy {
                 ProxyEvent::Changed { group } => self.group_changed(group, install),
                 ProxyEvent::Role { iface, role } => {
                     let interface = install.interfaces.name(iface);
-                    tracing::info!(interface, ?role, "IGMP");
+                    tracing::info!(event = "igmp_role", interface, ?role, "IGMP role changed");
                     self.all_changed(install);
                 }
             }
@@ -139,7 +139,7 @@ impl Proxy {
                 Err(error) => {
                     self.stats.kernel_errors += 1;
                     if install.may_log() {
-                        tracing::warn!(%error, "the kernel's questions about multicast routes");
+                        tracing::warn!(event = "route_requests_not_read", %error, "cannot read the kernel's requests for multicast routes");
                     }
                     // What waits keeps the descriptor readable.
                     return Follow::Done;
@@ -234,7 +234,7 @@ impl Proxy {
         if let Err(error) = self.kernel.set_route(&route) {
             self.stats.kernel_errors += 1;
             if install.may_log() {
-                tracing::warn!(route = %key, %error, "multicast route");
+                tracing::warn!(event = "route_not_set", route = %key, %error, "cannot set the multicast route");
             }
         }
         match outputs.is_empty() {
@@ -293,7 +293,7 @@ impl Proxy {
             if let Err(error) = self.kernel.add_interface(*index) {
                 self.stats.kernel_errors += 1;
                 let interface = install.interfaces.name(*iface);
-                tracing::warn!(interface, %error, "multicast routing");
+                tracing::warn!(event = "mroute_interface_failed", interface, %error, "cannot use the interface for multicast routing");
                 continue;
             }
             self.taking_part.insert(*iface, (*index, *config));

@@ -173,7 +173,7 @@ impl Installer<'_> {
     fn unread(&mut self, error: &ReceiveError) -> Follow {
         self.stats.errors += 1;
         if self.may_log() {
-            tracing::warn!(%error, "reading the kernel's multicast routes");
+            tracing::warn!(event = "routes_not_read", %error, "cannot read the kernel's multicast routes");
         }
         Follow::Failed
     }
@@ -215,7 +215,7 @@ impl Installer<'_> {
             Err(error) => {
                 self.stats.refused += 1;
                 if self.may_log() {
-                    tracing::warn!(route = %key, %error, "multicast route left out");
+                    tracing::warn!(event = "route_left_out", route = %key, %error, "multicast route left out");
                 }
                 return;
             }
@@ -242,7 +242,7 @@ impl Installer<'_> {
             self.stats.repliers_refused += 1;
             if self.log.take(self.now) {
                 let interface = &fixed.interface;
-                tracing::warn!(route = %key, interface, %error, "static replier");
+                tracing::warn!(event = "static_replier_failed", route = %key, interface, %error, "cannot use the static replier");
             }
         }
     }

@@ -1,8 +1,6 @@
 //! The status socket: the question is one line such as `{"show": "sessions"}`, the answer one JSON object, then the end
 //! of the stream. `{"drain": 3}` drains data node 3.
 
-mod text;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,18 +8,17 @@ use std::sync::Arc;
 use daemon_kit::Unavailable;
 use daemon_kit::client::{self, QueryError};
 use daemon_kit::daemon::StatusSource;
+use daemon_kit::metric::Metric;
 use daemon_kit::server::{Failure, Out};
-use prometheus_client::collector::Collector;
+use daemon_kit::status::{Document, Layout};
+pub use daemon_kit::status::{query, render};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::control::{self, Command};
 use crate::daemon::GatewayState;
-use crate::metrics::Page;
-use crate::{PROGRAM, data};
-
-pub use text::render;
+use crate::{data, metrics};
 
 /// Counts by name.
 pub(crate) type Counts = BTreeMap<String, u64>;
@@ -54,12 +51,63 @@ pub enum Question {
     Drain(u32),
 }
 
-/// Asks the gateway at `socket`, with a timeout of a few seconds between pieces of the answer.
-///
-/// # Errors
-/// There is no answer.
-pub fn query(socket: &Path, show: Show) -> Result<Value, QueryError> {
-    client::query(socket, PROGRAM, &Question::Show(show))
+impl Document for Show {
+    const PROGRAM: &'static str = "bfed-gateway";
+
+    fn layout(self) -> Layout {
+        match self {
+            Show::Overview => Layout::Overview(&[
+                ("gateway", "gateway"),
+                ("mode", "mode"),
+                ("active", "active"),
+                ("etcd answers", "store_answers"),
+                ("peers", "{established} of {peers} established"),
+                ("sessions", "sessions"),
+                ("data nodes", "nodes"),
+                ("native network", "network"),
+                ("peer connections", "listen"),
+                ("data node connections", "cluster"),
+                ("data", "data"),
+                ("status page", "page"),
+            ]),
+            Show::Routes => Layout::List(&[
+                "table",
+                "destination",
+                "best",
+                "cost",
+                "peer",
+                "path",
+                "tags",
+            ]),
+            Show::Peers => Layout::List(&[
+                "gateway", "address", "state", "stale", "routes", "sessions", "queued", "last_end",
+            ]),
+            Show::Sessions => Layout::List(&[
+                "session",
+                "attached",
+                "upstream",
+                "downstream",
+                "clients",
+                "node",
+                "rate_bps",
+                "packets",
+                "copies",
+                "dropped",
+                "path",
+            ]),
+            Show::Nodes => Layout::List(&[
+                "node",
+                "sessions",
+                "rate_bps",
+                "connected",
+                "edges",
+                "streams",
+                "packets",
+                "copies",
+            ]),
+            Show::Counters => Layout::Counters,
+        }
+    }
 }
 
 /// Tells the gateway at `socket` to drain a data node.
@@ -67,7 +115,7 @@ pub fn query(socket: &Path, show: Show) -> Result<Value, QueryError> {
 /// # Errors
 /// There is no answer, or no such node.
 pub fn drain(socket: &Path, node: u32) -> Result<Value, QueryError> {
-    client::query(socket, PROGRAM, &Question::Drain(node))
+    client::query(socket, Show::PROGRAM, &Question::Drain(node))
 }
 
 /// The parts of the process that answer questions.
@@ -99,7 +147,7 @@ impl StatusHandle {
         Some(answer.await.map_err(|_| Unavailable))
     }
 
-    pub(crate) async fn snapshot(&self) -> Result<Snapshot, Unavailable> {
+    pub(crate) async fn counters(&self) -> Result<Snapshot, Unavailable> {
         let control = self.ask(Command::Counters).await.transpose()?;
         let mut nodes = Vec::new();
         for node in &self.data {
@@ -127,29 +175,25 @@ impl StatusHandle {
             }
         }
         match show {
-            Show::Overview => self.overview(&mut document, &own),
+            Show::Overview => document = self.overview(document, &own),
             Show::Nodes => nodes(&mut document, &own),
-            Show::Counters => counters(&mut document, &own),
+            Show::Counters => add_counters(&mut document, &own),
             Show::Routes | Show::Peers | Show::Sessions => {}
         }
         Some(Ok(document))
     }
 
-    fn overview(&self, document: &mut Value, own: &[data::Snapshot]) {
+    fn overview(&self, mut document: Value, own: &[data::Snapshot]) -> Value {
         let state = &self.state;
         document["gateway"] = json!(state.gateway);
-        document["version"] = json!(env!("CARGO_PKG_VERSION"));
-        document["pid"] = json!(std::process::id());
-        document["uptime_s"] = json!(state.daemon.uptime_s());
         document["mode"] = json!(state.mode.name());
         document["network"] = json!(state.network);
         document["listen"] = json!(state.listen);
         document["cluster"] = json!(state.cluster);
         document["data"] = json!(state.data);
         document["own_nodes"] = json!(own.len());
-        document["metrics"] = json!(state.daemon.metrics());
         document["page"] = json!(state.page);
-        document["configuration"] = json!(state.daemon.configuration());
+        state.daemon.overview(env!("CARGO_PKG_VERSION"), document)
     }
 }
 
@@ -174,7 +218,7 @@ fn nodes(document: &mut Value, own: &[data::Snapshot]) {
 }
 
 /// Adds the counters of this process's own data nodes.
-fn counters(document: &mut Value, own: &[data::Snapshot]) {
+fn add_counters(document: &mut Value, own: &[data::Snapshot]) {
     let add = |sum: &mut Counts, of: fn(&data::Snapshot) -> &Counts| {
         for (name, count) in own.iter().flat_map(of) {
             *sum.entry(name.clone()).or_default() += count;
@@ -201,6 +245,8 @@ impl StatusSource for StatusHandle {
     type Question = Question;
     const USAGE: &'static str = "ask with one line such as {\"show\": \"overview\"}; known: overview, routes, peers, sessions, nodes, counters; or {\"drain\": NODE}";
     const PREFIX: &'static str = "bfed_gateway";
+    type Snapshot = metrics::Snapshot;
+    const METRICS: &'static [Metric<metrics::Snapshot>] = metrics::METRICS;
 
     async fn answer(&self, question: Question, out: &mut Out) -> Result<(), Failure> {
         // Complete before anything is written: a part could pass for the whole answer.
@@ -219,10 +265,10 @@ impl StatusSource for StatusHandle {
         Ok(())
     }
 
-    async fn metrics(&self) -> Option<Box<dyn Collector>> {
-        let snapshot = self.snapshot().await.ok()?;
+    async fn snapshot(&self) -> Option<metrics::Snapshot> {
+        let counters = self.counters().await.ok()?;
         let state = Arc::clone(&self.state);
-        Some(Box::new(Page { snapshot, state }))
+        Some(metrics::Snapshot { counters, state })
     }
 }
 
