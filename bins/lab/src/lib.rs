@@ -16,6 +16,7 @@ mod cli;
 mod demo;
 mod packets;
 mod page;
+mod prelude;
 mod programs;
 mod sandbox;
 mod scenarios;

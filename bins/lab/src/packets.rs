@@ -1,8 +1,6 @@
 //! Whole IPv4 packets for probes, and the reading of captured ones.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
-
-use anyhow::{Context as _, Result};
+use crate::prelude::*;
 use lms_proto::wire::encap::{DmcastRepr, Placement};
 use lms_proto::wire::ipv4;
 use lms_proto::{Form, Iface, Kind, LmsOption, TurningPoint};

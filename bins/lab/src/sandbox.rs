@@ -15,15 +15,13 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context as _, Result, anyhow, bail};
-use netlab::SCRATCH;
+use crate::prelude::*;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigSet, kill};
 use nix::unistd::{Pid, getegid, geteuid};
 
 /// First argument of the process inside.

@@ -2,16 +2,9 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
-use serde::Serialize;
-use serde_json::Value;
-
+use crate::prelude::*;
 use crate::session::Session;
-use netlab::{NodeId, Process, text};
-use sims::report::{Cell, Table};
 
 /// A transfer in progress.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ pub trait Scenario: Args + 'static {
     /// The section, table or figure of the paper that it repeats, or an empty string.
     const FIGURE: &'static str = "";
     /// Requirements on the machine. Namespaces are prepared before `run` is called.
-    const NEEDS: &'static [Need] = &[];
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     /// Runs it. A missed target is a failed check in the report; an error means that there is no
     /// result.

@@ -1,13 +1,11 @@
 //! Runs scenarios one after the other, each in its own sandbox, and stores their results.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
-use nix::sys::signal::{Signal, kill};
+use crate::prelude::*;
+use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// How one scenario ended; `NAME.run.json` beside its report.
 #[derive(Clone, Debug, Serialize, Deserialize)]

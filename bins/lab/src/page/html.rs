@@ -2,10 +2,9 @@
 
 use std::fmt::{self, Write as _};
 
-use serde_json::Value;
-
 use super::Entry;
 use super::papers::{FINDINGS, Finding, Ours};
+use crate::prelude::*;
 use crate::scenarios;
 use sims::report::Verdict;
 

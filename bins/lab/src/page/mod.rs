@@ -7,16 +7,11 @@ mod machine;
 mod papers;
 
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use serde_json::Value;
-
+use crate::prelude::*;
 use crate::scenarios;
 pub(crate) use collect::Ran;
 use sims::report::Verdict;
-use sims::scenario::within;
 
 /// The options of `lab report`.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,20 +1,8 @@
 //! `lms-adapt`: a sender without a set rate finds what the link carries, and keeps to it although
 //! packets are lost at random.
 
+use crate::prelude::*;
 use std::fs;
-use std::net::SocketAddrV4;
-use std::path::Path;
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, ensure};
-use serde::Serialize;
-
-use crate::transfer::{same, write_file};
-use netlab::SCRATCH;
-use netlab::{Launch, Network, Plan, Shape};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario};
 
 /// A sender without a set rate finds what the link carries, with and without random loss
 #[derive(Debug, clap::Args)]
@@ -49,7 +37,6 @@ struct Outcome {
 
 impl Scenario for Adapt {
     const NAME: &'static str = "lms-adapt";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let seconds: u64 = self.seconds;

@@ -1,15 +1,10 @@
 //! `lab-links`: probes compare the lab's own links with their configuration.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use crate::prelude::*;
 use nix::sys::socket::{setsockopt, sockopt};
-
-use netlab::{Network, NodeId, Plan, Shape};
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario};
 
 /// The lab's own links: delay, rate, loss, reordering measured by probes
 #[derive(Debug, clap::Args)]
@@ -40,7 +35,6 @@ struct Seen {
 
 impl Scenario for Links {
     const NAME: &'static str = "lab-links";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "emulated links, asked for and measured");

@@ -1,18 +1,12 @@
 //! `lms-scenarios`: the three scenarios of LMS §6.5.3 on the testbed of Figure 6.15, every field of the
 //! option checked in captured packets.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
-
-use anyhow::{Context as _, Result, bail};
 use linux_net::raw::Ipv4Socket;
 use lms_proto::{Form, Kind, TurningPoint};
-use serde_json::Value;
 
 use super::testbed::{TIMEOUT, Testbed};
 use crate::packets::{Seen, data, dmcast};
-use sims::plot::Plot;
-use sims::report::{Report, Table};
-use sims::scenario::{Context, Need, Scenario};
+use crate::prelude::*;
 
 /// The paper's three scenarios: a request turns, a replier's request goes up, a dmcast comes down
 #[derive(Debug, clap::Args)]
@@ -25,7 +19,6 @@ const IPIP: u8 = 4;
 impl Scenario for LmsScenarios {
     const NAME: &'static str = "lms-scenarios";
     const FIGURE: &'static str = "LMS §6.5.3, Figure 6.15";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "source, router, H1 (the replier) and H2");

@@ -3,12 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::io::IoSliceMut;
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::path::Path;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
 use linux_net::link;
 use linux_net::raw::Ipv4Socket;
 use linux_net::udp::{Batch, Config, GroupSocket, Membership, OptionSocket, Options, Transmit};
@@ -19,17 +15,12 @@ use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg};
-use serde::Serialize;
 
 use super::testbed::{self, End, TIMEOUT, Testbed};
 use crate::packets::Seen;
+use crate::prelude::*;
 use crate::session::Replies;
 use netlab::Capture;
-use netlab::SCRATCH;
-use netlab::{NodeId, Shape};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario};
 
 /// What requests and dmcasts cost in bytes, at the endpoints and on the wire
 #[derive(Debug, clap::Args)]
@@ -48,7 +39,6 @@ const REPAIR: [u8; 1_024] = [0x4c; 1_024];
 impl Scenario for Overhead {
     const NAME: &'static str = "lms-overhead";
     const FIGURE: &'static str = "LMS §6.5.1, §6.5.2, Figures 6.13 and 6.14";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "bytes that LMS adds to requests and repairs");

@@ -1,21 +1,9 @@
 //! `lms-replier-failure`: the elected replier is killed in the middle, then the router next to it is
 //! restarted; everything still arrives.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-use anyhow::{Context as _, Result};
-use nix::sys::signal::Signal;
-use serde_json::json;
-
+use crate::prelude::*;
 use crate::session::{Owner, Replies, Session};
-use crate::transfer::{Transfer, count, router_table, write_file};
-use netlab::SCRATCH;
-use netlab::{Network, NodeId, Plan, Shape};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario};
+use crate::transfer::{Transfer, router_table};
 
 /// The elected replier is killed in the middle, then the router next to it is restarted
 #[derive(Debug, clap::Args)]
@@ -34,7 +22,6 @@ const HOLD: Duration = Duration::from_millis(1_750);
 impl Scenario for ReplierFailure {
     const NAME: &'static str = "lms-replier-failure";
     const FIGURE: &'static str = "LMS §6.7.1";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "repairs go on when a replier dies");

@@ -1,16 +1,12 @@
 //! The testbed of LMS Figure 6.15: a router between the source, H1 (the replier) and H2.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::time::{Duration, Instant};
-
-use anyhow::{Context as _, Result, bail};
 use linux_net::link;
 use linux_net::udp::{Config, Membership, OptionBuffer, OptionSocket};
 use lms_proto::{Form, Kind, LmsOption};
 
+use crate::prelude::*;
 use crate::session::{Owner, Replies, Session};
 use netlab::Capture;
-use netlab::{Network, NodeId, Plan, Shape};
 
 /// How long a packet may take to show up.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(20);

@@ -1,22 +1,13 @@
 //! `lms-tree`: a file through a tree of LMS routers, beside other owners of the multicast routes.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::net::UdpSocket;
 
-use anyhow::{Context as _, Result, bail};
 use linux_net::udp::{Config, GroupSocket, Membership};
 
+use crate::prelude::*;
 use crate::session::{Owner, Replies, Session};
-use crate::shaper::Shaper;
-use crate::transfer::{Outcome, Transfer, router_table, write_file};
-use netlab::SCRATCH;
-use netlab::system;
-use netlab::{LinkId, Network, NodeId, Plan, Shape};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, chosen};
+use crate::transfer::{Outcome, Transfer, router_table};
 
 /// 3 levels, 7 routers, 16 receivers, loss on each link, beside smcroute and FRR pimd
 #[derive(Debug, clap::Args)]
@@ -47,7 +38,6 @@ const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(232, 1, 1, 1), 5_001
 impl Scenario for Tree {
     const NAME: &'static str = "lms-tree";
     const FIGURE: &'static str = "LMS §6.4, §6.7.1";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "a file to 16 receivers through 7 LMS routers");

@@ -5,17 +5,12 @@ mod owner;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
 use linux_net::udp::GroupSocket;
 use lms_router::status::{Show, query};
-use serde_json::Value;
 
-use netlab::SCRATCH;
-use netlab::{Branch, Launch, MulticastRoute, Network, NodeId, Process};
+use crate::prelude::*;
+use netlab::{Branch, MulticastRoute};
 
 pub(crate) use owner::Owner;
 

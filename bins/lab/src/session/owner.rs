@@ -3,17 +3,13 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
 use nix::unistd::{User, chown};
 
+use crate::prelude::*;
+use netlab::Branch;
 use netlab::means;
 use netlab::mroute::{self, Wanted};
-use netlab::{Branch, Launch, Network, Process};
-use netlab::{SCRATCH, installed};
 
 /// An owner of multicast routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

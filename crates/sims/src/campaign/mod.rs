@@ -45,7 +45,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Scenario, Usage, within};
+use crate::scenario::{Context, Need, Scenario, Usage, within};
 
 use outcome::Outcome;
 use transports::{Transport, Watch};
@@ -83,6 +83,7 @@ const PROGRESS: Duration = Duration::from_secs(10);
 
 impl Scenario for Campaign {
     const NAME: &'static str = "campaign";
+    const NEEDS: &'static [Need] = &[];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let transports = Transport::parse(&self.transport)?;

@@ -28,7 +28,7 @@ use serde::Serialize;
 
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Scenario, within};
+use crate::scenario::{Context, Need, Scenario, within};
 use world::{Messages, World};
 
 /// 50 and 500 simulated gateways whose links break: how soon routes and trees settle
@@ -63,6 +63,7 @@ const TARGET_MS: f64 = 1500.0;
 
 impl Scenario for Convergence {
     const NAME: &'static str = "bfed-convergence";
+    const NEEDS: &'static [Need] = &[];
     const FIGURE: &'static str = "Broadcast Federation §5.1 and §5.2";
 
     fn run(&self, context: &Context) -> Result<Report> {

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::relays::Detection;
 use super::{PROTOCOLS, Protocol, Simulations, protocols, summary};
 use crate::report::{Bound, Report};
-use crate::scenario::{Context, Entry, Scenario};
+use crate::scenario::{Context, Entry, Need, Scenario};
 use crate::simulated::Help;
 
 /// From this many receivers on, DyRAM is compared with the latency of a source that repairs everything
@@ -28,6 +28,7 @@ impl Scenario for DyramRecovery {
     const NAME: &'static str = "dyram-recovery";
     const FIGURE: &'static str =
         "DyRAM §3.3: local recoveries with early loss detection provide low latencies";
+    const NEEDS: &'static [Need] = &[];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let protocols = protocols(&self.protocols, Help::Live);

@@ -70,7 +70,7 @@ use std::sync::Mutex;
 use anyhow::Result;
 
 use crate::report::Report;
-use crate::scenario::{Context, Entry, Scenario, within};
+use crate::scenario::{Context, Entry, Need, Scenario, within};
 use crate::simulated::Help;
 
 use summary::Sample;
@@ -172,6 +172,7 @@ impl Scenario for Recovery {
     const NAME: &'static str = "lms-recovery";
     const FIGURE: &'static str =
         "LMS §6 (opening), §6.3.2 and §6.7: no implosion, little exposure, low recovery latency";
+    const NEEDS: &'static [Need] = &[];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let help = match self.repliers.as_str() {

@@ -1,21 +1,9 @@
 //! `bfed-control-failover`: control nodes are killed, stopped or cut off, and etcd is unreachable for a while: one of them
 //! takes over, and no frame of an established session is lost.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-use anyhow::Result;
-use nix::sys::signal::Signal;
-use serde_json::{Value, json};
-
 use super::federation::{Design, Federation, Kind, Part, Peering, SOON};
 use super::under_way::{Load, PAUSE, millis, sessions};
-use crate::transfer::count;
-use netlab::SCRATCH;
-use netlab::installed;
-use netlab::{Launch, Process, Shape, text};
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario};
+use crate::prelude::*;
 
 /// Control nodes that are killed, stopped or cut off, and etcd outages: a standby takes over, no frame is lost
 #[derive(Debug, clap::Args)]
@@ -42,7 +30,6 @@ const LEASE: Duration = Duration::from_secs(2);
 impl Scenario for ControlFailover {
     const NAME: &'static str = "bfed-control-failover";
     const FIGURE: &'static str = "Broadcast Federation §5.3.4: control node failure";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "control nodes take turns");

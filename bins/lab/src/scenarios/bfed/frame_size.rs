@@ -1,12 +1,8 @@
 //! `bfed-frame-size`: what one data node forwards, by the length of frames.
 
-use anyhow::Result;
-
 use super::load::{Facts, Flow, Load, Relay, Stage, has_haproxy};
 use super::rounds::{median, prepare};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, within};
+use crate::prelude::*;
 
 /// Throughput of one session through one data node, by the length of its frames
 #[derive(Debug, clap::Args)]
@@ -41,7 +37,6 @@ const SATURATED: usize = 16 << 10;
 impl Scenario for FrameSize {
     const NAME: &'static str = "bfed-frame-size";
     const FIGURE: &'static str = "Broadcast Federation §6.2, Figure 11";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "one session, one data node");

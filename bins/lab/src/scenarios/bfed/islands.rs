@@ -2,20 +2,8 @@
 //! one, across three gateways: the digests match, and the tree is drawn. Beside it a plain stream, which
 //! `curl` reads in the HTTP island.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-use anyhow::{Context as _, Result};
-use serde_json::Value;
-
 use super::federation::{Design, Federation, Kind, Peering, SOON, Viewer};
-use crate::shaper::Shaper;
-use crate::transfer::{count, same, write_file};
-use netlab::SCRATCH;
-use netlab::system;
-use netlab::{Process, Shape, text};
-use sims::report::{Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario};
+use crate::prelude::*;
 
 /// A session from an IP multicast island to viewers in an SSM and an HTTP one, across three
 /// gateways
@@ -53,7 +41,6 @@ const TREE_GROWS: Duration = Duration::from_secs(4);
 impl Scenario for Islands {
     const NAME: &'static str = "bfed-islands";
     const FIGURE: &'static str = "Broadcast Federation §3 to §5, Figure 1";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mib: u64 = self.mib;

@@ -1,12 +1,8 @@
 //! `bfed-low-rate`: sessions of 100 kbit/s each get just that, however many there are.
 
-use anyhow::Result;
-
 use super::load::{Flow, Load, Relay};
 use super::rounds::prepare;
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, within};
+use crate::prelude::*;
 
 /// Sessions of 100 kbit/s through one data node: each keeps its rate
 #[derive(Debug, clap::Args)]
@@ -37,7 +33,6 @@ const PART: f64 = FRAME as f64 / (FRAME + bfed::data::HEADER_LEN) as f64;
 impl Scenario for LowRate {
     const NAME: &'static str = "bfed-low-rate";
     const FIGURE: &'static str = "Broadcast Federation §6.2, last experiment";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "sources of 100 kbit/s");

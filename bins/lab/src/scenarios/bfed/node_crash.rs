@@ -3,19 +3,10 @@
 //! behind.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
-
-use anyhow::{Context as _, Result};
-use nix::sys::signal::Signal;
-use serde_json::{Value, json};
 
 use super::federation::{Design, Federation, Kind, Part, Peering};
 use super::under_way::{Load, millis, sessions};
-use crate::transfer::count;
-use netlab::{Shape, text};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario};
+use crate::prelude::*;
 
 /// A data node is killed, stopped, cut off under load: its sessions flow again through another
 #[derive(Debug, clap::Args)]
@@ -76,7 +67,6 @@ impl Death {
 impl Scenario for NodeCrash {
     const NAME: &'static str = "bfed-node-crash";
     const FIGURE: &'static str = "Broadcast Federation §5.3.4: data node failure";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let sessions = sessions(self.sessions);

@@ -9,18 +9,8 @@
 //!       +-- 5: the longest ----------------------+
 //! ```
 
-use std::path::Path;
-use std::time::Duration;
-
-use anyhow::{Context as _, Result};
-use serde_json::Value;
-
 use super::federation::{Design, Federation, Kind, Part, Peering, SOON, Viewer};
-use crate::transfer::{count, same, write_file};
-use netlab::SCRATCH;
-use netlab::{Process, Shape, text};
-use sims::report::{Report, Table};
-use sims::scenario::{Context, Need, Scenario};
+use crate::prelude::*;
 
 /// A network refuses transit, an SSM network is in no multi-source table: trees go around
 #[derive(Debug, clap::Args)]
@@ -60,7 +50,6 @@ const TREE_GROWS: Duration = Duration::from_secs(1);
 impl Scenario for Policy {
     const NAME: &'static str = "bfed-policy";
     const FIGURE: &'static str = "Broadcast Federation §5.1: policies, a table for each capability";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, _: &Context) -> Result<Report> {
         let mib: u64 = self.mib;

@@ -8,18 +8,9 @@
 //!        +- 3 -+
 //! ```
 
-use std::time::{Duration, Instant};
-
-use anyhow::Result;
-use nix::sys::signal::Signal;
-use serde_json::{Value, json};
-
 use super::federation::{Design, Federation, Kind, Part, Peering};
 use super::under_way::{Load, PAUSE, millis, sessions};
-use netlab::{Shape, text};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario};
+use crate::prelude::*;
 
 /// Links between gateways go silent, a gateway dies: trees move, and how long viewers wait
 #[derive(Debug, clap::Args)]
@@ -90,7 +81,6 @@ impl Break {
 impl Scenario for Reroute {
     const NAME: &'static str = "bfed-reroute";
     const FIGURE: &'static str = "Broadcast Federation §5.1, §5.2.3: trees follow routes";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "trees move when links and gateways die");

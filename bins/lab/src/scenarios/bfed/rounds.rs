@@ -1,9 +1,7 @@
 //! What the scenarios of loaded data nodes have in common.
 
-use anyhow::Result;
-
 use super::load::Stage;
-use sims::report::Report;
+use crate::prelude::*;
 
 /// The middle value.
 pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {

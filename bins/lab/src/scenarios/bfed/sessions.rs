@@ -1,13 +1,9 @@
 //! `bfed-sessions`: what data nodes forward in all, by the number of sessions; and 10,000 sessions on
 //! one.
 
-use anyhow::Result;
-
 use super::load::{Datagrams, Flow, Load, Relay, Stage};
 use super::rounds::{median, prepare};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, chosen, within};
+use crate::prelude::*;
 
 /// Throughput of 1 to 500 sessions on one and five data nodes; 10,000 sessions on one
 #[derive(Debug, clap::Args)]
@@ -71,7 +67,6 @@ const MEMORY: f64 = 16384.0;
 impl Scenario for Sessions {
     const NAME: &'static str = "bfed-sessions";
     const FIGURE: &'static str = "Broadcast Federation §6.2, Figures 12, 13";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let parts = chosen(&self.parts, &PARTS);

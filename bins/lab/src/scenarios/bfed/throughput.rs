@@ -1,12 +1,8 @@
 //! `bfed-throughput`: what data nodes forward, one to five of them, and one beside haproxy.
 
-use anyhow::Result;
-
 use super::load::{Facts, Flow, Load, Relay, Stage, has_haproxy};
 use super::rounds::{median, prepare};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, chosen, within};
+use crate::prelude::*;
 
 /// Throughput of one to five data nodes, and of one beside haproxy
 #[derive(Debug, clap::Args)]
@@ -47,7 +43,6 @@ const PARTS: [&str; 3] = ["all", "nodes", "relay"];
 impl Scenario for Throughput {
     const NAME: &'static str = "bfed-throughput";
     const FIGURE: &'static str = "Broadcast Federation §6.2, Figure 10";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let parts = chosen(&self.parts, &PARTS);

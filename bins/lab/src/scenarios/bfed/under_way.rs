@@ -1,14 +1,7 @@
 //! Running sessions while something fails: sources in one island, viewers in others, and the pauses that they saw
 
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-use anyhow::Result;
-
 use super::federation::{Federation, SOON, Seen, Viewer, Watch};
-use crate::transfer::write_file;
-use netlab::Process;
-use netlab::SCRATCH;
+use crate::prelude::*;
 
 /// Pauses shorter than this are the machine's and the network's own.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);

@@ -1,11 +1,7 @@
 //! `dyram-election`: the cost of finding a replier (DyRAM Figure 5).
 
-use anyhow::Result;
-
 use super::timed_relay::{TimedRelay, quantile};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Scenario};
+use crate::prelude::*;
 
 /// What it costs to find a replier among 5 to 4096 receivers, when all but one lost the packet
 #[derive(Debug, clap::Args)]
@@ -27,6 +23,7 @@ const LARGE: u16 = 256;
 impl Scenario for Election {
     const NAME: &'static str = "dyram-election";
     const FIGURE: &'static str = "DyRAM Figure 5";
+    const NEEDS: &'static [Need] = &[];
 
     fn run(&self, _: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "election on the fly, nanoseconds for a NACK");

@@ -1,12 +1,9 @@
 //! `dyram-forwarding`: what a packet costs `dyram-relay`, beside the same loop with no protocol in it.
 
-use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
 use dyram::wire::{Body, Role};
 use dyram::{Attachment, AttachmentConfig, Seq, SessionKey};
 use linux_net::inet::{Config, UdpSocket};
@@ -14,10 +11,7 @@ use linux_net::poll::{self, Watch};
 use linux_net::udp::Batch;
 
 use super::stage::{GROUP, PORT, Relay};
-use netlab::{Network, NodeId, Plan, Shape};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, within};
+use crate::prelude::*;
 
 /// What a packet to 4 receivers costs dyram-relay, beside the same loop with no protocol in it
 #[derive(Debug, clap::Args)]
@@ -52,7 +46,6 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 impl Scenario for Forwarding {
     const NAME: &'static str = "dyram-forwarding";
     const FIGURE: &'static str = "DyRAM §5: relays of regular PCs";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, _: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "processor time for each packet forwarded");

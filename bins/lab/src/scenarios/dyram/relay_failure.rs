@@ -1,20 +1,9 @@
 //! `dyram-relay-failure`: a relay is killed in the middle, started again, and the other one is drained:
 //! children go to their second parent, and nothing is lost.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-use anyhow::Result;
-use nix::sys::signal::Signal;
-use serde_json::json;
-
 use super::stage::Stage;
-use crate::transfer::{Transfer, count, write_file};
-use netlab::SCRATCH;
-use netlab::{Network, NodeId, Plan, Shape};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario};
+use crate::prelude::*;
+use crate::transfer::Transfer;
 
 /// A relay is killed in the middle, another one drained: children move, and lose nothing
 #[derive(Debug, clap::Args)]
@@ -34,7 +23,6 @@ const CHILDREN: u64 = 5;
 impl Scenario for RelayFailure {
     const NAME: &'static str = "dyram-relay-failure";
     const FIGURE: &'static str = "DyRAM §3.1: robustness to host and link failures";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "children of a relay that dies lose nothing");

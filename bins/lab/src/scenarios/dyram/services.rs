@@ -1,11 +1,7 @@
 //! `dyram-services`: what a data packet, a NACK and a repair cost a relay (DyRAM Figure 4).
 
-use anyhow::Result;
-
 use super::timed_relay::{TimedRelay, quantile};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Scenario, within};
+use crate::prelude::*;
 
 /// What a data packet, a NACK and a repair cost a relay, with and without loss, 1 to 32 KiB
 #[derive(Debug, clap::Args)]
@@ -45,6 +41,7 @@ struct Times {
 impl Scenario for Services {
     const NAME: &'static str = "dyram-services";
     const FIGURE: &'static str = "DyRAM Figure 4";
+    const NEEDS: &'static [Need] = &[];
 
     fn run(&self, _: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "processing times at a relay, nanoseconds");

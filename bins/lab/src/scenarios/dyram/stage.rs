@@ -1,21 +1,12 @@
 //! A network without multicast routing, with `dyram-relay` in some of its routers.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
 use dyram_relay::status::{Show, query};
-use nix::sys::signal::Signal;
-use serde_json::Value;
 
+use crate::prelude::*;
 use crate::session::Session;
-use crate::transfer::count;
-use netlab::SCRATCH;
 use netlab::mroute::{self, Wanted};
-use netlab::{Launch, Network, NodeId, Process};
-use sims::report::{Cell, Table};
 
 /// The port of every relay.
 pub(super) const PORT: u16 = 4143;

@@ -1,10 +1,9 @@
 //! A relay alone: packets are handed to it one by one, and each is timed.
 
 use std::hint::black_box;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::net::IpAddr;
 
-use anyhow::{Result, bail, ensure};
+use crate::prelude::*;
 use dyram::storage::{Limits, Storage};
 use dyram::wire::{Body, Join, NO_CHILD, Nack, Packet, Repr, Role};
 use dyram::{Config, Meta, Relay, RelayId, Seq, SessionKey, Verdict};

@@ -1,20 +1,9 @@
 //! `dyram-tree`: a file through 15 relays to 64 receivers, without multicast routing; or, with
 //! `--carriage multicast`, with relays beside a group that routers forward.
 
-use std::path::Path;
-use std::time::Duration;
-
-use anyhow::Result;
-
 use super::stage::Stage;
-use crate::shaper::Shaper;
-use crate::transfer::{Outcome, Transfer, count, write_file};
-use netlab::SCRATCH;
-use netlab::system;
-use netlab::{Network, NodeId, Plan, Shape};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario};
+use crate::prelude::*;
+use crate::transfer::{Outcome, Transfer};
 
 /// 15 relays, 64 receivers, loss on each link, with or without multicast routing
 #[derive(Debug, clap::Args)]
@@ -46,7 +35,6 @@ const BELOW: usize = 8;
 impl Scenario for Tree {
     const NAME: &'static str = "dyram-tree";
     const FIGURE: &'static str = "DyRAM §3";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "a file to 64 receivers through 15 relays");

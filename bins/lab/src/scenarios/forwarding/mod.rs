@@ -7,21 +7,15 @@
 mod results;
 mod saturate;
 
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, ensure};
 use linux_net::packet::group_link_address;
 use lms_proto::Iface;
 
 use self::results::{Kind, Results};
 use self::saturate::{Cost, ROUNDS, Requests, Stream, WORKER, round, steer};
 use crate::packets;
+use crate::prelude::*;
 use crate::session::{Replies, Router};
 use netlab::mroute::{Wanted, own};
-use netlab::{LinkId, Network, NodeId, Plan, Process, Shape};
-use sims::report::Report;
-use sims::scenario::{Context, Need, Scenario};
 
 /// What a packet costs a router: kernel multicast to 1, 2, 4, 8 receivers, LMS requests, dmcasts
 #[derive(Debug, clap::Args)]

@@ -1,8 +1,7 @@
 //! What the measurements add up to: the table, the targets, the plot.
 
 use super::saturate::Cost;
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
+use crate::prelude::*;
 
 /// What was forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]

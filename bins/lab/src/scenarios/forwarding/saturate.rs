@@ -8,11 +8,8 @@
 //! packet is then the time that core 1 took, all its work counted: the interrupts, the program, the
 //! copies, and the far end's drop, which the report states separately.
 
-use std::net::SocketAddrV4;
 use std::os::fd::AsFd as _;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
 use linux_net::packet::{RequestTap, Sender, group_link_address};
 use linux_net::poll::{self, Watch};
 use linux_net::udp::OptionBuffer;
@@ -21,7 +18,8 @@ use lms_proto::wire::ipv4;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-use netlab::{Editor, LinkCounters, Network, NodeId, pin};
+use crate::prelude::*;
+use netlab::{Editor, LinkCounters, pin};
 
 /// The generator's core.
 const GENERATOR: usize = 0;

@@ -1,13 +1,7 @@
 //! Many pairs of hosts, each with its own link, so that runs of a minute can run in parallel.
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, ensure};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use netlab::{Launch, Network, NodeId, Plan, Process, Shape};
+use crate::prelude::*;
+use serde::Deserialize;
 
 const PORT: u16 = 5_000;
 /// One kbit of the thesis.

@@ -1,12 +1,8 @@
 //! `ldc-latency`: how old data is when it arrives, which the thesis could not document (§5.3, §6.2).
 
-use anyhow::Result;
-
 use super::figures::mean;
 use super::lanes::{Ages, Lanes, Limit, Outcome, run_all, sender_args};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, within};
+use crate::prelude::*;
 
 /// Age of data on arrival: plain TCP, TCP_NOTSENT_LOWAT alone, late data choice
 #[derive(Debug, clap::Args)]
@@ -45,7 +41,6 @@ const WAYS: [(&str, &[&str]); 5] = [
 impl Scenario for Latency {
     const NAME: &'static str = "ldc-latency";
     const FIGURE: &'static str = "LDC thesis, §3.2.4, §5.3, §6.2";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let &Self {

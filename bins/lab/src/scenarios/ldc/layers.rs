@@ -1,12 +1,8 @@
 //! `ldc-layers`: Figures 5.3 and 5.4 and Table 5.1 again.
 
-use anyhow::{Result, ensure};
-
 use super::figures::{confidence, mean};
 use super::lanes::{KBIT, LAYER_BPS, LAYERS, Lanes, Limit, Outcome, run_all, sender_args};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, within};
+use crate::prelude::*;
 
 /// Eight layers over slow, lossy links: plain TCP and late data choice
 #[derive(Debug, clap::Args)]
@@ -43,7 +39,6 @@ fn thesis(limit: Limit) -> Option<(f64, f64)> {
 impl Scenario for Layers {
     const NAME: &'static str = "ldc-layers";
     const FIGURE: &'static str = "LDC thesis, Figures 5.3 and 5.4, Table 5.1";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let &Self {

@@ -3,12 +3,10 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use crate::prelude::*;
 use ldc_linux::tcp::{self, Config};
 use ldc_linux::{Attributes, SendError, Shape};
-use serde::Serialize;
 
 /// Bytes of a ring: sixteen of the longest messages.
 const RING: usize = 1 << 20;

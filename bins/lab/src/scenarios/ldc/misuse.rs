@@ -1,12 +1,8 @@
 //! `ldc-misuse`: Figure 5.5, an application that drops at the wrong time.
 
-use anyhow::Result;
-
 use super::figures::mean;
 use super::lanes::{LAYERS, Lanes, Limit, Outcome, run_all, sender_args};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, within};
+use crate::prelude::*;
 
 /// Late data choice used improperly: what waits is dropped whenever the next layer is due
 #[derive(Debug, clap::Args)]
@@ -28,7 +24,6 @@ const MESSAGE: u64 = 16_384;
 impl Scenario for Misuse {
     const NAME: &'static str = "ldc-misuse";
     const FIGURE: &'static str = "LDC thesis, Figure 5.5";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let &Self { runs, seconds, .. } = self;

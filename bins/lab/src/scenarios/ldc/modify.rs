@@ -2,17 +2,13 @@
 //! (§6.3). Positions of a game: an update overwrites the one that has not left yet.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::net::{TcpListener, TcpStream};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
 use ldc_linux::tcp::{self, Config};
 use ldc_linux::{Attributes, Shape};
-use serde::Serialize;
 
 use super::lanes::{Lanes, Limit};
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, within};
+use crate::prelude::*;
 
 /// Positions of a game over a slow link: updates overwrite what has not left
 #[derive(Debug, clap::Args)]
@@ -73,7 +69,6 @@ struct Figures {
 impl Scenario for Modify {
     const NAME: &'static str = "ldc-modify";
     const FIGURE: &'static str = "LDC thesis, §6.3";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let seconds: u64 = self.seconds;

@@ -1,11 +1,8 @@
 //! `ldc-notify`: when the sender notifies the drain of new data (§4.2.4).
 
-use anyhow::Result;
-
 use super::figures::median;
 use super::loopback::{Notify as When, Run, late};
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Scenario, within};
+use crate::prelude::*;
 
 /// The loop of send and notify that held the thesis to 250 kbit/s, and ours
 #[derive(Debug, clap::Args)]
@@ -33,6 +30,7 @@ const SIZES: [usize; 2] = [1_460, 16_384];
 impl Scenario for Notify {
     const NAME: &'static str = "ldc-notify";
     const FIGURE: &'static str = "LDC thesis, §4.2.4";
+    const NEEDS: &'static [Need] = &[];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let bytes = self.mib << 20;

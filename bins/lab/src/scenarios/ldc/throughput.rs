@@ -1,12 +1,8 @@
 //! `ldc-throughput`: a ring drained into a socket beside a loop of plain `send`, over the same loopback.
 
-use anyhow::Result;
-
 use super::figures::{confidence, median};
 use super::loopback::{Notify, Run, late, plain};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Scenario, within};
+use crate::prelude::*;
 
 /// Late data choice beside a loop of plain send, as fast as loopback allows
 #[derive(Debug, clap::Args)]
@@ -26,6 +22,7 @@ const SIZES: [usize; 3] = [1_460, 16_384, 65_536];
 impl Scenario for Throughput {
     const NAME: &'static str = "ldc-throughput";
     const FIGURE: &'static str = "LDC thesis, §4.2.4";
+    const NEEDS: &'static [Need] = &[];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let bytes = self.mib << 20;

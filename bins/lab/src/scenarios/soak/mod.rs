@@ -12,15 +12,7 @@
 mod sample;
 mod world;
 
-use std::time::{Duration, Instant};
-
-use anyhow::Result;
-use serde_json::json;
-
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, within};
-
+use crate::prelude::*;
 use sample::{Sample, look, slope};
 use world::World;
 
@@ -56,7 +48,6 @@ const DESCRIPTORS_A_MINUTE: f64 = 0.05;
 
 impl Scenario for Soak {
     const NAME: &'static str = "soak";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let minutes: f64 = self.minutes;

@@ -1,8 +1,7 @@
 //! The memory and descriptors of a program over time, and their growth.
 
+use crate::prelude::*;
 use std::fs;
-
-use serde::Serialize;
 
 /// One sample of a process.
 #[derive(Clone, Copy, Debug, Serialize)]

@@ -7,17 +7,10 @@
 //! ```
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
-
+use crate::prelude::*;
 use crate::session::{Replies, Router};
-use crate::transfer::write_file;
-use netlab::SCRATCH;
 use netlab::mroute::{self, Wanted};
-use netlab::{Launch, Network, NodeId, Plan, Process, Shape};
 
 /// The stream's group, and that of the files.
 const STREAM: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(232, 1, 1, 1), 5_001);

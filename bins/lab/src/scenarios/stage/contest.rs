@@ -1,14 +1,9 @@
 //! Several tools carry the same file on the same stage; the best of some rounds of each counts.
 
-use std::path::PathBuf;
-
-use anyhow::Result;
-
 use super::norm::{self, Norm};
 use super::play::{Outcome, Tool, best, missing, play, reason};
 use super::{Setting, Stage};
-use sims::report::Report;
-use sims::scenario::Context;
+use crate::prelude::*;
 
 /// A comparison in progress.
 pub(in crate::scenarios) struct Contest<'a> {

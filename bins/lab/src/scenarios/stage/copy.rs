@@ -1,15 +1,8 @@
 //! A copy by `mcp` and `mcpd`, the programs themselves: started, watched, and accounted for.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-use anyhow::{Context as _, Result, bail, ensure};
-use serde::Serialize;
-use serde_json::Value;
-
 use super::{Stage, Wire};
-use netlab::SCRATCH;
-use netlab::{Event, Launch, Process, text};
+use crate::prelude::*;
+use netlab::Event;
 
 /// Time between checks of `mcp` while a copy runs, and the number of checks between those of all `mcpd`.
 const LOOK: Duration = Duration::from_millis(10);

@@ -17,17 +17,10 @@ pub(super) mod tcp;
 pub(super) mod tools;
 
 use std::fs;
-use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use serde::Serialize;
-
-use crate::transfer::{same, write_file};
-use netlab::SCRATCH;
+use crate::prelude::*;
 use netlab::mroute::{self, Wanted};
-use netlab::{Branch, LinkId, Network, NodeId, Plan, Process, Shape, means};
+use netlab::{Branch, means};
 
 /// The token bucket of a sender's link: burst and queue, in bytes.
 const BUCKET_BURST: u32 = 16 * 1024;

@@ -2,16 +2,12 @@
 //! compiled here when there is a compiler.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
-
-use anyhow::{Context as _, Result};
 
 use super::Stage;
 use super::play::{Outcome, Tool, play};
-use netlab::SCRATCH;
-use netlab::installed;
-use netlab::{Launch, OverTime};
+use crate::prelude::*;
+use netlab::OverTime;
 
 const SOURCE: &str = include_str!("norm.cpp");
 const COMPILER: &str = "c++";

@@ -1,15 +1,9 @@
 //! One transfer by one tool: its receivers started, its sender timed, every copy compared with the
 //! original.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-use anyhow::{Context as _, Result, ensure};
-use serde::Serialize;
-
 use super::{Stage, Wire};
-use netlab::installed;
-use netlab::{Launch, OverTime, Process};
+use crate::prelude::*;
+use netlab::OverTime;
 
 /// The result of a transfer.
 #[derive(Clone, Debug, Serialize)]

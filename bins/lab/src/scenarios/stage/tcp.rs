@@ -3,15 +3,13 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::net::{Shutdown, TcpListener, TcpStream};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::play::Outcome;
 use super::{Stage, Wire};
+use crate::prelude::*;
 
 const PORT: u16 = 7_001;
 const BLOCK: usize = 256 * 1024;

@@ -1,12 +1,8 @@
 //! File senders of others, where they are installed.
 
-use std::path::Path;
-
-use anyhow::{Context as _, Result};
-
 use super::Stage;
 use super::play::{Tool, external};
-use netlab::Launch;
+use crate::prelude::*;
 
 /// The folder of a copy.
 pub(in crate::scenarios) fn folder(copy: &Path) -> Result<&Path> {

@@ -1,17 +1,11 @@
 //! `tcpxm-bottleneck`: a deep queue before each host, so that only congestion control can find the
 //! rate (beyond the paper).
 
-use anyhow::Result;
-use serde::Serialize;
-
 use super::super::stage::copy::{Copied, Copying, copy};
 use super::super::stage::tcp::{Ends, streams};
 use super::super::stage::{Setting, Stage};
 use super::{COLUMNS, cells};
-use netlab::Shape;
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, chosen};
+use crate::prelude::*;
 
 /// Mcp to four hosts behind deep queues of 100 Mbit/s, no loss and 1 %
 #[derive(Debug, clap::Args)]
@@ -37,7 +31,6 @@ const CONTROLS: [&str; 3] = ["all", "cubic", "newreno"];
 impl Scenario for Bottleneck {
     const NAME: &'static str = "tcpxm-bottleneck";
     const FIGURE: &'static str = "TCP-XM §2.2";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let bytes = self.mib << 20;

@@ -1,14 +1,9 @@
 //! `tcpxm-fallback`: multicast dies in the middle of a copy, and returns (§2.5).
 
-use anyhow::Result;
-use serde::Serialize;
-
 use super::super::stage::copy::{Copied, Copying, HostCopied, Running};
 use super::super::stage::{Setting, Stage};
 use super::{COLUMNS, cells};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario};
+use crate::prelude::*;
 
 /// Mcp to three hosts while multicast dies and returns
 #[derive(Debug, clap::Args)]
@@ -27,7 +22,6 @@ const MOST_SECONDS: f64 = 1.0;
 impl Scenario for Fallback {
     const NAME: &'static str = "tcpxm-fallback";
     const FIGURE: &'static str = "TCP-XM §2.5 and Figure 1";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let seconds = self.seconds;

@@ -1,17 +1,9 @@
 //! `tcpxm-flows`: three sessions from one host share links whose bandwidth changes (§4.1, Figures 9
 //! and 10).
 
-use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
-
-use anyhow::{Result, ensure};
-
 use super::super::stage::copy::{Copied, Copying, Running};
 use super::testbed::{Pc, Session, Testbed};
-use netlab::Shape;
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, within};
+use crate::prelude::*;
 
 /// Three sessions of mcp share links whose bandwidth changes
 #[derive(Debug, clap::Args)]
@@ -88,7 +80,6 @@ const PHASES: [Phase; 6] = [
 impl Scenario for Flows {
     const NAME: &'static str = "tcpxm-flows";
     const FIGURE: &'static str = "TCP-XM Figures 9 and 10";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let faster = self.faster;

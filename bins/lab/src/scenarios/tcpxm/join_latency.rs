@@ -1,18 +1,11 @@
 //! `tcpxm-join-latency`: hosts whose multicast path opens only some time after they joined (§4.3,
 //! Table 3).
 
-use std::time::Duration;
-
-use anyhow::Result;
-use serde::Serialize;
-
 use super::super::stage::copy::{Copied, Copying, HostCopied, Running};
 use super::super::stage::{Port, Setting, Stage};
 use super::sites::{LATENCIES, Latency};
 use super::{COLUMNS, cells};
-use sims::plot::Plot;
-use sims::report::{Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario};
+use crate::prelude::*;
 
 /// Mcp to hosts that multicast reaches only after up to 60 s
 #[derive(Debug, clap::Args)]
@@ -33,7 +26,6 @@ const LATE: Duration = Duration::from_millis(50);
 impl Scenario for JoinLatency {
     const NAME: &'static str = "tcpxm-join-latency";
     const FIGURE: &'static str = "TCP-XM Table 3";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let rate_bps = self.mbps * 1_000_000;

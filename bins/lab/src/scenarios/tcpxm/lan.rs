@@ -1,19 +1,12 @@
 //! `tcpxm-lan`: a file to n hosts on one switch, beside n kernel TCP streams (Figures 5 and 6).
 
-use std::net::Ipv4Addr;
-
-use anyhow::Result;
-use serde::Serialize;
-
 use super::super::stage::copy::{Copied, Copying, copy};
 use super::super::stage::play::best;
 use super::super::stage::tcp::{Ends, Streams, streams};
 use super::super::stage::{Setting, Stage, System};
 use super::{COLUMNS, cells, mbps, megabytes};
+use crate::prelude::*;
 use netlab::system;
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, chosen, within};
 
 /// Mcp to 1 to 40 hosts on one switch, beside as many kernel TCP streams
 #[derive(Debug, clap::Args)]
@@ -71,7 +64,6 @@ const FAST: [(usize, f64); 2] = [(4, 1.0), (8, 1.5)];
 impl Scenario for Lan {
     const NAME: &'static str = "tcpxm-lan";
     const FIGURE: &'static str = "TCP-XM Figures 5 and 6";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mut run = Run {

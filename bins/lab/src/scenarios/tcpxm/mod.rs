@@ -40,7 +40,7 @@ pub(super) use wan::Wan;
 
 use super::stage::Wire;
 use super::stage::copy::Copied;
-use sims::report::Cell;
+use crate::prelude::*;
 
 /// Mbit/s.
 fn mbps(bits_per_s: f64) -> Cell {

@@ -1,9 +1,6 @@
 //! `tcpxm-peers`: the same file to the same hosts by TCP-XM, uftp, udpcast, NORM and kernel TCP
 //! (Figures 12 and 13).
 
-use anyhow::Result;
-use serde::Serialize;
-
 use super::super::stage::contest::Contest;
 use super::super::stage::copy::{Copying, copy};
 use super::super::stage::play::{Outcome, Tool};
@@ -11,9 +8,7 @@ use super::super::stage::tcp::{Ends, tcp};
 use super::super::stage::tools::{Udpcast, Uftp};
 use super::super::stage::{Setting, Stage};
 use super::mbps;
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, chosen, within};
+use crate::prelude::*;
 
 /// Mcp beside uftp, udpcast, NORM and kernel TCP, group by group
 #[derive(Debug, clap::Args)]
@@ -58,7 +53,6 @@ const PAPER_TCP_MBPS: [(usize, f64); 2] = [(1, 71.0), (8, 11.0)];
 impl Scenario for Peers {
     const NAME: &'static str = "tcpxm-peers";
     const FIGURE: &'static str = "TCP-XM Figures 12 and 13";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let report = Report::new(Self::NAME, "one file to n hosts, by several tools");

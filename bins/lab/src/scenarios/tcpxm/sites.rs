@@ -1,9 +1,7 @@
 //! The sites of the paper's wide area network (TCP-XM Tables 1, 2 and 3).
 
-use std::time::Duration;
-
 use super::super::stage::Port;
-use netlab::Shape;
+use crate::prelude::*;
 
 /// One site, as seen from Cambridge.
 #[derive(Clone, Copy, Debug)]

@@ -1,16 +1,10 @@
 //! `tcpxm-straggler`: three hosts at 100 Mbit/s and one at 20, with `--min-rate` (beyond the paper).
 
-use anyhow::Result;
-use serde::Serialize;
-
 use super::super::stage::copy::{Copied, Copying, Running};
 use super::super::stage::tcp::{Ends, streams};
 use super::super::stage::{Port, Setting, Stage};
 use super::{COLUMNS, cells, mbps};
-use netlab::Shape;
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario};
+use crate::prelude::*;
 
 /// Mcp to three hosts at 100 Mbit/s and one at 20, with --min-rate and without
 #[derive(Debug, clap::Args)]
@@ -39,7 +33,6 @@ impl Scenario for Straggler {
     const NAME: &'static str = "tcpxm-straggler";
     const FIGURE: &'static str =
         "beyond the paper: TCP-XM peaks at the speed of the slowest receiver (§4)";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let bytes = self.mib << 20;

@@ -1,16 +1,9 @@
 //! The paper's testbed (Figure 9): four hosts on a router, whose links are emulated as Dummynet did.
 
-use std::net::Ipv4Addr;
-use std::path::Path;
-use std::time::Duration;
-
-use anyhow::Result;
-
 use super::super::stage::Stage;
-use crate::transfer::write_file;
-use netlab::SCRATCH;
+use crate::prelude::*;
+use netlab::Branch;
 use netlab::mroute::{Wanted, own};
-use netlab::{Branch, LinkId, Network, NodeId, Plan, Process, Shape};
 
 /// One-way delay of each link (§4.1: 5 ms each queue).
 const DELAY: Duration = Duration::from_millis(5);

@@ -1,22 +1,17 @@
 //! `tcpxm-vs-tcp`: a session beside a kernel TCP flow (§4.1, Figure 11).
 
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::super::stage::Stage;
 use super::super::stage::copy::{Copied, Copying, Running};
 use super::testbed::{Pc, Session, Testbed};
-use netlab::{NodeId, Shape};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario};
+use crate::prelude::*;
 
 /// A session of mcp and a kernel TCP flow share a link
 #[derive(Debug, clap::Args)]
@@ -50,7 +45,6 @@ const BLOCK: usize = 16 * 1024;
 impl Scenario for Versus {
     const NAME: &'static str = "tcpxm-vs-tcp";
     const FIGURE: &'static str = "TCP-XM Figure 11";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let &Self {

@@ -1,17 +1,12 @@
 //! `tcpxm-wan`: a file to the paper's ten sites, two of them without multicast (Figures 7 and 8,
 //! Tables 1 and 2).
 
-use anyhow::Result;
-use serde::Serialize;
-
 use super::super::stage::copy::{Copied, Copying, copy};
 use super::super::stage::tcp::{Ends, streams};
 use super::super::stage::{Setting, Stage};
 use super::sites::{SITES, Site};
 use super::{COLUMNS, cells, mbps};
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, within};
+use crate::prelude::*;
 
 /// Mcp to the paper's ten sites with their round trips and rates, two without multicast
 #[derive(Debug, clap::Args)]
@@ -40,7 +35,6 @@ const MATCHES: f64 = 0.9;
 impl Scenario for Wan {
     const NAME: &'static str = "tcpxm-wan";
     const FIGURE: &'static str = "TCP-XM Figures 7 and 8, Tables 1 and 2";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "one file to the sites of a wide area network");

@@ -1,13 +1,9 @@
 //! LTP as a tool on the stage.
 
-use std::path::{Path, PathBuf};
-
-use anyhow::Result;
-
 use super::super::stage::Stage;
 use super::super::stage::play::{Programs, Tool, same_digests};
 use super::super::stage::tools::folder;
-use netlab::Launch;
+use crate::prelude::*;
 
 /// LTP: `lms-send` and `lms-recv`.
 pub(super) struct Ltp {

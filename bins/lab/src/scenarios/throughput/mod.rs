@@ -2,18 +2,13 @@
 
 mod ltp;
 
-use anyhow::Result;
-
 use self::ltp::Ltp;
 use super::stage::contest::Contest;
 use super::stage::play::{Outcome, Tool};
 use super::stage::tcp::{Ends, tcp};
 use super::stage::tools::{Udpcast, Uftp};
 use super::stage::{Setting, Stage};
-use netlab::Shape;
-use sims::plot::Plot;
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario, chosen, within};
+use crate::prelude::*;
 
 /// LTP to 8 receivers on one machine, beside uftp, udpcast, NORM and kernel TCP
 #[derive(Debug, clap::Args)]
@@ -39,7 +34,6 @@ pub(crate) struct Throughput {
 
 impl Scenario for Throughput {
     const NAME: &'static str = "ltp-throughput";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let wanted = chosen(&self.settings, &SETTINGS);

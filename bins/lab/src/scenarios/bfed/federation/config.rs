@@ -1,11 +1,9 @@
 //! The configuration of each process.
 
 use std::fmt::Write as _;
-use std::net::Ipv4Addr;
-
-use anyhow::{Context as _, Result};
 
 use super::{Federation, Kind, Part, cluster_secret, secret};
+use crate::prelude::*;
 
 impl Kind {
     /// Its section of a gateway's configuration: of the data process with that number.

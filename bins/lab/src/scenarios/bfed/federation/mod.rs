@@ -9,19 +9,11 @@
 mod config;
 mod watch;
 
+use crate::prelude::*;
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::net::Ipv4Addr;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
-use nix::sys::signal::Signal;
-use serde_json::{Value, json};
-
-use netlab::SCRATCH;
-use netlab::{Launch, LinkId, Network, NodeId, Plan, Process, Shape, text};
 pub(super) use watch::{Seen, Watch};
 
 /// How long anything may take that takes a moment.

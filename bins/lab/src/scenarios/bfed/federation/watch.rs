@@ -1,11 +1,10 @@
 //! When data came: files of viewers are looked at every few milliseconds, and pauses in their growth
 //! noted.
 
-use std::path::PathBuf;
+use crate::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 /// Time between two samples.
 const TICK: Duration = Duration::from_millis(2);

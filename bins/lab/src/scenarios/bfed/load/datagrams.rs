@@ -2,13 +2,10 @@
 //! node would (RFC 5348).
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
 use bfed::data::HEADER_LEN;
 use bfed::data::tfrc::Receiver;
 use bfed::wire::data::{Kind, Packet, Repr};
@@ -18,11 +15,11 @@ use linux_net::SendError;
 use linux_net::inet::{self, Transmit, UdpSocket};
 use linux_net::poll::{self, Watch};
 use linux_net::udp::Batch;
-use serde::Serialize;
 
 use super::content::{self, NUMBER_LEN};
 use super::nodes::{Content, DataNodes, label};
 use super::{SILENCE, Stage};
+use crate::prelude::*;
 
 /// Most bytes that are handed to the kernel at once.
 const PIECE: usize = 60_000;

@@ -16,16 +16,12 @@ mod sinks;
 mod sources;
 mod steer;
 
-use std::time::{Duration, Instant};
-
-use anyhow::{Context as _, Result};
-use serde::Serialize;
-
 use self::content::{Checker, header};
 use self::nodes::{DataNodes, Forwarders, haproxy, label};
 use self::sinks::{Receiver, Sinks};
 use self::sources::{Plan, Sources};
-use netlab::{Network, NodeId, Plan as NetworkPlan, Shape};
+use crate::prelude::*;
+use netlab::Plan as NetworkPlan;
 
 pub(super) use datagrams::Datagrams;
 pub(super) use nodes::{Content, has_haproxy};

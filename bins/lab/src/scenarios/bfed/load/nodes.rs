@@ -1,20 +1,13 @@
 //! Data nodes as programs, and haproxy in their place.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
 use bfed::wire::join::FlowChannel;
 use bfed::{ChannelAddress, FlowLabel, PeerId, SessionName};
-use serde_json::Value;
 
 use super::quota::{Hierarchy, Share};
 use super::steer::{Ask, Steering};
-use netlab::SCRATCH;
-use netlab::installed;
-use netlab::{Launch, Network, NodeId, Process};
+use crate::prelude::*;
 
 /// The peer that sends the sessions; the receiving peers have the numbers above.
 const UP: PeerId = PeerId(1);

@@ -1,11 +1,9 @@
 //! A share of processor time that the kernel holds processes to: control groups of version 1 (`cpu`) or
 //! of version 2.
 
+use crate::prelude::*;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use anyhow::{Context as _, Result, anyhow};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How often the kernel hands out the share: often enough that buffers bridge the pauses.
 const PERIOD_US: u64 = 20_000;

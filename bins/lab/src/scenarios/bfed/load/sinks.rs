@@ -2,14 +2,12 @@
 //! after that the kernel throws away what came, uncopied, so that receiving costs little.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
 use bfed::FlowLabel;
 use bfed::wire::data::{HEADER_LEN, Kind, Repr};
 use linux_net::inet::{self, Membership, UdpSocket};
@@ -18,6 +16,7 @@ use linux_net::udp::Batch;
 use nix::sys::socket::{MsgFlags, recv};
 
 use super::content::Checker;
+use crate::prelude::*;
 
 /// Bytes that are discarded in one call.
 const GULP: usize = 1 << 20;

@@ -2,20 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, IoSlice, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
 use bfed::FlowLabel;
 use bfed::wire::data::{HEADER_LEN, Kind, Packet};
 use linux_net::poll::{self, Set, Watch};
 use socket2::SockRef;
 
 use super::content::{self, NUMBER_LEN};
+use crate::prelude::*;
 
 /// The listener's key in the set.
 const LISTENER: u64 = u64::MAX;

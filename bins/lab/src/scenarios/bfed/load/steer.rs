@@ -1,13 +1,12 @@
 //! The control node of data nodes under load: it sends them sessions, and does nothing else.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use crate::prelude::*;
 use bfed::wire::allocate::{Outcome, Response};
 use bfed::wire::join::FlowChannel;
 use bfed::wire::node::Heartbeat;

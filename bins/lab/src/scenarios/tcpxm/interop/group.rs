@@ -1,18 +1,14 @@
 //! One group: two TCP-XM receivers, and the kernel.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::time::{Duration, Instant};
+use std::net::{IpAddr, TcpListener};
 
-use anyhow::{Context as _, Result, ensure};
 use tcpxm_tokio::{GroupConfig, GroupEvent, Mode, XmEndpoint};
 
 use super::segments::{Side, Trace, Watch};
 use super::stage::{LIMIT, config, patient};
 use super::{check, shape};
-use netlab::{Network, NodeId, Plan};
-use sims::report::{Bound, Cell, Report, Table};
-use sims::scenario::Context;
+use crate::prelude::*;
 
 const PORT: u16 = 7_100;
 /// Members beside the kernel.

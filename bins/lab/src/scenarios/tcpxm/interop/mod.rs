@@ -6,14 +6,8 @@ mod segments;
 mod stage;
 mod stories;
 
-use std::time::{Duration, Instant};
-
-use anyhow::Result;
-
-use netlab::Shape;
+use crate::prelude::*;
 use segments::Side;
-use sims::report::{Cell, Report, Table};
-use sims::scenario::{Context, Need, Scenario};
 use stage::{Role, Stage};
 
 /// The TCP-XM engine over IP against the kernel's own TCP: loss, options, closing, windows, groups
@@ -74,7 +68,6 @@ fn shape(loss: f64, reorder: f64) -> Shape {
 impl Scenario for KernelInterop {
     const NAME: &'static str = "tcpxm-kernel-interop";
     const FIGURE: &'static str = "TCP-XM §2: a receiver may be any ordinary TCP (UnicastGroupOnly)";
-    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
         let kib: usize = self.kib;

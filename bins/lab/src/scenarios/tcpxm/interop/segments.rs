@@ -1,20 +1,17 @@
 //! Captured segments and checks of them.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result};
 use tcpxm::Seq;
 use tcpxm::wire::Segment;
 
 use super::stage::Role;
 use crate::packets::Seen as Ipv4;
+use crate::prelude::*;
 use netlab::Capture;
-use netlab::{Network, NodeId};
-use sims::report::Report;
 
 /// Segments kept of one story.
 const MOST: usize = 400_000;

@@ -1,14 +1,12 @@
 //! Two hosts and a link: on one the engine, on the other the kernel.
 
 use std::cell::Cell;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::net::{TcpListener, TcpStream};
 
-use anyhow::{Context as _, Result};
 use tcpxm_tokio::{Carrier, Config, XmEndpoint, XmListener, XmStream};
 
 use super::segments::Watch;
-use netlab::{Network, NodeId, Plan, Shape};
+use crate::prelude::*;
 
 /// The longest that anything may take.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);

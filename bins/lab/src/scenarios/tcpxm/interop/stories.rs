@@ -3,13 +3,12 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener};
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::segments::{Seen, Side, Trace};
 use super::stage::{LIMIT, Pair, Role, Stage, patient};
+use crate::prelude::*;
 
 /// A story of one connection's end.
 type Ending = fn(&Stage, Role) -> Result<()>;
