@@ -83,6 +83,7 @@ pub mod tree;
 
 pub use link::{LinkConfig, LinkStats, Loss, QueueLimit, Reorder};
 pub use node::{Hub, Io, LinkId, Node, NodeId, Port};
+pub use proto_core::Machine;
 pub use proto_core::time::{Duration, Instant};
 pub use rng::{Rng, derive_seed};
 pub use script::Disposition;

@@ -1,12 +1,14 @@
-//! LTP alone, or with LMS in the routers.
+//! LTP alone, with LMS in the routers, or through a tree of DyRAM relays, one beside each router.
 
 use std::rc::Rc;
 
 use anyhow::Result;
+use dyram::storage::{Limits, Storage};
+use dyram::{Relay, RelayId};
 use ltp::store::HeapRing;
-use ltp::{Assist, ReceiverEvent, Sender, SenderEvent};
+use ltp::{Assist, ReceiverEvent, Sender, SenderEvent, relayed};
 use netsim::tree::Role;
-use netsim::{Duration, Instant, NodeId, Sim};
+use netsim::{Duration, Instant, Node, NodeId, Sim};
 
 use super::checked::Checked;
 use super::choices::{Choices, LastWord};
@@ -14,7 +16,10 @@ use super::daemon::Daemon;
 use super::outcome::{End, Outcome, run as run_until};
 use super::profile::NetworkProfile;
 use super::transports::Watch;
-use crate::simulated::{self, Application, Help, RouterNode, Watcher};
+use crate::simulated::{
+    self, Application, GROUP, Help, Host, Receiving, RelayNode, RelayedPeer, RouterNode, Sending,
+    Source, Watcher, relays_above,
+};
 
 /// Virtual time after which a session that has not ended hangs.
 const LIMIT: Instant = Instant::from_micros(1_800_000_000);
@@ -62,60 +67,32 @@ impl Watcher for Ear {
     }
 }
 
-type Peer = simulated::Peer<HeapRing, Feeder, Ear>;
-type Place = Daemon<Checked<Peer>>;
+type Peer<T, R, N> = simulated::Peer<HeapRing, Feeder, Ear, T, R, N>;
+type Place<T, R, N> = Daemon<Checked<Peer<T, R, N>>>;
 
-fn place(
-    profile: &Rc<NetworkProfile>,
-    choices: &Rc<Choices>,
-    help: Help,
-    node: u32,
-    now: Instant,
-) -> Place {
-    let (for_make, choices) = (Rc::clone(profile), Rc::clone(choices));
-    Daemon::new(profile, node, now, move |now, up| {
-        let (profile, plan) = (&for_make, &for_make.plan);
-        let seed = profile.node_seed(node, now);
-        match plan.tree.role(node) {
-            Role::Source => {
-                let application = Feeder {
-                    content: Rc::clone(&choices.content),
-                    written: choices.stream.map(|_| 0),
-                    next: now,
-                    complete: false,
-                };
-                let sender = choices.sender(seed, now);
-                let source = simulated::Source::new(plan, sender, application);
-                Checked::host(Peer::Source(Box::new(source)))
-            }
-            Role::Router => {
-                let help = if up { help } else { Help::None };
-                Checked::router(Peer::Router(RouterNode::new(plan, node, help, seed)))
-            }
-            Role::Receiver => {
-                let receiver = choices.receiver(choices.receiver.clone(), seed, now);
-                let ear = Ear::default();
-                let host = simulated::Host::new(plan, node, help, receiver, seed, ear);
-                Checked::host(Peer::Host(Box::new(host)))
-            }
-        }
-    })
+/// A relay serves one session here.
+const LIMITS: Limits = Limits {
+    sessions: 2,
+    children: 16,
+    nack_states: 64,
+    window: 1024,
+};
+
+fn feeder(choices: &Choices, now: Instant) -> Feeder {
+    Feeder {
+        content: Rc::clone(&choices.content),
+        written: choices.stream.map(|_| 0),
+        next: now,
+        complete: false,
+    }
 }
 
-fn is_done(sim: &Sim<Place>) -> bool {
-    sim.nodes().all(|(_, place)| match &place.node.node {
-        Peer::Host(host) => host.watch.0.get().is_some(),
-        Peer::Source(source) => source.sender.is_ended(),
-        Peer::Router(_) => true,
-    })
-}
-
-/// Runs one seed.
+/// Runs one seed of LTP alone or with LMS.
 ///
 /// # Errors
 /// When the trace cannot be written.
 pub(super) fn run(seed: u64, lms: bool, watch: &Watch) -> Result<Outcome> {
-    let profile = Rc::new(NetworkProfile::new(seed, lms));
+    let profile = NetworkProfile::new(seed, lms);
     let mut choices = Choices::draw(&profile);
     let mut rng = profile.choices();
     let help = match lms {
@@ -124,48 +101,152 @@ pub(super) fn run(seed: u64, lms: bool, watch: &Watch) -> Result<Outcome> {
         true => Help::Live,
     };
     choices.receiver.assist = if lms { Assist::Lms } else { Assist::None };
-    let choices = Rc::new(choices);
-    let (for_make, in_make) = (Rc::clone(&profile), Rc::clone(&choices));
-    let mut sim = profile.build(move |node, now| place(&for_make, &in_make, help, node, now));
     let words = format!("{}, {help:?}", choices.describe());
-    watch.begin(&mut sim, &profile, &words)?;
-    let done = run_until(&mut sim, &profile, LIMIT, is_done);
-    watch.end(&mut sim)?;
-    Ok(judge(&sim, &profile, &choices, done, watch))
+    play(
+        profile,
+        choices,
+        &words,
+        watch,
+        move |profile, choices, node, now, up| {
+            let (plan, seed) = (&profile.plan, profile.node_seed(node, now));
+            match plan.tree.role(node) {
+                Role::Source => {
+                    let sender = choices.sender(seed, now);
+                    let source = Source::new(plan, sender, feeder(choices, now));
+                    simulated::Peer::Source(Box::new(source))
+                }
+                Role::Router => {
+                    let help = if up { help } else { Help::None };
+                    simulated::Peer::Router(RouterNode::new(plan, node, help, seed))
+                }
+                Role::Receiver => {
+                    let receiver = choices.receiver(choices.receiver.clone(), seed, now);
+                    let host = Host::new(plan, node, help, receiver, seed, Ear::default());
+                    simulated::Peer::Host(Box::new(host))
+                }
+            }
+        },
+    )
 }
 
-fn judge(
-    sim: &Sim<Place>,
+/// Runs one seed of LTP through relays.
+///
+/// # Errors
+/// When the trace cannot be written.
+pub(super) fn run_relayed(seed: u64, watch: &Watch) -> Result<Outcome> {
+    let profile = NetworkProfile::new(seed, true);
+    let mut choices = Choices::draw(&profile);
+    choices.receiver.assist = Assist::Dyram;
+    choices.receiver.source = Some((*profile.plan.source().ip()).into());
+    let words = choices.describe();
+    play(profile, choices, &words, watch, relayed_peer)
+}
+
+fn relayed_peer(
     profile: &NetworkProfile,
     choices: &Choices,
+    node: u32,
+    now: Instant,
+    up: bool,
+) -> RelayedPeer<HeapRing, Feeder, Ear> {
+    let (plan, seed) = (&profile.plan, profile.node_seed(node, now));
+    let group = (*GROUP.ip()).into();
+    match plan.tree.role(node) {
+        Role::Source => {
+            let first = [plan.host(1).into()].into_iter().collect();
+            let (sender, socket) = (choices.sender(seed, now), plan.source().into());
+            let sender = relayed::Sender::new(sender, socket, group, first, seed, now);
+            let sender = sender.expect("all is IPv4");
+            let source = Source::new(plan, sender, feeder(choices, now));
+            RelayedPeer::Source(Box::new(source))
+        }
+        Role::Router => {
+            let relay = up.then(|| {
+                let mut config = dyram::Config::new(RelayId(node));
+                config.parents = relays_above(plan, node);
+                let storage = Storage::owned(LIMITS).expect("the limits are sound");
+                Relay::new(config, storage, seed, now).expect("the configuration is sound")
+            });
+            RelayedPeer::Router(RelayNode::new(plan, node, relay))
+        }
+        Role::Receiver => {
+            let receiver = choices.receiver(choices.receiver.clone(), seed, now);
+            let (source, relays) = ((*plan.source().ip()).into(), relays_above(plan, node));
+            let receiver = relayed::Receiver::new(receiver, source, group, relays, seed, now);
+            let receiver = receiver.expect("all is IPv4");
+            let host = Host::new(plan, node, Help::None, receiver, seed, Ear::default());
+            RelayedPeer::Host(Box::new(host))
+        }
+    }
+}
+
+/// Runs a session until it has ended everywhere, and judges it. `make` makes a node, the last argument says whether its
+/// daemon runs.
+fn play<T: Sending<HeapRing>, R: Receiving<HeapRing>, N: Node>(
+    profile: NetworkProfile,
+    choices: Choices,
+    words: &str,
+    watch: &Watch,
+    make: impl Fn(&NetworkProfile, &Choices, u32, Instant, bool) -> Peer<T, R, N> + 'static,
+) -> Result<Outcome> {
+    let shared = Rc::new((profile, choices, make));
+    let in_make = Rc::clone(&shared);
+    let (profile, choices, _) = &*shared;
+    let mut sim = profile.build(move |node, now| {
+        let shared = Rc::clone(&in_make);
+        Daemon::new(&in_make.0, node, now, move |now, up| {
+            let (profile, choices, make) = &*shared;
+            let peer = make(profile, choices, node, now, up);
+            match profile.tree().role(node) {
+                Role::Router => Checked::router(peer),
+                Role::Source | Role::Receiver => Checked::host(peer),
+            }
+        })
+    });
+    watch.begin(&mut sim, profile, words)?;
+    // A source waits for its relay for as long as it is let.
+    let waits = choices.receiver.assist == Assist::Dyram && profile.first_hop_is_lost();
+    let is_done = |sim: &Sim<Place<T, R, N>>| {
+        sim.nodes().all(|(_, place)| match &place.node.node {
+            simulated::Peer::Host(host) => host.watch.0.get().is_some(),
+            simulated::Peer::Source(source) => waits || source.sender.sender().is_ended(),
+            simulated::Peer::Router(_) => true,
+        })
+    };
+    let done = run_until(&mut sim, profile, LIMIT, is_done);
+    watch.end(&mut sim)?;
+    Ok(judge(&sim, profile, choices, waits, done, watch))
+}
+
+fn judge<T: Sending<HeapRing>, R: Receiving<HeapRing>, N: Node>(
+    sim: &Sim<Place<T, R, N>>,
+    profile: &NetworkProfile,
+    choices: &Choices,
+    waits: bool,
     done: bool,
     watch: &Watch,
 ) -> Outcome {
-    let mut outcome = Outcome::of(sim);
-    if !done {
-        outcome.fault(format!("not done at {}", sim.now()));
-    }
+    let mut outcome = Outcome::of(sim, done);
+    let node = |number: u32| sim.node(NodeId(number)).map(|place| &place.node.node);
     for number in profile.tree().receivers() {
-        let node = sim.node(NodeId(number)).map(|place| &place.node.node);
-        let end = match node {
-            Some(Peer::Host(host)) => {
+        let end = match node(number) {
+            Some(simulated::Peer::Host(host)) => {
+                let receiver = host.receiver.receiver();
                 watch.print(|| {
-                    let (progress, stats) = (host.receiver.progress(), host.receiver.stats());
+                    let (progress, stats) = (receiver.progress(), receiver.stats());
                     format!("receiver {number}: {progress:?} {stats:?}")
                 });
-                choices.end(&host.receiver, host.watch.0.get())
+                choices.end(receiver, host.watch.0.get())
             }
             _ => End::Dead,
         };
         watch.print(|| format!("receiver {number}: {end:?}"));
-        outcome.receiver(number, profile.is_cut_off(number), &end);
+        outcome.receiver(number, profile.is_cut_off(number) || waits, &end);
     }
-    if let Some(Peer::Source(source)) = sim.node(NodeId(0)).map(|place| &place.node.node) {
-        watch.print(|| {
-            let (progress, stats) = (source.sender.progress(), source.sender.stats());
-            format!("source: {progress:?} {stats:?}")
-        });
-        if !source.sender.is_ended() {
+    if let Some(simulated::Peer::Source(source)) = node(0) {
+        let sender = source.sender.sender();
+        watch.print(|| format!("source: {:?} {:?}", sender.progress(), sender.stats()));
+        if !waits && !sender.is_ended() {
             outcome.fault("the source never ends");
         }
         let known = choices.sender.receivers.is_some();

@@ -27,7 +27,6 @@ mod bursts;
 mod checked;
 mod choices;
 mod daemon;
-mod dyram;
 mod ltp;
 mod outcome;
 mod profile;

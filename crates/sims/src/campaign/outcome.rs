@@ -34,13 +34,17 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// What the simulator counted.
-    pub(super) fn of<N: Node>(sim: &Sim<N>) -> Self {
-        Self {
+    /// What the simulator counted; it is a fault when the session is not `done`.
+    pub(super) fn of<N: Node>(sim: &Sim<N>, done: bool) -> Self {
+        let mut outcome = Self {
             packets: sim.stats().packets,
             virtual_ms: sim.now().total_millis() as u64,
             ..Self::default()
+        };
+        if !done {
+            outcome.fault(format!("not done at {}", sim.now()));
         }
+        outcome
     }
 
     pub(super) fn fault(&mut self, words: impl Into<String>) {

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 
 use super::outcome::Outcome;
-use super::{dyram, ltp, xm};
+use super::{ltp, xm};
 use crate::scenario::print_progress;
 
 /// A transport of the campaign.
@@ -74,7 +74,7 @@ impl Transport {
         match self {
             Self::Ltp => ltp::run(seed, false, watch),
             Self::Lms => ltp::run(seed, true, watch),
-            Self::Dyram => dyram::run(seed, watch),
+            Self::Dyram => ltp::run_relayed(seed, watch),
             Self::Xm => xm::run(seed, watch),
         }
     }

@@ -257,24 +257,7 @@ impl Host {
 /// A host or a router that forwards, and no more.
 enum Peer {
     Host(Box<Host>),
-    Router(simulated_router::Router),
-}
-
-/// [`RouterNode`] takes part in a simulation only inside of another enumeration.
-mod simulated_router {
-    use super::RouterNode;
-    use crate::simulated::{Application, Peer, Watcher};
-    use ltp::store::HeapRing;
-
-    pub(super) struct Nothing;
-    impl Application<HeapRing> for Nothing {}
-    impl Watcher for Nothing {}
-
-    pub(super) type Router = Peer<HeapRing, Nothing, Nothing>;
-
-    pub(super) fn new(router: RouterNode) -> Router {
-        Peer::Router(router)
-    }
+    Router(RouterNode),
 }
 
 impl Node for Peer {
@@ -343,7 +326,7 @@ pub(super) fn run(seed: u64, watch: &Watch) -> Result<Outcome> {
         match plan.tree.role(node) {
             Role::Router => {
                 let router = RouterNode::new(plan, node, Help::None, seed);
-                Checked::router(Peer::Router(simulated_router::new(router)))
+                Checked::router(Peer::Router(router))
             }
             Role::Source | Role::Receiver => {
                 let host = Host::new(&for_make, &in_make, node, now);
@@ -364,10 +347,7 @@ fn judge(
     done: bool,
     watch: &Watch,
 ) -> Outcome {
-    let mut outcome = Outcome::of(sim);
-    if !done {
-        outcome.fault(format!("not done at {}", sim.now()));
-    }
+    let mut outcome = Outcome::of(sim, done);
     let host = |number: u32| match sim.node(NodeId(number)).map(|place| &place.node) {
         Some(Peer::Host(host)) => Some(host),
         _ => None,

@@ -2,15 +2,18 @@
 
 use std::rc::Rc;
 
+use dyram::wire::{Packet, Service};
 use ltp::store::NullStore;
 use ltp::wire::{data, request, sync};
 use ltp::{Assist, Receiver, ReceiverConfig, ReceiverLimits, Sender, SenderConfig};
 use netsim::tree::Role;
-use netsim::{Duration, Instant, NodeId, Record, Sim};
+use netsim::{Duration, Instant, Node, NodeId, Record, Sim};
 
 use super::watch::{Hierarchy, Outcome, Watch, processor_time};
 use super::world::{BEGIN, GAP, TIMEOUT, World};
-use crate::simulated::{self, Application, GROUP, Help, Plan, RouterNode, Watcher};
+use crate::simulated::{
+    self, Application, GROUP, Help, Plan, Receiving, RouterNode, Sending, Watcher,
+};
 
 /// Time for which heartbeats are sent before the first data packet: all receivers know the session then.
 const OPENING: Duration = Duration::from_secs(1);
@@ -58,15 +61,18 @@ impl Variant {
 pub(super) struct Feed {
     packets_left: u32,
     next: Instant,
+    /// Whether NACKs of relays are counted too.
+    relayed: bool,
     /// REQUEST packets that arrived.
-    pub(super) requests: u64,
+    requests: u64,
 }
 
 impl Feed {
-    pub(super) fn new(packets: u32) -> Self {
+    pub(super) fn new(packets: u32, relayed: bool) -> Self {
         Feed {
             packets_left: packets,
             next: BEGIN,
+            relayed,
             requests: 0,
         }
     }
@@ -85,7 +91,7 @@ impl Application<NullStore> for Feed {
         assert_eq!(
             taken.ok(),
             Some(usize::from(PAYLOAD_LEN)),
-            "a null store has room"
+            "a store of lengths has room"
         );
         self.packets_left -= 1;
         self.next += GAP;
@@ -95,7 +101,9 @@ impl Application<NullStore> for Feed {
     }
 
     fn packet(&mut self, payload: &[u8]) {
-        self.requests += u64::from(request::Repr::parse(payload).is_ok());
+        let is_nack = || Packet::new_checked(payload).is_ok_and(|p| p.service() == Service::Nack);
+        let is_request = request::Packet::new_checked(payload).is_ok();
+        self.requests += u64::from(is_request || self.relayed && is_nack());
     }
 }
 
@@ -103,6 +111,11 @@ impl Application<NullStore> for Feed {
 impl Watcher for Watch {
     #[inline]
     fn packet(&mut self, now: Instant, payload: &[u8]) {
+        let packet = match self.relayed {
+            true => Packet::new_checked(payload).ok(),
+            false => None,
+        };
+        let payload = packet.as_ref().map_or(payload, carried);
         match payload.first().map(|first| first & 0xf) {
             Some(1 | 2) => {
                 if let Ok(packet) = data::Packet::new_checked(payload) {
@@ -110,12 +123,23 @@ impl Watcher for Watch {
                 }
             }
             Some(3) => {
-                if let Ok(repr) = sync::Repr::parse(payload) {
-                    self.announced(now, repr.next as u32);
+                if let Ok(packet) = sync::Packet::new_checked(payload) {
+                    self.announced(now, packet.next() as u32);
                 }
             }
             _ => {}
         }
+    }
+}
+
+/// The packet of LTP that a relay has sent on.
+fn carried<'p>(packet: &'p Packet<&[u8]>) -> &'p [u8] {
+    let inner = packet.payload();
+    match packet.service() {
+        Service::Data | Service::Repair => inner,
+        // The source's port follows.
+        Service::Cast => &inner[..inner.len().saturating_sub(2)],
+        _ => &[],
     }
 }
 
@@ -131,15 +155,19 @@ pub(super) fn sender_config() -> SenderConfig {
     config
 }
 
-fn source(world: &World, plan: &Rc<Plan>, variant: Variant) -> simulated::Source<NullStore, Feed> {
+fn source(
+    world: &World,
+    plan: &Rc<Plan>,
+    variant: Variant,
+) -> simulated::Source<Sender<'static, NullStore>, Feed> {
     let mut config = sender_config();
     if variant == Variant::UnicastIdeal {
         config.rate_bps = None;
         config.repair.aggregate = Duration::ZERO;
     }
     let open = BEGIN - OPENING;
-    let sender = Sender::new(config, NullStore, world.node_seed(0), open);
-    let feed = Feed::new(world.plan.packets);
+    let sender = Sender::new(config, NullStore::new(), world.node_seed(0), open);
+    let feed = Feed::new(world.plan.packets, false);
     simulated::Source::new(plan, sender.expect("the configuration is sound"), feed)
 }
 
@@ -171,7 +199,7 @@ pub(super) fn receiver(assist: Assist, seed: [u8; 32]) -> Receiver<'static, Null
         hold_down: 64,
         targets: 8,
     };
-    Receiver::new(config, NullStore, seed, Instant::ZERO)
+    Receiver::new(config, NullStore::new(), seed, Instant::ZERO)
 }
 
 /// The sequence of a DATA packet of LTP.
@@ -184,17 +212,9 @@ fn data_sequence(record: &Record<'_>) -> Option<u32> {
     Some(packet.sequence().0)
 }
 
-fn is_done(sim: &Sim<Peer>, packets: u32) -> bool {
-    sim.nodes().all(|(_, node)| match node {
-        Peer::Host(host) => host.watch.has_all(packets),
-        Peer::Source(_) | Peer::Router(_) => true,
-    })
-}
-
 /// Runs LTP in that variant over the world's plan.
 pub(super) fn run(world: &World, variant: Variant) -> Outcome {
     let since = processor_time();
-    let packets = world.plan.packets;
     let plan = Rc::new(Plan::new(world.tree.clone()));
     let mut sim = world.simulate(data_sequence, |node| match world.tree.role(node) {
         Role::Source => Peer::Source(Box::new(source(world, &plan, variant))),
@@ -206,32 +226,59 @@ pub(super) fn run(world: &World, variant: Variant) -> Outcome {
     });
     sim.run_until(BEGIN);
     let hierarchy = (variant == Variant::Lms(Help::Live)).then(|| hierarchy(&sim, &plan));
+    let mut outcome = finish(sim, world, variant.name(), since);
+    outcome.hierarchy = hierarchy;
+    outcome
+}
+
+/// Runs a simulation until every receiver has everything, and sums it up.
+pub(super) fn finish<T, R, N>(
+    mut sim: Sim<simulated::Peer<NullStore, Feed, Watch, T, R, N>>,
+    world: &World,
+    name: &'static str,
+    since: std::time::Duration,
+) -> Outcome
+where
+    T: Sending<NullStore>,
+    R: Receiving<NullStore>,
+    N: Node,
+{
+    let packets = world.plan.packets;
     let last = BEGIN + GAP * packets;
     sim.run_until(last);
-    while !is_done(&sim, packets) && sim.now() < last + TIMEOUT {
+    let is_done = |sim: &Sim<_>| hosts(sim).all(|(_, host)| host.watch.has_all(packets));
+    while !is_done(&sim) && sim.now() < last + TIMEOUT {
         let at = sim.now() + Duration::from_millis(250);
         sim.run_until(at);
     }
-    let watches = sim.nodes().filter_map(|(id, node)| match node {
-        Peer::Host(host) => Some((id.0, &host.watch)),
-        Peer::Source(_) | Peer::Router(_) => None,
-    });
-    let mut outcome = Outcome::gather(variant.name(), world, watches);
-    outcome.hierarchy = hierarchy;
+    let watches = hosts(&sim).map(|(id, host)| (id, &host.watch));
+    let outcome = Outcome::gather(name, world, watches);
+    let sent = hosts(&sim).map(|(_, host)| host.receiver.receiver().stats().repairs_sent);
     let (requests, repairs) = match sim.node(NodeId(0)) {
-        Some(Peer::Source(source)) => {
-            let stats = source.sender.stats();
+        Some(simulated::Peer::Source(source)) => {
+            let stats = source.sender.sender().stats();
             let repairs = stats.repairs_group + stats.repairs_unicast;
             (source.application.requests, repairs)
         }
         _ => (0, 0),
     };
-    let sent = sim.nodes().filter_map(|(_, node)| match node {
-        Peer::Host(host) => Some(host.receiver.stats().repairs_sent),
-        Peer::Source(_) | Peer::Router(_) => None,
-    });
     let outcome = outcome.loads(repairs, sent);
     outcome.source_requests(requests).costs(&sim, world, since)
+}
+
+/// The receivers of a simulation.
+fn hosts<T, R, N>(
+    sim: &Sim<simulated::Peer<NullStore, Feed, Watch, T, R, N>>,
+) -> impl Iterator<Item = (u32, &simulated::Host<NullStore, Watch, R>)>
+where
+    T: Sending<NullStore>,
+    R: Receiving<NullStore>,
+    N: Node,
+{
+    sim.nodes().filter_map(|(id, node)| match node {
+        simulated::Peer::Host(host) => Some((id.0, &**host)),
+        _ => None,
+    })
 }
 
 /// What LMS-HIER has elected by now.

@@ -28,6 +28,8 @@ pub(super) struct Watch {
     exposed: u32,
     /// Repairs of packets that it had missed and already had.
     repeated: u32,
+    /// Packets come in those of a relay.
+    pub(super) relayed: bool,
 }
 
 /// What a packet was to the receiver.

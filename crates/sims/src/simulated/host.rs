@@ -1,15 +1,16 @@
 //! LTP's machines at the source and at the receivers as nodes, and the node of any sort.
 
+use std::marker::PhantomData;
 use std::rc::Rc;
 
 use lms_proto::endpoint::{self, Election, Endpoint};
 use lms_proto::{Iface, InterfaceConfig, Meta};
 use ltp::store::Store;
-use ltp::{Receiver, ReceiverEvent, Sender, SenderEvent};
-use netsim::{Instant, Io, Node, Port};
+use ltp::{Receiver, ReceiverEvent, Sender, SenderEvent, relayed};
+use netsim::{Instant, Io, Machine, Node, Port};
 
-use super::packets::{incoming, outgoing};
-use super::{Help, Plan, RouterNode, SUBNET_BITS, destination, is_link_local};
+use super::packets::{Incoming, incoming, outgoing};
+use super::{Help, Plan, RelayNode, RouterNode, SUBNET_BITS, destination, is_link_local};
 
 /// The source application: supplies a sender with data and receives its events.
 pub(crate) trait Application<S: Store> {
@@ -43,15 +44,86 @@ pub(crate) trait Watcher {
     }
 }
 
+/// LTP's machine at the source, on its own or attached to a relay.
+pub(crate) trait Sending<S: Store>:
+    Machine<Meta = ltp::Meta, Transmit = ltp::Transmit> + 'static
+{
+    /// The sender itself.
+    fn sender(&self) -> &Sender<'static, S>;
+    /// The sender itself.
+    fn sender_mut(&mut self) -> &mut Sender<'static, S>;
+    /// The sender's event; `None` for one of the attachment.
+    fn event(event: Self::Event) -> Option<SenderEvent>;
+}
+
+impl<S: Store + 'static> Sending<S> for Sender<'static, S> {
+    fn sender(&self) -> &Sender<'static, S> {
+        self
+    }
+    fn sender_mut(&mut self) -> &mut Sender<'static, S> {
+        self
+    }
+    fn event(event: SenderEvent) -> Option<SenderEvent> {
+        Some(event)
+    }
+}
+
+impl<S: Store + 'static> Sending<S> for relayed::Sender<'static, S> {
+    fn sender(&self) -> &Sender<'static, S> {
+        self.sender()
+    }
+    fn sender_mut(&mut self) -> &mut Sender<'static, S> {
+        self.sender_mut()
+    }
+    fn event(event: relayed::SenderEvent) -> Option<SenderEvent> {
+        match event {
+            relayed::SenderEvent::Sender(event) => Some(event),
+            _ => None,
+        }
+    }
+}
+
+/// LTP's machine at a receiver, on its own or attached to a relay.
+pub(crate) trait Receiving<S: Store>:
+    Machine<Meta = ltp::Meta, Transmit = ltp::Transmit> + 'static
+{
+    /// The receiver itself.
+    fn receiver(&self) -> &Receiver<'static, S>;
+    /// The receiver's event; `None` for one of the attachment.
+    fn event(event: Self::Event) -> Option<ReceiverEvent>;
+}
+
+impl<S: Store + 'static> Receiving<S> for Receiver<'static, S> {
+    #[inline]
+    fn receiver(&self) -> &Receiver<'static, S> {
+        self
+    }
+    fn event(event: ReceiverEvent) -> Option<ReceiverEvent> {
+        Some(event)
+    }
+}
+
+impl<S: Store + 'static> Receiving<S> for relayed::Receiver<'static, S> {
+    fn receiver(&self) -> &Receiver<'static, S> {
+        self.receiver()
+    }
+    fn event(event: relayed::ReceiverEvent) -> Option<ReceiverEvent> {
+        match event {
+            relayed::ReceiverEvent::Receiver(event) => Some(event),
+            _ => None,
+        }
+    }
+}
+
 /// The source and its application.
-pub(crate) struct Source<S: Store, A> {
-    pub(crate) sender: Sender<'static, S>,
+pub(crate) struct Source<T, A> {
+    pub(crate) sender: T,
     pub(crate) application: A,
     plan: Rc<Plan>,
 }
 
-impl<S: Store, A: Application<S>> Source<S, A> {
-    pub(crate) fn new(plan: &Rc<Plan>, sender: Sender<'static, S>, application: A) -> Self {
+impl<T, A> Source<T, A> {
+    pub(crate) fn new(plan: &Rc<Plan>, sender: T, application: A) -> Self {
         Self {
             sender,
             application,
@@ -59,28 +131,11 @@ impl<S: Store, A: Application<S>> Source<S, A> {
         }
     }
 
-    fn handle_packet(&mut self, now: Instant, packet: &[u8], io: &mut Io<'_>) {
-        let Some(incoming) = incoming(packet, false) else {
-            return;
-        };
-        self.application.packet(incoming.payload);
-        let (meta, payload) = (&incoming.meta, incoming.payload);
-        let _ = self.sender.handle_packet(now, meta, payload); // counted there
-        self.drain(now, io);
-    }
-
-    fn handle_timeout(&mut self, now: Instant, io: &mut Io<'_>) {
-        self.application.feed(now, &mut self.sender);
-        self.sender.handle_timeout(now);
-        self.drain(now, io);
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        let feed = self.application.poll_timeout();
-        feed.into_iter().chain(self.sender.poll_timeout()).min()
-    }
-
-    fn drain(&mut self, now: Instant, io: &mut Io<'_>) {
+    fn drain<S: Store>(&mut self, now: Instant, io: &mut Io<'_>)
+    where
+        T: Sending<S>,
+        A: Application<S>,
+    {
         let mut buffer = [0; 1500];
         while let Some(transmit) = self.sender.poll_transmit(now, &mut buffer) {
             outgoing(&self.plan, 0, &transmit, &buffer, |packet| {
@@ -88,7 +143,9 @@ impl<S: Store, A: Application<S>> Source<S, A> {
             });
         }
         while let Some(event) = self.sender.poll_event() {
-            self.application.event(&event);
+            if let Some(event) = T::event(event) {
+                self.application.event(&event);
+            }
         }
     }
 }
@@ -96,11 +153,12 @@ impl<S: Store, A: Application<S>> Source<S, A> {
 /// A receiver and replier; under [`Help::Live`] it offers itself to its router. What a data packet
 /// touches comes first, beside the parts of the receiver that it touches.
 #[repr(C, align(64))]
-pub(crate) struct Host<S: Store, W> {
+pub(crate) struct Host<S: Store + 'static, W, R = Receiver<'static, S>> {
     /// When the machines have something to do: asked once after each call.
     due: Option<Instant>,
     pub(crate) watch: W,
-    pub(crate) receiver: Receiver<'static, S>,
+    pub(crate) receiver: R,
+    store: PhantomData<S>,
     /// The timeout of LMS-HIER: read only after calls of it.
     endpoint_due: Option<Instant>,
     endpoint: Option<Box<Endpoint<'static>>>,
@@ -108,12 +166,12 @@ pub(crate) struct Host<S: Store, W> {
     node: u32,
 }
 
-impl<S: Store, W: Watcher> Host<S, W> {
+impl<S: Store, W: Watcher, R: Receiving<S>> Host<S, W, R> {
     pub(crate) fn new(
         plan: &Rc<Plan>,
         node: u32,
         help: Help,
-        receiver: Receiver<'static, S>,
+        receiver: R,
         seed: [u8; 32],
         watch: W,
     ) -> Self {
@@ -122,6 +180,7 @@ impl<S: Store, W: Watcher> Host<S, W> {
             due: None,
             watch,
             receiver,
+            store: PhantomData,
             endpoint_due: endpoint
                 .as_ref()
                 .and_then(|endpoint| endpoint.poll_timeout()),
@@ -135,7 +194,7 @@ impl<S: Store, W: Watcher> Host<S, W> {
 
     /// Reads what a data packet will touch.
     fn touch(&self) -> u64 {
-        let receiver = &self.receiver;
+        let receiver = self.receiver.receiver();
         let due = receiver.poll_timeout().map_or(0, |at| at.total_micros());
         let session = receiver.session().is_some();
         receiver.newest_block() ^ due as u64 ^ u64::from(session) ^ receiver.stats().data_packets
@@ -169,12 +228,18 @@ impl<S: Store, W: Watcher> Host<S, W> {
         let (meta, payload) = (&incoming.meta, incoming.payload);
         let _ = self.receiver.handle_packet(now, meta, payload); // counted there
         // Output that waits shows as a timeout that has come: most packets cause none.
-        while let Some(event) = self.receiver.poll_event() {
-            self.watch.event(now, &event);
-        }
+        self.hand_over_events(now);
         self.set_due();
         if self.due.is_some_and(|at| at <= now) {
             self.drain(now, io);
+        }
+    }
+
+    fn hand_over_events(&mut self, now: Instant) {
+        while let Some(event) = self.receiver.poll_event() {
+            if let Some(event) = R::event(event) {
+                self.watch.event(now, &event);
+            }
         }
     }
 
@@ -200,9 +265,7 @@ impl<S: Store, W: Watcher> Host<S, W> {
                 io.send(Port(0), packet);
             });
         }
-        while let Some(event) = self.receiver.poll_event() {
-            self.watch.event(now, &event);
-        }
+        self.hand_over_events(now);
         if let Some(endpoint) = &mut self.endpoint {
             while let Some(transmit) = endpoint.poll_transmit(now, &mut buffer) {
                 io.send(Port(0), &buffer[..transmit.len]);
@@ -236,25 +299,42 @@ fn endpoint(plan: &Plan, node: u32, seed: [u8; 32]) -> Endpoint<'static> {
     endpoint
 }
 
-/// Any node of the network.
-pub(crate) enum Peer<S: Store, A, W> {
-    Source(Box<Source<S, A>>),
-    Router(RouterNode),
-    Host(Box<Host<S, W>>),
+/// Any node of the network: `T` sends, `R` receives, `N` routes.
+pub(crate) enum Peer<S, A, W, T = Sender<'static, S>, R = Receiver<'static, S>, N = RouterNode>
+where
+    S: Store + 'static,
+{
+    Source(Box<Source<T, A>>),
+    Router(N),
+    Host(Box<Host<S, W, R>>),
 }
 
-impl<S, A, W> Node for Peer<S, A, W>
+/// [`Peer`] where relays help.
+pub(crate) type RelayedPeer<S, A, W> =
+    Peer<S, A, W, relayed::Sender<'static, S>, relayed::Receiver<'static, S>, RelayNode>;
+
+impl<S, A, W, T, R, N> Node for Peer<S, A, W, T, R, N>
 where
     S: Store + 'static,
     A: Application<S> + 'static,
     W: Watcher + 'static,
+    T: Sending<S>,
+    R: Receiving<S>,
+    N: Node,
 {
     #[inline]
     fn handle_packet(&mut self, now: Instant, port: Port, packet: &[u8], io: &mut Io<'_>) {
         match self {
             Self::Host(host) => host.handle_packet(now, packet, io),
             Self::Router(router) => router.handle_packet(now, port, packet, io),
-            Self::Source(source) => source.handle_packet(now, packet, io),
+            Self::Source(source) => {
+                let Some(Incoming { meta, payload }) = incoming(packet, false) else {
+                    return;
+                };
+                source.application.packet(payload);
+                let _ = source.sender.handle_packet(now, &meta, payload); // counted there
+                source.drain(now, io);
+            }
         }
     }
 
@@ -262,7 +342,11 @@ where
         match self {
             Self::Host(host) => host.handle_timeout(now, io),
             Self::Router(router) => router.handle_timeout(now, io),
-            Self::Source(source) => source.handle_timeout(now, io),
+            Self::Source(source) => {
+                source.application.feed(now, source.sender.sender_mut());
+                source.sender.handle_timeout(now);
+                source.drain(now, io);
+            }
         }
     }
 
@@ -271,7 +355,10 @@ where
         match self {
             Self::Host(host) => host.due,
             Self::Router(router) => router.poll_timeout(),
-            Self::Source(source) => source.poll_timeout(),
+            Self::Source(source) => {
+                let feed = source.application.poll_timeout();
+                feed.into_iter().chain(source.sender.poll_timeout()).min()
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod host;
 mod packets;
+mod relay;
 mod router;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -14,7 +15,8 @@ use lms_proto::{Key, LinkAddr};
 use netsim::Port;
 use netsim::tree::Tree;
 
-pub(crate) use host::{Application, Host, Peer, Source, Watcher};
+pub(crate) use host::{Application, Host, Peer, Receiving, RelayedPeer, Sending, Source, Watcher};
+pub(crate) use relay::{RelayNode, relays_above};
 pub(crate) use router::RouterNode;
 
 /// The group of the simulated sessions.

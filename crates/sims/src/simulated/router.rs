@@ -5,7 +5,7 @@ use std::rc::Rc;
 use lms_proto::router::{Config, Interface, Policy, Storage, Verdict};
 use lms_proto::table::{self, Replier};
 use lms_proto::{Iface, InterfaceConfig, Meta, Router, hier};
-use netsim::{Instant, Io, Port};
+use netsim::{Instant, Io, Node, Port};
 
 use super::{GROUP, Help, Plan, SUBNET_BITS, destination, is_link_local};
 
@@ -41,35 +41,38 @@ impl RouterNode {
         self.lms.as_deref()
     }
 
-    /// When to call `handle_timeout`.
+    /// Sends what LMS-HIER has to say.
+    fn drain(&mut self, now: Instant, io: &mut Io<'_>) {
+        let Some(lms) = &mut self.lms else { return };
+        let mut buffer = [0; 1100];
+        while let Some(transmit) = lms.poll_transmit(now, &mut buffer) {
+            io.send(Port(transmit.iface.0), &buffer[..transmit.len]);
+        }
+        while lms.poll_event().is_some() {}
+        self.due = lms.poll_timeout();
+    }
+}
+
+impl Node for RouterNode {
     #[inline]
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    fn poll_timeout(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Reads what a data packet will touch.
     #[inline]
-    pub(super) fn touch(&self) -> u64 {
+    fn touch(&self) -> u64 {
         u64::from(self.children) ^ u64::from(self.due.is_some())
     }
 
-    /// Time has passed.
-    pub(super) fn handle_timeout(&mut self, now: Instant, io: &mut Io<'_>) {
+    fn handle_timeout(&mut self, now: Instant, io: &mut Io<'_>) {
         if let Some(lms) = &mut self.lms {
             lms.handle_timeout(now);
         }
         self.drain(now, io);
     }
 
-    /// A packet arrived.
     #[inline]
-    pub(super) fn handle_packet(
-        &mut self,
-        now: Instant,
-        port: Port,
-        packet: &[u8],
-        io: &mut Io<'_>,
-    ) {
+    fn handle_packet(&mut self, now: Instant, port: Port, packet: &[u8], io: &mut Io<'_>) {
         let Some((destination, plain)) = destination(packet) else {
             return;
         };
@@ -102,17 +105,6 @@ impl RouterNode {
             Verdict::Multicast { iface, packet } => io.send(Port(iface.0), &bytes[packet]),
             Verdict::Pass | Verdict::Drop(_) => {}
         }
-    }
-
-    /// Sends what LMS-HIER has to say.
-    fn drain(&mut self, now: Instant, io: &mut Io<'_>) {
-        let Some(lms) = &mut self.lms else { return };
-        let mut buffer = [0; 1100];
-        while let Some(transmit) = lms.poll_transmit(now, &mut buffer) {
-            io.send(Port(transmit.iface.0), &buffer[..transmit.len]);
-        }
-        while lms.poll_event().is_some() {}
-        self.due = lms.poll_timeout();
     }
 }
 
