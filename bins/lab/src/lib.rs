@@ -13,6 +13,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod cli;
+mod daemon;
 mod demo;
 mod packets;
 mod page;

@@ -15,5 +15,6 @@ pub(crate) use sims::plot::Plot;
 pub(crate) use sims::report::{Bound, Cell, Report, Table};
 pub(crate) use sims::scenario::{Context, Need, Scenario, chosen, within};
 
+pub(crate) use crate::daemon::Daemon;
 pub(crate) use crate::shaper::Shaper;
 pub(crate) use crate::transfer::{count, same, write_file};

@@ -110,7 +110,7 @@ impl Play {
         let total: u64 = session
             .routers
             .iter()
-            .map(|r| r.count("packets", "dmcast").unwrap_or(0))
+            .map(|r| count(&r.counters().unwrap_or_default()["packets"], "dmcast"))
             .sum();
         self.dmcasts.push((now, total as f64));
         let last = &transfer.receivers[3].process;

@@ -119,14 +119,8 @@ impl Testbed {
         let mut session = session(group, Shape::default())?;
         let (source, h1, h2) = (session.source, session.receivers[0], session.receivers[1]);
         let plan = session.network.plan();
-        let section = format!(
-            "policy = \"static\"\n[[replier.static]]\nsource = \"{}\"\ngroup = \"{}\"\n\
-             interface = \"eth1\"\nneighbour = \"{}\"\n",
-            plan.address(source),
-            group.ip(),
-            plan.address(h1)
-        );
-        session.start_routers(&Replies { section })?;
+        let replies = Replies::set(plan.address(source), *group.ip(), plan.address(h1));
+        session.start_routers(&replies)?;
         session.wait_for_repliers(TIMEOUT)?;
         let plan = session.network.plan();
         let branch = session.branches.first().context("no router on the tree")?;

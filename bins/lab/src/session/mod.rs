@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use linux_net::udp::GroupSocket;
-use lms_router::status::{Show, query};
 
 use crate::prelude::*;
 use netlab::{Branch, MulticastRoute};
@@ -35,19 +34,7 @@ pub(crate) struct Session {
     /// Members that keep routes alive.
     members: Vec<GroupSocket>,
     /// `lms-router`, one a router.
-    pub(crate) routers: Vec<Router>,
-}
-
-/// A running `lms-router`.
-#[derive(Debug)]
-pub(crate) struct Router {
-    /// Where it runs.
-    pub(crate) node: NodeId,
-    /// Its name.
-    pub(crate) name: String,
-    config: PathBuf,
-    socket: PathBuf,
-    process: Process,
+    pub(crate) routers: Vec<Daemon>,
 }
 
 /// How routers keep the replier hierarchy.
@@ -65,6 +52,15 @@ impl Default for Replies {
 }
 
 impl Replies {
+    /// This host alone, behind the router's second interface.
+    pub(crate) fn set(source: Ipv4Addr, group: Ipv4Addr, replier: Ipv4Addr) -> Replies {
+        let section = format!(
+            "policy = \"static\"\n[[replier.static]]\nsource = \"{source}\"\ngroup = \"{group}\"\n\
+             interface = \"eth1\"\nneighbour = \"{replier}\"\n"
+        );
+        Replies { section }
+    }
+
     /// By one of `lms-router`'s policies that need no more configuration.
     pub(crate) fn of(policy: &str) -> Replies {
         Replies {
@@ -75,6 +71,24 @@ refresh = \"500ms\"
             ),
         }
     }
+}
+
+/// Starts `lms-router` in a node, beside an owner of the multicast routes.
+pub(crate) fn start_router(
+    network: &Network,
+    node: NodeId,
+    replies: &Replies,
+    cores: &[usize],
+) -> Result<Daemon> {
+    let sections = format!(
+        "[source]\nkind = \"kernel\"\n\
+         [limits]\nrequests-per-second = 10000000\ndmcasts-per-second = 10000000\n\
+         group-requests-per-second = 10000000\ngroup-dmcasts-per-second = 10000000\n\
+         [replier]\n{}",
+        replies.section
+    );
+    let name = network.plan().name(node).to_owned();
+    Daemon::start_as(network, ("lms-router", "run"), node, name, &sections, cores)
 }
 
 impl Session {
@@ -193,9 +207,8 @@ impl Session {
 
     /// Starts `lms-router` in every router of the tree and waits until each answers.
     pub(crate) fn start_routers(&mut self, replies: &Replies) -> Result<()> {
-        let nodes: Vec<NodeId> = self.branches.iter().map(|branch| branch.router).collect();
-        for node in nodes {
-            let router = Router::start(&self.network, node, replies, &[])?;
+        for branch in &self.branches {
+            let router = start_router(&self.network, branch.router, replies, &[])?;
             self.routers.push(router);
         }
         for router in &mut self.routers {
@@ -271,7 +284,7 @@ impl Session {
 
     /// The routers' state of a group, for a message.
     fn describe_routers(&self, group: &str) -> String {
-        let describe = |router: &Router| -> Result<String> {
+        let describe = |router: &Daemon| -> Result<String> {
             let counters = router.counters()?;
             Ok(format!(
                 "    {}: {}; {}; dropped {}\n",
@@ -324,110 +337,5 @@ impl Session {
     pub(crate) fn send(&self, file: &Path, more: &[&str]) -> Result<Process> {
         let launch = self.endpoint("lms-send", self.source).args(more).arg(file);
         self.network.start(self.source, launch)
-    }
-}
-
-impl Router {
-    /// Starts `lms-router` in a node; `cores` confines it.
-    pub(crate) fn start(
-        network: &Network,
-        node: NodeId,
-        replies: &Replies,
-        cores: &[usize],
-    ) -> Result<Router> {
-        let name = network.plan().name(node).to_owned();
-        let folder = Path::new(SCRATCH).join("routers");
-        fs::create_dir_all(&folder)?;
-        let (config, socket) = (
-            folder.join(format!("{name}.toml")),
-            folder.join(format!("{name}.sock")),
-        );
-        let text = format!(
-            "[daemon]\nsocket = \"{}\"\n[source]\nkind = \"kernel\"\n\
-             [limits]\nrequests-per-second = 10000000\ndmcasts-per-second = 10000000\n\
-             group-requests-per-second = 10000000\ngroup-dmcasts-per-second = 10000000\n\
-             [replier]\n{}",
-            socket.display(),
-            replies.section
-        );
-        fs::write(&config, text)?;
-        let process = Router::launch(network, node, &name, &config, cores)?;
-        Ok(Router {
-            node,
-            name,
-            config,
-            socket,
-            process,
-        })
-    }
-
-    fn launch(
-        network: &Network,
-        node: NodeId,
-        name: &str,
-        config: &Path,
-        cores: &[usize],
-    ) -> Result<Process> {
-        let launch = Launch::carried("lms-router")
-            .named(format!("lms-router on {name}"))
-            .args(["run", "--config"])
-            .arg(config)
-            .cores(cores);
-        network.start(node, launch)
-    }
-
-    /// Stops it and starts it again.
-    pub(crate) fn restart(&mut self, network: &Network) -> Result<()> {
-        self.process.stop(Duration::from_secs(60))?;
-        self.process = Router::launch(network, self.node, &self.name, &self.config, &[])?;
-        self.wait(Duration::from_secs(20))
-    }
-
-    /// Waits until it answers.
-    pub(crate) fn wait(&mut self, limit: Duration) -> Result<()> {
-        let end = Instant::now() + limit;
-        loop {
-            match self.status(Show::Overview) {
-                Ok(_) => return Ok(()),
-                Err(error) if self.process.ended().is_some() || Instant::now() > end => {
-                    bail!(
-                        "{} does not come up: {error:#}\n{}",
-                        self.name,
-                        self.process.tail()
-                    );
-                }
-                Err(_) => std::thread::sleep(Duration::from_millis(20)),
-            }
-        }
-    }
-
-    /// What `lms-router status` shows.
-    pub(crate) fn status(&self, show: Show) -> Result<Value> {
-        query(&self.socket, show).with_context(|| format!("lms-router on {}", self.name))
-    }
-
-    /// Its entry of a group, or null.
-    pub(crate) fn group(&self, group: &str) -> Result<Value> {
-        let all = self.status(Show::Groups)?;
-        let mut entries = all["groups"].as_array().into_iter().flatten();
-        Ok(entries
-            .rfind(|entry| entry["group"] == group)
-            .cloned()
-            .unwrap_or_default())
-    }
-
-    /// Its counters.
-    pub(crate) fn counters(&self) -> Result<Value> {
-        self.status(Show::Counters)
-    }
-
-    /// One counter: a map's name, then the counter's.
-    pub(crate) fn count(&self, map: &str, name: &str) -> Result<u64> {
-        Ok(self.counters()?[map][name].as_u64().unwrap_or(0))
-    }
-
-    /// The process.
-    pub(crate) fn process(&mut self) -> &mut Process {
-        &mut self.process
     }
 }

@@ -10,7 +10,7 @@ use linux_net::inet::{Config, UdpSocket};
 use linux_net::poll::{self, Watch};
 use linux_net::udp::Batch;
 
-use super::stage::{GROUP, PORT, Relay};
+use super::stage::{GROUP, PORT, start_relay};
 use crate::prelude::*;
 
 /// What a packet to 4 receivers costs dyram-relay, beside the same loop with no protocol in it
@@ -56,16 +56,16 @@ impl Scenario for Forwarding {
         let (ends, relay) = (plan.host("ends"), plan.router("relay"));
         plan.link(relay, ends, Shape::default());
         let network = Network::build(plan, 0)?;
-        let mut daemon = Relay::start(&network, relay, &[], false, "")?;
-        daemon.wait()?;
+        let mut daemon = start_relay(&network, relay, &[], false, "")?;
+        daemon.wait(TIMEOUT)?;
         let mut ends = Ends::open(&network, ends, relay)?;
         ends.attach()?;
         let plain = PlainLoop::start(&network, relay, ends.targets()?)?;
         let mut costs = [Vec::new(), Vec::new()];
         for _ in 0..rounds {
-            let before = daemon.cpu_time();
+            let before = daemon.process.cpu_time();
             let sent = ends.drive(PORT, packets)?;
-            costs[0].push((daemon.cpu_time() - before).as_nanos() as f64 / sent as f64);
+            costs[0].push((daemon.process.cpu_time() - before).as_nanos() as f64 / sent as f64);
             let before = plain.cpu_time()?;
             let sent = ends.drive(PLAIN, packets)?;
             costs[1].push((plain.cpu_time()? - before).as_nanos() as f64 / sent as f64);

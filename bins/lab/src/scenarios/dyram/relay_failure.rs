@@ -1,7 +1,7 @@
 //! `dyram-relay-failure`: a relay is killed in the middle, started again, and the other one is drained:
 //! children go to their second parent, and nothing is lost.
 
-use super::stage::Stage;
+use super::stage::{Stage, children};
 use crate::prelude::*;
 use crate::transfer::Transfer;
 
@@ -137,7 +137,7 @@ impl Play {
     ) -> Result<()> {
         let now = self.begin.elapsed().as_secs_f64();
         let [first, second] = [self.first, self.second]
-            .map(|node| stage.relay(node).map_or(0, |relay| relay.children()));
+            .map(|node| stage.relay(node).map_or(0, |relay| children(relay)));
         self.children[0].push((now, first as f64));
         self.children[1].push((now, second as f64));
         let progress = transfer.sender.last("progress");
@@ -145,7 +145,7 @@ impl Play {
         let part = bytes as f64 / transfer.bytes as f64;
         if self.killed.is_none() && part > 0.2 && first + second == CHILDREN {
             context.note(format!("{now:.1} s: r2 is killed"));
-            stage.relay(self.first)?.signal(Signal::SIGKILL)?;
+            stage.relay(self.first)?.process.signal(Signal::SIGKILL)?;
             self.killed = Some(now);
         } else if self.killed.is_some() && self.moved.is_none() && second == CHILDREN {
             context.note(format!("{now:.1} s: all are below r3"));
@@ -157,19 +157,19 @@ impl Play {
             } = stage;
             let relay = relays.iter_mut().find(|relay| relay.node == self.first);
             if let Some(relay) = relay {
-                relay.again(&session.network)?;
+                relay.restart(&session.network)?;
             }
             self.again = Some(now);
         } else if self.again.is_some_and(|at| now > at + 1.0) && self.drained.is_none() {
             context.note(format!("{now:.1} s: r3 is asked to end"));
-            stage.relay(self.second)?.signal(Signal::SIGTERM)?;
+            stage.relay(self.second)?.process.signal(Signal::SIGTERM)?;
             self.drained = Some(now);
         } else if self.drained.is_some()
             && self.ended.is_none()
-            && let Some(code) = stage.relay(self.second)?.ended()
+            && let Some(code) = stage.relay(self.second)?.process.ended()
         {
             context.note(format!("{now:.1} s: r3 has ended"));
-            self.ended = Some((code, now));
+            self.ended = Some((code.code(), now));
         }
         Ok(())
     }

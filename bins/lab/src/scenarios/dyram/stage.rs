@@ -1,9 +1,5 @@
 //! A network without multicast routing, with `dyram-relay` in some of its routers.
 
-use std::fs;
-
-use dyram_relay::status::{Show, query};
-
 use crate::prelude::*;
 use crate::session::Session;
 use netlab::mroute::{self, Wanted};
@@ -15,19 +11,10 @@ pub(super) const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 4, 1
 /// A relay comes up, and children attach, within this.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A running `dyram-relay`.
-pub(super) struct Relay {
-    pub(super) node: NodeId,
-    pub(super) name: String,
-    config: PathBuf,
-    socket: PathBuf,
-    process: Process,
-}
-
 /// A session that relays help.
 pub(super) struct Stage {
     pub(super) session: Session,
-    pub(super) relays: Vec<Relay>,
+    pub(super) relays: Vec<Daemon>,
     /// Owners of multicast routes, when routers forward the group and relays serve recovery beside it.
     routes: Vec<Process>,
 }
@@ -97,14 +84,16 @@ impl Stage {
     pub(super) fn start(&mut self, relays: &[(NodeId, Vec<NodeId>)], more: &str) -> Result<()> {
         let beside = !self.routes.is_empty();
         for (node, parents) in relays {
-            let relay = Relay::start(&self.session.network, *node, parents, beside, more)?;
+            let relay = start_relay(&self.session.network, *node, parents, beside, more)?;
             self.relays.push(relay);
         }
-        self.relays.iter_mut().try_for_each(Relay::wait)
+        self.relays
+            .iter_mut()
+            .try_for_each(|relay| relay.wait(TIMEOUT))
     }
 
     /// The relay in that node.
-    pub(super) fn relay(&mut self, node: NodeId) -> Result<&mut Relay> {
+    pub(super) fn relay(&mut self, node: NodeId) -> Result<&mut Daemon> {
         let found = self.relays.iter_mut().find(|relay| relay.node == node);
         found.context("no relay in that node")
     }
@@ -127,7 +116,7 @@ impl Stage {
         let mut table = Table::with_header("relays", columns);
         let mut totals = Totals::default();
         for (index, relay) in self.relays.iter().enumerate() {
-            let counters = relay.status(Show::Counters)?;
+            let counters = relay.counters()?;
             let (r, drops) = (&counters["recovery"], &counters["drops"]);
             let cell = |name: &str| Cell::Count(count(r, name));
             table.row([
@@ -163,100 +152,34 @@ pub(super) struct Totals {
     pub(super) asked_source: u64,
 }
 
-impl Relay {
-    /// Starts it with these parents; beside IP multicast it listens to the group on the first of the
-    /// node's links, the one that leads up.
-    pub(super) fn start(
-        network: &Network,
-        node: NodeId,
-        parents: &[NodeId],
-        beside: bool,
-        more: &str,
-    ) -> Result<Relay> {
-        let name = network.plan().name(node).to_owned();
-        let folder = Path::new(SCRATCH).join("relays");
-        fs::create_dir_all(&folder)?;
-        let (config, socket) = (
-            folder.join(format!("{name}.toml")),
-            folder.join(format!("{name}.sock")),
-        );
-        let parents: Result<Vec<String>> = parents
-            .iter()
-            .map(|parent| Ok(format!("\"{}\"", address(network, node, *parent)?)))
-            .collect();
-        let (carriage, multicast) = if beside {
-            let section = format!("[multicast]\ninterface = \"eth0\"\ngroups = [\"{GROUP}\"]\n");
-            ("multicast", section)
-        } else {
-            ("relays", String::new())
-        };
-        let text = format!(
-            "[relay]\nid = \"{}\"\nparents = [{}]\ncarriage = \"{carriage}\"\n{multicast}\
-             [daemon]\nsocket = \"{}\"\n{more}",
-            network.plan().address(node),
-            parents?.join(", "),
-            socket.display(),
-        );
-        fs::write(&config, text)?;
-        let process = Relay::launch(network, node, &name, &config)?;
-        Ok(Relay {
-            node,
-            name,
-            config,
-            socket,
-            process,
-        })
-    }
+/// Starts a relay with these parents; beside IP multicast it listens to the group on the first of the node's links, the
+/// one that leads up.
+pub(super) fn start_relay(
+    network: &Network,
+    node: NodeId,
+    parents: &[NodeId],
+    beside: bool,
+    more: &str,
+) -> Result<Daemon> {
+    let parents: Result<Vec<String>> = parents
+        .iter()
+        .map(|parent| Ok(format!("\"{}\"", address(network, node, *parent)?)))
+        .collect();
+    let (carriage, multicast) = if beside {
+        let section = format!("[multicast]\ninterface = \"eth0\"\ngroups = [\"{GROUP}\"]\n");
+        ("multicast", section)
+    } else {
+        ("relays", String::new())
+    };
+    let sections = format!(
+        "[relay]\nid = \"{}\"\nparents = [{}]\ncarriage = \"{carriage}\"\n{multicast}{more}",
+        network.plan().address(node),
+        parents?.join(", "),
+    );
+    Daemon::start(network, "dyram-relay", node, &sections)
+}
 
-    fn launch(network: &Network, node: NodeId, name: &str, config: &Path) -> Result<Process> {
-        let launch = Launch::carried("dyram-relay")
-            .named(format!("dyram-relay on {name}"))
-            .args(["run", "--config"])
-            .arg(config);
-        network.start(node, launch)
-    }
-
-    /// Waits until it answers.
-    pub(super) fn wait(&mut self) -> Result<()> {
-        let end = Instant::now() + TIMEOUT;
-        while let Err(error) = self.status(Show::Overview) {
-            if self.process.ended().is_some() || Instant::now() > end {
-                bail!("{error:#}\n{}", self.process.tail());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
-    }
-
-    /// What `dyram-relay status` shows.
-    pub(super) fn status(&self, show: Show) -> Result<Value> {
-        query(&self.socket, show).with_context(|| format!("dyram-relay on {}", self.name))
-    }
-
-    /// Processor time it has used.
-    pub(super) fn cpu_time(&self) -> Duration {
-        self.process.cpu_time()
-    }
-
-    /// How many children it has; none when it does not answer.
-    pub(super) fn children(&self) -> u64 {
-        let overview = self.status(Show::Overview).unwrap_or_default();
-        count(&overview, "children")
-    }
-
-    /// Kills it, or asks it to end.
-    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
-        self.process.signal(signal)
-    }
-
-    /// Whether it has ended, and its exit code.
-    pub(super) fn ended(&mut self) -> Option<Option<i32>> {
-        self.process.ended().map(|status| status.code())
-    }
-
-    /// Starts it again.
-    pub(super) fn again(&mut self, network: &Network) -> Result<()> {
-        self.process = Relay::launch(network, self.node, &self.name, &self.config)?;
-        self.wait()
-    }
+/// How many children a relay has; none when it does not answer.
+pub(super) fn children(relay: &Daemon) -> u64 {
+    count(&relay.status("overview").unwrap_or_default(), "children")
 }

@@ -14,7 +14,7 @@ use self::results::{Kind, Results};
 use self::saturate::{Cost, ROUNDS, Requests, Stream, WORKER, round, steer};
 use crate::packets;
 use crate::prelude::*;
-use crate::session::{Replies, Router};
+use crate::session::{Replies, start_router};
 use netlab::mroute::{Wanted, own};
 
 /// What a packet costs a router: kernel multicast to 1, 2, 4, 8 receivers, LMS requests, dmcasts
@@ -80,7 +80,7 @@ struct Line<'b> {
     interfaces: usize,
     payload: usize,
     network: &'b Network,
-    router: Option<&'b Router>,
+    router: Option<&'b Daemon>,
     stream: Stream,
     rounds: Vec<Cost>,
 }
@@ -91,7 +91,7 @@ impl Line<'_> {
         let (Kind::Request, Some(router)) = (self.kind, self.router) else {
             return Ok(());
         };
-        let turned = router.count("packets", "request_turned")?;
+        let turned = count(&router.counters()?["packets"], "request_turned");
         let packets: u64 = self.rounds.iter().map(|round| round.packets).sum();
         ensure!(
             turned >= packets,
@@ -110,7 +110,7 @@ struct Bench {
     at: NodeId,
     receivers: Vec<NodeId>,
     downs: Vec<LinkId>,
-    router: Option<Router>,
+    router: Option<Daemon>,
     /// Kept alive: the routes exist while it runs.
     _owner: Option<Process>,
 }
@@ -171,16 +171,11 @@ impl Bench {
     }
 
     /// `lms-router` beside the kernel's routes; H1 is the replier.
-    fn start_router(&self) -> Result<Router> {
+    fn start_router(&self) -> Result<Daemon> {
         let plan = self.network.plan();
-        let section = format!(
-            "policy = \"static\"\n[[replier.static]]\nsource = \"{}\"\ngroup = \"{}\"\n\
-             interface = \"eth1\"\nneighbour = \"{}\"\n",
-            plan.address(self.source),
-            GROUP.ip(),
-            plan.address(self.receivers[0])
-        );
-        let mut router = Router::start(&self.network, self.at, &Replies { section }, &[WORKER])?;
+        let (source, replier) = (plan.address(self.source), plan.address(self.receivers[0]));
+        let replies = Replies::set(source, *GROUP.ip(), replier);
+        let mut router = start_router(&self.network, self.at, &replies, &[WORKER])?;
         router.wait(Duration::from_secs(20))?;
         Ok(router)
     }

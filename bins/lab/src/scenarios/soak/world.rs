@@ -9,7 +9,7 @@
 use std::fs;
 
 use crate::prelude::*;
-use crate::session::{Replies, Router};
+use crate::session::{Replies, start_router};
 use netlab::mroute::{self, Wanted};
 
 /// The stream's group, and that of the files.
@@ -35,8 +35,8 @@ pub(super) struct World {
     nodes: Nodes,
     file: PathBuf,
     _routes: Vec<Process>,
-    routers: Vec<Router>,
-    relays: Vec<Process>,
+    routers: Vec<Daemon>,
+    relays: Vec<Daemon>,
     /// From the start to the end: `mcpd`, the stream's programs, the layers' programs.
     steady: Vec<Process>,
     rounds: Vec<Round>,
@@ -154,32 +154,28 @@ impl World {
 
     fn start_routers(&mut self) -> Result<()> {
         for node in self.nodes.routers {
-            let replies = Replies::default();
-            let mut router = Router::start(&self.network, node, &replies, &[])?;
+            let mut router = start_router(&self.network, node, &Replies::default(), &[])?;
             router.wait(COMES_UP)?;
             self.routers.push(router);
         }
         Ok(())
     }
 
-    fn start_relay(&self, at: usize) -> Result<Process> {
+    fn start_relay(&self, at: usize) -> Result<Daemon> {
         let address = self.address(self.nodes.routers[at]);
-        let path = Path::new(SCRATCH).join(format!("relay{at}.toml"));
         let parents = match at {
             0 => String::new(),
             _ => format!("\"{}:4143\"", self.address(self.nodes.routers[0])),
         };
-        let text = format!(
-            "[relay]\nid = \"{address}\"\nlisten = \"{address}:4143\"\nparents = [{parents}]\n\
-             [daemon]\nsocket = \"{}\"\n",
-            path.with_extension("sock").display()
+        let sections = format!(
+            "[relay]\nid = \"{address}\"\nlisten = \"{address}:4143\"\nparents = [{parents}]\n"
         );
-        fs::write(&path, text)?;
-        let launch = Launch::carried("dyram-relay")
-            .named(format!("dyram-relay {}", at + 1))
-            .args(["run", "--config"])
-            .arg(&path);
-        self.network.start(self.nodes.routers[at], launch)
+        Daemon::start(
+            &self.network,
+            "dyram-relay",
+            self.nodes.routers[at],
+            &sections,
+        )
     }
 
     fn start_mcpd(&self, host: usize) -> Result<Process> {
@@ -331,7 +327,8 @@ impl World {
                 bail!("{} hangs\n{}", round.name, late.concat());
             }
         }
-        for process in self.steady.iter_mut().chain(&mut self.relays) {
+        let relays = self.relays.iter_mut().map(|relay| &mut relay.process);
+        for process in self.steady.iter_mut().chain(relays) {
             if let Some(status) = process.ended() {
                 bail!("{} ended, {status}\n{}", process.name(), process.tail());
             }
@@ -357,29 +354,27 @@ impl World {
             return self.routers[1].restart(&self.network);
         }
         // Killed: peers are not notified and must detect it.
-        let relay = self.start_again(1)?;
-        self.relays[1] = relay;
-        Ok(())
-    }
-
-    fn start_again(&mut self, at: usize) -> Result<Process> {
-        self.relays[at].signal(nix::sys::signal::Signal::SIGKILL)?;
-        self.relays[at].wait(COMES_UP)?;
-        self.start_relay(at)
+        let relay = &mut self.relays[1];
+        relay.process.signal(Signal::SIGKILL)?;
+        relay.process.wait(COMES_UP)?;
+        relay.restart(&self.network)
     }
 
     /// The programs that run from the start to the end: name and process number.
     pub(super) fn observed(&mut self) -> Vec<(String, u32)> {
-        let router = self.routers[0].process();
-        let mut all = vec![("lms-router 1".to_owned(), router.id())];
-        let processes = self.relays[..1].iter().chain(&self.steady);
-        all.extend(processes.map(|process| (process.name().to_owned(), process.id())));
+        let mut all = vec![
+            ("lms-router 1".to_owned(), self.routers[0].process.id()),
+            ("dyram-relay 1".to_owned(), self.relays[0].process.id()),
+        ];
+        let steady = self.steady.iter();
+        all.extend(steady.map(|process| (process.name().to_owned(), process.id())));
         all
     }
 
     /// Ends everything.
-    pub(super) fn finish(mut self, faults: Vec<String>) -> Tally {
-        for process in self.steady.iter_mut().chain(&mut self.relays) {
+    pub(super) fn finish(self, faults: Vec<String>) -> Tally {
+        let relays = self.relays.iter().map(|relay| &relay.process);
+        for process in self.steady.iter().chain(relays) {
             let _ = process.signal(nix::sys::signal::Signal::SIGTERM);
         }
         Tally {

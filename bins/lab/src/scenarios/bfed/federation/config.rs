@@ -81,7 +81,6 @@ impl Federation {
                 );
             }
         }
-        text += &format!("[daemon]\nsocket = \"{}\"\n", part.socket().display());
         Ok(text + self.more)
     }
 

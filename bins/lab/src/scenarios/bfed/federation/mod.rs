@@ -141,10 +141,6 @@ impl Part {
             Part::Data(at, number) => format!("data{}.{}", at + 1, number + 1),
         }
     }
-
-    fn socket(self) -> PathBuf {
-        Path::new(SCRATCH).join(format!("{}.sock", self.name()))
-    }
 }
 
 /// Islands, the first of which is network 1.
@@ -152,7 +148,7 @@ pub(super) struct Federation {
     pub(super) network: Network,
     islands: Vec<Island>,
     peerings: Vec<(Peering, LinkId)>,
-    processes: Vec<(Part, Process)>,
+    daemons: Vec<(Part, Daemon)>,
     /// More sections of every configuration.
     more: &'static str,
     /// The `[etcd]` section of a control node, without its name.
@@ -180,7 +176,7 @@ impl Federation {
         let peerings = peerings.collect();
         let federation = Federation {
             network: Network::build(plan, 11)?,
-            processes: Vec::new(),
+            daemons: Vec::new(),
             islands,
             peerings,
             more,
@@ -234,23 +230,24 @@ impl Federation {
 
     /// Starts a process of a gateway.
     pub(super) fn start(&mut self, part: Part) -> Result<()> {
-        let file = Path::new(SCRATCH).join(format!("{}.toml", part.name()));
-        std::fs::write(&file, self.configuration(part)?)?;
-        let launch = Launch::carried("bfed-gateway")
-            .named(format!("bfed-gateway {}", part.name()))
-            .arg(part.verb())
-            .arg("--config")
-            .arg(&file);
-        let process = self.network.start(self.node(part), launch)?;
-        self.processes.retain(|(other, _)| *other != part);
-        self.processes.push((part, process));
+        let sections = self.configuration(part)?;
+        let program = ("bfed-gateway", part.verb());
+        let (node, name) = (self.node(part), part.name());
+        let daemon = Daemon::start_as(&self.network, program, node, name, &sections, &[])?;
+        self.daemons.retain(|(other, _)| *other != part);
+        self.daemons.push((part, daemon));
         Ok(())
+    }
+
+    fn process(&mut self, part: Part) -> Result<&mut Process> {
+        let found = self.daemons.iter_mut().find(|(other, _)| *other == part);
+        let (_, daemon) = found.context("no such process")?;
+        Ok(&mut daemon.process)
     }
 
     /// Sends a signal to a process of a gateway, and waits for its end where the signal means it.
     pub(super) fn signal(&mut self, part: Part, signal: Signal) -> Result<()> {
-        let found = self.processes.iter_mut().find(|(other, _)| *other == part);
-        let (_, process) = found.context("no such process")?;
+        let process = self.process(part)?;
         process.signal(signal)?;
         if signal == Signal::SIGKILL {
             process.wait(SOON)?;
@@ -260,10 +257,8 @@ impl Federation {
 
     /// Asks a process to end in an orderly way; whether it did, and how long it took.
     pub(super) fn end(&mut self, part: Part) -> Result<(bool, Duration)> {
-        let found = self.processes.iter_mut().find(|(other, _)| *other == part);
-        let (_, process) = found.context("no such process")?;
         let begun = Instant::now();
-        let status = process.stop(SOON)?;
+        let status = self.process(part)?.stop(SOON)?;
         Ok((status.success(), begun.elapsed()))
     }
 
@@ -367,16 +362,8 @@ impl Federation {
 
     /// What a process shows of itself: `overview`, or what `bfed-gateway status` names.
     pub(super) fn status(&self, part: Part, what: &str) -> Result<Value> {
-        let launch = Launch::carried("bfed-gateway")
-            .named(format!("bfed-gateway status {}", part.name()))
-            .arg("status")
-            .args((what != "overview").then_some(what))
-            .args(["--json", "--socket"])
-            .arg(part.socket());
-        let mut process = self.network.start(self.node(part), launch)?;
-        process.succeed(SOON)?;
-        let shown = process.events().pop().context("no status")?;
-        Ok(shown.value)
+        let found = self.daemons.iter().find(|(other, _)| *other == part);
+        found.context("no such process")?.1.status(what)
     }
 
     /// What the active control node of an island's gateway shows.
@@ -423,10 +410,8 @@ impl Federation {
 
     /// The last lines of a process's log.
     pub(super) fn tail(&self, part: Part) -> String {
-        let process = self.processes.iter().find(|(found, _)| *found == part);
-        process
-            .map(|(_, process)| process.tail())
-            .unwrap_or_default()
+        let daemon = self.daemons.iter().find(|(found, _)| *found == part);
+        daemon.map_or(String::new(), |(_, daemon)| daemon.process.tail())
     }
 
     /// The mediator of an island, as an argument of `bfed-join`.
@@ -516,9 +501,9 @@ impl Federation {
     /// Ends all gateways in an orderly way; whether they all did.
     pub(super) fn stop(mut self) -> bool {
         // The control nodes end first, so that no other data node takes sessions over.
-        self.processes.sort_by_key(|(part, _)| *part);
+        self.daemons.sort_by_key(|(part, _)| *part);
         let mut all = true;
-        for (_, process) in &mut self.processes {
+        for (_, Daemon { process, .. }) in &mut self.daemons {
             if process.ended().is_none() {
                 all &= process.stop(SOON).is_ok_and(|code| code.success());
             }
