@@ -6,7 +6,9 @@ use lms_proto::wire::ipv4;
 use lms_proto::{Form, Iface, Kind, LmsOption, TurningPoint};
 use netlab::Capture;
 
+/// IP protocols.
 const UDP: u8 = 17;
+pub(crate) const IPIP: u8 = 4;
 const TTL: u8 = 16;
 
 /// A UDP packet with these IP options and this payload.
@@ -130,6 +132,22 @@ impl Seen {
             .iter()
             .filter_map(|packet| Seen::read(packet))
             .collect())
+    }
+
+    /// Whether it is a request.
+    pub(crate) fn is_request(&self) -> bool {
+        let kind = self.option.map(|(option, _)| option.kind);
+        self.protocol == UDP && kind == Some(Kind::Request)
+    }
+
+    /// Whether it is data to this group, or a repair as receivers see it.
+    pub(crate) fn is_data(&self, group: Ipv4Addr) -> bool {
+        self.protocol == UDP && self.destination == group && self.option.is_none()
+    }
+
+    /// Whether it is a dmcast.
+    pub(crate) fn is_dmcast(&self) -> bool {
+        self.protocol == IPIP
     }
 
     /// The turning point, if the option carries one.

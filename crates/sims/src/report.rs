@@ -352,6 +352,17 @@ impl Report {
         self.checks.push(Check::holds(name, holds));
     }
 
+    /// Adds yes-or-no checks whose names begin with `prefix`.
+    pub fn all_hold<'n>(
+        &mut self,
+        prefix: &str,
+        checks: impl IntoIterator<Item = (&'n str, bool)>,
+    ) {
+        for (name, holds) in checks {
+            self.holds(format!("{prefix}{name}"), holds);
+        }
+    }
+
     /// Adds a value under a name.
     pub fn datum(&mut self, name: &str, value: impl Serialize) {
         let value = serde_json::to_value(value).unwrap_or(Value::Null);

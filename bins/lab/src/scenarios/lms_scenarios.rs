@@ -1,10 +1,11 @@
 //! `lms-scenarios`: the three scenarios of LMS §6.5.3 on the testbed of Figure 6.15, every field of the
 //! option checked in captured packets.
 
-use linux_net::raw::Ipv4Socket;
+use std::net::IpAddr;
+
 use lms_proto::{Form, Kind, TurningPoint};
 
-use super::testbed::{TIMEOUT, Testbed};
+use super::testbed::{End, Testbed};
 use crate::packets::{Seen, data, dmcast};
 use crate::prelude::*;
 
@@ -13,8 +14,6 @@ use crate::prelude::*;
 pub(crate) struct LmsScenarios {}
 
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 6, 5, 3), 6_503);
-const UDP: u8 = 17;
-const IPIP: u8 = 4;
 
 impl Scenario for LmsScenarios {
     const NAME: &'static str = "lms-scenarios";
@@ -27,211 +26,159 @@ impl Scenario for LmsScenarios {
         report
             .tables
             .push(Table::with_header("captured packets", columns));
-        let bench = Bench(Testbed::build(GROUP)?);
+        let bed = Testbed::build(GROUP)?;
         context.note("1: H2 multicasts a request");
-        let turning_point = bench.first(&mut report)?;
+        let turning_point = first(&bed, &mut report)?;
         context.note("2: H1, the replier, multicasts a request");
-        bench.second(&mut report)?;
+        second(&bed, &mut report)?;
         context.note("3: H1 sends a dmcast to the turning point");
-        bench.third(&mut report, turning_point)?;
-        let counters = bench.0.session.routers[0].counters()?;
+        third(&bed, &mut report, turning_point)?;
+        let counters = bed.session.routers[0].counters()?;
         report.datum("router", &counters);
-        let expected = [
-            ("request_turned", 1),
-            ("request_to_parent", 1),
-            ("dmcast", 1),
-        ];
-        for (name, count) in expected {
-            let counted = counters["packets"]
-                .as_object()
-                .into_iter()
-                .flatten()
-                .filter(|(key, _)| key.starts_with(name))
-                .filter_map(|(_, value)| value.as_u64())
-                .sum::<u64>();
+        let sum = |map: &str, prefix: &str| -> u64 {
+            let all = counters[map].as_object().into_iter().flatten();
+            let some = all.filter(|(key, _)| key.starts_with(prefix));
+            some.filter_map(|(_, value)| value.as_u64()).sum()
+        };
+        for name in ["request_turned", "request_to_parent", "dmcast"] {
+            let counted = sum("packets", name);
             report.holds(
-                format!("the router counts {count} packet as {name}"),
-                counted == count,
+                format!("the router counts 1 packet as {name}"),
+                counted == 1,
             );
         }
-        let dropped: u64 = counters["drops"]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .filter_map(|(_, v)| v.as_u64())
-            .sum();
-        report.holds("the router dropped nothing", dropped == 0);
+        report.holds("the router dropped nothing", sum("drops", "") == 0);
         Ok(report)
     }
 }
 
-struct Bench(Testbed);
-
-fn is_request(seen: &Seen) -> bool {
-    seen.protocol == UDP
-        && seen
-            .option
-            .is_some_and(|(option, _)| option.kind == Kind::Request)
+/// Whether the application at `end` receives the option of this packet, and this payload.
+fn delivered(end: &End, packet: &Seen, payload: &[u8]) -> Result<bool> {
+    let (option, received) = end.receive()?;
+    Ok(packet.option.is_some_and(|(seen, _)| seen == option) && received == payload)
 }
 
-impl Bench {
-    /// H2's request turns at the router and reaches H1 with the turning point filled in.
-    fn first(&self, report: &mut Report) -> Result<TurningPoint> {
-        let payload = b"lo 7, hi 9, request 1";
-        self.0.h2.request(
-            &self.0.session.network,
-            Form::Classic,
-            self.0.source.address,
-            payload,
-        )?;
-        let sent = self
-            .0
-            .h2
-            .wire
-            .wait("request", TIMEOUT, Seen::of(is_request))?;
-        row(report, "1", "H2's link", &sent);
-        self.fields(report, "1: as H2 sends it", &sent, self.0.h2.address);
-        report.holds(
-            "1: as H2 sends it: turning point unset",
-            sent.turning_point().is_none(),
-        );
-        let turned = self
-            .0
-            .h1
-            .wire
-            .wait("request", TIMEOUT, Seen::of(is_request))?;
-        row(report, "1", "H1's link", &turned);
-        self.fields(report, "1: as H1 receives it", &turned, self.0.h2.address);
-        let point = turned
-            .turning_point()
-            .context("1: the router set no turning point")?;
-        let router = matches!(point.router, std::net::IpAddr::V4(a) if self.0.router.contains(&a));
-        report.holds("1: the turning-point address is the router's", router);
+/// Whether a packet has passed an end's link since the last look.
+fn seen_at(end: &End, wanted: impl Fn(&Seen) -> bool) -> Result<bool> {
+    Ok(Seen::drain(&end.wire)?.iter().any(wanted))
+}
+
+/// H2's request turns at the router and reaches H1 with the turning point filled in.
+fn first(bed: &Testbed, report: &mut Report) -> Result<TurningPoint> {
+    let payload = b"lo 7, hi 9, request 1";
+    bed.request(&bed.h2, Form::Classic, payload)?;
+    let sent = bed.h2.see("request", Seen::is_request)?;
+    row(report, "1", "H2's link", &sent);
+    fields(bed, report, "1: as H2 sends it: ", &sent, bed.h2.address);
+    let unset = sent.turning_point().is_none();
+    report.holds("1: as H2 sends it: turning point unset", unset);
+    let turned = bed.h1.see("request", Seen::is_request)?;
+    row(report, "1", "H1's link", &turned);
+    fields(
+        bed,
+        report,
+        "1: as H1 receives it: ",
+        &turned,
+        bed.h2.address,
+    );
+    let point = turned
+        .turning_point()
+        .context("1: the router set no turning point")?;
+    let router = matches!(point.router, IpAddr::V4(a) if bed.router.contains(&a));
+    let same = delivered(&bed.h1, &turned, payload)?;
+    let elsewhere = seen_at(&bed.source, Seen::is_request)?;
+    let checks = [
+        ("the turning-point address is the router's", router),
         // Only the router interprets it: scenario 3 shows that it leads to H2.
-        report.holds(
-            "1: the turning-point interface is set",
-            point.iface.is_set(),
-        );
-        report.holds(
-            "1: the router takes one hop off",
-            turned.ttl + 1 == sent.ttl,
-        );
-        let (option, received) = self.0.h1.receive()?;
-        let same = turned.option.is_some_and(|(seen, _)| seen == option) && received == payload;
-        report.holds(
-            "1: recvmsg at H1 delivers the same option and the payload",
+        ("the turning-point interface is set", point.iface.is_set()),
+        ("the router takes one hop off", turned.ttl + 1 == sent.ttl),
+        (
+            "recvmsg at H1 delivers the same option and the payload",
             same,
-        );
-        let elsewhere = Seen::drain(&self.0.source.wire)?.iter().any(is_request);
-        report.holds("1: nothing reaches the source", !elsewhere);
-        Ok(point)
-    }
+        ),
+        ("nothing reaches the source", !elsewhere),
+    ];
+    report.all_hold("1: ", checks);
+    Ok(point)
+}
 
-    /// H1's own request passes the router untouched, toward the source.
-    fn second(&self, report: &mut Report) -> Result<()> {
-        let payload = b"lo 3, hi 3, request 1";
-        self.0.h1.wire.drain()?;
-        self.0.h2.wire.drain()?;
-        self.0.h1.request(
-            &self.0.session.network,
-            Form::Classic,
-            self.0.source.address,
-            payload,
-        )?;
-        let sent = self
-            .0
-            .h1
-            .wire
-            .wait("request", TIMEOUT, Seen::of(is_request))?;
-        row(report, "2", "H1's link", &sent);
-        let passed = self
-            .0
-            .source
-            .wire
-            .wait("request", TIMEOUT, Seen::of(is_request))?;
-        row(report, "2", "source's link", &passed);
-        self.fields(
-            report,
-            "2: as the source receives it",
-            &passed,
-            self.0.h1.address,
-        );
-        report.holds("2: the option is untouched", passed.option == sent.option);
-        report.holds("2: turning point unset", passed.turning_point().is_none());
-        let (option, received) = self.0.source.receive()?;
-        let same = passed.option.is_some_and(|(seen, _)| seen == option) && received == payload;
-        report.holds(
-            "2: recvmsg at the source delivers the same option and the payload",
+/// H1's own request passes the router untouched, toward the source.
+fn second(bed: &Testbed, report: &mut Report) -> Result<()> {
+    let payload = b"lo 3, hi 3, request 1";
+    bed.h1.wire.drain()?;
+    bed.h2.wire.drain()?;
+    bed.request(&bed.h1, Form::Classic, payload)?;
+    let sent = bed.h1.see("request", Seen::is_request)?;
+    row(report, "2", "H1's link", &sent);
+    let passed = bed.source.see("request", Seen::is_request)?;
+    row(report, "2", "source's link", &passed);
+    let at = "2: as the source receives it: ";
+    fields(bed, report, at, &passed, bed.h1.address);
+    let same = delivered(&bed.source, &passed, payload)?;
+    let elsewhere = seen_at(&bed.h2, Seen::is_request)?;
+    let checks = [
+        ("the option is untouched", passed.option == sent.option),
+        ("turning point unset", passed.turning_point().is_none()),
+        (
+            "recvmsg at the source delivers the same option and the payload",
             same,
-        );
-        let elsewhere = Seen::drain(&self.0.h2.wire)?.iter().any(is_request);
-        report.holds("2: nothing reaches H2", !elsewhere);
-        Ok(())
-    }
+        ),
+        ("nothing reaches H2", !elsewhere),
+    ];
+    report.all_hold("2: ", checks);
+    Ok(())
+}
 
-    /// H1's dmcast is decapsulated at the turning point and multicast to H2 alone.
-    fn third(&self, report: &mut Report, point: TurningPoint) -> Result<()> {
-        let std::net::IpAddr::V4(router) = point.router else {
-            bail!("turning point without IPv4")
-        };
-        let payload = b"the packet that H2 has lost";
-        let from = SocketAddrV4::new(self.0.source.address, GROUP.port());
-        let inner = data(from, GROUP, payload)?;
-        let packet = dmcast(self.0.h1.address, router, point.iface, &inner)?;
-        self.0.h1.wire.drain()?;
-        self.0.source.wire.drain()?;
-        let network = &self.0.session.network;
-        network.within(self.0.h1.node, || {
-            Ok(Ipv4Socket::sender()?.send(0, &packet)?)
-        })?;
-        let sent =
-            self.0
-                .h1
-                .wire
-                .wait("dmcast", TIMEOUT, Seen::of(|seen| seen.protocol == IPIP))?;
-        row(report, "3", "H1's link", &sent);
-        let (option, _) = sent.option.context("3: the dmcast has no option")?;
-        report.holds("3: as H1 sends it: option 139", option.kind == Kind::Dmcast);
-        report.holds(
-            "3: its turning point is the request's",
+/// H1's dmcast is decapsulated at the turning point and multicast to H2 alone.
+fn third(bed: &Testbed, report: &mut Report, point: TurningPoint) -> Result<()> {
+    let IpAddr::V4(router) = point.router else {
+        bail!("turning point without IPv4")
+    };
+    let from = SocketAddrV4::new(bed.source.address, GROUP.port());
+    let inner = data(from, GROUP, b"the packet that H2 has lost")?;
+    let packet = dmcast(bed.h1.address, router, point.iface, &inner)?;
+    bed.h1.wire.drain()?;
+    bed.source.wire.drain()?;
+    bed.send_packet(&bed.h1, &packet)?;
+    let sent = bed.h1.see("dmcast", Seen::is_dmcast)?;
+    row(report, "3", "H1's link", &sent);
+    let (option, _) = sent.option.context("3: the dmcast has no option")?;
+    let to_group = |seen: &Seen| !seen.is_dmcast() && seen.destination == *GROUP.ip();
+    let got = bed.h2.see("repair", to_group)?;
+    row(report, "3", "H2's link", &got);
+    let from_source = got.source == bed.source.address;
+    let back = seen_at(&bed.h1, to_group)?;
+    let up = seen_at(&bed.source, |seen| to_group(seen) || seen.is_dmcast())?;
+    let checks = [
+        ("as H1 sends it: option 139", option.kind == Kind::Dmcast),
+        (
+            "its turning point is the request's",
             option.turning_point == Some(point),
-        );
-        report.holds("3: to the turning-point router", sent.destination == router);
-        let is_data = |seen: &Seen| seen.protocol == UDP && seen.destination == *GROUP.ip();
-        let got = self.0.h2.wire.wait("repair", TIMEOUT, Seen::of(is_data))?;
-        row(report, "3", "H2's link", &got);
-        report.holds(
-            "3: H2 receives it from the source, as data",
-            got.source == self.0.source.address,
-        );
-        report.holds("3: both headers' options are gone", got.option.is_none());
-        report.holds("3: the inner packet is whole", got.payload == inner[20..]);
-        report.holds(
-            "3: nothing returns to H1",
-            !Seen::drain(&self.0.h1.wire)?.iter().any(is_data),
-        );
-        let up = Seen::drain(&self.0.source.wire)?
-            .iter()
-            .any(|seen| is_data(seen) || seen.protocol == IPIP);
-        report.holds("3: nothing reaches the source", !up);
-        Ok(())
-    }
+        ),
+        ("to the turning-point router", sent.destination == router),
+        ("H2 receives it from the source, as data", from_source),
+        ("both headers' options are gone", got.option.is_none()),
+        ("the inner packet is whole", got.payload == inner[20..]),
+        ("nothing returns to H1", !back),
+        ("nothing reaches the source", !up),
+    ];
+    report.all_hold("3: ", checks);
+    Ok(())
+}
 
-    /// The fields that no router may touch.
-    fn fields(&self, report: &mut Report, at: &str, seen: &Seen, host: Ipv4Addr) {
-        let Some((option, length)) = seen.option else {
-            report.holds(format!("{at}: carries the option"), false);
-            return;
-        };
-        report.holds(format!("{at}: option 138, 16 bytes"), length == 16);
-        report.holds(
-            format!("{at}: original source"),
-            option.source == self.0.source.address,
-        );
-        report.holds(format!("{at}: group"), option.group == *GROUP.ip());
-        let header = seen.source == host && seen.destination == *GROUP.ip();
-        report.holds(format!("{at}: from the requester to the group"), header);
-    }
+/// The fields that no router may touch.
+fn fields(bed: &Testbed, report: &mut Report, at: &str, seen: &Seen, host: Ipv4Addr) {
+    let Some((option, length)) = seen.option else {
+        return report.holds(format!("{at}carries the option"), false);
+    };
+    let header = seen.source == host && seen.destination == *GROUP.ip();
+    let checks = [
+        ("option 138, 16 bytes", length == 16),
+        ("original source", option.source == bed.source.address),
+        ("group", option.group == *GROUP.ip()),
+        ("from the requester to the group", header),
+    ];
+    report.all_hold(at, checks);
 }
 
 fn row(report: &mut Report, scenario: &str, place: &str, seen: &Seen) {
@@ -248,18 +195,14 @@ fn row(report: &mut Report, scenario: &str, place: &str, seen: &Seen) {
         seen.source.to_string(),
         seen.destination.to_string(),
         seen.ttl.to_string(),
-        if seen.protocol == IPIP {
-            "IPIP".to_owned()
-        } else {
-            "UDP".to_owned()
-        },
+        if seen.is_dmcast() { "IPIP" } else { "UDP" }.to_owned(),
         kind,
         point.map_or_else(dash, |point| point.iface.0.to_string()),
         point.map_or_else(dash, |point| point.router.to_string()),
         option.map_or_else(dash, |option| option.source.to_string()),
         option.map_or_else(dash, |option| option.group.to_string()),
     ];
-    let record: Value = serde_json::json!(cells);
+    let record = json!(cells);
     let packets = report
         .data
         .entry("packets")

@@ -6,10 +6,9 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use linux_net::link;
-use linux_net::raw::Ipv4Socket;
 use linux_net::udp::{Batch, Config, GroupSocket, Membership, OptionSocket, Options, Transmit};
 use lms_proto::endpoint::{self, DmcastPorts, Endpoint, Storage};
-use lms_proto::{Form, Iface, InterfaceConfig, Key, Kind};
+use lms_proto::{Form, Iface, InterfaceConfig, Key};
 use ltp::wire::{Header, Type, request};
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -27,8 +26,6 @@ use netlab::Capture;
 pub(crate) struct Overhead {}
 
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 6, 13, 14), 6_513);
-const UDP: u8 = 17;
-const IPIP: u8 = 4;
 const IP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
 /// Figure 6.7: `nak_lo`, `nak_hi`, `nak_seqn`.
@@ -129,12 +126,11 @@ impl Bench {
             end.wire.drain()?;
         }
         let (h1, h2) = (&self.bed.h1, &self.bed.h2);
-        let network = &self.bed.session.network;
         send(&self.h2, &NAK)?;
-        let plain = h2.wire.wait("datagram", TIMEOUT, Seen::of(is_data))?;
-        h2.request(network, form, self.bed.source.address, &NAK)?;
-        let sent = h2.wire.wait("request", TIMEOUT, Seen::of(is_request))?;
-        let turned = h1.wire.wait("request", TIMEOUT, Seen::of(is_request))?;
+        let plain = h2.see("datagram", is_data)?;
+        self.bed.request(h2, form, &NAK)?;
+        let sent = h2.see("request", Seen::is_request)?;
+        let turned = h1.see("request", Seen::is_request)?;
         let (receive_control, received) = control_at_recvmsg(&h1.requests)?;
         ensure!(
             received == NAK,
@@ -148,13 +144,11 @@ impl Bench {
             .turning_point()
             .context("the router set no turning point")?;
         let handed = self.dmcast(form, point)?;
-        let dmcast = h1
-            .wire
-            .wait("dmcast", TIMEOUT, Seen::of(|seen| seen.protocol == IPIP))?;
-        let repair = h2.wire.wait("repair", TIMEOUT, Seen::of(is_data))?;
+        let dmcast = h1.see("dmcast", Seen::is_dmcast)?;
+        let repair = h2.see("repair", is_data)?;
         self.delivered()?;
         send(&self.source, &REPAIR)?;
-        let data = h2.wire.wait("packet of data", TIMEOUT, Seen::of(is_data))?;
+        let data = h2.see("packet of data", is_data)?;
         self.delivered()?;
         Ok(Sizes {
             option,
@@ -189,10 +183,7 @@ impl Bench {
         };
         let mut packet = vec![0; 2_000];
         let length = endpoint.dmcast(key, point, ports, &REPAIR, &mut packet)?;
-        let network = &self.bed.session.network;
-        network.within(self.bed.h1.node, || {
-            Ok(Ipv4Socket::sender()?.send(0, &packet[..length])?)
-        })?;
+        self.bed.send_packet(&self.bed.h1, &packet[..length])?;
         Ok(length)
     }
 
@@ -218,13 +209,8 @@ fn send(socket: &GroupSocket, bytes: &[u8]) -> Result<()> {
     })?)
 }
 
-fn is_request(seen: &Seen) -> bool {
-    let kind = seen.option.map(|(option, _)| option.kind);
-    seen.protocol == UDP && kind == Some(Kind::Request)
-}
-
 fn is_data(seen: &Seen) -> bool {
-    seen.protocol == UDP && seen.destination == *GROUP.ip() && seen.option.is_none()
+    seen.is_data(*GROUP.ip())
 }
 
 /// The length that the kernel gives the control message with the option, and the payload.
@@ -258,62 +244,65 @@ fn control_at_recvmsg(socket: &OptionSocket) -> Result<(usize, Vec<u8>)> {
     }
 }
 
+/// The lines of the table, and the paper's figures.
+const LINES: [(&str, Option<usize>); 14] = [
+    ("request: IP option", Some(16)),
+    ("request: control bytes at sendmsg", Some(28)),
+    ("   with the filling to 8 bytes", None),
+    ("request: control bytes at recvmsg", Some(28)),
+    ("request: the packet without the NAK", Some(44)),
+    ("request: the packet, NAK of 12 bytes", Some(56)),
+    ("   the same datagram without LMS", Some(40)),
+    ("request: beyond it, on the wire", Some(16)),
+    ("dmcast: 1 KiB of data, on the wire", Some(1088)),
+    ("   the same data multicast by the source", Some(1052)),
+    ("dmcast: beyond it, on the wire", Some(36)),
+    ("   of it the encapsulating IP header", Some(20)),
+    ("dmcast: beyond it, at the receiver", Some(0)),
+    ("dmcast: handed to sendmsg beyond the data", Some(28)),
+];
+
+impl Sizes {
+    fn request_beyond(&self) -> usize {
+        self.request - self.request_without
+    }
+
+    fn dmcast_beyond(&self) -> usize {
+        self.dmcast - self.dmcast_without
+    }
+
+    fn received_beyond(&self) -> usize {
+        self.dmcast_received - self.dmcast_without
+    }
+
+    /// The figures of [`LINES`].
+    fn lines(&self) -> [usize; 14] {
+        [
+            self.option,
+            self.send_control,
+            self.send_control_filled,
+            self.receive_control,
+            self.request - NAK.len(),
+            self.request,
+            self.request_without,
+            self.request_beyond(),
+            self.dmcast,
+            self.dmcast_without,
+            self.dmcast_beyond(),
+            self.dmcast_beyond() - self.option,
+            self.received_beyond(),
+            self.dmcast_handed,
+        ]
+    }
+}
+
 fn compare(report: &mut Report, classic: &Sizes, single: &Sizes) {
     let columns = ["bytes", "paper", "classic, 138/139", "single, 158"];
     let mut table = Table::new("Figures 6.13 and 6.14", &columns);
-    type Line = (&'static str, Option<usize>, fn(&Sizes) -> usize);
-    let lines: [Line; 14] = [
-        ("request: IP option", Some(16), |s| s.option),
-        ("request: control bytes at sendmsg", Some(28), |s| {
-            s.send_control
-        }),
-        ("   with the filling to 8 bytes", None, |s| {
-            s.send_control_filled
-        }),
-        ("request: control bytes at recvmsg", Some(28), |s| {
-            s.receive_control
-        }),
-        ("request: the packet without the NAK", Some(44), |s| {
-            s.request - NAK.len()
-        }),
-        ("request: the packet, NAK of 12 bytes", Some(56), |s| {
-            s.request
-        }),
-        ("   the same datagram without LMS", Some(40), |s| {
-            s.request_without
-        }),
-        ("request: beyond it, on the wire", Some(16), |s| {
-            s.request - s.request_without
-        }),
-        ("dmcast: 1 KiB of data, on the wire", Some(1088), |s| {
-            s.dmcast
-        }),
-        (
-            "   the same data multicast by the source",
-            Some(1052),
-            |s| s.dmcast_without,
-        ),
-        ("dmcast: beyond it, on the wire", Some(36), |s| {
-            s.dmcast - s.dmcast_without
-        }),
-        ("   of it the encapsulating IP header", Some(20), |s| {
-            s.dmcast - s.dmcast_without - s.option
-        }),
-        ("dmcast: beyond it, at the receiver", Some(0), |s| {
-            s.dmcast_received - s.dmcast_without
-        }),
-        ("dmcast: handed to sendmsg beyond the data", Some(28), |s| {
-            s.dmcast_handed
-        }),
-    ];
-    for (name, paper, size) in lines {
+    let lines = LINES.into_iter().zip(classic.lines());
+    for (((name, paper), classic), single) in lines.zip(single.lines()) {
         let paper = paper.map_or_else(|| "-".into(), Cell::from);
-        table.row([
-            name.into(),
-            paper,
-            size(classic).into(),
-            size(single).into(),
-        ]);
+        table.row([name.into(), paper, classic.into(), single.into()]);
     }
     report.tables.push(table);
     report.note("paper's 40, 56, 1088 and 1052 follow from its sizes of headers, option and NAK");
@@ -325,7 +314,7 @@ fn compare(report: &mut Report, classic: &Sizes, single: &Sizes) {
         "dmcast",
     ];
     let bars = |s: &Sizes| {
-        let beyond = [s.request - s.request_without, s.dmcast - s.dmcast_without];
+        let beyond = [s.request_beyond(), s.dmcast_beyond()];
         let sizes = [s.option, s.send_control, s.receive_control];
         points(sizes.into_iter().chain(beyond))
     };
@@ -345,50 +334,30 @@ fn points(sizes: impl IntoIterator<Item = usize>) -> Vec<(f64, f64)> {
 
 /// Exact bytes; `option` is the option's length in this form.
 fn judge(report: &mut Report, form: &str, sizes: &Sizes, option: usize) {
-    let header = size_of::<libc::cmsghdr>();
+    let control = size_of::<libc::cmsghdr>() + option;
     let packet = IP_HEADER + UDP_HEADER + option;
-    let beyond = sizes.request - sizes.request_without;
-    let encapsulated = sizes.dmcast - sizes.dmcast_without;
-    let received = sizes.dmcast_received - sizes.dmcast_without;
-    let whole = IP_HEADER + option + IP_HEADER + UDP_HEADER;
+    let without_nak = sizes.request - NAK.len();
+    let (turned, whole) = (packet + NAK.len(), IP_HEADER + packet);
+    let at_receiver = "dmcast at the receiver beyond a plain multicast";
+    let handed = "dmcast handed to sendmsg beyond the data";
     let lines = [
         ("option of a request", sizes.option, option),
-        ("request beyond a plain datagram", beyond, option),
         (
-            "a request without its NAK",
-            sizes.request - NAK.len(),
-            packet,
+            "request beyond a plain datagram",
+            sizes.request_beyond(),
+            option,
         ),
-        (
-            "a request that has turned",
-            sizes.request_turned,
-            packet + NAK.len(),
-        ),
-        (
-            "control bytes at sendmsg",
-            sizes.send_control,
-            header + option,
-        ),
-        (
-            "control bytes at recvmsg",
-            sizes.receive_control,
-            header + option,
-        ),
+        ("a request without its NAK", without_nak, packet),
+        ("a request that has turned", sizes.request_turned, turned),
+        ("control bytes at sendmsg", sizes.send_control, control),
+        ("control bytes at recvmsg", sizes.receive_control, control),
         (
             "dmcast beyond a plain multicast",
-            encapsulated,
+            sizes.dmcast_beyond(),
             IP_HEADER + option,
         ),
-        (
-            "dmcast at the receiver beyond a plain multicast",
-            received,
-            0,
-        ),
-        (
-            "dmcast handed to sendmsg beyond the data",
-            sizes.dmcast_handed,
-            whole,
-        ),
+        (at_receiver, sizes.received_beyond(), 0),
+        (handed, sizes.dmcast_handed, whole),
     ];
     for (name, measured, exact) in lines {
         let bound = Bound::Exactly(exact as f64);
@@ -448,7 +417,7 @@ impl Programs {
 
     /// Requests of H2: (size, size without the option, size by the number of ranges).
     fn requests(&self) -> Vec<[usize; 3]> {
-        let own = |seen: &&Seen| is_request(seen) && seen.source == self.h2.0;
+        let own = |seen: &&Seen| seen.is_request() && seen.source == self.h2.0;
         let size = |seen: &Seen| {
             let request = request::Repr::parse(seen.payload.get(UDP_HEADER..)?).ok()?;
             let ranges = request.ranges.len().max(1);
@@ -462,7 +431,7 @@ impl Programs {
 
     /// Dmcasts of H1: (size, size of the packet inside).
     fn dmcasts(&self) -> Vec<[usize; 2]> {
-        let own = |seen: &&Seen| seen.protocol == IPIP && seen.source == self.h1.0;
+        let own = |seen: &&Seen| seen.is_dmcast() && seen.source == self.h1.0;
         let size = |seen: &Seen| Some([seen.total_bytes, Seen::read(&seen.payload)?.total_bytes]);
         self.h1.1.iter().filter(own).filter_map(size).collect()
     }

@@ -1,9 +1,11 @@
 //! The testbed of LMS Figure 6.15: a router between the source, H1 (the replier) and H2.
 
 use linux_net::link;
+use linux_net::raw::Ipv4Socket;
 use linux_net::udp::{Config, Membership, OptionBuffer, OptionSocket};
 use lms_proto::{Form, Kind, LmsOption};
 
+use crate::packets::Seen;
 use crate::prelude::*;
 use crate::session::{Owner, Replies, Session};
 use netlab::Capture;
@@ -17,7 +19,6 @@ pub(super) struct End {
     pub(crate) address: Ipv4Addr,
     pub(crate) requests: OptionSocket,
     pub(crate) wire: Capture,
-    group: SocketAddrV4,
 }
 
 /// The testbed with `lms-router` running and H1 its static replier.
@@ -54,30 +55,12 @@ impl End {
             address,
             requests,
             wire: Capture::start(network, node, "eth0")?,
-            group,
         })
     }
 
-    /// Multicasts a request with an option whose turning point is unset.
-    pub(super) fn request(
-        &self,
-        network: &Network,
-        form: Form,
-        source: Ipv4Addr,
-        payload: &[u8],
-    ) -> Result<()> {
-        let option = LmsOption {
-            kind: Kind::Request,
-            turning_point: None,
-            source: source.into(),
-            group: (*self.group.ip()).into(),
-        };
-        let mut bytes = [0; 40];
-        let length = option.emit(form, &mut bytes)?;
-        let options = &bytes[..length];
-        network.within(self.node, || {
-            Ok(self.requests.send(self.group, options, payload)?)
-        })
+    /// Waits for a captured packet.
+    pub(super) fn see(&self, what: &str, wanted: impl Fn(&Seen) -> bool) -> Result<Seen> {
+        self.wire.wait(what, TIMEOUT, Seen::of(wanted))
     }
 
     /// The option and the payload that `recvmsg` hands to the application.
@@ -137,5 +120,28 @@ impl Testbed {
             router,
             session,
         })
+    }
+
+    /// A host multicasts a request with an option whose turning point is unset.
+    pub(super) fn request(&self, host: &End, form: Form, payload: &[u8]) -> Result<()> {
+        let group = self.session.group;
+        let option = LmsOption {
+            kind: Kind::Request,
+            turning_point: None,
+            source: self.source.address.into(),
+            group: (*group.ip()).into(),
+        };
+        let mut bytes = [0; 40];
+        let len = option.emit(form, &mut bytes)?;
+        let options = &bytes[..len];
+        host.requests
+            .send(group, options, payload)
+            .map_err(Into::into)
+    }
+
+    /// A host sends a whole IPv4 packet.
+    pub(super) fn send_packet(&self, host: &End, packet: &[u8]) -> Result<()> {
+        let network = &self.session.network;
+        network.within(host.node, || Ok(Ipv4Socket::sender()?.send(0, packet)?))
     }
 }

@@ -97,7 +97,7 @@ impl Stage {
             .join()
             .map_err(|_| anyhow!("the receiver panicked"))??;
         let memory = [before, nodes.forwarders.memory()];
-        let count = |name| nodes.counter(&self.network, self.gateway, name);
+        let count = |name| nodes.counter(name);
         Ok(Live {
             seconds: took,
             sent: sent?,

@@ -173,7 +173,7 @@ impl Stage {
         // Windows and buffers find their sizes.
         std::thread::sleep(Duration::from_secs_f64((seconds / 3.0).clamp(0.3, 1.5)));
         let flow = running.measure(seconds)?;
-        let facts = running.finish(self, load)?;
+        let facts = running.finish(load)?;
         Ok((flow, facts))
     }
 
@@ -243,7 +243,7 @@ impl Stage {
     /// Waits until all TCP channels are known to their data nodes.
     fn until_open(&self, nodes: &DataNodes, channels: u64) -> Result<()> {
         let until = Instant::now() + Duration::from_secs(30);
-        let opened = || nodes.counter(&self.network, self.gateway, "streams_opened");
+        let opened = || nodes.counter("streams_opened");
         while opened()? < channels {
             anyhow::ensure!(Instant::now() < until, "channels do not open");
             std::thread::sleep(Duration::from_millis(20));
@@ -346,7 +346,7 @@ impl Running {
     }
 
     /// Sources stop; everything that they sent must arrive.
-    fn finish(mut self, stage: &Stage, load: Load) -> Result<Facts> {
+    fn finish(mut self, load: Load) -> Result<Facts> {
         let sent = self.sources.stop()?;
         let copies = match self.forwarder {
             Forwarder::Haproxy(_) => 1,
@@ -360,9 +360,7 @@ impl Running {
         };
         let arrived = self.sinks.drain(due, silence);
         let counters = match &self.forwarder {
-            Forwarder::Nodes(nodes) if arrived != due => {
-                nodes.counters(&stage.network, stage.gateway)?
-            }
+            Forwarder::Nodes(nodes) if arrived != due => nodes.counters()?,
             _ => Vec::new(),
         };
         Ok(Facts {

@@ -6,6 +6,8 @@ use bfed::wire::join::FlowChannel;
 use bfed::{ChannelAddress, FlowLabel, PeerId, SessionName};
 
 use super::quota::{Hierarchy, Share};
+use daemon_kit::client::query;
+
 use super::steer::{Ask, Steering};
 use crate::prelude::*;
 
@@ -217,22 +219,15 @@ impl DataNodes {
     }
 
     /// What data nodes counted: the sum of a counter over all of them.
-    pub(super) fn counter(&self, network: &Network, place: NodeId, name: &str) -> Result<u64> {
-        let all = self.counters(network, place)?;
+    pub(super) fn counter(&self, name: &str) -> Result<u64> {
+        let all = self.counters()?;
         Ok(all.iter().map(|shown| find(shown, name)).sum())
     }
 
     /// What each data node counted.
-    pub(super) fn counters(&self, network: &Network, place: NodeId) -> Result<Vec<Value>> {
-        let show = |number: usize| {
-            let launch = Launch::carried("bfed-gateway")
-                .named(format!("status {number}"))
-                .args(["status", "counters", "--json", "--socket"])
-                .arg(socket(number));
-            let mut process = network.start(place, launch)?;
-            process.succeed(SOON)?;
-            Ok(process.events().pop().context("no status")?.value)
-        };
+    pub(super) fn counters(&self) -> Result<Vec<Value>> {
+        let question = json!({"show": "counters"});
+        let show = |number| Ok(query(&socket(number), "bfed-gateway", &question)?);
         (1..=self.forwarders.processes.len()).map(show).collect()
     }
 }
