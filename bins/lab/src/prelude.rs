@@ -14,6 +14,7 @@ pub(crate) use netlab::{
 pub(crate) use sims::plot::Plot;
 pub(crate) use sims::report::{Bound, Cell, Report, Table};
 pub(crate) use sims::scenario::{Context, Need, Scenario, chosen, within};
+pub(crate) use sims::stats::{confidence, mean, median, most};
 
 pub(crate) use crate::daemon::Daemon;
 pub(crate) use crate::shaper::Shaper;

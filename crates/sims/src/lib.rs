@@ -17,6 +17,7 @@ pub mod demo;
 pub mod plot;
 pub mod report;
 pub mod scenario;
+pub mod stats;
 
 mod campaign;
 mod convergence;

@@ -47,22 +47,32 @@ impl Plot {
     }
 
     /// A panel of bars above these names.
-    pub fn bars(title: &str, y_label: &str, names: &[&str]) -> Plot {
-        let bars = names.iter().map(|&name| name.to_owned()).collect();
+    pub fn bars<N: Into<String>>(
+        title: &str,
+        y_label: &str,
+        names: impl IntoIterator<Item = N>,
+    ) -> Plot {
         Plot {
-            bars,
+            bars: names.into_iter().map(Into::into).collect(),
             ..Plot::lines(title, "", y_label)
         }
     }
 
     /// Adds a curve.
     #[must_use]
-    pub fn series(mut self, name: &str, points: Vec<(f64, f64)>) -> Plot {
+    pub fn series(mut self, name: &str, points: impl IntoIterator<Item = (f64, f64)>) -> Plot {
         self.series.push(Series {
             name: name.to_owned(),
-            points,
+            points: points.into_iter().collect(),
         });
         self
+    }
+
+    /// Adds a bar of this height above each name.
+    #[must_use]
+    pub fn heights(self, name: &str, heights: impl IntoIterator<Item = f64>) -> Plot {
+        let heights = heights.into_iter().enumerate();
+        self.series(name, heights.map(|(at, height)| (at as f64, height)))
     }
 
     /// Sets which axes are logarithmic.
@@ -325,7 +335,7 @@ mod tests {
             .series("some", vec![(1.0, 1.0), (2.0, 1000.0)])
             .series("none", vec![(1.0, 0.0), (2.0, 0.0)]);
         assert!(svg(&[plot]).expect("drawn").contains("none: 0"));
-        let bars = Plot::bars("t", "y", &["a", "b"]).series("", vec![(0.0, 3.25), (1.0, 0.0)]);
+        let bars = Plot::bars("t", "y", ["a", "b"]).heights("", [3.25, 0.0]);
         assert!(svg(&[bars]).expect("drawn").contains("3.2"));
     }
 

@@ -141,7 +141,7 @@ fn report(name: &str, context: &Context, outcomes: &[Outcome]) -> Report {
             .map(|point| point.0)
             .fold(0.0, f64::max);
         let link = outcome.rate_bps as f64 / 1e6;
-        let plot = plot.series("lms-send", points.collect());
+        let plot = plot.series("lms-send", points);
         let plot = plot.series("the link", vec![(0.0, link), (end, link)]);
         report.plots.push(plot);
         if outcome.loss == 0.0 && !context.quick {

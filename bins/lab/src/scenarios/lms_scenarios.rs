@@ -26,6 +26,8 @@ impl Scenario for LmsScenarios {
         report
             .tables
             .push(Table::with_header("captured packets", columns));
+        let plot = Plot::bars("captured packets", "bytes of IP header", [""; 0]);
+        report.plots.push(plot.series("", []));
         let bed = Testbed::build(GROUP)?;
         context.note("1: H2 multicasts a request");
         let turning_point = first(&bed, &mut report)?;
@@ -209,11 +211,6 @@ fn row(report: &mut Report, scenario: &str, place: &str, seen: &Seen) {
         .or_insert_with(|| Value::Array(Vec::new()));
     if let Value::Array(list) = packets {
         list.push(record);
-    }
-    if report.plots.is_empty() {
-        report
-            .plots
-            .push(Plot::bars("captured packets", "bytes of IP header", &[]).series("", Vec::new()));
     }
     let plot = &mut report.plots[0];
     plot.series[0]

@@ -314,22 +314,15 @@ fn compare(report: &mut Report, classic: &Sizes, single: &Sizes) {
         "dmcast",
     ];
     let bars = |s: &Sizes| {
-        let beyond = [s.request_beyond(), s.dmcast_beyond()];
         let sizes = [s.option, s.send_control, s.receive_control];
-        points(sizes.into_iter().chain(beyond))
+        let beyond = [s.request_beyond(), s.dmcast_beyond()];
+        sizes.into_iter().chain(beyond).map(|size| size as f64)
     };
-    let plot = Plot::bars("LMS overhead, bytes", "bytes", &names)
-        .series("paper", points([16, 28, 28, 16, 36]))
-        .series("classic", bars(classic))
-        .series("single", bars(single));
+    let plot = Plot::bars("LMS overhead, bytes", "bytes", names)
+        .heights("paper", [16.0, 28.0, 28.0, 16.0, 36.0])
+        .heights("classic", bars(classic))
+        .heights("single", bars(single));
     report.plots.push(plot);
-}
-
-fn points(sizes: impl IntoIterator<Item = usize>) -> Vec<(f64, f64)> {
-    let numbered = sizes.into_iter().enumerate();
-    numbered
-        .map(|(at, size)| (at as f64, size as f64))
-        .collect()
 }
 
 /// Exact bytes; `option` is the option's length in this form.

@@ -68,14 +68,9 @@ impl Scenario for Tree {
             bail!("none of the owners is installed here: --owner lab needs nothing");
         }
         notes(&mut report);
-        let names: Vec<&str> = shares.iter().map(|(name, _)| *name).collect();
-        let points = shares
-            .iter()
-            .enumerate()
-            .map(|(at, (_, share))| (at as f64, *share))
-            .collect();
-        let plot = Plot::bars("repairs by receivers", "% of all repairs", &names);
-        report.plots.push(plot.series("dmcasts", points));
+        let (names, shares): (Vec<&str>, Vec<f64>) = shares.into_iter().unzip();
+        let plot = Plot::bars("repairs by receivers", "% of all repairs", names);
+        report.plots.push(plot.heights("dmcasts", shares));
         Ok(report)
     }
 }

@@ -306,7 +306,7 @@ impl Outcome {
         let shares = again.iter().enumerate();
         let shares = shares.map(|(at, &ms)| (ms, (at + 1) as f64 / again.len() as f64));
         let series = format!("{count} gateways");
-        *plot = std::mem::take(plot).series(&series, shares.collect());
+        *plot = std::mem::take(plot).series(&series, shares);
         let right = self.routes_right && self.breaks.iter().all(|one| one.routes_right);
         report.holds(
             format!("{count} gateways: all routes are shortest paths, always"),

@@ -2,6 +2,7 @@
 
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
+use crate::stats::median;
 
 use super::Protocol;
 use super::watch::Outcome;
@@ -32,9 +33,8 @@ impl Range {
     fn of<T>(runs: &[T], figure: impl Fn(&T) -> f64) -> Self {
         let mut values: Vec<f64> = runs.iter().map(figure).collect();
         values.sort_by(f64::total_cmp);
-        let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
         Self {
-            median: f64::midpoint(low, high),
+            median: median(values.iter().copied()),
             least: values[0],
             most: values[values.len() - 1],
         }
@@ -301,15 +301,11 @@ fn peak_memory_gib() -> Option<f64> {
 fn plots(protocols: &[Protocol], samples: &[Sample]) -> Vec<Plot> {
     let draw = |title: &str, y: &str, figure: fn(&Outcome) -> f64| {
         if let [sample] = samples {
-            let names: Vec<_> = protocols.iter().map(|protocol| protocol.name()).collect();
-            let medians = (0..names.len()).map(|index| {
-                (
-                    index as f64,
-                    Range::of(&sample.outcomes[index], figure).median,
-                )
-            });
+            let names = protocols.iter().map(|protocol| protocol.name());
+            let outcomes = sample.outcomes.iter();
+            let medians = outcomes.map(|outcomes| Range::of(outcomes, figure).median);
             let title = format!("{title}, {} receivers", sample.receivers());
-            return Plot::bars(&title, y, &names).series("median", medians.collect());
+            return Plot::bars(&title, y, names).heights("median", medians);
         }
         let mut plot = Plot::lines(title, "receivers", y).log(true, true);
         for (index, protocol) in protocols.iter().enumerate() {
@@ -323,7 +319,7 @@ fn plots(protocols: &[Protocol], samples: &[Sample]) -> Vec<Plot> {
                 let x = f64::from(sample.receivers());
                 [median, least, most, median].map(|y| (x, y))
             });
-            plot = plot.series(protocol.name(), points.collect());
+            plot = plot.series(protocol.name(), points);
         }
         plot
     };

@@ -1,7 +1,7 @@
 //! `bfed-frame-size`: what one data node forwards, by the length of frames.
 
 use super::load::{Facts, Flow, Load, Relay, Stage, has_haproxy};
-use super::rounds::{median, prepare};
+use super::rounds::prepare;
 use crate::prelude::*;
 
 /// Throughput of one session through one data node, by the length of its frames
@@ -152,7 +152,7 @@ impl Measured {
             ]);
         }
         report.tables.push(table);
-        let most = flows.iter().map(|flows| work(flows)).fold(0.0, f64::max);
+        let most = most(flows.iter().map(|flows| work(flows)));
         let saturated = frames.iter().position(|&frame| frame == SATURATED);
         if let Some(at) = saturated.filter(|_| !context.quick) {
             let name = format!("frames of {SATURATED} bytes / the best length");

@@ -81,14 +81,9 @@ impl Scenario for NodeCrash {
             "data node | sessions struck | viewers | mean ms | longest ms | others: longest pause \
              ms",
         );
-        let mut plot = Plot::bars(
-            "until data comes again",
-            "ms",
-            &Death::ALL.map(Death::words),
-        );
         let (mut means, mut mosts) = (Vec::new(), Vec::new());
         let mut next = 0;
-        for (at, death) in Death::ALL.into_iter().enumerate() {
+        for death in Death::ALL {
             // The node that carries more: after a failure the other one carries everything.
             let carried = carried(&federation)?;
             if carried[next].len() < carried[1 - next].len() {
@@ -110,58 +105,43 @@ impl Scenario for NodeCrash {
             let outcomes = load.since(then);
             let (mine, others): (Vec<_>, Vec<_>) = outcomes
                 .iter()
-                .zip(load.lost())
-                .zip(lost)
-                .partition(|((outcome, _), _)| struck.contains(outcome.session));
-            let again: Vec<f64> = mine
-                .iter()
-                .filter_map(|((outcome, _), _)| outcome.seen.again.map(millis))
-                .collect();
-            let most = again.iter().copied().fold(0.0, f64::max);
-            let mean = again.iter().sum::<f64>() / again.len().max(1) as f64;
-            let pauses = others
-                .iter()
-                .map(|((outcome, _), _)| millis(outcome.seen.pause));
-            let pause = pauses.fold(0.0, f64::max);
+                .zip(
+                    load.lost()
+                        .into_iter()
+                        .zip(lost)
+                        .map(|(now, then)| now - then),
+                )
+                .partition(|(outcome, _)| struck.contains(outcome.session));
+            let again = mine.iter().filter_map(|(outcome, _)| outcome.again_ms());
+            let (mean, longest) = (mean(again.clone()), most(again));
+            let pause = most(others.iter().map(|(outcome, _)| millis(outcome.seen.pause)));
+            let words = death.words();
             table.row([
-                death.words().into(),
+                words.into(),
                 struck.len().into(),
                 mine.len().into(),
                 Cell::number(mean, 0),
-                Cell::number(most, 0),
+                Cell::number(longest, 0),
                 Cell::number(pause, 0),
             ]);
-            means.push((at as f64, mean));
-            mosts.push((at as f64, most));
-            let words = death.words();
+            means.push(mean);
+            mosts.push(longest);
             report.holds(format!("{words}: every session flows again"), flows);
-            report.holds(
-                format!("{words}: the node had sessions"),
-                !struck.is_empty(),
-            );
-            let missed: u64 = others.iter().map(|((_, now), before)| now - before).sum();
-            report.check(
-                format!("{words}: frames that sessions of the other node lost"),
-                missed as f64,
-                "",
-                Bound::Exactly(0.0),
-            );
-            report.timed(
-                format!("{words}: sessions flow again within"),
-                if flows { most } else { f64::INFINITY },
-                "ms",
-                Bound::AtMost(TARGET_MS),
-            );
-            let row = |((outcome, now), before): &(
-                (&super::under_way::ViewerOutcome<'_>, u64),
-                u64,
-            )| {
+            let name = format!("{words}: the node had sessions");
+            report.holds(name, !struck.is_empty());
+            let missed: u64 = others.iter().map(|(_, lost)| lost).sum();
+            let name = format!("{words}: frames that sessions of the other node lost");
+            report.check(name, missed as f64, "", Bound::Exactly(0.0));
+            let name = format!("{words}: sessions flow again within");
+            let within = if flows { longest } else { f64::INFINITY };
+            report.timed(name, within, "ms", Bound::AtMost(TARGET_MS));
+            let rows = mine.iter().map(|(outcome, lost)| {
                 json!({
-                    "session": outcome.session, "island": outcome.island + 1, "lost": now - before,
-                    "again_ms": outcome.seen.again.map(millis),
+                    "session": outcome.session, "island": outcome.island + 1, "lost": lost,
+                    "again_ms": outcome.again_ms(),
                 })
-            };
-            let rows: Vec<Value> = mine.iter().map(row).collect();
+            });
+            let rows: Vec<Value> = rows.collect();
             report.datum(&format!("{death:?}").to_lowercase(), rows);
             death.heal(&mut federation, node)?;
             federation.until(control, "nodes", |nodes| registered(nodes) == NODES.len())?;
@@ -171,7 +151,9 @@ impl Scenario for NodeCrash {
             );
             next = 1 - next;
         }
-        plot = plot.series("mean", means).series("longest", mosts);
+        let names = Death::ALL.map(Death::words);
+        let plot = Plot::bars("until data comes again", "ms", names);
+        let plot = plot.heights("mean", means).heights("longest", mosts);
         report.plots.push(plot);
         report.tables.push(table);
         load.stop()?;

@@ -9,7 +9,7 @@
 //! ```
 
 use super::federation::{Design, Federation, Kind, Part, Peering};
-use super::under_way::{Load, PAUSE, millis, sessions};
+use super::under_way::{Load, PAUSE, ViewerOutcome, millis, sessions};
 use crate::prelude::*;
 
 /// Links between gateways go silent, a gateway dies: trees move, and how long viewers wait
@@ -93,7 +93,7 @@ impl Scenario for Reroute {
             "what breaks | viewers struck | mean ms | longest ms | back: longest pause ms",
         );
         let (mut means, mut mosts) = (Vec::new(), Vec::new());
-        for (at, broken) in Break::ALL.into_iter().enumerate() {
+        for broken in Break::ALL {
             let words = broken.words();
             on_the_near_way(&federation, load.sessions.len())?;
             context.note(words);
@@ -102,25 +102,16 @@ impl Scenario for Reroute {
             std::thread::sleep(Duration::from_millis(1000));
             let flows = wait_for(&load, broken.strikes(), then);
             let outcomes = load.since(then);
-            let struck = outcomes
-                .iter()
-                .filter(|outcome| broken.strikes().contains(&outcome.island));
-            let again: Vec<Option<f64>> = struck
-                .map(|outcome| outcome.seen.again.map(millis))
-                .collect();
-            let times = || again.iter().flatten().copied();
-            let most = times().fold(0.0, f64::max);
-            let mean = times().sum::<f64>() / again.len().max(1) as f64;
-            report.holds(
-                format!("{words}: every session that can flows again"),
-                flows,
-            );
-            report.timed(
-                format!("{words}: sessions flow again within"),
-                if flows { most } else { f64::INFINITY },
-                "ms",
-                Bound::AtMost(TARGET_MS),
-            );
+            let struck = outcomes.iter();
+            let struck = struck.filter(|outcome| broken.strikes().contains(&outcome.island));
+            let again: Vec<Option<f64>> = struck.map(ViewerOutcome::again_ms).collect();
+            let times = again.iter().flatten().copied();
+            let (mean, longest) = (mean(times.clone()), most(times));
+            let name = format!("{words}: every session that can flows again");
+            report.holds(name, flows);
+            let name = format!("{words}: sessions flow again within");
+            let within = if flows { longest } else { f64::INFINITY };
+            report.timed(name, within, "ms", Bound::AtMost(TARGET_MS));
             let healed = Instant::now();
             broken.heal(&mut federation)?;
             on_the_near_way(&federation, load.sessions.len())?;
@@ -130,28 +121,25 @@ impl Scenario for Reroute {
             );
             let back = load.since(healed);
             let back = back.iter().filter(|outcome| outcome.island == END);
-            let back = back
-                .map(|outcome| millis(outcome.seen.pause))
-                .fold(0.0, f64::max);
+            let back = most(back.map(|outcome| millis(outcome.seen.pause)));
             table.row([
                 words.into(),
                 again.len().into(),
                 Cell::number(mean, 0),
-                Cell::number(most, 0),
+                Cell::number(longest, 0),
                 Cell::number(back, 0),
             ]);
-            means.push((at as f64, mean));
-            mosts.push((at as f64, most));
+            means.push(mean);
+            mosts.push(longest);
             report.datum(
                 &format!("{broken:?}").to_lowercase(),
                 json!({"again_ms": again, "back_pause_ms": back}),
             );
         }
         let names = Break::ALL.map(Break::words);
-        let plot = Plot::bars("until data comes again", "ms", &names);
-        report
-            .plots
-            .push(plot.series("mean", means).series("longest", mosts));
+        let plot = Plot::bars("until data comes again", "ms", names);
+        let plot = plot.heights("mean", means).heights("longest", mosts);
+        report.plots.push(plot);
         report.tables.push(table);
         load.stop()?;
         report.holds("gateways end in an orderly way", federation.stop());

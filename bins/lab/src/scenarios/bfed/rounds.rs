@@ -3,17 +3,6 @@
 use super::load::Stage;
 use crate::prelude::*;
 
-/// The middle value.
-pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut sorted: Vec<f64> = values.into_iter().collect();
-    sorted.sort_by(f64::total_cmp);
-    match (sorted.len() / 2, sorted.len() % 2) {
-        (_, 0) if sorted.is_empty() => f64::NAN,
-        (half, 0) => f64::midpoint(sorted[half - 1], sorted[half]),
-        (half, _) => sorted[half],
-    }
-}
-
 /// The stage of a scenario with the option `share`, in percent of a core.
 pub(super) fn prepare(share: f64, report: &mut Report) -> Result<Stage> {
     let (stage, why) = Stage::build(share / 100.0)?;

@@ -2,7 +2,7 @@
 //! one.
 
 use super::load::{Datagrams, Flow, Load, Relay, Stage};
-use super::rounds::{median, prepare};
+use super::rounds::prepare;
 use crate::prelude::*;
 
 /// Throughput of 1 to 500 sessions on one and five data nodes; 10,000 sessions on one

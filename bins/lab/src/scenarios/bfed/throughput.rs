@@ -1,7 +1,7 @@
 //! `bfed-throughput`: what data nodes forward, one to five of them, and one beside haproxy.
 
 use super::load::{Facts, Flow, Load, Relay, Stage, has_haproxy};
-use super::rounds::{median, prepare};
+use super::rounds::prepare;
 use crate::prelude::*;
 
 /// Throughput of one to five data nodes, and of one beside haproxy
@@ -219,11 +219,12 @@ impl Run<'_> {
         }
         let all = self.play(&settings)?;
         self.compare(report, &settings, &all);
-        let names: Vec<&str> = settings.iter().map(|(name, _)| name.as_str()).collect();
-        let bars = all.iter().enumerate();
-        let bars = bars.map(|(at, rounds)| (at as f64, rounds.of(Flow::bits_per_cpu_s) / 1e9));
-        let plot = Plot::bars("for one second of a core", "Gbit delivered", &names);
-        report.plots.push(plot.series("delivered", bars.collect()));
+        let names = settings.iter().map(|(name, _)| name);
+        let bars = all
+            .iter()
+            .map(|rounds| rounds.of(Flow::bits_per_cpu_s) / 1e9);
+        let plot = Plot::bars("for one second of a core", "Gbit delivered", names);
+        report.plots.push(plot.heights("delivered", bars));
         for ((name, load), rounds) in settings.iter().zip(&all) {
             let (said, holds): (_, fn(&Facts) -> bool) = match load.relay {
                 Relay::Haproxy { .. } => continue,

@@ -24,6 +24,13 @@ pub(super) struct ViewerOutcome<'l> {
     pub(super) seen: Seen,
 }
 
+impl ViewerOutcome<'_> {
+    /// Milliseconds until data came again.
+    pub(super) fn again_ms(&self) -> Option<f64> {
+        self.seen.again.map(millis)
+    }
+}
+
 /// The names of `count` sessions of network 1, bulk data and real-time in turn.
 pub(super) fn sessions(count: usize) -> Vec<String> {
     let name = |number: usize| {

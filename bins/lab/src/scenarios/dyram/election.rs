@@ -61,7 +61,7 @@ impl Scenario for Election {
                 let points = up.by_place.into_iter().zip(1u16..);
                 let points =
                     points.map(|(mut times, place)| (f64::from(place), quantile(&mut times, 0.5)));
-                plot = plot.series(&format!("{receivers} receivers"), points.collect());
+                plot = plot.series(&format!("{receivers} receivers"), points);
             }
         }
         report.tables.push(table);

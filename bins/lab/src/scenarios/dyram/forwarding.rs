@@ -41,6 +41,7 @@ const BURST: u64 = 32;
 /// The plain loop's port.
 const PLAIN: u16 = PORT + 1;
 const SESSION: u32 = 1;
+const LOOPS: [&str; 2] = ["dyram-relay", "no protocol"];
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Scenario for Forwarding {
@@ -76,7 +77,7 @@ impl Scenario for Forwarding {
             &["loop", "least", "median"],
         );
         let mut least = [0.0; 2];
-        for (index, name) in ["dyram-relay", "no protocol"].into_iter().enumerate() {
+        for (index, name) in LOOPS.into_iter().enumerate() {
             let values = &mut costs[index];
             values.sort_by(f64::total_cmp);
             least[index] = values[0];
@@ -91,14 +92,8 @@ impl Scenario for Forwarding {
         report.timed(name, least[1] / least[0], "", Bound::AtLeast(0.9));
         report.note("both receive and send in batches by the same calls; the rate of a loop that fills a core is one over \
                      its processor time for a packet, the kernel's part included; lost packets are not counted");
-        let plot = Plot::bars(
-            "processor time for a packet",
-            "ns",
-            &["dyram-relay", "no protocol"],
-        );
-        report
-            .plots
-            .push(plot.series("least", vec![(0.0, least[0]), (1.0, least[1])]));
+        let plot = Plot::bars("processor time for a packet", "ns", LOOPS);
+        report.plots.push(plot.heights("least", least));
         Ok(report)
     }
 }

@@ -141,6 +141,43 @@ pub(super) struct Outcome {
     pub(super) out_of_order: u64,
 }
 
+impl Outcome {
+    /// kbit/s at the receiver.
+    pub(super) fn kbit_per_s(&self) -> f64 {
+        self.bytes as f64 * 8.0 / KBIT as f64 / self.seconds
+    }
+
+    /// The part of the bytes that was on time.
+    pub(super) fn on_time_percent(&self) -> f64 {
+        self.on_time_bytes as f64 * 100.0 / self.bytes.max(1) as f64
+    }
+
+    /// The part of the windows that this counts of the base layer.
+    pub(super) fn base_percent(&self, count: fn(&Layer) -> u64) -> f64 {
+        count(&self.layers[0]) as f64 * 100.0 / self.windows.max(1) as f64
+    }
+}
+
+/// The mean of a figure over runs.
+pub(super) fn mean_of<'o>(
+    outcomes: impl IntoIterator<Item = &'o Outcome>,
+    figure: impl Fn(&Outcome) -> f64,
+) -> f64 {
+    mean(outcomes.into_iter().map(figure))
+}
+
+/// The bytes of each layer, mean of the runs.
+pub(super) fn layer_bytes(outcomes: &[Outcome]) -> Vec<f64> {
+    let layer = |layer: usize| mean_of(outcomes, |one| one.layers[layer].bytes as f64);
+    (0..LAYERS).map(layer).collect()
+}
+
+/// A plot of [`layer_bytes`], in KiB.
+pub(super) fn layer_plot(limit: Limit) -> Plot {
+    let names = (1..=LAYERS).map(|layer| format!("layer {layer}"));
+    Plot::bars(&limit.name(), "KiB received", names)
+}
+
 /// One layer of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Layer {
@@ -197,6 +234,49 @@ pub(super) fn sender_args(how: &[&str], message: u64, congestion: &str) -> Vec<S
     args.extend(["--message".to_owned(), message.to_string()]);
     args.extend(["--congestion".to_owned(), congestion.to_owned()]);
     args
+}
+
+/// Several senders over the same links.
+pub(super) struct Comparison<'a> {
+    pub(super) limits: &'a [Limit],
+    /// Arguments of each sender.
+    pub(super) ways: &'a [&'a [&'a str]],
+    /// Runs of each sender on each link.
+    pub(super) runs: usize,
+    pub(super) seconds: u64,
+    /// Most bytes of a message.
+    pub(super) message: u64,
+    pub(super) congestion: &'a str,
+    pub(super) seed: u64,
+}
+
+impl Comparison<'_> {
+    /// Runs all side by side, every sender with the same losses: outcomes by sender, then by link.
+    pub(super) fn play(&self, context: &Context) -> Result<Vec<Vec<Vec<Outcome>>>> {
+        let limits = self.limits.iter();
+        let shapes: Vec<Shape> = limits
+            .flat_map(|limit| std::iter::repeat_n(limit.shape(), self.runs))
+            .collect();
+        let lanes = self.ways.iter().map(|_| Lanes::build(&shapes, self.seed));
+        let lanes: Vec<Lanes> = lanes.collect::<Result<_>>()?;
+        let (count, seconds) = (lanes.len() * shapes.len(), self.seconds);
+        context.note(format!("{count} streams side by side, {seconds} s"));
+        let mut streams = Vec::new();
+        for lane in 0..shapes.len() {
+            for (lanes, how) in lanes.iter().zip(self.ways) {
+                streams.push((lanes, lane, sender_args(how, self.message, self.congestion)));
+            }
+        }
+        let mut outcomes = run_all(&streams, seconds)?.into_iter();
+        let empty = vec![Vec::new(); self.limits.len()];
+        let mut by_way = vec![empty; lanes.len()];
+        for lane in 0..shapes.len() {
+            for way in &mut by_way {
+                way[lane / self.runs].extend(outcomes.next());
+            }
+        }
+        Ok(by_way)
+    }
 }
 
 /// Runs streams side by side, and hands back their accounts in the order of `senders`: each is a lane of its

@@ -1,7 +1,6 @@
 //! `ldc-latency`: how old data is when it arrives, which the thesis could not document (§5.3, §6.2).
 
-use super::figures::mean;
-use super::lanes::{Ages, Lanes, Limit, Outcome, run_all, sender_args};
+use super::lanes::{Ages, Comparison, Limit, Outcome, mean_of};
 use crate::prelude::*;
 
 /// Age of data on arrival: plain TCP, TCP_NOTSENT_LOWAT alone, late data choice
@@ -43,65 +42,43 @@ impl Scenario for Latency {
     const FIGURE: &'static str = "LDC thesis, §3.2.4, §5.3, §6.2";
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let &Self {
-            runs,
-            seconds,
-            ref congestion,
-            ..
-        } = self;
-        let shapes: Vec<_> = Limit::LIMITED
-            .iter()
-            .flat_map(|limit| std::iter::repeat_n(limit.shape(), runs))
-            .collect();
-        let mut networks = Vec::new();
-        for _ in WAYS {
-            networks.push(Lanes::build(&shapes, 1)?);
-        }
-        context.note(format!(
-            "{} streams side by side, {seconds} s",
-            WAYS.len() * shapes.len()
-        ));
-        let mut streams = Vec::new();
-        for ((_, how), lanes) in WAYS.iter().zip(&networks) {
-            for lane in 0..shapes.len() {
-                streams.push((lanes, lane, sender_args(how, 1_400, congestion)));
-            }
-        }
-        let outcomes = run_all(&streams, seconds)?;
+        let ways = WAYS.map(|(_, how)| how);
+        let outcomes = Comparison {
+            limits: &Limit::LIMITED,
+            ways: &ways,
+            runs: self.runs,
+            seconds: self.seconds,
+            message: 1_400,
+            congestion: &self.congestion,
+            seed: 1,
+        };
+        let outcomes = outcomes.play(context)?;
         let mut report = Report::new(Self::NAME, "age of data on arrival");
-        let mut plots: Vec<Plot> = ["median", "99 %"]
-            .iter()
-            .map(|part| {
-                let names: Vec<String> = Limit::LIMITED.map(Limit::name).into();
-                let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                let title = format!("age of messages on arrival, {part}");
-                Plot::bars(&title, "ms", &names).log(false, true)
-            })
-            .collect();
+        let mut plots = ["median", "99 %"].map(|part| {
+            let title = format!("age of messages on arrival, {part}");
+            Plot::bars(&title, "ms", Limit::LIMITED.map(Limit::name)).log(false, true)
+        });
         let mut table = columns();
         let mut medians = Vec::new();
-        for ((name, _), outcomes) in WAYS.iter().zip(outcomes.chunks(shapes.len())) {
-            let by_limit: Vec<&[Outcome]> = outcomes.chunks(runs).collect();
-            let figures: Vec<(f64, f64)> = by_limit
-                .iter()
-                .zip(Limit::LIMITED)
+        for ((name, _), by_limit) in WAYS.iter().zip(&outcomes) {
+            let limits = by_limit.iter().zip(Limit::LIMITED);
+            let figures: Vec<(f64, f64)> = limits
                 .map(|(outcomes, limit)| row(&mut table, name, limit, outcomes))
                 .collect();
-            let points = |part: fn(&(f64, f64)) -> f64| {
-                let figures = figures.iter().map(part).enumerate();
-                figures.map(|(at, value)| (at as f64, value)).collect()
-            };
-            plots[0] = plots[0].clone().series(name, points(|figure| figure.0));
-            plots[1] = plots[1].clone().series(name, points(|figure| figure.1));
+            let [middle, late] = plots;
+            plots = [
+                middle.heights(name, figures.iter().map(|figure| figure.0)),
+                late.heights(name, figures.iter().map(|figure| figure.1)),
+            ];
             medians.push(figures);
-            report.datum(name, outcomes);
+            report.datum(name, by_limit.concat());
         }
         report.tables.push(table);
-        report.plots = plots;
+        report.plots = plots.into();
         judge(&mut report, &medians);
         report.note("age: from when a message was due at the sender until it has arrived whole");
         report.note(format!("the senders skip or drop a layer when its second is over, LDC in the ring (the base \
-             layer a second later), the others before `send`; --unsent {LOWAT} is three segments; {congestion}"));
+             layer a second later), the others before `send`; --unsent {LOWAT} is three segments; {}", self.congestion));
         Ok(report)
     }
 }
@@ -116,10 +93,7 @@ fn columns() -> Table {
 
 /// A row; its median and 99 % age.
 fn row(table: &mut Table, name: &str, limit: Limit, outcomes: &[Outcome]) -> (f64, f64) {
-    let of = |figure: &dyn Fn(&Outcome) -> f64| {
-        let figures: Vec<f64> = outcomes.iter().map(figure).collect();
-        mean(&figures)
-    };
+    let of = |figure: &dyn Fn(&Outcome) -> f64| mean_of(outcomes, figure);
     let age = |part: fn(&Ages) -> f64| of(&|one| one.age_ms.as_ref().map_or(f64::NAN, part));
     let base = |part: fn(&Ages) -> f64| of(&|one| one.base_age_ms.as_ref().map_or(f64::NAN, part));
     let figures = (age(|age| age.p50), age(|age| age.p99));
@@ -131,15 +105,9 @@ fn row(table: &mut Table, name: &str, limit: Limit, outcomes: &[Outcome]) -> (f6
         Cell::number(figures.1, 0),
         Cell::number(base(|age| age.p50), 0),
         Cell::number(base(|age| age.p99), 0),
-        Cell::number(of(&|one| one.bytes as f64 * 8.0 / 1024.0 / one.seconds), 1),
-        Cell::number(
-            of(&|one| one.on_time_bytes as f64 * 100.0 / one.bytes.max(1) as f64),
-            1,
-        ),
-        Cell::number(
-            of(&|one| one.layers[0].windows_on_time as f64 * 100.0 / one.windows.max(1) as f64),
-            1,
-        ),
+        Cell::number(of(&Outcome::kbit_per_s), 1),
+        Cell::number(of(&Outcome::on_time_percent), 1),
+        Cell::number(of(&|one| one.base_percent(|base| base.windows_on_time)), 1),
         Cell::number(of(&|one| one.usable_layers), 2),
     ]);
     figures
@@ -149,20 +117,12 @@ fn row(table: &mut Table, name: &str, limit: Limit, outcomes: &[Outcome]) -> (f6
 fn judge(report: &mut Report, figures: &[Vec<(f64, f64)>]) {
     for (at, limit) in Limit::LIMITED.into_iter().enumerate() {
         let (plain, late) = (figures[0][at], figures[3][at]);
-        report.check(
-            format!(
-                "{}: median age, LDC with deadlines / plain TCP",
+        for (what, ratio) in [("median", late.0 / plain.0), ("99 %", late.1 / plain.1)] {
+            let name = format!(
+                "{}: {what} age, LDC with deadlines / plain TCP",
                 limit.name()
-            ),
-            late.0 / plain.0,
-            "",
-            Bound::AtMost(0.5),
-        );
-        report.check(
-            format!("{}: 99 % age, LDC with deadlines / plain TCP", limit.name()),
-            late.1 / plain.1,
-            "",
-            Bound::AtMost(0.5),
-        );
+            );
+            report.check(name, ratio, "", Bound::AtMost(0.5));
+        }
     }
 }

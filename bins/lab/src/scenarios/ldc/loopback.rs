@@ -34,6 +34,13 @@ pub(super) struct Run {
     pub(super) wakes: u64,
 }
 
+impl Run {
+    /// Wake-ups for 1,000 messages.
+    pub(super) fn wakes_per_1000(&self) -> f64 {
+        self.wakes as f64 * 1e3 / self.messages as f64
+    }
+}
+
 struct Sink {
     stream: TcpStream,
     thread: JoinHandle<std::io::Result<u64>>,

@@ -1,7 +1,6 @@
 //! Late data choice (LDC, `docs/papers.md`): chapter 5 again, and experiments that it left out.
 
 pub(crate) mod demo;
-mod figures;
 mod lanes;
 mod latency;
 mod layers;

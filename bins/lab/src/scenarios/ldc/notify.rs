@@ -1,6 +1,5 @@
 //! `ldc-notify`: when the sender notifies the drain of new data (§4.2.4).
 
-use super::figures::median;
 use super::loopback::{Notify as When, Run, late};
 use crate::prelude::*;
 
@@ -56,32 +55,21 @@ impl Scenario for Notify {
                 let runs: Vec<Run> = (0..rounds)
                     .map(|_| late(size, bytes.max(1 << 20), when))
                     .collect::<Result<_>>()?;
-                let of = |figure: fn(&Run) -> f64| {
-                    let figures: Vec<f64> = runs.iter().map(figure).collect();
-                    median(&figures)
-                };
+                let of = |figure: fn(&Run) -> f64| median(runs.iter().map(figure));
                 let rate = of(|run| run.bps / 1e6);
                 table.row([
                     size.into(),
                     name.into(),
                     Cell::number(rate, 0),
-                    Cell::number(of(|run| run.wakes as f64 * 1e3 / run.messages as f64), 2),
+                    Cell::number(of(Run::wakes_per_1000), 2),
                 ]);
                 rates.push(rate);
                 report.datum(&format!("{size} bytes, {name}"), &runs);
             }
-            report.timed(
-                format!("{size} bytes: notified for each message / when full"),
-                rates[1] / rates[2],
-                "",
-                Bound::AtLeast(0.5),
-            );
-            report.timed(
-                format!("{size} bytes: notified for each message"),
-                rates[1],
-                "Mbit/s",
-                Bound::AtLeast(250.0),
-            );
+            let name = format!("{size} bytes: notified for each message / when full");
+            report.timed(name, rates[1] / rates[2], "", Bound::AtLeast(0.5));
+            let name = format!("{size} bytes: notified for each message");
+            report.timed(name, rates[1], "Mbit/s", Bound::AtLeast(250.0));
         }
         report.tables.push(table);
         report.note(

@@ -1,6 +1,5 @@
 //! `ldc-throughput`: a ring drained into a socket beside a loop of plain `send`, over the same loopback.
 
-use super::figures::{confidence, median};
 use super::loopback::{Notify, Run, late, plain};
 use crate::prelude::*;
 
@@ -34,9 +33,8 @@ impl Scenario for Throughput {
              for 1,000 messages",
         );
         let names = SIZES.map(|size| format!("{size} bytes"));
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut bars = [Vec::new(), Vec::new()];
-        for (at, size) in SIZES.into_iter().enumerate() {
+        for size in SIZES {
             context.note(format!("{size} bytes"));
             let (mut ours, mut theirs): (Vec<Run>, Vec<Run>) = Default::default();
             // The first of each warms the machine up.
@@ -47,15 +45,10 @@ impl Scenario for Throughput {
                     ours.push(pair.1);
                 }
             }
-            let ratios: Vec<f64> = ours
-                .iter()
-                .zip(&theirs)
-                .map(|(a, b)| a.bps / b.bps)
-                .collect();
-            let of = |runs: &[Run], figure: fn(&Run) -> f64| {
-                let figures: Vec<f64> = runs.iter().map(figure).collect();
-                median(&figures)
-            };
+            let pairs = ours.iter().zip(&theirs);
+            let ratios: Vec<f64> = pairs.map(|(a, b)| a.bps / b.bps).collect();
+            let ratio = median(ratios.iter().copied());
+            let of = |runs: &[Run], figure: fn(&Run) -> f64| median(runs.iter().map(figure));
             let rates = [
                 of(&theirs, |run| run.bps / 1e9),
                 of(&ours, |run| run.bps / 1e9),
@@ -64,33 +57,26 @@ impl Scenario for Throughput {
                 size.into(),
                 Cell::number(rates[0], 2),
                 Cell::number(rates[1], 2),
-                Cell::number(median(&ratios), 3),
+                Cell::number(ratio, 3),
                 Cell::number(confidence(&ratios), 3),
-                Cell::number(
-                    of(&ours, |run| run.wakes as f64 * 1e3 / run.messages as f64),
-                    2,
-                ),
+                Cell::number(of(&ours, Run::wakes_per_1000), 2),
             ]);
             for (bar, rate) in bars.iter_mut().zip(rates) {
-                bar.push((at as f64, rate));
+                bar.push(rate);
             }
             if !context.quick {
-                report.timed(
-                    format!("{size} bytes: LDC / plain send"),
-                    median(&ratios),
-                    "",
-                    Bound::AtLeast(0.95),
-                );
+                let name = format!("{size} bytes: LDC / plain send");
+                report.timed(name, ratio, "", Bound::AtLeast(0.95));
             }
             report.datum(&format!("{size} bytes, plain send"), &theirs);
             report.datum(&format!("{size} bytes, LDC"), &ours);
         }
         report.tables.push(table);
         let [plain, late] = bars;
-        let plot = Plot::bars("one stream over loopback", "Gbit/s", &names);
+        let plot = Plot::bars("one stream over loopback", "Gbit/s", names);
         report
             .plots
-            .push(plot.series("plain send", plain).series("LDC", late));
+            .push(plot.heights("plain send", plain).heights("LDC", late));
         report.note(
             "a message is copied into the ring, and from there into the socket by another thread; the \
              receiver throws everything away",

@@ -107,7 +107,7 @@ fn report(minutes: f64, watched: &[(String, u32, Vec<Sample>)], tally: world::Ta
         };
         let kib = slope(after.iter().map(|one| (one.minutes, one.kib)));
         let descriptors = slope(after.iter().map(|one| (one.minutes, one.descriptors)));
-        let most = |value: fn(&Sample) -> f64| after.iter().map(value).fold(0.0, f64::max);
+        let most = |value: fn(&Sample) -> f64| most(after.iter().map(value));
         let (kib, descriptors) = (kib.unwrap_or(f64::NAN), descriptors.unwrap_or(f64::NAN));
         table.row([
             name.as_str().into(),
@@ -119,10 +119,7 @@ fn report(minutes: f64, watched: &[(String, u32, Vec<Sample>)], tally: world::Ta
             Cell::number(most(|one| one.descriptors), 0),
             Cell::number(descriptors, 4),
         ]);
-        plot = plot.series(
-            name,
-            samples.iter().map(|one| (one.minutes, one.kib)).collect(),
-        );
+        plot = plot.series(name, samples.iter().map(|one| (one.minutes, one.kib)));
         report.datum(
             name,
             json!({"kib_a_minute": kib, "descriptors_a_minute": descriptors, "samples": samples}),

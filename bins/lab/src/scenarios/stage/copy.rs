@@ -247,7 +247,7 @@ impl Running {
             host.whole &= digest.is_some() && digest.as_ref() == first;
         }
         let seconds = hosts.iter().filter_map(|host| host.seconds);
-        let seconds = seconds.fold(0.0, f64::max);
+        let seconds = most(seconds);
         Ok(Copied {
             hosts,
             seconds,

@@ -232,7 +232,7 @@ impl Played {
                 let points = super::rates(&host.progress).into_iter();
                 let began = self.began[session];
                 let points = points.map(|(at, mbps)| (at + began, mbps * FRAMES));
-                plot.series(name, points.collect())
+                plot.series(name, points)
             })
     }
 }

@@ -34,7 +34,7 @@ impl Scenario for JoinLatency {
             .iter()
             .map(|latency| latency.seconds[0] as f64 / faster)
             .collect();
-        let lasts = opens.iter().copied().fold(0.0, f64::max) * LONGER;
+        let lasts = most(opens.iter().copied()) * LONGER;
         let copied = play(context, &opens, rate_bps, lasts)?;
         let hosts: Vec<Host> = LATENCIES
             .iter()
@@ -159,7 +159,7 @@ fn report(name: &str, copied: &Copied, hosts: &[Host]) -> Report {
     let plot = hosts.iter().fold(plot, |plot, host| {
         let points = host.copied.progress.iter();
         let points = points.map(|(at, bytes)| (*at, *bytes as f64 / 1e6));
-        plot.series(host.site, points.collect())
+        plot.series(host.site, points)
     });
     report.plots.push(plot);
     report.tables.extend([table, whole]);

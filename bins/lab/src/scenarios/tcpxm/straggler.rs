@@ -162,7 +162,7 @@ impl Line {
     fn fast(&self) -> f64 {
         let fast = self.copied.hosts.iter().take(SLOW);
         let seconds = fast.map(|host| host.seconds.unwrap_or(f64::INFINITY));
-        seconds.fold(0.0, f64::max)
+        most(seconds)
     }
 
     fn slow(&self) -> Option<f64> {
@@ -174,7 +174,7 @@ impl Line {
         self.copied.hosts.iter().fold(plot, |plot, host| {
             let points = host.progress.iter();
             let points = points.map(|(at, bytes)| (*at, *bytes as f64 / 1e6));
-            plot.series(&host.name, points.collect())
+            plot.series(&host.name, points)
         })
     }
 }

@@ -115,10 +115,7 @@ fn table(lines: &[Line]) -> Table {
             line.without_multicast.into(),
         ];
         row.extend(cells(&line.copied));
-        row.push(Cell::number(
-            line.tcp_seconds.iter().copied().fold(0.0, f64::max),
-            2,
-        ));
+        row.push(Cell::number(most(line.tcp_seconds.iter().copied()), 2));
         row.push(mbps(line.tcp_bps));
         row.push(Cell::number(line.tcp_wire, 3));
         table.row(row);

@@ -101,19 +101,10 @@ impl Run<'_> {
             table.row([tool.into(), "failed".into(), "-".into(), "-".into()]);
         }
         self.0.report.tables.push(table);
-        let names: Vec<&str> = outcomes
-            .iter()
-            .map(|outcome| outcome.tool.as_str())
-            .collect();
-        let points = outcomes
-            .iter()
-            .enumerate()
-            .map(|(at, o)| (at as f64, o.goodput_bps / 1e6));
-        let plot = Plot::bars(title, "Mbit/s at each receiver", &names);
-        self.0
-            .report
-            .plots
-            .push(plot.series("goodput", points.collect()));
+        let names = outcomes.iter().map(|outcome| outcome.tool.as_str());
+        let plot = Plot::bars(title, "Mbit/s at each receiver", names);
+        let goodput = outcomes.iter().map(|outcome| outcome.goodput_bps / 1e6);
+        self.0.report.plots.push(plot.heights("goodput", goodput));
         self.0.report.datum(title, outcomes);
     }
 
