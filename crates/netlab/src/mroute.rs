@@ -10,7 +10,7 @@ use linux_net::mroute::{Route, Table};
 use serde::{Deserialize, Serialize};
 
 use crate::emulator::print_event;
-use crate::{Branch, Launch, Network, Plan, Process, means};
+use crate::{Branch, Launch, Network, NodeId, Plan, Process, means};
 
 /// One route, by interface names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +63,27 @@ pub fn own(network: &Network, branch: &Branch, routes: &[Wanted]) -> Result<Proc
     process.write_line(&serde_json::to_string(routes)?)?;
     process.wait_event("ready", Duration::from_secs(20))?;
     Ok(process)
+}
+
+/// Has every router between a source and its receivers forward these groups while the processes live.
+///
+/// # Errors
+/// When a kernel refuses.
+pub fn serve(
+    network: &Network,
+    source: NodeId,
+    receivers: &[NodeId],
+    groups: &[Ipv4Addr],
+) -> Result<Vec<Process>> {
+    let plan = network.plan();
+    let mut processes = Vec::new();
+    for branch in plan.tree(source, receivers) {
+        let wanted = groups
+            .iter()
+            .map(|group| Wanted::of(plan, &branch, plan.address(source), *group));
+        processes.push(own(network, &branch, &wanted.collect::<Result<Vec<_>>>()?)?);
+    }
+    Ok(processes)
 }
 
 /// The helper process: reads one line of JSON, a list of [`Wanted`]. Fails when another program owns multicast routing here, or an interface is missing.

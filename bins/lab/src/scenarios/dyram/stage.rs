@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 use crate::session::Session;
-use netlab::mroute::{self, Wanted};
+use netlab::mroute;
 
 /// The port of every relay.
 pub(super) const PORT: u16 = 4143;
@@ -67,13 +67,8 @@ impl Stage {
     /// Makes routers forward the group, while relays serve recovery. Call it before the relays start.
     pub(super) fn over_multicast(&mut self) -> Result<()> {
         let session = &mut self.session;
-        let plan = session.network.plan();
-        let source = session.source_address();
-        for branch in plan.tree(session.source, &session.receivers) {
-            let route = Wanted::of(plan, &branch, source, *GROUP.ip())?;
-            self.routes
-                .push(mroute::own(&session.network, &branch, &[route])?);
-        }
+        let (source, groups) = (session.source, [*GROUP.ip()]);
+        self.routes = mroute::serve(&session.network, source, &session.receivers, &groups)?;
         for assist in session.assist.values_mut() {
             *assist = assist.replace("dyram://", "dyram+multicast://");
         }

@@ -15,7 +15,7 @@ use self::saturate::{Cost, ROUNDS, Requests, Stream, WORKER, round, steer};
 use crate::packets;
 use crate::prelude::*;
 use crate::session::{Replies, start_router};
-use netlab::mroute::{Wanted, own};
+use netlab::mroute;
 
 /// What a packet costs a router: kernel multicast to 1, 2, 4, 8 receivers, LMS requests, dmcasts
 #[derive(Debug, clap::Args)]
@@ -112,7 +112,7 @@ struct Bench {
     downs: Vec<LinkId>,
     router: Option<Daemon>,
     /// Kept alive: the routes exist while it runs.
-    _owner: Option<Process>,
+    routes: Vec<Process>,
 }
 
 impl Bench {
@@ -146,13 +146,13 @@ impl Bench {
             receivers,
             downs,
             router: None,
-            _owner: None,
+            routes: Vec::new(),
         };
         match kind {
             Kind::Drop => steer(&bench.network, bench.receivers[0], "eth0")?,
-            Kind::Kernel => bench._owner = Some(bench.routes()?),
+            Kind::Kernel => bench.route()?,
             Kind::Request | Kind::Dmcast => {
-                bench._owner = Some(bench.routes()?);
+                bench.route()?;
                 bench.router = Some(bench.start_router()?);
             }
         }
@@ -160,14 +160,10 @@ impl Bench {
     }
 
     /// Data of the source goes to all receivers.
-    fn routes(&self) -> Result<Process> {
-        let plan = self.network.plan();
-        let branch = plan
-            .tree(self.source, &self.receivers)
-            .pop()
-            .context("no tree")?;
-        let route = Wanted::of(plan, &branch, plan.address(self.source), *GROUP.ip())?;
-        own(&self.network, &branch, &[route])
+    fn route(&mut self) -> Result<()> {
+        let groups = [*GROUP.ip()];
+        self.routes = mroute::serve(&self.network, self.source, &self.receivers, &groups)?;
+        Ok(())
     }
 
     /// `lms-router` beside the kernel's routes; H1 is the replier.

@@ -10,7 +10,7 @@ use std::fs;
 
 use crate::prelude::*;
 use crate::session::{Replies, start_router};
-use netlab::mroute::{self, Wanted};
+use netlab::mroute;
 
 /// The stream's group, and that of the files.
 const STREAM: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(232, 1, 1, 1), 5_001);
@@ -92,14 +92,8 @@ impl World {
     /// Builds the network and starts what runs to the end.
     pub(super) fn start(seconds: u64, file_bytes: u64) -> Result<World> {
         let (network, nodes) = network()?;
-        let source = network.plan().address(nodes.source);
-        let mut routes = Vec::new();
-        for branch in network.plan().tree(nodes.source, &nodes.hosts) {
-            let wanted = [STREAM, FILES]
-                .map(|group| Wanted::of(network.plan(), &branch, source, *group.ip()));
-            let wanted: Vec<Wanted> = wanted.into_iter().collect::<Result<_>>()?;
-            routes.push(mroute::own(&network, &branch, &wanted)?);
-        }
+        let groups = [STREAM, FILES].map(|group| *group.ip());
+        let routes = mroute::serve(&network, nodes.source, &nodes.hosts, &groups)?;
         let file = Path::new(SCRATCH).join("soak.bin");
         write_file(&file, file_bytes)?;
         let mut world = World {

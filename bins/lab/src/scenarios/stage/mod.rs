@@ -19,8 +19,8 @@ pub(super) mod tools;
 use std::fs;
 
 use crate::prelude::*;
-use netlab::mroute::{self, Wanted};
-use netlab::{Branch, means};
+use netlab::means;
+use netlab::mroute;
 
 /// The token bucket of a sender's link: burst and queue, in bytes.
 const BUCKET_BURST: u32 = 16 * 1024;
@@ -129,8 +129,8 @@ pub(super) struct Stage {
     pub(super) file: PathBuf,
     /// Its length.
     pub(super) bytes: u64,
-    /// The owner of the router's multicast routes, where the stage has one.
-    pub(super) _routes: Option<Process>,
+    /// Owners of the routers' multicast routes.
+    pub(super) routes: Vec<Process>,
 }
 
 /// Bytes of IP packets that this namespace has sent to groups.
@@ -186,16 +186,27 @@ impl Stage {
                 BUCKET_QUEUE,
             )?;
         }
+        Stage::new(network, sender, receivers, link, setting.bytes)
+    }
+
+    /// A network that exists: writes the file.
+    pub(super) fn new(
+        network: Network,
+        sender: NodeId,
+        receivers: Vec<NodeId>,
+        link: LinkId,
+        bytes: u64,
+    ) -> Result<Stage> {
         let file = Path::new(SCRATCH).join("original.bin");
-        write_file(&file, setting.bytes)?;
+        write_file(&file, bytes)?;
         Ok(Stage {
             network,
             sender,
             receivers,
             link,
             file,
-            bytes: setting.bytes,
-            _routes: None,
+            bytes,
+            routes: Vec::new(),
         })
     }
 
@@ -216,25 +227,9 @@ impl Stage {
             network.lose_by_nftables(*receiver, *link, system.loss)?;
         }
         network.shape_by_htb(sender, link, system.rate_bps)?;
-        let branch = Branch {
-            router,
-            up: link,
-            down,
-        };
-        let source = network.plan().address(sender);
-        let route = Wanted::of(network.plan(), &branch, source, system.group)?;
-        let routes = mroute::own(&network, &branch, &[route])?;
-        let file = Path::new(SCRATCH).join("original.bin");
-        write_file(&file, setting.bytes)?;
-        Ok(Stage {
-            network,
-            sender,
-            receivers,
-            link,
-            file,
-            bytes: setting.bytes,
-            _routes: Some(routes),
-        })
+        let routes = mroute::serve(&network, sender, &receivers, &[system.group])?;
+        let stage = Stage::new(network, sender, receivers, link, setting.bytes)?;
+        Ok(Stage { routes, ..stage })
     }
 
     /// Bytes that the sender has sent so far.

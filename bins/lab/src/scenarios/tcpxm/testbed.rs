@@ -32,8 +32,6 @@ pub(super) struct Testbed {
     /// Of A, B, X and C.
     links: [LinkId; 4],
     shape: Shape,
-    /// Holds the router's multicast routes.
-    _owner: Process,
 }
 
 impl Testbed {
@@ -54,22 +52,12 @@ impl Testbed {
         let c = plan.link(sender, router, shape);
         let network = Network::build(plan, 9)?;
         let links = [a, b, x, c];
-        let owner = routes(&network, router, sender, &links, sessions)?;
-        let file = Path::new(SCRATCH).join("original.bin");
-        write_file(&file, bytes)?;
+        let mut stage = Stage::new(network, sender, receivers.to_vec(), c, bytes)?;
+        stage.routes = vec![routes(&stage.network, router, sender, &links, sessions)?];
         Ok(Testbed {
-            stage: Stage {
-                network,
-                sender,
-                receivers: receivers.to_vec(),
-                link: c,
-                file,
-                bytes,
-                _routes: None,
-            },
+            stage,
             links,
             shape,
-            _owner: owner,
         })
     }
 
