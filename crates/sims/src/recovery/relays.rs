@@ -60,7 +60,7 @@ fn peer(world: &World, plan: &Rc<Plan>, detection: Detection, node: u32) -> Peer
     match world.tree.role(node) {
         Role::Source => {
             let open = BEGIN - OPENING;
-            let sender = Sender::new(sender_config(), NullStore::new(), seed, open);
+            let sender = Sender::new(sender_config(), NullStore, seed, open);
             let sender = sender.expect("the configuration is sound");
             let relays = [plan.host(1).into()].into_iter().collect();
             let socket = plan.source().into();

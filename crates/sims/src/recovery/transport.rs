@@ -91,7 +91,7 @@ impl Application<NullStore> for Feed {
         assert_eq!(
             taken.ok(),
             Some(usize::from(PAYLOAD_LEN)),
-            "a store of lengths has room"
+            "a null store has room"
         );
         self.packets_left -= 1;
         self.next += GAP;
@@ -102,7 +102,7 @@ impl Application<NullStore> for Feed {
 
     fn packet(&mut self, payload: &[u8]) {
         let is_nack = || Packet::new_checked(payload).is_ok_and(|p| p.service() == Service::Nack);
-        let is_request = request::Packet::new_checked(payload).is_ok();
+        let is_request = request::Repr::parse(payload).is_ok();
         self.requests += u64::from(is_request || self.relayed && is_nack());
     }
 }
@@ -123,8 +123,8 @@ impl Watcher for Watch {
                 }
             }
             Some(3) => {
-                if let Ok(packet) = sync::Packet::new_checked(payload) {
-                    self.announced(now, packet.next() as u32);
+                if let Ok(repr) = sync::Repr::parse(payload) {
+                    self.announced(now, repr.next as u32);
                 }
             }
             _ => {}
@@ -166,7 +166,7 @@ fn source(
         config.repair.aggregate = Duration::ZERO;
     }
     let open = BEGIN - OPENING;
-    let sender = Sender::new(config, NullStore::new(), world.node_seed(0), open);
+    let sender = Sender::new(config, NullStore, world.node_seed(0), open);
     let feed = Feed::new(world.plan.packets, false);
     simulated::Source::new(plan, sender.expect("the configuration is sound"), feed)
 }
@@ -199,7 +199,7 @@ pub(super) fn receiver(assist: Assist, seed: [u8; 32]) -> Receiver<'static, Null
         hold_down: 64,
         targets: 8,
     };
-    Receiver::new(config, NullStore::new(), seed, Instant::ZERO)
+    Receiver::new(config, NullStore, seed, Instant::ZERO)
 }
 
 /// The sequence of a DATA packet of LTP.
