@@ -114,6 +114,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Names why a group was to be joined.
+    pub(crate) fn join(purpose: &'static str) -> impl FnOnce(JoinError) -> Error {
+        move |source| Error::Join { purpose, source }
+    }
+
     /// Names what the kernel refused.
     pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::Io { what, source }

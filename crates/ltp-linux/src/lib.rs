@@ -59,7 +59,7 @@
 //! | rates | bits of Ethernet frames a second |
 //! | addresses | IPv4 |
 //! | memory of a sender | 0.4 MiB, two blocks of a file or [`SendConfig::buffer_bytes`] of a stream, and [`ltp`]'s tables |
-//! | memory of a receiver | up to [`ReceiveConfig::buffer_bytes`], 2.2 MiB of socket batches, and [`ltp`]'s tables |
+//! | memory of a receiver | up to [`ReceiveConfig::buffer_bytes`], 2.5 MiB of socket batches, and [`ltp`]'s tables |
 //! | socket buffers | 2 to 4 MiB (sender), 36 MiB (receiver) are asked for; `net.core.rmem_max` may grant less |
 //! | descriptors | up to 4 (sender), 8 (receiver), and those of the content |
 //! | threads | none, and one while a stream is written |
@@ -85,13 +85,17 @@ mod clock;
 mod config;
 mod error;
 mod interface;
+mod lms;
+mod machine;
 pub mod name;
+mod net;
 pub mod output;
 mod recv;
 mod relays;
 mod send;
 #[cfg(feature = "tokio")]
 pub mod tokio;
+mod transfer;
 
 pub use cancel::Cancel;
 pub use config::{Carriage, Group, Recovery};

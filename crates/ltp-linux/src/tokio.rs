@@ -24,6 +24,7 @@ use std::io;
 use tokio::sync::mpsc::{Receiver as Events, Sender as Queue, channel};
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use crate::transfer::Transfer as _;
 use crate::{
     Cancel, Error, ReceiveConfig, ReceiveEvent, Received, Receiver, SendConfig, SendEvent,
     SendOutcome, Sender, Sink, Source,
@@ -50,10 +51,7 @@ impl Transfer<SendEvent, SendOutcome> {
     /// Outside a tokio runtime.
     pub fn send(config: SendConfig, source: Source) -> io::Result<Self> {
         Transfer::spawn(move |cancel, observer| {
-            let mut sender = Sender::open(&config, source, cancel, observer)?;
-            let outcome = sender.run(observer);
-            sender.close();
-            outcome
+            Sender::open(&config, source, cancel, observer)?.complete(observer)
         })
     }
 }
@@ -68,10 +66,7 @@ impl Transfer<ReceiveEvent, Received> {
     /// Outside a tokio runtime.
     pub fn receive(config: ReceiveConfig, sink: Sink) -> io::Result<Self> {
         Transfer::spawn(move |cancel, observer| {
-            let mut receiver = Receiver::open(&config, sink, cancel, observer)?;
-            let received = receiver.run(observer);
-            receiver.close();
-            received
+            Receiver::open(&config, sink, cancel, observer)?.complete(observer)
         })
     }
 }

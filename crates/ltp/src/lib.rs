@@ -152,6 +152,7 @@ pub use event::{
 };
 pub use geometry::Geometry;
 pub use lms_proto::{LmsOption, TurningPoint};
+pub use proto_core::Machine;
 pub use proto_core::time::{Duration, Instant};
 pub use receiver::{Missing, Receiver};
 pub use sender::Sender;

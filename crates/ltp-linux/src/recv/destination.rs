@@ -192,6 +192,11 @@ impl Destination {
         }
     }
 
+    /// Whether a stream is being written.
+    pub(super) fn is_stream(&self) -> bool {
+        self.writer.is_some()
+    }
+
     /// Whether everything is written. `length` is that of the content, once all of it is verified. Call it again
     /// when woken.
     pub(super) fn is_drained(&mut self, length: Option<u64>) -> Result<bool, Error> {

@@ -4,9 +4,6 @@ mod config;
 mod destination;
 mod event;
 mod existing;
-mod lms;
-mod machine;
-mod net;
 mod setup;
 mod sink;
 mod transfer;
@@ -19,6 +16,7 @@ pub use config::{ReceiveConfig, Replier};
 pub use event::{ReceiveEvent, Received};
 pub use transfer::Receiver;
 
+use crate::transfer::Transfer as _;
 use crate::{Cancel, Error};
 
 /// The destination of the bytes.
@@ -88,10 +86,7 @@ impl Sink {
 /// As [`Receiver::open`] and [`Receiver::run`].
 pub fn receive(config: &ReceiveConfig, sink: Sink) -> Result<Received, Error> {
     let cancel = Cancel::new().map_err(Error::io("eventfd"))?;
-    let mut receiver = Receiver::open(config, sink, cancel, &mut |_| {})?;
-    let received = receiver.run(&mut |_| {});
-    receiver.close();
-    received
+    Receiver::open(config, sink, cancel, &mut |_| {})?.complete(&mut |_| {})
 }
 
 /// Receives a content of at most `max_len` bytes into memory.

@@ -6,10 +6,10 @@ use ltp::{Assist, Delivery, Instant, Receiver, ReceiverConfig};
 
 use super::config::ReceiveConfig;
 use super::event::ReceiveEvent;
-use super::lms::Lms;
 use super::sink::{Content, FileSink, StreamSink};
 use crate::clock::{seed, span};
 use crate::interface::Local;
+use crate::lms::Lms;
 use crate::{Error, Recovery};
 
 /// Block length that the buffer is counted in.

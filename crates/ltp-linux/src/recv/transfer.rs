@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration as StdDuration;
 
-use linux_net::poll::{self, Watch};
 use linux_net::wake::Waker;
 use ltp::relayed;
 use ltp::{Assist, Duration, Failure, Instant, ReceiverConfig, ReceiverEvent, ReceiverStats};
@@ -13,22 +12,22 @@ use ltp::{Assist, Duration, Failure, Instant, ReceiverConfig, ReceiverEvent, Rec
 use super::config::ReceiveConfig;
 use super::destination::Destination;
 use super::event::{ReceiveEvent, Received};
-use super::lms::Lms;
-use super::machine::Machine;
-use super::net::Net;
+use super::sink::Content;
 use super::{Sink, setup};
 use crate::clock::span;
-use crate::relays::Absence;
+use crate::machine::{Gather, Peer};
+use crate::net::Net;
+use crate::transfer::{Core, Step, Transfer};
 use crate::{Cancel, Error, Incomplete, clock, output};
 
-/// Longest sleep, which bounds the delay of everything that does not wake the loop.
-const LONGEST_SLEEP: StdDuration = StdDuration::from_millis(500);
 /// Default time that a replier stays after the last request.
 const LINGER: Duration = Duration::from_secs(3);
 /// Time for the last packets to leave.
 const LEAVE_TIMEOUT: StdDuration = StdDuration::from_millis(300);
 /// Ranges named in an error.
 const MAX_RANGES: usize = 1000;
+
+type Machine = relayed::Receiver<'static, Content>;
 
 /// A transfer from a sender.
 ///
@@ -37,23 +36,14 @@ const MAX_RANGES: usize = 1000;
 pub struct Receiver {
     given: ReceiveConfig,
     began: Instant,
-    net: Net,
+    core: Core<Machine, ReceiveEvent>,
     config: ReceiverConfig,
-    machine: Machine,
-    /// The time without a relay, with [`Recovery::Dyram`](crate::Recovery).
-    absence: Option<Absence>,
     destination: Destination,
     /// Events of the machine that wait; and for each `Opened` among them the result of opening the destination.
     told: VecDeque<relayed::ReceiverEvent>,
     openings: VecDeque<Result<String, Error>>,
     /// Wakes the loop when the writer's queue has space again.
     waker: Waker,
-    cancel: Cancel,
-    /// Events that wait for the application.
-    events: VecDeque<ReceiveEvent>,
-    /// The position of the last event about it.
-    position: (u64, Option<u64>),
-    next_progress: Instant,
     /// When the session was found.
     opened: Option<Instant>,
     complete: Option<(u64, Option<[u8; 32]>)>,
@@ -61,7 +51,6 @@ pub struct Receiver {
     /// Since when this receiver only repairs losses of other receivers, and when a request last came.
     serving: Option<(Instant, Instant)>,
     requests_taken: u64,
-    failed: Option<Error>,
 }
 
 impl Receiver {
@@ -84,8 +73,8 @@ impl Receiver {
         let now = clock::now();
         let lms = setup::open_lms(given, &local, now, observer)?;
         let net = match carrier {
-            None => Net::open(given, &local, lms)?,
-            Some(_) => Net::relayed(&local)?,
+            None => Net::receiver(given, &local, lms)?,
+            Some(_) => Net::relayed_receiver(given, &local)?,
         };
         let relays = given.recovery.relays();
         let assist = match (relays, &net.lms) {
@@ -107,36 +96,26 @@ impl Receiver {
                         .ok_or(Error::Config(
                             "source and group are of different address families",
                         ))?;
-                Machine::Relayed {
-                    receiver: Box::new(receiver),
-                    dropped: 0,
-                }
+                Peer::Relayed(Box::new(receiver), Gather::new(1, 0))
             }
-            None => Machine::Alone(Box::new(receiver)),
+            None => Peer::Alone(Box::new(receiver)),
         };
+        let interface = local.interface.name;
+        let waiting = ReceiveEvent::Waiting { interface };
         Ok(Receiver {
-            absence: (!relays.is_empty()).then(|| Absence::new(relays.to_vec())),
+            core: Core::new(net, machine, &given.recovery, cancel, waiting, now),
             given: given.clone(),
             began: now,
-            net,
             config,
-            machine,
             destination,
             told: VecDeque::new(),
             openings: VecDeque::new(),
             waker,
-            cancel,
-            events: VecDeque::from([ReceiveEvent::Waiting {
-                interface: local.interface.name,
-            }]),
-            position: (0, None),
-            next_progress: now + Duration::from_secs(1),
             opened: None,
             complete: None,
             received: None,
             serving: None,
             requests_taken: 0,
-            failed: None,
         })
     }
 
@@ -147,62 +126,19 @@ impl Receiver {
     /// The content is not whole and will not be, it cannot be written, or the transfer was canceled before it
     /// was complete.
     pub fn run(&mut self, observer: &mut dyn FnMut(ReceiveEvent)) -> Result<Received, Error> {
-        loop {
-            let result = self.step();
-            self.events.drain(..).for_each(&mut *observer);
-            match result? {
-                Step::Ended(received) => return Ok(received),
-                Step::Busy => {}
-                Step::Idle(now) => self.sleep(now)?,
-            }
-        }
-    }
-
-    /// Handles packets that have arrived, and sends those that are due.
-    fn step(&mut self) -> Result<Step, Error> {
-        let now = clock::now();
-        let pieces = self.receive(now)?;
-        self.machine.handle_timeout(now);
-        self.check_relays();
-        if let Some(lms) = &mut self.net.lms {
-            lms.follow_loss(now, self.machine.receiver().loss_counters());
-            lms.drive(now);
-        }
-        let machine = &mut self.machine;
-        while self.net.send(|buffer| machine.poll_transmit(now, buffer)) {}
-        self.take_events(now)?;
-        let key = self.config.key;
-        self.destination
-            .compare_existing(now, self.machine.receiver_mut(), key);
-        let is_idle = pieces == 0;
-        let all = is_idle || self.complete.is_some();
-        self.destination
-            .deliver(now, self.machine.receiver_mut(), all)?;
-        self.show_progress(now);
-        if self.gives_up_at().is_some_and(|at| now >= at) {
-            self.fail(now, Failure::NoSource)?;
-        }
-        if let Some(received) = self.outcome(now)? {
-            return Ok(Step::Ended(received));
-        }
-        let is_comparing = self.destination.is_comparing(self.machine.receiver());
-        Ok(if is_idle && !is_comparing {
-            Step::Idle(now)
-        } else {
-            Step::Busy
-        })
+        self.drive(observer)
     }
 
     fn receive(&mut self, now: Instant) -> Result<usize, Error> {
         let Receiver {
-            machine,
+            core,
             destination,
             told,
             openings,
-            net,
             ..
         } = self;
-        let mut take = |meta: &ltp::Meta, packet: &[u8]| {
+        let machine = &mut core.machine;
+        core.net.receive(now, |meta, packet| {
             machine.handle_packet(now, meta, packet);
             while let Some(event) = machine.poll_event() {
                 if let relayed::ReceiverEvent::Receiver(ReceiverEvent::Opened {
@@ -211,30 +147,32 @@ impl Receiver {
                     ..
                 }) = event
                 {
-                    openings.push_back(destination.open(machine.receiver_mut(), session, start));
+                    openings.push_back(destination.open(machine.inner_mut(), session, start));
                 }
                 told.push_back(event);
             }
-        };
-        let pieces = net.receive_data(&mut take)?;
-        net.receive_rest(now, &mut take)?;
-        Ok(pieces)
+        })
     }
 
     fn take_events(&mut self, now: Instant) -> Result<(), Error> {
-        while let Some(event) = self.told.pop_front().or_else(|| self.machine.poll_event()) {
+        while let Some(event) = self
+            .told
+            .pop_front()
+            .or_else(|| self.core.machine.poll_event())
+        {
             match event {
                 relayed::ReceiverEvent::Receiver(event) => self.event(now, event)?,
                 relayed::ReceiverEvent::Relay(event) => {
-                    if let Some(absence) = &mut self.absence {
-                        absence.handle_event(event);
-                    }
-                    self.events.push_back(ReceiveEvent::Relay(event));
+                    self.core.relay_event(event);
+                    self.core.events.push_back(ReceiveEvent::Relay(event));
                 }
             }
         }
-        if self.failed.is_none() {
-            self.failed = self.destination.reserve(self.machine.receiver_mut()).err();
+        if self.core.failed.is_none() {
+            self.core.failed = self
+                .destination
+                .reserve(self.core.machine.inner_mut())
+                .err();
         }
         Ok(())
     }
@@ -253,7 +191,7 @@ impl Receiver {
                 let name = name.ok_or(Error::Config("a session began twice"))??;
                 tracing::info!(event = "session_opened", %session, peer = %source, name, "receiving");
                 let path = self.destination.path().map(Into::into);
-                self.events.push_back(ReceiveEvent::Opened {
+                self.core.events.push_back(ReceiveEvent::Opened {
                     session,
                     source,
                     name,
@@ -264,7 +202,9 @@ impl Receiver {
             }
             ReceiverEvent::Resumed { session } => {
                 self.join_routers(now);
-                self.events.push_back(ReceiveEvent::Resumed { session });
+                self.core
+                    .events
+                    .push_back(ReceiveEvent::Resumed { session });
             }
             ReceiverEvent::BlockRejected { block } => {
                 tracing::warn!(
@@ -272,7 +212,9 @@ impl Receiver {
                     block,
                     "the digest of a block was wrong; it is requested again"
                 );
-                self.events.push_back(ReceiveEvent::BlockRejected { block });
+                self.core
+                    .events
+                    .push_back(ReceiveEvent::BlockRejected { block });
             }
             ReceiverEvent::Complete { length, digest } => self.complete = Some((length, digest)),
             ReceiverEvent::Failed { failure, .. } => self.fail(now, failure)?,
@@ -282,9 +224,9 @@ impl Receiver {
 
     /// Offers to repair the source's data.
     fn join_routers(&mut self, now: Instant) {
-        let receiver = self.machine.receiver();
+        let receiver = self.core.machine.inner();
         let counters = receiver.loss_counters();
-        if let (Some(lms), Some(source)) = (&mut self.net.lms, receiver.source()) {
+        if let (Some(lms), Some(source)) = (&mut self.core.net.lms, receiver.source()) {
             lms.join(now, source, counters);
         }
     }
@@ -292,33 +234,32 @@ impl Receiver {
     /// When it has waited long enough for a sender, unless one was heard.
     fn gives_up_at(&self) -> Option<Instant> {
         let wait = self.given.connect_timeout?;
-        let is_waiting = self.machine.receiver().source().is_none();
+        let is_waiting = self.core.machine.inner().source().is_none();
         is_waiting.then(|| self.began + span(wait))
     }
 
     fn fail(&mut self, now: Instant, failure: Failure) -> Result<(), Error> {
         if failure == Failure::NoSource {
             if self.gives_up_at().is_none_or(|at| now < at) {
-                *self.machine.receiver_mut() = setup::receiver(&self.config, now)?;
+                *self.core.machine.inner_mut() = setup::receiver(&self.config, now)?;
                 return Ok(());
             }
-            self.failed = Some(Error::NoSender {
+            self.core.failed = Some(Error::NoSender {
                 group: self.given.group.address,
                 waited: (now - self.began).into(),
             });
             return Ok(());
         }
-        let receiver = self.machine.receiver();
+        let receiver = self.core.machine.inner();
         let missing = receiver.missing().take(MAX_RANGES);
-        let absence = self.absence.as_ref();
         let storage = receiver
             .store()
             .error()
             .filter(|_| failure == Failure::Store);
-        self.failed = Some(Error::Incomplete(Box::new(Incomplete {
+        self.core.failed = Some(Error::Incomplete(Box::new(Incomplete {
             failure,
             storage: storage.map(|error| output::explain(error, self.destination.folder())),
-            no_relay: absence.and_then(|absence| absence.error(StdDuration::ZERO)),
+            no_relay: self.core.no_relay(StdDuration::ZERO),
             missing: missing.map(|range| (range.start, range.end)).collect(),
             length: receiver.progress().1,
         })));
@@ -327,48 +268,37 @@ impl Receiver {
 
     /// Fails the transfer when no relay has served it for too long.
     fn check_relays(&mut self) {
-        let (Some(absence), Some(attached)) = (&mut self.absence, self.machine.is_attached())
-        else {
-            return;
-        };
-        absence.update(attached);
-        let limit = self
-            .given
-            .timeout
-            .max(self.given.connect_timeout.unwrap_or_default());
-        if self.opened.is_none()
-            && let Some(error) = absence.error(limit)
-        {
-            self.failed = Some(error.into());
+        let connect_timeout = self.given.connect_timeout.unwrap_or_default();
+        let missing = self
+            .core
+            .check_relays(self.given.timeout.max(connect_timeout));
+        if let Some(error) = missing.filter(|_| self.opened.is_none()) {
+            self.core.failed = Some(error.into());
         }
     }
 
     fn show_progress(&mut self, now: Instant) {
-        let (bytes, length) = self.machine.receiver().progress();
-        if self.opened.is_some() && self.position != (bytes, length) {
-            self.position = (bytes, length);
-            self.events
-                .push_back(ReceiveEvent::Position { bytes, length });
+        let (bytes, length) = self.progress();
+        if self.opened.is_some() && self.core.has_moved((bytes, length)) {
+            let position = ReceiveEvent::Position { bytes, length };
+            self.core.events.push_back(position);
         }
-        if now < self.next_progress {
-            return;
-        }
-        self.next_progress = now + Duration::from_secs(1);
-        if self.opened.is_some() && self.serving.is_none() {
-            self.events.push_back(ReceiveEvent::Progress {
+        if self.core.is_progress_due(now) && self.opened.is_some() && self.serving.is_none() {
+            let lost_packets = self.stats().lost_packets;
+            self.core.events.push_back(ReceiveEvent::Progress {
                 bytes,
                 length,
-                lost_packets: self.machine.receiver().stats().lost_packets,
+                lost_packets,
             });
         }
     }
 
     /// The result, once there is one.
     fn outcome(&mut self, now: Instant) -> Result<Option<Received>, Error> {
-        if let Some(failed) = self.failed.take() {
+        if let Some(failed) = self.core.failed.take() {
             return Err(failed);
         }
-        if self.cancel.is_canceled() {
+        if self.core.cancel.is_canceled() {
             // A receiver that serves others may leave at any time.
             return self.received.clone().map(Some).ok_or(Error::Canceled);
         }
@@ -388,7 +318,7 @@ impl Receiver {
 
     /// Everything is verified: gives the file its name.
     fn finish(&mut self, now: Instant, length: u64, digest: Option<[u8; 32]>) -> Result<(), Error> {
-        self.destination.finish(self.machine.receiver_mut())?;
+        self.destination.finish(self.core.machine.inner_mut())?;
         let opened = self.opened.unwrap_or(now);
         let received = Received {
             length,
@@ -398,21 +328,21 @@ impl Receiver {
             existing: self.destination.is_adopted,
         };
         self.received = Some(received.clone());
-        self.events.push_back(ReceiveEvent::Complete(received));
+        self.core.events.push_back(ReceiveEvent::Complete(received));
         let stays = match self.given.linger {
             Some(linger) => !linger.is_zero(),
             None => self.config.assist != Assist::None,
         };
         if stays {
             let limit = self.given.linger;
-            self.events.push_back(ReceiveEvent::Serving { limit });
+            self.core.events.push_back(ReceiveEvent::Serving { limit });
         }
         Ok(())
     }
 
     /// Whether the time to repair losses of other receivers has passed.
     fn has_served(&mut self, now: Instant) -> bool {
-        let taken = self.machine.receiver().stats().requests_taken;
+        let taken = self.core.machine.inner().stats().requests_taken;
         let Some((since, last)) = &mut self.serving else {
             return false;
         };
@@ -423,92 +353,109 @@ impl Receiver {
         match self.given.linger {
             Some(linger) => now - *since >= span(linger),
             None if self.config.assist == Assist::None => true,
-            None => self.machine.receiver().is_source_leaving() || now - *last >= LINGER,
+            None => self.core.machine.inner().is_source_leaving() || now - *last >= LINGER,
         }
-    }
-
-    fn sleep(&mut self, now: Instant) -> Result<(), Error> {
-        let lms = self.net.lms.as_ref();
-        let next = [
-            self.machine.poll_timeout(),
-            lms.and_then(Lms::poll_timeout),
-            self.gives_up_at(),
-        ];
-        let timeout = clock::until(now, next.into_iter().flatten().min(), LONGEST_SLEEP);
-        if timeout.is_zero() {
-            return Ok(());
-        }
-        let unicast = self.net.unicast.as_ref().unwrap_or(&self.net.data);
-        let mut set = [
-            Watch::readable(self.net.data.as_fd()),
-            Watch::readable(unicast.as_fd()),
-            Watch::readable(self.waker.as_fd()),
-            Watch::readable(self.cancel.as_fd()),
-            Watch::readable(lms.map_or(self.waker.as_fd(), Lms::fd)),
-        ];
-        poll::wait(&mut set, Some(timeout)).map_err(Error::io("waiting"))?;
-        if set[2].is_readable() {
-            self.waker.reset();
-        }
-        Ok(())
     }
 
     /// Removes an incomplete file, and tells the source, the relay and the routers that this host leaves; takes
     /// up to 0.3 s. Call it after [`run`](Receiver::run).
     pub fn close(&mut self) {
-        if let Some(file) = self.machine.receiver_mut().store_mut().file() {
-            file.abandon();
-        }
-        let until = std::time::Instant::now() + LEAVE_TIMEOUT;
-        let now = clock::now();
-        self.machine.receiver_mut().close(now);
-        let machine = &mut self.machine;
-        while self.net.send(|buffer| machine.poll_transmit(now, buffer)) {}
-        self.net.send(|buffer| machine.leave(buffer));
-        let Some(lms) = &mut self.net.lms else { return };
-        lms.leave(now);
-        while lms.is_leaving() && std::time::Instant::now() < until {
-            std::thread::sleep(StdDuration::from_millis(5));
-            lms.drive(clock::now());
-        }
+        self.leave();
     }
 
     /// Returns the bytes verified from the start on, and the length of the content, if known.
     #[must_use]
     pub fn progress(&self) -> (u64, Option<u64>) {
-        self.machine.receiver().progress()
+        self.core.machine.inner().progress()
     }
 
     /// Returns the counters of the protocol.
     #[must_use]
     pub fn stats(&self) -> &ReceiverStats {
-        self.machine.receiver().stats()
+        self.core.machine.inner().stats()
     }
 
     /// Returns how many packets from relays were dropped.
     #[must_use]
     pub fn relay_dropped(&self) -> u64 {
-        self.machine.relay_dropped()
+        self.core.machine.relay_dropped()
     }
 
     /// Returns how many packets the kernel dropped, because its buffer was full or, with LMS, because they
     /// were requests, which the socket of the data refuses.
     #[must_use]
     pub fn kernel_drops(&self) -> u64 {
-        u64::from(self.net.data.dropped().unwrap_or(0))
-    }
-
-    /// Whether LMS routers help.
-    #[must_use]
-    pub fn has_lms(&self) -> bool {
-        self.net.lms.is_some()
+        u64::from(self.core.net.dropped())
     }
 }
 
-/// What a step came to.
-enum Step {
-    Ended(Received),
-    /// There may be more to take at once.
-    Busy,
-    Idle(Instant),
+impl Transfer for Receiver {
+    type Event = ReceiveEvent;
+    type Outcome = Received;
+
+    fn step(&mut self) -> Result<Step<Received>, Error> {
+        let now = clock::now();
+        let pieces = self.receive(now)?;
+        self.core.machine.handle_timeout(now);
+        self.check_relays();
+        if let Some(lms) = &mut self.core.net.lms {
+            lms.follow_loss(now, self.core.machine.inner().loss_counters());
+            lms.drive(now);
+        }
+        while self.core.transmit(now)? {}
+        self.take_events(now)?;
+        let key = self.config.key;
+        let receiver = self.core.machine.inner_mut();
+        self.destination.compare_existing(now, receiver, key);
+        let is_idle = pieces == 0;
+        let all = is_idle || self.complete.is_some();
+        self.destination.deliver(now, receiver, all)?;
+        self.show_progress(now);
+        if self.gives_up_at().is_some_and(|at| now >= at) {
+            self.fail(now, Failure::NoSource)?;
+        }
+        if let Some(received) = self.outcome(now)? {
+            return Ok(Step::Ended(received));
+        }
+        let is_comparing = self.destination.is_comparing(self.core.machine.inner());
+        Ok(match is_idle && !is_comparing {
+            true => Step::Idle(now),
+            false => Step::Busy,
+        })
+    }
+
+    fn sleep(&mut self, now: Instant) -> Result<(), Error> {
+        let is_stream = self.destination.is_stream();
+        let writer = is_stream.then(|| self.waker.as_fd());
+        let watches: [Option<BorrowedFd<'_>>; 2] = [Some(self.core.cancel.as_fd()), writer];
+        let watches = watches.into_iter().flatten();
+        self.core.wait(now, self.gives_up_at(), watches)?;
+        if is_stream {
+            self.waker.reset();
+        }
+        Ok(())
+    }
+
+    fn events(&mut self) -> &mut VecDeque<ReceiveEvent> {
+        &mut self.core.events
+    }
+
+    fn leave(&mut self) {
+        if let Some(file) = self.core.machine.inner_mut().store_mut().file() {
+            file.abandon();
+        }
+        let until = std::time::Instant::now() + LEAVE_TIMEOUT;
+        let now = clock::now();
+        self.core.machine.inner_mut().close(now);
+        while self.core.transmit(now).is_ok_and(|sent| sent) {}
+        self.core.leave_relay();
+        let Some(lms) = &mut self.core.net.lms else {
+            return;
+        };
+        lms.leave(now);
+        while lms.is_leaving() && std::time::Instant::now() < until {
+            std::thread::sleep(StdDuration::from_millis(5));
+            lms.drive(clock::now());
+        }
+    }
 }

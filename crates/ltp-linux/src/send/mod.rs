@@ -3,8 +3,6 @@
 mod adapt;
 mod config;
 mod event;
-mod machine;
-mod net;
 mod notice;
 mod setup;
 mod source;
@@ -15,6 +13,7 @@ pub use event::{ReceiverStatus, SendEvent, SendOutcome, Unconfirmed};
 pub use source::Source;
 pub use transfer::Sender;
 
+use crate::transfer::Transfer;
 use crate::{Cancel, Error};
 
 /// Sends a content and returns how it ended; blocks until then.
@@ -23,8 +22,5 @@ use crate::{Cancel, Error};
 /// As [`Sender::open`] and [`Sender::run`].
 pub fn send(config: &SendConfig, source: Source) -> Result<SendOutcome, Error> {
     let cancel = Cancel::new().map_err(Error::io("eventfd"))?;
-    let mut sender = Sender::open(config, source, cancel, &mut |_| {})?;
-    let outcome = sender.run(&mut |_| {});
-    sender.close();
-    outcome
+    Sender::open(config, source, cancel, &mut |_| {})?.complete(&mut |_| {})
 }

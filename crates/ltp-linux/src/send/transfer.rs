@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration as StdDuration;
 
 use linux_net::batching::Fallback;
@@ -14,20 +14,20 @@ use ltp::{Duration, Instant, SenderEvent, SenderStats};
 use super::adapt::{Counts, RateControl};
 use super::config::SendConfig;
 use super::event::{ReceiverStatus, SendEvent, SendOutcome, Unconfirmed};
-use super::machine::Machine;
-use super::net::Net;
 use super::notice::RateNotice;
 use super::setup;
 use super::source::{Content, FileStore, Kind, Source, Stream};
-use crate::relays::Absence;
+use crate::machine::{Gather, Peer};
+use crate::net::Net;
+use crate::transfer::{Core, Step, Transfer};
 use crate::{Cancel, Error, clock};
 
 /// Batches sent before looking at what receivers say.
 const BATCHES: usize = 4;
-/// Longest sleep, which bounds the delay of everything that does not wake the loop.
-const LONGEST_SLEEP: StdDuration = StdDuration::from_millis(500);
 /// Time for the last packets to leave.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(300);
+
+type Machine = relayed::Sender<'static, Content>;
 
 /// A transfer to the receivers of a group.
 ///
@@ -38,18 +38,9 @@ pub struct Sender {
     /// What messages call the content.
     shown: String,
     started: Instant,
-    net: Net,
-    machine: Machine,
-    /// The time without a relay, with [`Recovery::Dyram`](crate::Recovery).
-    absence: Option<Absence>,
+    core: Core<Machine, SendEvent>,
     stream: Option<Stream>,
     control: RateControl,
-    cancel: Cancel,
-    /// Events that wait for the application.
-    events: VecDeque<SendEvent>,
-    /// The position of the last event about it.
-    position: (u64, Option<u64>),
-    next_progress: Instant,
     notice: RateNotice,
     /// Whether batches reach the receivers; `None`: none are sent.
     fallback: Option<Fallback>,
@@ -58,7 +49,6 @@ pub struct Sender {
     all_complete: bool,
     /// When it began to leave, after it was canceled or because it failed.
     leaving: Option<Instant>,
-    failed: Option<Error>,
 }
 
 impl Sender {
@@ -85,14 +75,14 @@ impl Sender {
             );
         }
         let digest = first_digest(config, &source, &cancel, observer)?;
-        let net = Net::open(config, &local)?;
+        let net = Net::sender(config, &local)?;
         let now = clock::now();
         let control = RateControl::new(config.rate_bps, now);
         let relays = config.recovery.relays();
         let relayed = !relays.is_empty();
         let mut machine_config = setup::config(config, &local, &source, digest)?;
         machine_config.rate_bps = control.rate();
-        let max_segments = net.data.max_segments();
+        let max_segments = net.sending().max_segments();
         machine_config.max_segments = if relayed { 1 } else { max_segments };
         let block_len = 1u64 << machine_config.block_exponent;
         let (length, shown) = (source.length(), source.shown());
@@ -102,7 +92,7 @@ impl Sender {
         let sender = ltp::Sender::new(machine_config, content, seed, now)?;
         let session = sender.session();
         let socket = net
-            .data
+            .sending()
             .local_address()
             .map_err(Error::io("the socket's address"))?;
         let machine = if relayed {
@@ -113,14 +103,14 @@ impl Sender {
                 .ok_or(Error::Config(
                     "source and group are of different address families",
                 ))?;
-            let sender = if config.recovery.is_beside_multicast() {
-                sender.over_multicast()
-            } else {
-                sender
+            let sender = match config.recovery.is_beside_multicast() {
+                true => sender.over_multicast(),
+                false => sender,
             };
-            Machine::relayed(sender, max_segments)
+            let packet_len = sender.sender().geometry().packet_len() + 256;
+            Peer::Relayed(Box::new(sender), Gather::new(max_segments, packet_len))
         } else {
-            Machine::Alone(Box::new(sender))
+            Peer::Alone(Box::new(sender))
         };
         let opened = SendEvent::Opened {
             session,
@@ -130,25 +120,19 @@ impl Sender {
             interface: local.interface.name,
             rate_bps: control.rate(),
         };
+        let core = Core::new(net, machine, &config.recovery, cancel, opened, now);
         Ok(Sender {
-            absence: relayed.then(|| Absence::new(relays.to_vec())),
+            core,
             config: config.clone(),
             shown,
             started: now,
-            net,
-            machine,
             stream,
             notice: RateNotice::new(now, control.rate()),
             control,
-            cancel,
-            events: VecDeque::from([opened]),
-            position: (0, length),
-            next_progress: now + Duration::from_secs(1),
             fallback: (max_segments > 1).then(|| Fallback::new(StdDuration::ZERO)),
             stalled: BTreeMap::new(),
             all_complete: false,
             leaving: None,
-            failed: None,
         })
     }
 
@@ -157,52 +141,22 @@ impl Sender {
     /// # Errors
     /// The content cannot be read, the network cannot be used, no relay answers, or the transfer was canceled.
     pub fn run(&mut self, observer: &mut dyn FnMut(SendEvent)) -> Result<SendOutcome, Error> {
-        loop {
-            let result = self.step();
-            self.events.drain(..).for_each(&mut *observer);
-            match result? {
-                Step::Ended(outcome) => return Ok(outcome),
-                Step::Busy => {}
-                Step::Idle => self.sleep()?,
-            }
-        }
-    }
-
-    /// Handles packets that have arrived, and sends those that are due.
-    fn step(&mut self) -> Result<Step, Error> {
-        let now = clock::now();
-        self.receive(now)?;
-        self.machine.handle_timeout(now);
-        self.check_relays();
-        self.feed(now)?;
-        let busy = self.transmit()?;
-        self.take_events();
-        if let Some(outcome) = self.outcome() {
-            return outcome.map(Step::Ended);
-        }
-        self.adapt(now);
-        self.show_progress(now);
-        if self.cancel.is_canceled() && self.leaving.is_none() {
-            self.leaving = Some(now);
-            self.machine.sender_mut().close(now);
-        }
-        Ok(if busy { Step::Busy } else { Step::Idle })
+        self.drive(observer)
     }
 
     fn receive(&mut self, now: Instant) -> Result<(), Error> {
-        let (machine, control) = (&mut self.machine, &mut self.control);
-        self.net.receive(|meta, packet| {
+        let (machine, control) = (&mut self.core.machine, &mut self.control);
+        self.core.net.receive(now, |meta, packet| {
             control.heard(meta.source);
-            machine.handle_packet(now, &meta, packet);
-        })
+            machine.handle_packet(now, meta, packet);
+        })?;
+        Ok(())
     }
 
-    /// Sends a few batches; whether there may be more to send at once.
+    /// Sends a few batches. Returns whether there may be more to send at once.
     fn transmit(&mut self) -> Result<bool, Error> {
         for _ in 0..BATCHES {
-            let now = clock::now();
-            let machine = &mut self.machine;
-            if !self.net.send(|buffer| machine.poll_transmit(now, buffer))? {
+            if !self.core.transmit(clock::now())? {
                 return Ok(false);
             }
         }
@@ -214,7 +168,7 @@ impl Sender {
         let Some(stream) = &mut self.stream else {
             return Ok(());
         };
-        let sender = self.machine.sender_mut();
+        let sender = self.core.machine.inner_mut();
         while sender.room() > 0 && !stream.ended {
             if !stream.has_bytes() {
                 let mut watch = [Watch::readable(stream.file.as_fd())];
@@ -237,56 +191,23 @@ impl Sender {
         Ok(())
     }
 
-    fn sleep(&mut self) -> Result<(), Error> {
-        let now = clock::now();
-        let blocked = self.net.is_blocked();
-        let next = if blocked {
-            None
-        } else {
-            self.machine.poll_timeout(now)
-        };
-        let timeout = clock::until(now, next, LONGEST_SLEEP);
-        if timeout.is_zero() {
-            return Ok(());
-        }
-        let data = self.net.data.as_fd();
-        let mut set = vec![if blocked {
-            Watch::both(data)
-        } else {
-            Watch::readable(data)
-        }];
-        if self.leaving.is_none() {
-            set.push(Watch::readable(self.cancel.as_fd()));
-        }
-        if let Some(requests) = &self.net.requests {
-            set.push(Watch::readable(requests.as_fd()));
-        }
-        if let Some(stream) = &self.stream
-            && self.machine.sender().room() > 0
-        {
-            set.push(Watch::readable(stream.file.as_fd()));
-        }
-        poll::wait(&mut set, Some(timeout)).map_err(Error::io("waiting"))?;
-        Ok(())
-    }
-
     fn adapt(&mut self, now: Instant) {
-        let stats = self.machine.sender().stats();
+        let stats = self.core.machine.inner().stats();
         let counts = Counts {
             sent: stats.data_packets,
             requested: stats.requested_packets,
             frame_bytes: stats.frame_bytes,
         };
-        let loss = self.machine.sender_mut().take_worst_loss();
+        let loss = self.core.machine.inner_mut().take_worst_loss();
         if self.control.update(now, counts, loss) {
             let rate_bps = self.control.rate();
             tracing::debug!(?rate_bps, "the rate follows what receivers miss");
-            self.machine.sender_mut().set_rate(now, rate_bps);
+            self.core.machine.inner_mut().set_rate(now, rate_bps);
         }
         self.try_single_datagrams(now, counts.sent);
         let rate_bps = self.control.rate();
         if self.notice.is_due(now, rate_bps) {
-            self.events.push_back(SendEvent::Rate { rate_bps });
+            self.core.events.push_back(SendEvent::Rate { rate_bps });
         }
     }
 
@@ -299,9 +220,12 @@ impl Sender {
         if !fallback.update(at, packets, self.control.loss()) {
             return;
         }
-        self.net.data.set_segmentation(fallback.allows_batches());
+        self.core
+            .net
+            .sending()
+            .set_segmentation(fallback.allows_batches());
         if fallback.is_off() {
-            self.events.push_back(SendEvent::SegmentationOff);
+            self.core.events.push_back(SendEvent::SegmentationOff);
         }
     }
 
@@ -313,7 +237,7 @@ impl Sender {
             relay,
             "receiver does not advance; its relay no longer waits for it"
         );
-        self.events.push_back(SendEvent::ReceiverStalled {
+        self.core.events.push_back(SendEvent::ReceiverStalled {
             address,
             relay: relay.clone(),
         });
@@ -322,50 +246,48 @@ impl Sender {
 
     /// Fails the transfer when no relay has served it for too long.
     fn check_relays(&mut self) {
-        let (Some(absence), Some(attached)) = (&mut self.absence, self.machine.is_attached())
-        else {
-            return;
-        };
-        absence.update(attached);
-        if self.leaving.is_none()
-            && let Some(error) = absence.error(self.config.timeout)
-        {
-            self.failed = Some(error.into());
-            self.leaving = Some(clock::now());
+        let missing = self.core.check_relays(self.config.timeout);
+        if let Some(error) = missing.filter(|_| self.leaving.is_none()) {
+            self.fail(error.into());
         }
     }
 
+    /// Ends the transfer with an error, once the last packets have left.
+    fn fail(&mut self, error: Error) {
+        self.core.failed = Some(error);
+        self.leaving = Some(clock::now());
+    }
+
     fn show_progress(&mut self, now: Instant) {
-        let sender = self.machine.sender();
-        let (bytes, length) = sender.progress();
-        if self.position != (bytes, length) {
-            self.position = (bytes, length);
-            self.events.push_back(SendEvent::Position { bytes, length });
+        let (bytes, length) = self.progress();
+        if self.core.has_moved((bytes, length)) {
+            self.core
+                .events
+                .push_back(SendEvent::Position { bytes, length });
         }
-        if now < self.next_progress {
+        if !self.core.is_progress_due(now) {
             return;
         }
-        self.next_progress = now + Duration::from_secs(1);
+        let sender = self.core.machine.inner();
         let (joined, complete) = sender.receivers();
-        self.events.push_back(SendEvent::Progress {
+        let waiting_for = sender.waiting_for().map(|info| self.status(&info));
+        self.core.events.push_back(SendEvent::Progress {
             bytes,
             length,
             joined,
             complete,
             rate_bps: self.control.rate(),
-            waiting_for: sender.waiting_for().map(|info| self.status(&info)),
+            waiting_for,
         });
     }
 
     fn take_events(&mut self) {
-        while let Some(event) = self.machine.poll_event() {
+        while let Some(event) = self.core.machine.poll_event() {
             match event {
                 relayed::SenderEvent::Sender(event) => self.event(event),
                 relayed::SenderEvent::Relay(event) => {
-                    if let Some(absence) = &mut self.absence {
-                        absence.handle_event(event);
-                    }
-                    self.events.push_back(SendEvent::Relay(event));
+                    self.core.relay_event(event);
+                    self.core.events.push_back(SendEvent::Relay(event));
                 }
                 relayed::SenderEvent::Stalled(stalled) => self.receiver_stalled(stalled),
             }
@@ -373,7 +295,7 @@ impl Sender {
     }
 
     fn event(&mut self, event: SenderEvent) {
-        let bytes = |blocks| self.machine.sender().geometry().block_offset(blocks);
+        let bytes = |blocks| self.core.machine.inner().geometry().block_offset(blocks);
         let told = match event {
             SenderEvent::Started { joined } => {
                 if let Some(expected) = self.config.receivers.filter(|expected| joined < *expected)
@@ -424,7 +346,7 @@ impl Sender {
             SenderEvent::Complete => {
                 if self.config.receivers.is_some() {
                     self.all_complete = true;
-                    self.machine.sender_mut().close(clock::now());
+                    self.core.machine.inner_mut().close(clock::now());
                 }
                 return;
             }
@@ -434,11 +356,11 @@ impl Sender {
                 return;
             }
         };
-        self.events.push_back(told);
+        self.core.events.push_back(told);
     }
 
     fn content_failed(&mut self) {
-        let error = self.machine.sender().store().error();
+        let error = self.core.machine.inner().store().error();
         let reason = match error {
             Some(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                 "it became shorter while it was sent".to_owned()
@@ -446,22 +368,19 @@ impl Sender {
             Some(error) => error.to_string(),
             None => "it changed while it was sent".to_owned(),
         };
-        self.failed = Some(Error::Content {
-            name: self.shown.clone(),
-            reason,
-        });
-        self.leaving = Some(clock::now());
+        let name = self.shown.clone();
+        self.fail(Error::Content { name, reason });
     }
 
     /// The result, once nothing more will be sent.
     fn outcome(&mut self) -> Option<Result<SendOutcome, Error>> {
-        let sender = self.machine.sender();
+        let sender = self.core.machine.inner();
         if let Some(at) = self.leaving
             && (sender.is_ended() || clock::now() - at > LEAVE_TIMEOUT)
         {
-            return Some(Err(self.failed.take().unwrap_or(Error::Canceled)));
+            return Some(Err(self.core.failed.take().unwrap_or(Error::Canceled)));
         }
-        if !sender.is_ended() || self.net.is_blocked() {
+        if !sender.is_ended() || self.core.net.is_blocked() {
             return None;
         }
         if self.all_complete {
@@ -469,7 +388,14 @@ impl Sender {
         }
         let why = match self.config.receivers {
             Some(expected) => Unconfirmed::Receivers { expected },
-            None if self.machine.is_unheard() => Unconfirmed::Unheard,
+            None if self
+                .core
+                .machine
+                .relayed()
+                .is_some_and(|sender| !sender.is_heard()) =>
+            {
+                Unconfirmed::Unheard
+            }
             None if !self.stalled.is_empty() => Unconfirmed::Stalled,
             None if sender.is_relay_stalled() => Unconfirmed::RelayStalled,
             None => return Some(Ok(SendOutcome::Sent)),
@@ -479,27 +405,24 @@ impl Sender {
 
     /// Leaves the relay, which otherwise notices by timeout. Sends nothing without relays.
     pub fn close(&mut self) {
-        let machine = &mut self.machine;
-        if let Err(error) = self.net.send(|buffer| machine.leave(buffer)) {
-            tracing::debug!(%error, "leaving the relay failed");
-        }
+        self.leave();
     }
 
     /// Returns the bytes sent once, and the length of the content, if known.
     #[must_use]
     pub fn progress(&self) -> (u64, Option<u64>) {
-        self.machine.sender().progress()
+        self.core.machine.inner().progress()
     }
 
     /// Returns how many hosts have joined, and how many have confirmed everything.
     #[must_use]
     pub fn receivers(&self) -> (u32, u32) {
-        self.machine.sender().receivers()
+        self.core.machine.inner().receivers()
     }
 
     /// Returns each receiver that has joined.
     pub fn members(&self) -> impl Iterator<Item = ReceiverStatus> {
-        let members = self.machine.sender().members();
+        let members = self.core.machine.inner().members();
         members.map(|info| self.status(&info))
     }
 
@@ -512,7 +435,7 @@ impl Sender {
     /// Returns the counters of the protocol.
     #[must_use]
     pub fn stats(&self) -> &SenderStats {
-        self.machine.sender().stats()
+        self.core.machine.inner().stats()
     }
 
     /// Returns the time since the sender was opened.
@@ -522,7 +445,7 @@ impl Sender {
     }
 
     fn status(&self, info: &ltp::ReceiverInfo) -> ReceiverStatus {
-        let sender = self.machine.sender();
+        let sender = self.core.machine.inner();
         let held = sender.geometry().block_offset(info.blocks);
         ReceiverStatus {
             receiver: info.receiver,
@@ -533,12 +456,49 @@ impl Sender {
     }
 }
 
-/// What a step came to.
-enum Step {
-    Ended(SendOutcome),
-    /// There may be more to send at once.
-    Busy,
-    Idle,
+impl Transfer for Sender {
+    type Event = SendEvent;
+    type Outcome = SendOutcome;
+
+    fn step(&mut self) -> Result<Step<SendOutcome>, Error> {
+        let now = clock::now();
+        self.receive(now)?;
+        self.core.machine.handle_timeout(now);
+        self.check_relays();
+        self.feed(now)?;
+        let busy = self.transmit()?;
+        self.take_events();
+        if let Some(outcome) = self.outcome() {
+            return outcome.map(Step::Ended);
+        }
+        self.adapt(now);
+        self.show_progress(now);
+        if self.core.cancel.is_canceled() && self.leaving.is_none() {
+            self.leaving = Some(now);
+            self.core.machine.inner_mut().close(now);
+        }
+        Ok(if busy { Step::Busy } else { Step::Idle(now) })
+    }
+
+    fn sleep(&mut self, _: Instant) -> Result<(), Error> {
+        // A cancel that was noticed stays readable.
+        let cancel = self.leaving.is_none().then(|| self.core.cancel.as_fd());
+        let has_room = self.core.machine.inner().room() > 0;
+        let stream = self.stream.as_ref().filter(|_| has_room);
+        let watches: [Option<BorrowedFd<'_>>; 2] =
+            [cancel, stream.map(|stream| stream.file.as_fd())];
+        // Sending has taken a while.
+        self.core
+            .wait(clock::now(), None, watches.into_iter().flatten())
+    }
+
+    fn events(&mut self) -> &mut VecDeque<SendEvent> {
+        &mut self.core.events
+    }
+
+    fn leave(&mut self) {
+        self.core.leave_relay();
+    }
 }
 
 /// Computes the digest of the whole before the start, if configured.

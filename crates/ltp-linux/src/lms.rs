@@ -13,7 +13,7 @@ use lms_proto::{Iface, InterfaceConfig, Key, LmsOption, TurningPoint};
 use ltp::cost::ReplierCost;
 use ltp::{Instant, Meta, Path};
 
-use super::config::ReceiveConfig;
+use crate::ReceiveConfig;
 use crate::interface::Local;
 
 /// Where routers announce elections (docs/wire.md).
@@ -26,7 +26,7 @@ const RING_FRAMES: u32 = 256;
 const BATCH: usize = 64;
 
 /// An LMS endpoint on one interface.
-pub(super) struct Lms {
+pub(crate) struct Lms {
     /// Requests to the group, IGMP queries and elections: a socket that joined one source does not receive
     /// requests.
     ring: Ring,
@@ -46,7 +46,7 @@ pub(super) struct Lms {
 
 impl Lms {
     /// Opens the sockets. Needs CAP_NET_RAW.
-    pub(super) fn open(
+    pub(crate) fn open(
         given: &ReceiveConfig,
         local: &Local,
         seed: [u8; 32],
@@ -107,12 +107,12 @@ impl Lms {
         })
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.ring.as_fd()
     }
 
     /// The source is known: offers to repair its data. `counters` are the receiver's of its loss.
-    pub(super) fn join(&mut self, now: Instant, source: SocketAddr, counters: (u64, u64)) {
+    pub(crate) fn join(&mut self, now: Instant, source: SocketAddr, counters: (u64, u64)) {
         let IpAddr::V4(address) = source.ip() else {
             return;
         };
@@ -141,7 +141,7 @@ impl Lms {
     }
 
     /// Adapts the offered cost to this host's own loss.
-    pub(super) fn follow_loss(&mut self, now: Instant, counters: (u64, u64)) {
+    pub(crate) fn follow_loss(&mut self, now: Instant, counters: (u64, u64)) {
         if let Some(offer) = &mut self.offer
             && offer.update(now, counters)
         {
@@ -152,7 +152,7 @@ impl Lms {
     }
 
     /// Withdraws the offer.
-    pub(super) fn leave(&mut self, now: Instant) {
+    pub(crate) fn leave(&mut self, now: Instant) {
         if let Some(key) = self.key.take() {
             self.endpoint.leave(now, key);
         }
@@ -160,12 +160,12 @@ impl Lms {
     }
 
     /// Whether withdrawals are still to be sent.
-    pub(super) fn is_leaving(&self) -> bool {
+    pub(crate) fn is_leaving(&self) -> bool {
         self.endpoint.session_count() > 0
     }
 
     /// Takes what has arrived.
-    pub(super) fn receive(&mut self, now: Instant, take: &mut impl FnMut(&Meta, &[u8])) {
+    pub(crate) fn receive(&mut self, now: Instant, take: &mut impl FnMut(&Meta, &[u8])) {
         let mut batch = self.ring.batch(BATCH);
         for frame in batch.frames() {
             match request(frame.packet, self.group) {
@@ -189,7 +189,7 @@ impl Lms {
     }
 
     /// Drives the machine: its timeout, its packets, its events.
-    pub(super) fn drive(&mut self, now: Instant) {
+    pub(crate) fn drive(&mut self, now: Instant) {
         self.endpoint.handle_timeout(now);
         while let Some(transmit) = self.endpoint.poll_transmit(now, &mut self.buffer) {
             if let Err(error) = self.raw.send(self.interface, &self.buffer[..transmit.len]) {
@@ -201,12 +201,12 @@ impl Lms {
         }
     }
 
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.endpoint.poll_timeout()
     }
 
     /// Multicasts a request with its option.
-    pub(super) fn send_request(
+    pub(crate) fn send_request(
         &mut self,
         option: &LmsOption,
         payload: &[u8],
@@ -220,7 +220,7 @@ impl Lms {
     }
 
     /// Sends a repair to the turning point, which multicasts it below one of its interfaces.
-    pub(super) fn send_repair(
+    pub(crate) fn send_repair(
         &mut self,
         to: TurningPoint,
         payload: &[u8],
