@@ -20,7 +20,7 @@ use ltp::{
     TurningPoint,
 };
 
-use super::pass;
+use super::{delay_one, pass};
 use crate::memory::Meter;
 use crate::script::{Lines, Script};
 
@@ -316,22 +316,12 @@ impl Bench {
     }
 
     fn due(&self) -> Option<Instant> {
-        let receivers = self.receivers.iter().filter_map(Receiver::poll_timeout);
-        receivers.chain(self.sender.poll_timeout()).min()
+        due(&self.sender, &self.receivers)
     }
 
     fn fire(&mut self, now: Instant) {
         self.now = now;
-        let Bench {
-            sender,
-            receivers,
-            meter,
-            ..
-        } = self;
-        meter.run(|| sender.handle_timeout(now));
-        for receiver in receivers {
-            meter.run(|| receiver.handle_timeout(now));
-        }
+        time_out(now, &mut self.sender, &mut self.receivers, &mut self.meter);
         self.drain();
     }
 
@@ -521,6 +511,25 @@ fn request_bytes(script: &mut Script<'_>, session: ltp::SessionId, from: Seq) ->
     bytes
 }
 
+/// Returns when one of the machines asks for its timeout.
+pub(super) fn due(sender: &Sender<'static, HeapRing>, receivers: &[Receiver<'static, HeapRing>]) -> Option<Instant> {
+    let receivers = receivers.iter().filter_map(Receiver::poll_timeout);
+    receivers.chain(sender.poll_timeout()).min()
+}
+
+/// Tells all machines the time.
+pub(super) fn time_out(
+    now: Instant,
+    sender: &mut Sender<'static, HeapRing>,
+    receivers: &mut [Receiver<'static, HeapRing>],
+    meter: &mut Meter,
+) {
+    meter.run(|| sender.handle_timeout(now));
+    for receiver in receivers {
+        meter.run(|| receiver.handle_timeout(now));
+    }
+}
+
 pub fn run(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let mut bench = Bench::new(&mut script);
@@ -534,12 +543,7 @@ pub fn run(bytes: &[u8]) {
             }
             2 => bench.arrive(script.pick(WIRE)),
             3 => bench.wire.truncate(script.pick(WIRE)),
-            4 => {
-                let at = script.pick(bench.wire.len().max(1));
-                if let Some(flight) = bench.wire.remove(at) {
-                    bench.wire.push_back(flight);
-                }
-            }
+            4 => delay_one(&mut bench.wire, &mut script),
             5 => bench.wait(script.pause_us()),
             6 => bench.attack(&mut script),
             _ => bench.command(&mut script),

@@ -19,7 +19,9 @@ use ltp::{
     SessionId,
 };
 
-use super::ltp::{BLOCK, LENGTH, content, receiver_config, sender_config, source};
+use super::ltp::{
+    BLOCK, LENGTH, content, due, receiver_config, sender_config, source, time_out,
+};
 use super::pass;
 use crate::memory::Meter;
 use crate::script::{Lines, Script};
@@ -218,22 +220,12 @@ impl Bench {
     }
 
     fn due(&self) -> Option<Instant> {
-        let receivers = self.receivers.iter().filter_map(Receiver::poll_timeout);
-        receivers.chain(self.sender.poll_timeout()).min()
+        due(&self.sender, &self.receivers)
     }
 
     fn fire(&mut self, now: Instant) {
         self.now = now;
-        let Bench {
-            sender,
-            receivers,
-            meter,
-            ..
-        } = self;
-        meter.run(|| sender.handle_timeout(now));
-        for receiver in receivers {
-            meter.run(|| receiver.handle_timeout(now));
-        }
+        time_out(now, &mut self.sender, &mut self.receivers, &mut self.meter);
         self.drain();
         self.deliver();
         self.drain();

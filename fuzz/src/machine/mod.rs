@@ -22,8 +22,12 @@ pub mod tcpxm;
 pub mod tcpxm_member;
 pub mod tree;
 
+use std::collections::VecDeque;
+
 use lms_proto::wire::ipv4;
 use lms_proto::{Duration, Instant};
+
+use crate::script::Script;
 
 /// Most timeouts in one pause: what is left of it passes at once.
 const MOST_TIMEOUTS: usize = 200;
@@ -50,6 +54,14 @@ pub(crate) fn pass<M>(
     }
     *now = end;
     fire(machine, end);
+}
+
+/// Sends a packet that is on the wire behind all others.
+pub(crate) fn delay_one<T>(wire: &mut VecDeque<T>, script: &mut Script<'_>) {
+    let at = script.pick(wire.len().max(1));
+    if let Some(flight) = wire.remove(at) {
+        wire.push_back(flight);
+    }
 }
 
 /// An IPv4 packet with these option bytes (whole words), its checksum right.

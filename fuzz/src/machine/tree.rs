@@ -14,7 +14,7 @@ use ltp::relayed::{self, OVERHEAD};
 use ltp::{Assist, Instant, Receiver, ReceiverEvent, Sender};
 
 use super::ltp::{BLOCK, LENGTH, content, forged, group, receiver_config, sender_config, source};
-use super::pass;
+use super::{delay_one, pass};
 use crate::memory::Meter;
 use crate::script::{Lines, Script};
 
@@ -277,12 +277,7 @@ pub fn run(bytes: &[u8]) {
             }
             2 => bench.arrive(script.pick(WIRE)),
             3 => bench.wire.truncate(script.pick(WIRE)),
-            4 => {
-                let at = script.pick(bench.wire.len().max(1));
-                if let Some(flight) = bench.wire.remove(at) {
-                    bench.wire.push_back(flight);
-                }
-            }
+            4 => delay_one(&mut bench.wire, &mut script),
             5 => bench.wait(script.pause_us()),
             _ => bench.attack(&mut script),
         }

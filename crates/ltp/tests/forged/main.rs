@@ -1,17 +1,18 @@
 //! What a forger sends is dropped and counted under its own reason, or found out; nothing else
 //! changes, and the session ends well.
 
-#[path = "common/ask.rs"]
+#[path = "../common/ask.rs"]
 mod ask;
+#[path = "../common/mod.rs"]
 mod common;
+mod requests;
 
 use common::{Files, content, files, host, receiver_config, sender_config, source};
-use lms_proto::Kind as OptionKind;
 use ltp::wire::digests::{self, put_digest};
-use ltp::wire::report::{Loss, Report, ReportAck, Status, Verdict};
+use ltp::wire::report::{Report, ReportAck, Status, Verdict};
 use ltp::wire::request::Kind;
 use ltp::wire::{Seq, data, sync};
-use ltp::{Destination, Duration, Error, Geometry, Meta, ReceiverEvent, SenderEvent, SessionId};
+use ltp::{Duration, Error, Geometry, Meta, ReceiverEvent, SessionId};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -413,190 +414,4 @@ fn heartbeats_from_another_port_take_no_receiver_away() {
     });
     assert_eq!(net.receivers[0].session(), Some(session));
     net.check_content(&bytes);
-}
-
-#[test]
-fn requests_a_replier_refuses() {
-    let bytes = content(600_000, 8);
-    let mut net = begun(&bytes, 8, false, None);
-    let good = request(&net, Kind::Data, 0, 3);
-    refused(
-        &mut net,
-        &Meta::unicast(host(9)),
-        &good,
-        Error::RequestUnicast,
-    );
-    refused(&mut net, &Meta::group(host(9)), &good, Error::NotTurned);
-    refused(&mut net, &asked(false), &good, Error::NotTurned);
-    let mut meta = asked(true);
-    meta.elected = false;
-    refused(&mut net, &meta, &good, Error::NotElected);
-    let mut meta = asked(true);
-    meta.option.as_mut().unwrap().group = "239.9.9.9".parse().unwrap();
-    refused(&mut net, &meta, &good, Error::OptionMismatch);
-    let mut meta = asked(true);
-    meta.option.as_mut().unwrap().source = "10.9.9.9".parse().unwrap();
-    refused(&mut net, &meta, &good, Error::OptionMismatch);
-    let mut meta = asked(true);
-    meta.option.as_mut().unwrap().kind = OptionKind::Dmcast;
-    refused(&mut net, &meta, &good, Error::OptionMismatch);
-    let unsent = request(&net, Kind::Data, 100_000, 100_003);
-    refused(&mut net, &asked(true), &unsent, Error::RequestUnsent);
-    let mut other = good.clone();
-    other[7] ^= 1;
-    refused(&mut net, &asked(true), &other, Error::OtherSession);
-    let heartbeat = {
-        let mut packet = request(&net, Kind::Data, 0, 0);
-        packet[1] = 2;
-        packet.resize(96, 0);
-        packet
-    };
-    refused(&mut net, &asked(true), &heartbeat, Error::Unexpected);
-    net.receivers[0]
-        .handle_packet(net.now, &asked(true), &good)
-        .unwrap();
-    refused_held_down(&mut net, &good);
-    finish(&mut net, &bytes);
-}
-
-/// The same request twice within the hold-down time: the second is refused.
-fn refused_held_down(net: &mut Files, request: &[u8]) {
-    let mut buffer = [0; 2048];
-    let mut sent = 0;
-    while let Some(transmit) = net.receivers[0].poll_transmit(net.now, &mut buffer) {
-        sent += usize::from(matches!(transmit.destination, Destination::Dmcast(_)));
-    }
-    assert_eq!(sent, 4);
-    refused(net, &asked(true), request, Error::RequestHeldDown);
-}
-
-#[test]
-fn requests_a_source_refuses() {
-    let bytes = content(600_000, 9);
-    let mut net = begun(&bytes, 9, false, None);
-    let unsent = request(&net, Kind::Data, 100_000, 100_003);
-    refused_by_source(
-        &mut net,
-        &Meta::unicast(host(9)),
-        &unsent,
-        Error::RequestUnsent,
-    );
-    let mut other = unsent.clone();
-    other[7] ^= 1;
-    refused_by_source(
-        &mut net,
-        &Meta::unicast(host(9)),
-        &other,
-        Error::OtherSession,
-    );
-    let good = request(&net, Kind::Data, 0, 3);
-    let mut meta = asked(false);
-    meta.option.as_mut().unwrap().group = "239.9.9.9".parse().unwrap();
-    refused_by_source(&mut net, &meta, &good, Error::OptionMismatch);
-    net.run_until(LIMIT, |net| net.sender.stats().digests > 0);
-    let digests = request(&net, Kind::Digests, 0, 1);
-    refused_by_source(
-        &mut net,
-        &Meta::unicast(host(9)),
-        &digests,
-        Error::RequestUnverified,
-    );
-    finish(&mut net, &bytes);
-}
-
-#[test]
-fn an_address_that_proved_nothing_gets_no_more_than_it_sent() {
-    let bytes = content(600_000, 10);
-    let mut net = begun(&bytes, 10, false, None);
-    let victim = host(99);
-    let mut sync_request = request(&net, Kind::Data, 0, 0);
-    sync_request[1] = 2;
-    sync_request.resize(96, 0);
-    let causes = [
-        request(&net, Kind::Data, 0, 30),
-        request(&net, Kind::Digests, 0, 0),
-        sync_request,
-    ];
-    let mut buffer = [0; 2048];
-    for cause in causes {
-        let _ = net
-            .sender
-            .handle_packet(net.now, &Meta::unicast(victim), &cause);
-        let mut to_victim = 0;
-        for _ in 0..200 {
-            while let Some(transmit) = net.sender.poll_transmit(net.now, &mut buffer) {
-                match transmit.destination {
-                    Destination::Unicast(to) if to == victim => to_victim += transmit.len,
-                    _ => {}
-                }
-            }
-            net.now += Duration::from_millis(1);
-            net.sender.handle_timeout(net.now);
-        }
-        assert!(
-            to_victim <= cause.len(),
-            "{to_victim} bytes for {}",
-            cause.len()
-        );
-    }
-    finish(&mut net, &bytes);
-}
-
-#[test]
-fn forged_reports_are_not_believed() {
-    let bytes = content(600_000, 11);
-    let mut net = begun(&bytes, 11, true, None);
-    let report = |receiver, status, blocks, token| {
-        let session = net.sender.session();
-        let report = Report {
-            status,
-            tag: 1,
-            session,
-            receiver,
-            blocks,
-            token,
-            digest: 0,
-            loss: Loss::default(),
-        };
-        let mut packet = [0; 40];
-        report.emit(&mut packet);
-        packet
-    };
-    let stranger = report(5, Status::Complete, 10, 0);
-    let known = report(net.receivers[0].id(), Status::Complete, 10, 1);
-    let failed = report(net.receivers[0].id(), Status::Failed, 0, 1);
-    let meta = Meta::unicast(host(50));
-    for packet in [stranger, known, failed] {
-        refused_by_source(&mut net, &meta, &packet, Error::ReportUnverified);
-    }
-    refused_by_source(
-        &mut net,
-        &Meta::group(host(50)),
-        &stranger,
-        Error::Unexpected,
-    );
-    assert_eq!(net.sender.receivers(), (2, 0));
-    net.run_until(LIMIT, |net| {
-        net.sender_events.contains(&SenderEvent::Complete)
-    });
-    finish(&mut net, &bytes);
-}
-
-/// Who forges the lowest cost is elected replier; if he then says nothing, receivers lose time alone.
-#[test]
-fn a_replier_that_never_answers_costs_time_and_no_bytes() {
-    let bytes = content(600_000, 31);
-    let mut receiver = receiver_config();
-    receiver.assist = ltp::Assist::Lms;
-    let mut net = files(&bytes, 2, 31, sender_config(bytes.len()), &receiver);
-    net.lms = true;
-    net.deaf[0] = true;
-    net.faults.loss = 20_000;
-    net.run_until(LIMIT, |net| net.receivers[1].is_complete());
-    assert!(net.receivers[1].store().as_bytes()[..bytes.len()] == *bytes);
-    let stats = net.receivers[1].stats();
-    assert!(
-        stats.requests_group > 0 && stats.requests_source > 0,
-        "{stats:?}"
-    );
 }
