@@ -251,7 +251,7 @@ impl<C: Coordinator> ControlNode<C> {
         };
         let addresses: Vec<_> = flows.iter().map(|flow| flow.address.clone()).collect();
         tree.native = Ask::Done(flows);
-        if tree.clients_told {
+        if tree.clients.told {
             let session = tree.name.clone();
             self.events.push_back(Event::Moved { session, addresses });
         }

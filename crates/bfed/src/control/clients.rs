@@ -103,14 +103,14 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
         };
-        if tree.waiting.len() >= limit {
+        if tree.clients.waiting.len() >= limit {
             self.answer_no_route(waiting, &session, Reason::Limit);
             return;
         }
-        tree.waiting.push(waiting);
+        tree.clients.waiting.push(waiting);
         // A client that already receives the session only refreshes.
-        if tree.clients_until.is_some() && !waiting.cost_only {
-            tree.clients_until = Some(until);
+        if tree.clients.until.is_some() && !waiting.cost_only {
+            tree.clients.until = Some(until);
         }
         self.advance(now, slot);
         self.answer_clients(slot);
@@ -149,11 +149,12 @@ impl<C: Coordinator> ControlNode<C> {
         };
         let session = tree.name.clone();
         let (wait, answered): (Vec<_>, Vec<_>) = tree
+            .clients
             .waiting
             .drain(..)
             .partition(|waiting| waiting.cost_only);
-        tree.waiting = wait;
-        tree.clients_told |= !answered.is_empty();
+        tree.clients.waiting = wait;
+        tree.clients.told |= !answered.is_empty();
         for waiting in answered {
             self.answer(waiting, &session, Answer::Translation(addresses.clone()));
         }
@@ -166,7 +167,7 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
         };
-        let waiting = core::mem::take(&mut tree.waiting);
+        let waiting = core::mem::take(&mut tree.clients.waiting);
         let session = tree.name.clone();
         // A gateway that already has a native channel for the session serves more clients itself.
         let serves = tree.is_attached() && tree.native != Ask::Nothing;
@@ -194,9 +195,9 @@ impl<C: Coordinator> ControlNode<C> {
         }
         if let Some(tree) = self.trees.get_mut(slot) {
             if !stay.is_empty() {
-                tree.clients_until = Some(until);
+                tree.clients.until = Some(until);
             }
-            tree.waiting = stay;
+            tree.clients.waiting = stay;
         }
     }
 
@@ -259,13 +260,11 @@ impl<C: Coordinator> ControlNode<C> {
             return;
         };
         let session = tree.name.clone();
-        let waiting = core::mem::take(&mut tree.waiting);
-        let told = core::mem::take(&mut tree.clients_told);
-        tree.clients_until = None;
-        for one in waiting {
+        let clients = core::mem::take(&mut tree.clients);
+        for one in clients.waiting {
             self.answer_no_route(one, &session, reason);
         }
-        if told {
+        if clients.told {
             self.events.push_back(Event::Ended { session, reason });
         }
     }
@@ -275,8 +274,8 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
         };
-        tree.clients_until = None;
-        tree.clients_told = false;
+        tree.clients.until = None;
+        tree.clients.told = false;
         if tree.native != Ask::Nothing && !tree.wants_native() {
             tree.native = Ask::Nothing;
             self.reclaim(slot, ReclaimTarget::Receiver(Edge::Native));

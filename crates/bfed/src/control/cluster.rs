@@ -433,7 +433,7 @@ impl<C: Coordinator> ControlNode<C> {
                 .for_each(|down| down.ask = Ask::Nothing);
             tree.up = None;
             tree.joining = None;
-            tree.orphan_until = None;
+            tree.attachment.orphan_until = None;
         }
         true
     }
@@ -444,7 +444,7 @@ impl<C: Coordinator> ControlNode<C> {
         let expired = self.trees.get_mut(slot).is_some_and(|tree| {
             tree.up = None;
             tree.joining = None;
-            *tree.orphan_until.get_or_insert(deadline) <= now
+            *tree.attachment.orphan_until.get_or_insert(deadline) <= now
         });
         if expired {
             self.fail(now, slot, Reason::Limit);

@@ -41,7 +41,7 @@ pub(super) enum Open {
         from: PeerId,
         number: u32,
         costs: Vec<GatewayCost>,
-        missing: Vec<(PeerId, u32)>,
+        missing: Vec<PeerId>,
     },
 }
 
@@ -121,6 +121,22 @@ impl Store {
 
     pub(super) fn take(&mut self, number: u32) -> Option<Asked> {
         self.asked.remove(&number).map(|(_, asked)| asked)
+    }
+
+    /// Removes a pending request that a peer answers, if it was sent to that peer for that session.
+    pub(super) fn take_from(
+        &mut self,
+        number: u32,
+        from: PeerId,
+        session: &SessionName,
+    ) -> Option<Asked> {
+        let asked = self.asked.get(&number)?;
+        let sent = match &asked.open {
+            Open::Passed { to, .. } | Open::Own { to, .. } => *to == from,
+            Open::Gather { missing, .. } => missing.contains(&from),
+            Open::Native { .. } => false,
+        };
+        (sent && asked.session == *session).then(|| self.take(number))?
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {

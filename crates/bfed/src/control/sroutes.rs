@@ -43,7 +43,7 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(network) = tree.network else {
             return false;
         };
-        let fit = |id: PeerId| self.is_up(id) && !tree.is_excluded(id, now);
+        let fit = |id: PeerId| self.is_up(id) && !tree.failures.excludes(id, now);
         let Some(choice) = self.rib.choose(table, network, &[], fit) else {
             return false;
         };
@@ -300,12 +300,11 @@ impl<C: Coordinator> ControlNode<C> {
             return;
         }
         let own = self.numbers.next_request();
-        let asked: Vec<_> = missing.iter().map(|(id, _)| (*id, own)).collect();
         let open = Open::Gather {
             from,
             number,
             costs: costs.clone(),
-            missing: asked,
+            missing: missing.iter().map(|(id, _)| *id).collect(),
         };
         let deadline = now + self.config.sroute_timeout / 2;
         if !self.sroutes.ask(own, session, open, deadline) {
@@ -346,26 +345,14 @@ impl<C: Coordinator> ControlNode<C> {
         from: PeerId,
         response: Response,
     ) -> Result<(), Error> {
-        if response.request == 0 {
+        let number = response.request;
+        if number == 0 {
             return self.unsolicited_sroutes(now, from, response);
         }
-        let fits = |open: &Open| match open {
-            Open::Passed { to, .. } | Open::Own { to, .. } => *to == from,
-            Open::Gather { missing, .. } => missing.iter().any(|(id, _)| *id == from),
-            Open::Native { .. } => false,
-        };
-        let number = response.request;
-        let known = self
+        let asked = self
             .sroutes
-            .asked
-            .get(&number)
-            .is_some_and(|asked| fits(&asked.open) && asked.session == response.session);
-        if !known {
-            return Err(Error::SrouteUnasked);
-        }
-        let Some(asked) = self.sroutes.take(number) else {
-            return Err(Error::SrouteUnasked);
-        };
+            .take_from(number, from, &response.session)
+            .ok_or(Error::SrouteUnasked)?;
         let learned = matches!(response.outcome, Outcome::Costs | Outcome::Null);
         match asked.open {
             Open::Passed {
@@ -401,7 +388,7 @@ impl<C: Coordinator> ControlNode<C> {
                 mut costs,
                 mut missing,
             } => {
-                missing.retain(|(id, _)| *id != from);
+                missing.retain(|id| *id != from);
                 let gateway = self.peers.get(&from).map(|state| state.config.gateway);
                 let own = |cost: &GatewayCost| Some(cost.gateway) == gateway;
                 costs.extend(response.costs.into_iter().filter(own));
@@ -497,7 +484,7 @@ impl<C: Coordinator> ControlNode<C> {
                     ..
                 } => {
                     // A gateway that does not answer is not used.
-                    for (id, _) in missing {
+                    for id in missing {
                         if let Some(state) = self.peers.get(&id) {
                             let gateway = state.config.gateway;
                             costs.push(GatewayCost {

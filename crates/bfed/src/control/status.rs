@@ -99,7 +99,7 @@ impl<C: Coordinator> ControlNode<C> {
             upstream: tree.upstream(),
             path: tree.path.clone(),
             downstream: tree.below(),
-            clients: tree.clients_until.is_some(),
+            clients: tree.clients.until.is_some(),
             node: tree.node,
         })
     }

@@ -18,7 +18,7 @@ impl<C: Coordinator> ControlNode<C> {
             return;
         };
         let session = tree.name.clone();
-        let asked = tree.last_refusal == Some(reason);
+        let asked = tree.failures.last == Some(reason);
         let below = tree.below();
         self.end_clients(slot, reason);
         for id in below {
@@ -74,8 +74,7 @@ impl<C: Coordinator> ControlNode<C> {
         let interval = self.config.refresh_interval;
         let mut refresh = false;
         if let Some(tree) = self.trees.get_mut(slot) {
-            // An exclusion is remembered a little longer than it is valid, so that the next failure doubles it.
-            tree.excluded.retain(|exclusion| exclusion.until > now);
+            tree.failures.expire(now);
             if tree.refresh_at <= now {
                 tree.refresh_at = now + interval;
                 tree.discoveries = 0;
@@ -97,7 +96,7 @@ impl<C: Coordinator> ControlNode<C> {
         let late = tree.down.iter().filter(|(_, down)| down.expires <= now);
         let (kept, late): (Vec<_>, Vec<_>) =
             late.map(|(&id, _)| id).partition(|&id| self.is_kept(id));
-        let clients = tree.clients_until.is_some_and(|until| until <= now);
+        let clients = tree.clients.until.is_some_and(|until| until <= now);
         for id in late {
             self.stats.expired += 1;
             self.drop_down(slot, id);

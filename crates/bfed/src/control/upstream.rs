@@ -21,7 +21,7 @@ use crate::coordination::Coordinator;
 use crate::error::Error;
 use crate::event::Event;
 use crate::routing::decision::Choice;
-use crate::tree::{Ask, Exclusion, Joining, Slot, Up};
+use crate::tree::{Ask, Attachment, Joining, Slot, Up};
 use crate::types::PeerId;
 use crate::wire::Message;
 use crate::wire::attributes::MAX_PATH;
@@ -30,11 +30,6 @@ use crate::wire::no_route::{Reason, Repr as NoRoute};
 use crate::wire::reclaim::ReclaimTarget;
 use crate::wire::subscribe::Edge;
 use crate::wire::translation::Repr as Translation;
-
-/// Longest exclusion of a peer, in refusal times.
-const MAX_BACKOFF: u32 = 16;
-/// Most peers excluded at once.
-const MAX_EXCLUDED: usize = 32;
 
 impl<C: Coordinator> ControlNode<C> {
     /// Examines a tree and applies the table above.
@@ -76,8 +71,8 @@ impl<C: Coordinator> ControlNode<C> {
             .and_then(|network| self.rib.decided(tree.table, network));
         let joined = tree.joining().or_else(|| tree.upstream());
         let own_reasons = tree.discovery.is_some()
-            || !tree.waiting.is_empty()
-            || !tree.excluded.is_empty()
+            || !tree.clients.waiting.is_empty()
+            || tree.failures.exclude_any()
             || self.costs_of(tree).is_some_and(|costs| !costs.is_empty());
         !own_reasons
             && best.is_some_and(|best| joined == Some(best) && !tree.down.contains_key(&best))
@@ -148,7 +143,7 @@ impl<C: Coordinator> ControlNode<C> {
         };
         let costs = self.costs_of(tree).unwrap_or(&[]);
         // A downstream peer is chosen only if there is no other way.
-        let fit = |id: PeerId| self.incarnation(id).is_some() && !tree.is_excluded(id, now);
+        let fit = |id: PeerId| self.incarnation(id).is_some() && !tree.failures.excludes(id, now);
         let below = |id: PeerId| tree.down.contains_key(&id);
         // Costs without a usable route are ignored; routes alone decide then.
         let choose = |fit: &dyn Fn(PeerId) -> bool| {
@@ -184,11 +179,11 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
         };
-        tree.orphan_until = None;
+        tree.attachment.orphan_until = None;
         if let Some(current) = tree.up.as_mut().filter(|up| up.peer == Some(choice.peer)) {
             let rejoin = up && current.session != sessions;
             current.session = if up { sessions } else { current.session };
-            tree.detached_until = None;
+            tree.attachment.detached_until = None;
             let other = tree.joining.take().map(|joining| joining.peer);
             if let Some(other) = other.filter(|&other| other != choice.peer) {
                 self.leave_peer(slot, other);
@@ -264,11 +259,11 @@ impl<C: Coordinator> ControlNode<C> {
             return;
         };
         // A tree that was never attached fails at once, except during a graceful restart.
-        let young = !tree.was_attached && !self.rib.deferred;
+        let young = !tree.attachment.was_attached && !self.rib.deferred;
         // The deadline does not move when a peer that is joined meanwhile refuses too.
-        let until = *tree.detached_until.get_or_insert(deadline);
-        tree.orphan_until = Some(until);
-        let reason = tree.last_refusal.unwrap_or(Reason::Unreachable);
+        let until = *tree.attachment.detached_until.get_or_insert(deadline);
+        tree.attachment.orphan_until = Some(until);
+        let reason = tree.failures.last.unwrap_or(Reason::Unreachable);
         if young || until <= now {
             self.fail(now, slot, reason);
         }
@@ -281,52 +276,53 @@ impl<C: Coordinator> ControlNode<C> {
         id: PeerId,
         translation: Translation,
     ) -> Result<(), Error> {
-        let Translation {
-            path,
-            flows,
-            session,
-        } = translation;
-        let Some(slot) = self.trees.find(&session) else {
-            self.send(id, Message::Leave(session));
+        let Some(slot) = self.trees.find(&translation.session) else {
+            self.send(id, Message::Leave(translation.session));
             return Err(Error::UnknownSession);
         };
-        let own = self.config.gateway;
-        let (gateway, sessions) = match self.peers.get(&id) {
-            Some(state) => (state.config.gateway, state.sessions),
-            None => return Err(Error::UnknownStream),
-        };
-        let incarnation = self.incarnation(id).unwrap_or(0);
-        let may_name = self.may_name(id, &flows);
-        let Some(tree) = self.trees.get_mut(slot) else {
-            return Err(Error::UnknownSession);
-        };
+        let state = self.peers.get(&id).ok_or(Error::UnknownStream)?;
+        let gateway = state.config.gateway;
+        let tree = self.trees.get(slot).ok_or(Error::UnknownSession)?;
         if !tree.asks(id) {
-            self.send(id, Message::Leave(session));
+            self.send(id, Message::Leave(translation.session));
             return Err(Error::NotUpstream);
         }
+        let path = &translation.path;
         let owner = path.last().map(|last| last.network);
         let sound = path.first() == Some(&gateway) && owner == tree.network;
-        if !sound || path.contains(&own) || path.len() >= MAX_PATH {
+        if !sound || path.contains(&self.config.gateway) || path.len() >= MAX_PATH {
             self.stats.loops += 1;
             self.leave_peer(slot, id);
             self.upstream_failed(now, slot, id, Reason::Loop);
             return Ok(());
         }
-        if !may_name {
+        if !self.may_name(id, &translation.flows) {
             self.leave_peer(slot, id);
             self.upstream_failed(now, slot, id, Reason::Policy);
             return Err(Error::ForeignAddress);
         }
-        let own = match tree.joining.take_if(|joining| joining.peer == id) {
-            Some(Joining {
-                ask: Ask::Done(own),
-                ..
-            }) => own,
-            Some(_) => return Ok(()),
+        self.take_upstream(slot, id, translation);
+        Ok(())
+    }
+
+    /// Makes a peer the upstream of a tree, with the flows that its TRANSLATION names.
+    fn take_upstream(&mut self, slot: Slot, id: PeerId, translation: Translation) {
+        let (flows, path) = (translation.flows, translation.path);
+        let sessions = self.peers.get(&id).map_or(0, |state| state.sessions);
+        let incarnation = self.incarnation(id).unwrap_or(0);
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return;
+        };
+        let own = match tree.joining.as_mut().filter(|joining| joining.peer == id) {
+            Some(joining) => match &mut joining.ask {
+                Ask::Done(own) => core::mem::take(own),
+                // No JOIN was sent yet: this answers an earlier one, for other flows.
+                _ => return,
+            },
             None => tree.up.as_ref().map_or_else(Vec::new, |up| up.own.clone()),
         };
-        tree.excluded.retain(|exclusion| exclusion.peer != id);
-        tree.last_refusal = None;
+        tree.joining.take_if(|joining| joining.peer == id);
+        tree.failures.forgive(id);
         let before = tree.up.take();
         let same = before
             .as_ref()
@@ -338,9 +334,8 @@ impl<C: Coordinator> ControlNode<C> {
                 self.ask_up(slot, edge, flows.clone())
             }
         };
-        let peer = Some(id);
         let up = Up {
-            peer,
+            peer: Some(id),
             own,
             flows,
             incarnation,
@@ -360,7 +355,6 @@ impl<C: Coordinator> ControlNode<C> {
         if old.is_none() || moved || !same {
             self.attached(slot);
         }
-        Ok(())
     }
 
     /// Notifies all downstream peers and clients that data can arrive.
@@ -368,9 +362,10 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
         };
-        tree.orphan_until = None;
-        tree.was_attached = true;
-        tree.detached_until = None;
+        tree.attachment = Attachment {
+            was_attached: true,
+            ..Attachment::default()
+        };
         let old_node = tree.old_node.take();
         let (session, path) = (tree.name.clone(), tree.path.clone());
         self.refused.clear(&session);
@@ -411,30 +406,10 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
         };
-        tree.last_refusal = Some(reason);
+        tree.failures.last = Some(reason);
         tree.joining.take_if(|joining| joining.peer == id);
         let was_up = tree.upstream() == Some(id);
-        let fails = match tree
-            .excluded
-            .iter_mut()
-            .find(|exclusion| exclusion.peer == id)
-        {
-            Some(exclusion) => {
-                exclusion.fails = exclusion.fails.saturating_add(1);
-                exclusion.fails
-            }
-            None => 0,
-        };
-        let until = now + refusal * (1 << u32::from(fails).min(4)).min(MAX_BACKOFF);
-        tree.excluded.retain(|exclusion| exclusion.peer != id);
-        if tree.excluded.len() >= MAX_EXCLUDED {
-            tree.excluded.remove(0);
-        }
-        tree.excluded.push(Exclusion {
-            peer: id,
-            until,
-            fails,
-        });
+        tree.failures.exclude(now, id, refusal);
         if was_up {
             self.drop_up(slot, id);
         }

@@ -5,7 +5,7 @@ pub(crate) mod store;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use proto_core::time::Instant;
+use proto_core::time::{Duration, Instant};
 
 pub(crate) use store::{Slot, Trees, pop_after};
 
@@ -15,6 +15,11 @@ use crate::types::{BnNum, GatewayId, NodeId, PeerId, Table};
 use crate::wire::join::FlowChannel;
 use crate::wire::no_route;
 use crate::wire::sroute::GatewayCost;
+
+/// Longest exclusion of a peer, in refusal times.
+const MAX_BACKOFF: u32 = 16;
+/// Most peers excluded at once.
+const MAX_EXCLUDED: usize = 32;
 
 /// A request to the session's data node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -97,10 +102,82 @@ pub(crate) struct Waiting {
 
 /// A peer that is excluded as upstream of a session because it failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Exclusion {
-    pub(crate) peer: PeerId,
-    pub(crate) until: Instant,
-    pub(crate) fails: u8,
+struct Exclusion {
+    peer: PeerId,
+    until: Instant,
+    fails: u8,
+}
+
+/// The clients of this network that want the session.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    /// Until when those that have it want it.
+    pub(crate) until: Option<Instant>,
+    /// Whether they were sent addresses.
+    pub(crate) told: bool,
+    /// Those that wait for an answer.
+    pub(crate) waiting: Vec<Waiting>,
+}
+
+impl Clients {
+    fn want(&self) -> bool {
+        self.until.is_some() || !self.waiting.is_empty()
+    }
+}
+
+/// Upstream candidates that failed.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    excluded: Vec<Exclusion>,
+    /// Why the last one refused the session.
+    pub(crate) last: Option<no_route::Reason>,
+}
+
+impl Failures {
+    /// Excludes a peer for the refusal time, twice as long with each failure in a row.
+    pub(crate) fn exclude(&mut self, now: Instant, peer: PeerId, refusal_time: Duration) {
+        let before = self.excluded.iter().find(|one| one.peer == peer);
+        let fails = before.map_or(0, |before| before.fails.saturating_add(1));
+        let until = now + refusal_time * (1 << u32::from(fails).min(4)).min(MAX_BACKOFF);
+        self.excluded.retain(|one| one.peer != peer);
+        if self.excluded.len() >= MAX_EXCLUDED {
+            self.excluded.remove(0);
+        }
+        self.excluded.push(Exclusion { peer, until, fails });
+    }
+
+    /// Forgets the failures of a peer that has sent a TRANSLATION.
+    pub(crate) fn forgive(&mut self, peer: PeerId) {
+        self.excluded.retain(|one| one.peer != peer);
+        self.last = None;
+    }
+
+    /// Forgets exclusions that are over. An exclusion is remembered a little longer than it is valid, so that the next
+    /// failure doubles it.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        self.excluded.retain(|one| one.until > now);
+    }
+
+    pub(crate) fn excludes(&self, peer: PeerId, now: Instant) -> bool {
+        let mut all = self.excluded.iter();
+        all.any(|one| one.peer == peer && one.until > now)
+    }
+
+    /// Returns whether any peer is excluded.
+    pub(crate) fn exclude_any(&self) -> bool {
+        !self.excluded.is_empty()
+    }
+}
+
+/// Whether the tree has, or had, an upstream.
+#[derive(Debug, Default)]
+pub(crate) struct Attachment {
+    /// Whether it has had one.
+    pub(crate) was_attached: bool,
+    /// When it is given up unless an upstream candidate sends a TRANSLATION.
+    pub(crate) detached_until: Option<Instant>,
+    /// The same deadline as a timer, while there is no upstream candidate.
+    pub(crate) orphan_until: Option<Instant>,
 }
 
 /// The tree of a session at this gateway.
@@ -122,24 +199,13 @@ pub(crate) struct Tree {
     pub(crate) down: BTreeMap<PeerId, Down>,
     /// The native broadcast of this network, for clients and internal peers.
     pub(crate) native: Ask,
-    /// Until when clients of this network want it.
-    pub(crate) clients_until: Option<Instant>,
-    /// Whether clients were sent addresses.
-    pub(crate) clients_told: bool,
-    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) clients: Clients,
     pub(crate) discovery: Option<Discovery>,
     pub(crate) discoveries: u8,
     /// SROUTE costs claimed by a JOIN, and the peer that sent it: used while only that peer wants the session.
     pub(crate) claimed: Option<(PeerId, Vec<GatewayCost>)>,
-    pub(crate) excluded: Vec<Exclusion>,
-    /// Why the last upstream candidate refused it.
-    pub(crate) last_refusal: Option<no_route::Reason>,
-    /// Whether it has had an upstream.
-    pub(crate) was_attached: bool,
-    /// When it is given up unless an upstream candidate sends a TRANSLATION.
-    pub(crate) detached_until: Option<Instant>,
-    /// The same deadline as a timer, while there is no upstream candidate.
-    pub(crate) orphan_until: Option<Instant>,
+    pub(crate) failures: Failures,
+    pub(crate) attachment: Attachment,
     pub(crate) refresh_at: Instant,
     /// The gateways towards the owner, the next first.
     pub(crate) path: Vec<GatewayId>,
@@ -161,17 +227,12 @@ impl Tree {
             hop_limit,
             down: BTreeMap::new(),
             native: Ask::Nothing,
-            clients_until: None,
-            clients_told: false,
-            waiting: Vec::new(),
+            clients: Clients::default(),
             discovery: None,
             discoveries: 0,
             claimed: None,
-            excluded: Vec::new(),
-            last_refusal: None,
-            was_attached: false,
-            detached_until: None,
-            orphan_until: None,
+            failures: Failures::default(),
+            attachment: Attachment::default(),
             refresh_at,
             path: Vec::new(),
             due: None,
@@ -187,14 +248,12 @@ impl Tree {
 
     /// Returns whether a peer or client wants it.
     pub(crate) fn is_wanted(&self) -> bool {
-        !self.down.is_empty() || self.clients_until.is_some() || !self.waiting.is_empty()
+        !self.down.is_empty() || self.clients.want()
     }
 
     /// Returns whether no client and no peer but this one wants it.
     pub(crate) fn is_wanted_only_by(&self, peer: PeerId) -> bool {
-        self.clients_until.is_none()
-            && self.waiting.is_empty()
-            && self.down.keys().all(|&id| id == peer)
+        !self.clients.want() && self.down.keys().all(|&id| id == peer)
     }
 
     /// Returns the upstream peer.
@@ -225,14 +284,8 @@ impl Tree {
     /// Returns whether clients or peers of this network need its native broadcast.
     pub(crate) fn wants_native(&self) -> bool {
         !self.root
-            && (self.clients_until.is_some()
+            && (self.clients.until.is_some()
                 || self.down.values().any(|down| down.flows.is_empty()))
-    }
-
-    pub(crate) fn is_excluded(&self, peer: PeerId, now: Instant) -> bool {
-        self.excluded
-            .iter()
-            .any(|exclusion| exclusion.peer == peer && exclusion.until > now)
     }
 
     /// Returns when the tree must be examined next.
@@ -240,11 +293,12 @@ impl Tree {
         let times = [
             self.joining.as_ref().map(|joining| joining.deadline),
             self.discovery.as_ref().map(|discovery| discovery.deadline),
-            self.clients_until,
-            self.orphan_until,
+            self.clients.until,
+            self.attachment.orphan_until,
         ];
         let downs = self.down.values().map(|down| down.expires);
-        let excluded = self.excluded.iter().map(|exclusion| exclusion.until);
+        let excluded = self.failures.excluded.iter();
+        let excluded = excluded.map(|exclusion| exclusion.until);
         let all = times.into_iter().flatten().chain(downs).chain(excluded);
         all.min()
             .map_or(self.refresh_at, |first| first.min(self.refresh_at))

@@ -6,7 +6,7 @@ use bfed::wire::no_route::{Reason, Repr as NoRoute};
 use bfed::wire::translation::Repr as Translation;
 use bfed::*;
 
-use crate::stage::{PEER, Stage, stage};
+use crate::stage::{PEER, TestGateway};
 use crate::world::{World, gateway, session};
 
 const OWN: &str = "bfed://1/a";
@@ -20,14 +20,14 @@ fn flow(label: Option<u32>, host: [u8; 4]) -> Vec<FlowChannel> {
 }
 
 /// What a peer gets that joins a session of this network with that address.
-fn join(stage: &mut Stage, conn: ConnId, host: [u8; 4]) -> Result<(), Error> {
+fn join(stage: &mut TestGateway, conn: ConnId, host: [u8; 4]) -> Result<(), Error> {
     let join = Join {
         hop_limit: 20,
         sroutes: None,
         flows: flow(None, host),
         session: session(OWN),
     };
-    stage.hears(conn, &Message::Join(join))
+    stage.receive(conn, &Message::Join(join))
 }
 
 fn prefixes(texts: &[&str]) -> Vec<Prefix> {
@@ -36,7 +36,7 @@ fn prefixes(texts: &[&str]) -> Vec<Prefix> {
 
 #[test]
 fn a_join_names_addresses_of_the_peers_prefixes_alone() {
-    let mut stage = stage(|_, peer| peer.data_prefixes = prefixes(&["10.9.0.0/16"]));
+    let mut stage = TestGateway::new(|_, peer| peer.data_prefixes = prefixes(&["10.9.0.0/16"]));
     stage.register(1);
     let conn = stage.establish();
     for foreign in [[127, 0, 0, 1], [10, 8, 0, 1], [192, 0, 2, 1]] {
@@ -45,7 +45,7 @@ fn a_join_names_addresses_of_the_peers_prefixes_alone() {
             reason: Reason::Policy,
             session: session(OWN),
         };
-        assert_eq!(stage.says(), [(conn, Message::NoRoute(refused))]);
+        assert_eq!(stage.sent(), [(conn, Message::NoRoute(refused))]);
         assert_eq!(stage.node_of(OWN), None, "nothing is kept for it");
     }
     assert_eq!(join(&mut stage, conn, [10, 9, 9, 9]), Ok(()));
@@ -54,7 +54,7 @@ fn a_join_names_addresses_of_the_peers_prefixes_alone() {
 
 #[test]
 fn without_prefixes_a_peer_names_its_own_address_alone() {
-    let mut stage = stage(|_, _| ());
+    let mut stage = TestGateway::new(|_, _| ());
     stage.register(1);
     stage.node.set_peer_address(PEER, [192, 0, 2, 7].into());
     let conn = stage.establish();
@@ -66,7 +66,7 @@ fn without_prefixes_a_peer_names_its_own_address_alone() {
 
 #[test]
 fn where_nothing_is_known_addresses_of_this_host_and_link_are_refused() {
-    let mut stage = stage(|_, _| ());
+    let mut stage = TestGateway::new(|_, _| ());
     stage.register(1);
     let conn = stage.establish();
     for own in [

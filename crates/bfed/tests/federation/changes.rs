@@ -8,7 +8,7 @@ use bfed::wire::{Message, notification, update};
 use bfed::*;
 
 use crate::figures::line;
-use crate::stage::{PEER, Stage, stage};
+use crate::stage::{PEER, TestGateway};
 use crate::world::{World, gateway, session};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -161,10 +161,10 @@ fn announce(numbers: std::ops::Range<u32>) -> Message {
 
 #[test]
 fn a_peer_that_tells_nothing_hears_of_a_new_export_policy() {
-    let mut stage = stage(|_, _| ());
+    let mut stage = TestGateway::new(|_, _| ());
     stage.establish();
     stage.wait(1000);
-    stage.says();
+    stage.sent();
     let mut peer = PeerConfig::new(gateway(2, 1));
     peer.export = Policy::reject_all();
     stage.node.add_peer(stage.now, PEER, peer).unwrap();
@@ -173,19 +173,19 @@ fn a_peer_that_tells_nothing_hears_of_a_new_export_policy() {
         Message::Update(update) => update.withdrawn.clone(),
         _ => vec![],
     };
-    let withdrawn: Vec<_> = stage.says().iter().flat_map(withdrawn).collect();
+    let withdrawn: Vec<_> = stage.sent().iter().flat_map(withdrawn).collect();
     assert_eq!(withdrawn, vec![gateway(1, 1); Table::COUNT]);
 }
 
 #[test]
 fn a_lower_limit_of_routes_holds_at_once_and_a_higher_one_ends_the_rest() {
-    let mut stage = stage(|_, peer| peer.max_routes = 20);
+    let mut stage = TestGateway::new(|_, peer| peer.max_routes = 20);
     let conn = stage.establish();
-    stage.hears(conn, &announce(1..16)).unwrap();
+    stage.receive(conn, &announce(1..16)).unwrap();
     let mut peer = PeerConfig::new(gateway(2, 1));
     peer.max_routes = 10;
     stage.node.add_peer(stage.now, PEER, peer.clone()).unwrap();
-    let said = stage.says();
+    let said = stage.sent();
     let Some((_, Message::Notification(why))) = said.last() else {
         panic!("{said:?}");
     };
@@ -198,24 +198,24 @@ fn a_lower_limit_of_routes_holds_at_once_and_a_higher_one_ends_the_rest() {
     stage.wait(0);
     assert!(stage.events().contains(&Event::Dial(PEER)));
     let conn = stage.establish();
-    stage.hears(conn, &announce(1..16)).unwrap();
+    stage.receive(conn, &announce(1..16)).unwrap();
 }
 
 #[test]
 fn what_counts_as_flapping_can_be_changed() {
-    let mut stage = stage(|_, _| ());
+    let mut stage = TestGateway::new(|_, _| ());
     let conn = stage.establish();
-    let used = |stage: &Stage| stage.node.routes().any(|route| route.best);
+    let used = |stage: &TestGateway| stage.node.routes().any(|route| route.best);
     let withdraw = Message::Update(update::Repr {
         table: Table::from_number(0).unwrap(),
         withdrawn: vec![gateway(3, 1)],
         announced: vec![],
     });
-    let flap = |stage: &mut Stage| {
-        stage.hears(conn, &withdraw).unwrap();
-        stage.hears(conn, &announce(1..2)).unwrap();
+    let flap = |stage: &mut TestGateway| {
+        stage.receive(conn, &withdraw).unwrap();
+        stage.receive(conn, &announce(1..2)).unwrap();
     };
-    stage.hears(conn, &announce(1..2)).unwrap();
+    stage.receive(conn, &announce(1..2)).unwrap();
     flap(&mut stage);
     assert!(used(&stage), "once is not often");
     let mut config = stage.node.config().clone();
@@ -284,7 +284,7 @@ fn a_links_bound_and_its_shares_reach_data_nodes() {
 #[test]
 fn round_robin_goes_on_where_it_was() {
     for (how, third) in [(Assignment::RoundRobin, 3), (Assignment::LeastLoaded, 1)] {
-        let mut stage = stage(|config, _| config.assignment = how);
+        let mut stage = TestGateway::new(|config, _| config.assignment = how);
         let peer = stage.establish();
         for node in 1..=3 {
             stage.register(node);
@@ -294,7 +294,7 @@ fn round_robin_goes_on_where_it_was() {
         let given = ["bfed://1/a", "bfed://1/b"].map(|name| stage.node_of(name));
         assert_eq!(given, [Some(1), Some(2)], "{how:?}");
         stage
-            .hears(peer, &Message::Leave(session("bfed://1/a")))
+            .receive(peer, &Message::Leave(session("bfed://1/a")))
             .unwrap();
         stage.joins(peer, "bfed://1/c");
         assert_eq!(stage.node_of("bfed://1/c"), Some(third), "{how:?}");

@@ -2,25 +2,34 @@
 
 use bfed::wire::attributes::Attributes;
 use bfed::wire::update::{Announced, Repr as Update};
-use bfed::wire::{Message, allocate, no_route};
+use bfed::wire::{Message, allocate, no_route, translation};
 use bfed::*;
 
-use crate::stage::{Stage, stage};
+use crate::stage::TestGateway;
 use crate::world::gateway;
 
 const SESSIONS: u64 = 90;
 /// Trees that one call examines at most.
 const PER_CALL: u64 = 64;
 
+fn flow() -> Vec<wire::join::FlowChannel> {
+    let address = ChannelAddress::Stream(([10, 0, 1, 1], 4000).into());
+    vec![wire::join::FlowChannel {
+        label: None,
+        address,
+    }]
+}
+
 /// Peers 1 and 2 lead to networks 50 and 60; peer 3 joins sessions of network 50.
 struct Scene {
-    stage: Stage,
+    stage: TestGateway,
     peers: [ConnId; 3],
+    node: ConnId,
 }
 
 impl Scene {
     fn new() -> Scene {
-        let mut stage = stage(|config, _| {
+        let mut stage = TestGateway::new(|config, _| {
             config.limits.new_sessions_per_second = 1000;
             config.damping = None;
         });
@@ -32,42 +41,38 @@ impl Scene {
                 .unwrap();
         }
         let peers = [1, 2, 3].map(|peer| stage.greet(PeerId(peer)));
-        let mut scene = Scene { stage, peers };
+        let node = ConnId(0);
+        let mut scene = Scene { stage, peers, node };
         for &conn in &peers {
             scene.stage.end_of_tables(conn);
         }
         scene.announce(1, 50, 5, &[]);
         scene.announce(2, 60, 5, &[]);
         scene.stage.wait(5000);
-        let node = scene.stage.register(1);
+        scene.node = scene.stage.register(1);
         scene.settle();
         for number in 0..SESSIONS {
             scene.stage.joins(peers[2], &format!("bfed://50/{number}"));
-            scene.serve(node);
+            scene.serve();
         }
         scene.settle();
         scene
     }
 
-    /// The data node does what it is asked.
-    fn serve(&mut self, node: ConnId) {
-        for (conn, message) in self.stage.says() {
+    /// The data node answers all requests.
+    fn serve(&mut self) {
+        for message in self.stage.messages() {
             let Message::Allocate(ask) = message else {
                 continue;
             };
-            assert_eq!(conn, node);
-            let address = ChannelAddress::Stream(([10, 0, 1, 1], 4000).into());
             let response = allocate::Response {
                 request: ask.request,
                 outcome: allocate::Outcome::Done,
-                flows: vec![wire::join::FlowChannel {
-                    label: None,
-                    address,
-                }],
+                flows: flow(),
                 session: ask.session,
             };
             self.stage
-                .hears(node, &Message::AllocateResponse(response))
+                .receive(self.node, &Message::AllocateResponse(response))
                 .unwrap();
         }
     }
@@ -95,7 +100,7 @@ impl Scene {
             withdrawn,
             announced,
         };
-        self.stage.hears(conn, &Message::Update(update)).unwrap();
+        self.stage.receive(conn, &Message::Update(update)).unwrap();
     }
 
     /// Calls the control node until it has nothing to do at once; returns how many trees it examined.
@@ -108,10 +113,10 @@ impl Scene {
             assert!(now - last <= PER_CALL, "one call examined {}", now - last);
             let due = self.stage.node.poll_timeout();
             if due.is_none_or(|due| due > self.stage.now) {
-                self.stage.says();
+                self.stage.sent();
                 return now - before;
             }
-            self.stage.says();
+            self.stage.sent();
         }
         panic!("there is always something to do");
     }
@@ -159,11 +164,30 @@ fn a_tree_that_was_refused_is_examined_though_the_networks_choice_stays() {
         reason: no_route::Reason::Limit,
         session: SessionName::parse("bfed://50/0").unwrap(),
     });
-    scene.stage.hears(scene.peers[0], &refusal).unwrap();
+    scene.stage.receive(scene.peers[0], &refusal).unwrap();
     scene.settle();
     // The other peer, where that session alone is joined now, has no route any more.
     scene.update(2, vec![gateway(50, 1)], vec![]);
     assert_eq!(scene.settle(), 1);
     let sessions = scene.stage.node.trees().count() as u64;
     assert_eq!(sessions, SESSIONS - 1, "it has no other way");
+}
+
+#[test]
+fn a_translation_before_the_join_does_not_stop_the_join() {
+    let mut scene = Scene::new();
+    let (name, upstream) = ("bfed://50/new", scene.peers[0]);
+    scene.stage.joins(scene.peers[2], name);
+    let early = Message::Translation(translation::Repr {
+        path: vec![gateway(2, 1), gateway(50, 1)],
+        flows: flow(),
+        session: SessionName::parse(name).unwrap(),
+    });
+    scene.stage.receive(upstream, &early).unwrap();
+    scene.serve();
+    let joined = scene.stage.sent();
+    assert!(
+        matches!(&joined[..], [(conn, Message::Join(_))] if *conn == upstream),
+        "{joined:?}"
+    );
 }

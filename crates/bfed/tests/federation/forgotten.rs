@@ -4,20 +4,20 @@ use bfed::wire::Message;
 use bfed::wire::node::Register;
 use bfed::*;
 
-use crate::stage::{Stage, stage};
+use crate::stage::TestGateway;
 
 const A: &str = "bfed://1/a";
 const B: &str = "bfed://1/b";
 
 /// The data node's stream breaks and is there again; what it is told in the next 300 ms.
-fn again(stage: &mut Stage, old: ConnId) -> (ConnId, Vec<Message>) {
+fn again(stage: &mut TestGateway, old: ConnId) -> (ConnId, Vec<Message>) {
     stage.node.disconnected(stage.now, old);
     let conn = stage.register(1);
     stage.wait(0);
-    let mut said = stage.says();
+    let mut said = stage.sent();
     for _ in 0..3 {
         stage.wait(100);
-        said.extend(stage.says());
+        said.extend(stage.sent());
     }
     let said = said.into_iter().filter(|(to, _)| *to == conn);
     (conn, said.map(|(_, message)| message).collect())
@@ -38,13 +38,13 @@ fn complete(said: &[Message]) -> Option<usize> {
 
 #[test]
 fn a_data_node_hears_which_sessions_live_and_that_there_are_no_others() {
-    let mut stage = stage(|_, _| ());
+    let mut stage = TestGateway::new(|_, _| ());
     let node = stage.register(1);
     let peer = stage.establish();
     stage.joins(peer, A);
     stage.joins(peer, B);
     stage.wait(0);
-    stage.says();
+    stage.sent();
     let (node, said) = again(&mut stage, node);
     let names = refreshed(&said);
     assert_eq!(names.len(), 2, "{said:?}");
@@ -56,7 +56,7 @@ fn a_data_node_hears_which_sessions_live_and_that_there_are_no_others() {
     // The peer leaves one while the stream is away: the RECLAIM is lost.
     stage.node.disconnected(stage.now, node);
     let leave = bfed::wire::Message::Leave(SessionName::parse(A).unwrap());
-    stage.hears(peer, &leave).unwrap();
+    stage.receive(peer, &leave).unwrap();
     let (_, said) = again(&mut stage, node);
     let names = refreshed(&said);
     assert_eq!(names.len(), 1, "{names:?}");
@@ -65,7 +65,7 @@ fn a_data_node_hears_which_sessions_live_and_that_there_are_no_others() {
 
 #[test]
 fn a_control_node_that_was_started_anew_does_not_know_all() {
-    let mut stage = stage(|config, _| config.restarting = true);
+    let mut stage = TestGateway::new(|config, _| config.restarting = true);
     let conn = stage.conn();
     stage
         .node
@@ -76,7 +76,7 @@ fn a_control_node_that_was_started_anew_does_not_know_all() {
         max_sessions: 100,
         epoch: 0,
     };
-    stage.hears(conn, &Message::Register(register)).unwrap();
+    stage.receive(conn, &Message::Register(register)).unwrap();
     let mut at = None;
     for second in 0..120 {
         for _ in 0..4 {
@@ -86,11 +86,11 @@ fn a_control_node_that_was_started_anew_does_not_know_all() {
                 draining: false,
                 complete: false,
             };
-            stage.hears(conn, &Message::Heartbeat(beat)).unwrap();
+            stage.receive(conn, &Message::Heartbeat(beat)).unwrap();
             stage.wait(250);
         }
         let said: Vec<_> = stage
-            .says()
+            .sent()
             .into_iter()
             .map(|(_, message)| message)
             .collect();

@@ -1,4 +1,4 @@
-//! Gateways that talk to each other: sessions step by step, routing, trees, whole federations.
+//! Gateways that exchange messages: sessions step by step, routing, trees, whole federations.
 
 mod addresses;
 mod changes;
@@ -6,6 +6,7 @@ mod examined;
 mod figures;
 mod forgotten;
 mod lying;
+mod node;
 mod oracle;
 mod sessions;
 mod stage;

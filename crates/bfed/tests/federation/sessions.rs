@@ -6,52 +6,12 @@ use bfed::wire::open::{Graceful, Repr as Open};
 use bfed::wire::{MAX_MESSAGE_LEN, Message, join, update};
 use bfed::*;
 
+use crate::stage::{PEER, TestGateway};
 use crate::world::{gateway, session};
 
-const PEER: PeerId = PeerId(1);
 const STREAM: ConnId = ConnId(1);
 
-/// One gateway, whose peer is played by the test.
-struct Stage {
-    node: ControlNode,
-    now: Instant,
-}
-
-impl Stage {
-    fn new(change: impl FnOnce(&mut Config, &mut PeerConfig)) -> Self {
-        let now = Instant::from_secs(10);
-        let mut config = Config::new(gateway(1, 1));
-        let mut peer = PeerConfig::new(gateway(2, 1));
-        change(&mut config, &mut peer);
-        let mut node = ControlNode::new(config, [7; 32], now).unwrap();
-        node.add_peer(now, PEER, peer).unwrap();
-        Stage { node, now }
-    }
-
-    fn wait(&mut self, millis: u64) {
-        self.now += Duration::from_millis(millis);
-        self.node.handle_timeout(self.now);
-    }
-
-    fn hears(&mut self, message: &Message) -> Result<(), Error> {
-        let mut bytes = vec![0; message.buffer_len()];
-        message.emit(&mut bytes);
-        self.node.handle_packet(self.now, &STREAM, &bytes)
-    }
-
-    fn says(&mut self) -> Vec<Message> {
-        let mut buffer = vec![0; MAX_MESSAGE_LEN];
-        let mut said = Vec::new();
-        while let Some(out) = self.node.poll_transmit(self.now, &mut buffer) {
-            said.push(Message::parse(&buffer[..out.len]).unwrap());
-        }
-        said
-    }
-
-    fn events(&mut self) -> Vec<Event> {
-        std::iter::from_fn(|| self.node.poll_event()).collect()
-    }
-
+impl TestGateway {
     fn state(&self) -> State {
         self.node.peers().next().unwrap().state
     }
@@ -60,21 +20,21 @@ impl Stage {
         self.node.routes().count()
     }
 
-    /// Through OPEN and KEEPALIVE; what was said is forgotten.
-    fn establish(&mut self) {
+    /// Exchanges OPEN and KEEPALIVE on the first stream, and forgets what was sent.
+    fn open_session(&mut self) {
         self.node.connected(self.now, STREAM, PEER, false);
-        self.hears(&Message::Open(open())).unwrap();
-        self.hears(&Message::KeepAlive).unwrap();
+        self.receive(STREAM, &Message::Open(open())).unwrap();
+        self.receive(STREAM, &Message::KeepAlive).unwrap();
         assert_eq!(self.state(), State::Established);
         self.wait(0);
-        self.says();
+        self.messages();
         self.events();
     }
 
     /// The last words are a NOTIFICATION, and the stream is closed.
     #[track_caller]
     fn ends_with(&mut self, reason: Reason) {
-        let Some(Message::Notification(why)) = self.says().pop() else {
+        let Some(Message::Notification(why)) = self.messages().pop() else {
             panic!("no reason given");
         };
         assert_eq!(why.reason, reason, "{}", why.text);
@@ -120,23 +80,23 @@ fn announce(numbers: std::ops::Range<u32>) -> Message {
 
 #[test]
 fn a_peering_from_call_to_shutdown() {
-    let mut stage = Stage::new(|_, _| ());
+    let mut stage = TestGateway::new(|_, _| ());
     stage.wait(0);
     assert_eq!(stage.events(), [Event::Dial(PEER)]);
     assert_eq!(stage.state(), State::Connecting);
     stage.node.connected(stage.now, STREAM, PEER, true);
-    let said = stage.says();
+    let said = stage.messages();
     let [Message::Open(own)] = &said[..] else {
         panic!("{said:?}")
     };
     assert_eq!((own.gateway, own.hold_time_s), (gateway(1, 1), 90));
-    stage.hears(&Message::Open(open())).unwrap();
+    stage.receive(STREAM, &Message::Open(open())).unwrap();
     assert_eq!(stage.state(), State::OpenConfirm);
-    assert_eq!(stage.says(), [Message::KeepAlive]);
-    stage.hears(&Message::KeepAlive).unwrap();
+    assert_eq!(stage.messages(), [Message::KeepAlive]);
+    stage.receive(STREAM, &Message::KeepAlive).unwrap();
     assert_eq!(stage.events(), [Event::PeerUp(PEER)]);
     stage.wait(0);
-    let said = stage.says();
+    let said = stage.messages();
     let updates = said
         .iter()
         .filter(|message| matches!(message, Message::Update(_)))
@@ -148,9 +108,9 @@ fn a_peering_from_call_to_shutdown() {
     assert_eq!((updates, ends), (12, 12), "every table, and its end");
     // The smaller hold time holds: a KEEPALIVE every 10 s.
     stage.wait(10_000);
-    assert_eq!(stage.says(), [Message::KeepAlive]);
+    assert_eq!(stage.messages(), [Message::KeepAlive]);
     stage.node.close(stage.now);
-    let said = stage.says();
+    let said = stage.messages();
     assert_eq!(
         said,
         [Message::Notification(Notification::new(
@@ -162,8 +122,8 @@ fn a_peering_from_call_to_shutdown() {
 
 #[test]
 fn silence_ends_it_and_a_half_open_peer_does_not_hold_a_place() {
-    let mut stage = Stage::new(|_, _| ());
-    stage.establish();
+    let mut stage = TestGateway::new(|_, _| ());
+    stage.open_session();
     for _ in 0..29 {
         stage.wait(1000);
     }
@@ -209,9 +169,12 @@ fn an_open_that_does_not_fit_is_told_why() {
         ),
     ] {
         let tables = Tables::NONE.with(Table::from_number(0).unwrap());
-        let mut stage = Stage::new(|config, _| config.tables = tables);
+        let mut stage = TestGateway::new(|config, _| config.tables = tables);
         stage.node.connected(stage.now, STREAM, PEER, false);
-        assert_eq!(stage.hears(&Message::Open(wrong)), Err(Error::BadOpen));
+        assert_eq!(
+            stage.receive(STREAM, &Message::Open(wrong)),
+            Err(Error::BadOpen)
+        );
         stage.ends_with(reason);
     }
 }
@@ -233,30 +196,34 @@ fn messages_at_the_wrong_time_end_it() {
             }),
         ),
     ] {
-        let mut stage = Stage::new(|_, _| ());
+        let mut stage = TestGateway::new(|_, _| ());
         if early {
             stage.node.connected(stage.now, STREAM, PEER, false);
             stage.events();
         } else {
-            stage.establish();
+            stage.open_session();
         }
-        assert_eq!(stage.hears(&wrong), Err(Error::OutOfOrder), "{wrong:?}");
+        assert_eq!(
+            stage.receive(STREAM, &wrong),
+            Err(Error::OutOfOrder),
+            "{wrong:?}"
+        );
         stage.ends_with(Reason::OutOfOrder);
     }
 }
 
 #[test]
 fn nonsense_ends_the_session_and_nothing_else() {
-    let mut stage = Stage::new(|_, _| ());
-    stage.establish();
+    let mut stage = TestGateway::new(|_, _| ());
+    stage.open_session();
     let wrong = stage
         .node
         .handle_packet(stage.now, &STREAM, b"GET / HTTP/1.1\r\n");
     assert_eq!(wrong, Err(Error::Malformed));
     stage.ends_with(Reason::BadMessage);
-    let late = stage.hears(&Message::KeepAlive);
+    let late = stage.receive(STREAM, &Message::KeepAlive);
     assert_eq!(late, Err(Error::UnknownStream));
-    stage.establish();
+    stage.open_session();
     assert_eq!(stage.node.stats().drops.get(Error::Malformed), 1);
     assert_eq!(stage.node.stats().drops.total(), 2);
     // The version of the header, not of OPEN.
@@ -274,9 +241,9 @@ fn nonsense_ends_the_session_and_nothing_else() {
 
 #[test]
 fn bad_attributes_withdraw_and_bad_updates_reset() {
-    let mut stage = Stage::new(|_, _| ());
-    stage.establish();
-    stage.hears(&announce(1..4)).unwrap();
+    let mut stage = TestGateway::new(|_, _| ());
+    stage.open_session();
+    stage.receive(STREAM, &announce(1..4)).unwrap();
     assert_eq!(stage.routes(), 3);
     let message = announce(2..3);
     let mut bytes = vec![0; message.buffer_len()];
@@ -301,8 +268,8 @@ fn bad_attributes_withdraw_and_bad_updates_reset() {
 
 #[test]
 fn routes_that_loop_or_lie_are_not_taken() {
-    let mut stage = Stage::new(|_, _| ());
-    stage.establish();
+    let mut stage = TestGateway::new(|_, _| ());
+    stage.open_session();
     for (path, counter) in [
         (
             vec![gateway(2, 1), gateway(1, 1), gateway(3, 1)],
@@ -314,13 +281,13 @@ fn routes_that_loop_or_lie_are_not_taken() {
         ),
         (vec![gateway(4, 1), gateway(3, 1)], "not from the peer"),
     ] {
-        stage.hears(&announce(1..2)).unwrap();
+        stage.receive(STREAM, &announce(1..2)).unwrap();
         assert_eq!(stage.routes(), 1);
         let Message::Update(mut update) = announce(1..2) else {
             unreachable!()
         };
         update.announced[0].attributes.path = path;
-        stage.hears(&Message::Update(update)).unwrap();
+        stage.receive(STREAM, &Message::Update(update)).unwrap();
         assert_eq!(
             stage.routes(),
             0,
@@ -333,26 +300,29 @@ fn routes_that_loop_or_lie_are_not_taken() {
 
 #[test]
 fn too_many_routes_end_it_for_a_while() {
-    let mut stage = Stage::new(|_, peer| peer.max_routes = 10);
-    stage.establish();
-    stage.hears(&announce(1..11)).unwrap();
-    assert_eq!(stage.hears(&announce(11..12)), Err(Error::PrefixLimit));
+    let mut stage = TestGateway::new(|_, peer| peer.max_routes = 10);
+    stage.open_session();
+    stage.receive(STREAM, &announce(1..11)).unwrap();
+    assert_eq!(
+        stage.receive(STREAM, &announce(11..12)),
+        Err(Error::PrefixLimit)
+    );
     stage.ends_with(Reason::PrefixLimit);
     stage.node.connected(stage.now, STREAM, PEER, false);
-    let Some(Message::Notification(why)) = stage.says().pop() else {
+    let Some(Message::Notification(why)) = stage.messages().pop() else {
         panic!()
     };
     assert_eq!(why.reason, Reason::PrefixLimit, "no new session yet");
     stage.wait(299_000);
     assert!(!stage.events().contains(&Event::Dial(PEER)));
     stage.wait(2_000);
-    stage.establish();
+    stage.open_session();
 }
 
 #[test]
 fn who_does_not_read_loses_the_session_not_our_memory() {
-    let mut stage = Stage::new(|config, _| config.limits.max_queue = 16);
-    stage.establish();
+    let mut stage = TestGateway::new(|config, _| config.limits.max_queue = 16);
+    stage.open_session();
     stage.node.blocked(STREAM);
     let name = |n: u32| session(&format!("bfed://9/{n}"));
     for n in 0..30 {
@@ -366,7 +336,7 @@ fn who_does_not_read_loses_the_session_not_our_memory() {
             flows,
             session: name(n),
         };
-        let _ = stage.hears(&Message::Join(join)); // each is answered by NO_ROUTE
+        let _ = stage.receive(STREAM, &Message::Join(join)); // each is answered by NO_ROUTE
     }
     assert_eq!(stage.state(), State::Idle);
     stage.node.writable(stage.now, STREAM);
@@ -375,8 +345,8 @@ fn who_does_not_read_loses_the_session_not_our_memory() {
 
 #[test]
 fn a_peer_that_never_reads_its_last_words_is_closed_all_the_same() {
-    let mut stage = Stage::new(|_, _| ());
-    stage.establish();
+    let mut stage = TestGateway::new(|_, _| ());
+    stage.open_session();
     stage.node.blocked(STREAM);
     stage.node.remove_peer(stage.now, PEER);
     stage.events();
@@ -386,7 +356,7 @@ fn a_peer_that_never_reads_its_last_words_is_closed_all_the_same() {
 
 #[test]
 fn calls_are_repeated_ever_more_slowly() {
-    let mut stage = Stage::new(|_, _| ());
+    let mut stage = TestGateway::new(|_, _| ());
     let mut gaps = Vec::new();
     let mut last = stage.now;
     for _ in 0..9 {
@@ -409,7 +379,7 @@ fn calls_are_repeated_ever_more_slowly() {
 #[test]
 fn of_two_streams_one_is_kept() {
     // This gateway is the lower one: of two calls that cross, its own is kept.
-    let mut stage = Stage::new(|_, _| ());
+    let mut stage = TestGateway::new(|_, _| ());
     let (ours, theirs, newer) = (ConnId(1), ConnId(2), ConnId(3));
     stage.node.connected(stage.now, theirs, PEER, false);
     stage.node.connected(stage.now, ours, PEER, true);
@@ -426,15 +396,15 @@ fn of_two_streams_one_is_kept() {
         ]
     ));
     // A second call of the peer while its first one stands: it has restarted.
-    stage.establish();
+    stage.open_session();
     stage.node.connected(stage.now, newer, PEER, false);
     assert_eq!(stage.state(), State::OpenSent);
     stage.ends_with_collision();
 }
 
-impl Stage {
+impl TestGateway {
     fn ends_with_collision(&mut self) {
-        let said = self.says();
+        let said = self.messages();
         let collision = said.iter().any(|message| {
             matches!(message, Message::Notification(why) if why.reason == Reason::Collision)
         });
@@ -449,32 +419,32 @@ fn a_restart_keeps_routes_until_the_new_table_is_there() {
         preserved: true,
         restart_time_s: 60,
     };
-    let mut stage = Stage::new(|_, _| ());
-    let reopen = |stage: &mut Stage, restarting| {
+    let mut stage = TestGateway::new(|_, _| ());
+    let reopen = |stage: &mut TestGateway, restarting| {
         stage.node.connected(stage.now, STREAM, PEER, false);
         let graceful = Some(Graceful {
             restarting,
             ..graceful
         });
         stage
-            .hears(&Message::Open(Open { graceful, ..open() }))
+            .receive(STREAM, &Message::Open(Open { graceful, ..open() }))
             .unwrap();
-        stage.hears(&Message::KeepAlive).unwrap();
+        stage.receive(STREAM, &Message::KeepAlive).unwrap();
     };
     reopen(&mut stage, false);
-    stage.hears(&announce(1..4)).unwrap();
+    stage.receive(STREAM, &announce(1..4)).unwrap();
     stage.node.disconnected(stage.now, STREAM);
     assert_eq!(stage.routes(), 3);
     stage.wait(50_000);
     reopen(&mut stage, true);
-    stage.hears(&announce(1..3)).unwrap();
+    stage.receive(STREAM, &announce(1..3)).unwrap();
     assert_eq!(stage.routes(), 3);
     stage
-        .hears(&Message::EndOfTable(Table::from_number(0).unwrap()))
+        .receive(STREAM, &Message::EndOfTable(Table::from_number(0).unwrap()))
         .unwrap();
     assert_eq!(stage.routes(), 2, "what was not said again is gone");
     for table in Table::all().skip(1) {
-        stage.hears(&Message::EndOfTable(table)).unwrap();
+        stage.receive(STREAM, &Message::EndOfTable(table)).unwrap();
     }
     // Lost again, and not back in time.
     stage.node.disconnected(stage.now, STREAM);
@@ -484,37 +454,37 @@ fn a_restart_keeps_routes_until_the_new_table_is_there() {
     assert_eq!(stage.routes(), 0);
     // One that ends it on purpose is not waited for.
     reopen(&mut stage, false);
-    stage.hears(&announce(1..4)).unwrap();
+    stage.receive(STREAM, &announce(1..4)).unwrap();
     let bye = Notification::new(Reason::Shutdown, "");
-    stage.hears(&Message::Notification(bye)).unwrap();
+    stage.receive(STREAM, &Message::Notification(bye)).unwrap();
     assert_eq!(stage.routes(), 0);
 }
 
 #[test]
 fn a_restarting_gateway_listens_before_it_speaks() {
-    let mut stage = Stage::new(|config, _| config.restarting = true);
+    let mut stage = TestGateway::new(|config, _| config.restarting = true);
     stage.node.connected(stage.now, STREAM, PEER, false);
-    let Some(Message::Open(own)) = stage.says().pop() else {
+    let Some(Message::Open(own)) = stage.messages().pop() else {
         panic!()
     };
     assert!(own.graceful.is_some_and(|graceful| graceful.restarting));
-    stage.hears(&Message::Open(open())).unwrap();
-    stage.hears(&Message::KeepAlive).unwrap();
+    stage.receive(STREAM, &Message::Open(open())).unwrap();
+    stage.receive(STREAM, &Message::KeepAlive).unwrap();
     stage.wait(1000);
     let quiet = |said: Vec<Message>| said.iter().all(|m| matches!(m, Message::KeepAlive));
-    assert!(quiet(stage.says()), "no routes yet");
+    assert!(quiet(stage.messages()), "no routes yet");
     for table in Table::all() {
-        stage.hears(&Message::EndOfTable(table)).unwrap();
+        stage.receive(STREAM, &Message::EndOfTable(table)).unwrap();
     }
     stage.wait(1000);
-    assert!(!quiet(stage.says()));
+    assert!(!quiet(stage.messages()));
 }
 
 #[test]
 fn flapping_routes_are_damped_and_come_back() {
-    let mut stage = Stage::new(|_, _| ());
-    stage.establish();
-    let best = |stage: &Stage| stage.node.routes().filter(|route| route.best).count();
+    let mut stage = TestGateway::new(|_, _| ());
+    stage.open_session();
+    let best = |stage: &TestGateway| stage.node.routes().filter(|route| route.best).count();
     let table = Table::from_number(0).unwrap();
     let withdraw = update::Repr {
         table,
@@ -522,21 +492,25 @@ fn flapping_routes_are_damped_and_come_back() {
         announced: vec![],
     };
     for _ in 0..5 {
-        stage.hears(&announce(1..2)).unwrap();
+        stage.receive(STREAM, &announce(1..2)).unwrap();
         assert_eq!(best(&stage), 1);
-        stage.hears(&Message::Update(withdraw.clone())).unwrap();
+        stage
+            .receive(STREAM, &Message::Update(withdraw.clone()))
+            .unwrap();
     }
-    stage.hears(&Message::Update(withdraw.clone())).unwrap();
-    stage.hears(&announce(1..2)).unwrap();
-    stage.hears(&Message::Update(withdraw)).unwrap();
-    stage.hears(&announce(1..2)).unwrap();
+    stage
+        .receive(STREAM, &Message::Update(withdraw.clone()))
+        .unwrap();
+    stage.receive(STREAM, &announce(1..2)).unwrap();
+    stage.receive(STREAM, &Message::Update(withdraw)).unwrap();
+    stage.receive(STREAM, &announce(1..2)).unwrap();
     assert_eq!((stage.routes(), best(&stage)), (1, 0), "known, not used");
     assert_eq!(stage.node.stats().routes.suppressed, 1);
     // Six withdrawals, 15 minutes to halve: 6000 falls to 750 in 45 minutes.
     let mut waited = 0;
     while best(&stage) == 0 {
         stage.wait(20_000);
-        stage.hears(&Message::KeepAlive).unwrap();
+        stage.receive(STREAM, &Message::KeepAlive).unwrap();
         waited += 20;
         assert!(waited < 3700, "an hour at most");
     }

@@ -10,19 +10,36 @@ use crate::world::{gateway, session};
 pub(crate) const PEER: PeerId = PeerId(1);
 
 /// A control node, whose peer is played by the test.
-pub(crate) struct Stage<C: Coordinator = InMemory> {
+pub(crate) struct TestGateway<C: Coordinator = InMemory> {
     pub(crate) node: ControlNode<C>,
     pub(crate) now: Instant,
     pub(crate) next_conn: u64,
 }
 
-impl<C: Coordinator> Stage<C> {
+impl TestGateway {
+    pub(crate) fn new(change: impl FnOnce(&mut Config, &mut PeerConfig)) -> Self {
+        let now = Instant::from_secs(10);
+        let mut config = Config::new(gateway(1, 1));
+        let mut peer = PeerConfig::new(gateway(2, 1));
+        change(&mut config, &mut peer);
+        let mut node = ControlNode::new(config, [7; 32], now).unwrap();
+        node.add_peer(now, PEER, peer).unwrap();
+        let next_conn = 0;
+        TestGateway {
+            node,
+            now,
+            next_conn,
+        }
+    }
+}
+
+impl<C: Coordinator> TestGateway<C> {
     pub(crate) fn conn(&mut self) -> ConnId {
         self.next_conn += 1;
         ConnId(self.next_conn)
     }
 
-    pub(crate) fn hears(&mut self, conn: ConnId, message: &Message) -> Result<(), Error> {
+    pub(crate) fn receive(&mut self, conn: ConnId, message: &Message) -> Result<(), Error> {
         let mut bytes = vec![0; message.buffer_len()];
         message.emit(&mut bytes);
         self.node.handle_packet(self.now, &conn, &bytes)
@@ -33,13 +50,21 @@ impl<C: Coordinator> Stage<C> {
         self.node.handle_timeout(self.now);
     }
 
-    pub(crate) fn says(&mut self) -> Vec<(ConnId, Message)> {
+    pub(crate) fn sent(&mut self) -> Vec<(ConnId, Message)> {
         let mut buffer = vec![0; MAX_MESSAGE_LEN];
         let mut said = Vec::new();
         while let Some(out) = self.node.poll_transmit(self.now, &mut buffer) {
             said.push((out.conn, Message::parse(&buffer[..out.len]).unwrap()));
         }
         said
+    }
+
+    /// The messages that were sent, whatever the connection.
+    pub(crate) fn messages(&mut self) -> Vec<Message> {
+        self.sent()
+            .into_iter()
+            .map(|(_, message)| message)
+            .collect()
     }
 
     pub(crate) fn events(&mut self) -> Vec<Event> {
@@ -50,7 +75,7 @@ impl<C: Coordinator> Stage<C> {
     pub(crate) fn establish(&mut self) -> ConnId {
         let conn = self.greet(PEER);
         self.wait(0);
-        self.says();
+        self.sent();
         self.events();
         conn
     }
@@ -73,14 +98,14 @@ impl<C: Coordinator> Stage<C> {
             tables: Tables::ALL,
             graceful,
         };
-        self.hears(conn, &Message::Open(open)).unwrap();
-        self.hears(conn, &Message::KeepAlive).unwrap();
+        self.receive(conn, &Message::Open(open)).unwrap();
+        self.receive(conn, &Message::KeepAlive).unwrap();
         conn
     }
 
     pub(crate) fn end_of_tables(&mut self, conn: ConnId) {
         for table in Table::all() {
-            self.hears(conn, &Message::EndOfTable(table)).unwrap();
+            self.receive(conn, &Message::EndOfTable(table)).unwrap();
         }
     }
 
@@ -94,7 +119,7 @@ impl<C: Coordinator> Stage<C> {
             max_sessions: 100,
             epoch: 0,
         };
-        self.hears(conn, &Message::Register(register)).unwrap();
+        self.receive(conn, &Message::Register(register)).unwrap();
         conn
     }
 
@@ -113,27 +138,12 @@ impl<C: Coordinator> Stage<C> {
             }],
             session: session(name),
         };
-        self.hears(peer, &Message::Join(join))
+        self.receive(peer, &Message::Join(join))
     }
 
     pub(crate) fn node_of(&self, name: &str) -> Option<u32> {
         let name = session(name);
         let tree = self.node.trees().find(|tree| tree.session == name)?;
         tree.node.map(|node| node.0)
-    }
-}
-
-pub(crate) fn stage(change: impl FnOnce(&mut Config, &mut PeerConfig)) -> Stage {
-    let now = Instant::from_secs(10);
-    let mut config = Config::new(gateway(1, 1));
-    let mut peer = PeerConfig::new(gateway(2, 1));
-    change(&mut config, &mut peer);
-    let mut node = ControlNode::new(config, [7; 32], now).unwrap();
-    node.add_peer(now, PEER, peer).unwrap();
-    let next_conn = 0;
-    Stage {
-        node,
-        now,
-        next_conn,
     }
 }

@@ -13,7 +13,7 @@ use bfed::wire::open::Graceful;
 use bfed::wire::{Message, update};
 use bfed::*;
 
-use crate::stage::{PEER, Stage, stage};
+use crate::stage::{PEER, TestGateway};
 use crate::world::{gateway, session};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ impl Coordinator for Shared {
     }
 }
 
-fn shared(own: u32, store: &Rc<RefCell<Store>>, restarting: bool) -> Stage<Shared> {
+fn shared(own: u32, store: &Rc<RefCell<Store>>, restarting: bool) -> TestGateway<Shared> {
     let now = Instant::from_secs(10);
     let mut config = Config::new(gateway(1, 1));
     config.restarting = restarting;
@@ -70,7 +70,7 @@ fn shared(own: u32, store: &Rc<RefCell<Store>>, restarting: bool) -> Stage<Share
     let peer = PeerConfig::new(gateway(2, 1));
     node.add_peer(now, PEER, peer).unwrap();
     let next_conn = 100 * u64::from(own);
-    Stage {
+    TestGateway {
         node,
         now,
         next_conn,
@@ -93,7 +93,7 @@ fn a_standby_takes_over_what_the_other_assigned() {
         second.events(),
         [Event::Close(conn), Event::Close(ConnId(999))]
     );
-    assert_eq!((second.says(), second.node.poll_timeout()), (vec![], None));
+    assert_eq!((second.sent(), second.node.poll_timeout()), (vec![], None));
 
     let peer = first.establish();
     let (one, two) = (first.register(1), first.register(2));
@@ -115,7 +115,7 @@ fn a_standby_takes_over_what_the_other_assigned() {
         events.contains(&down),
         "without a word, so that the peer waits"
     );
-    assert!(first.says().is_empty() && first.node.trees().count() == 0);
+    assert!(first.sent().is_empty() && first.node.trees().count() == 0);
 
     // Hours later, for one that has been standing by.
     second.now += SECOND * 10_000;
@@ -131,10 +131,12 @@ fn a_standby_takes_over_what_the_other_assigned() {
             draining: false,
             complete: false,
         };
-        second.hears(conn, &Message::Heartbeat(heartbeat)).unwrap();
+        second
+            .receive(conn, &Message::Heartbeat(heartbeat))
+            .unwrap();
     }
     let epochs = second
-        .says()
+        .sent()
         .into_iter()
         .filter_map(|(_, message)| match message {
             Message::Heartbeat(heartbeat) => Some(heartbeat.epoch),
@@ -170,7 +172,7 @@ fn a_session_waits_for_the_data_node_that_has_it_when_peers_are_quicker() {
         assert_eq!(standby.node_of("bfed://1/a"), None, "not another's");
         assert_eq!(standby.node_of("bfed://1/b"), Some(1), "it was nobody's");
         let refused = |(_, message): &(ConnId, Message)| matches!(message, Message::NoRoute(_));
-        assert!(!standby.says().iter().any(refused));
+        assert!(!standby.sent().iter().any(refused));
         if comes {
             standby.register(2);
             standby.wait(10);
@@ -188,10 +190,10 @@ fn a_successor_listens_before_it_speaks() {
     let store = Rc::new(RefCell::new(Store::default()));
     (store.borrow_mut().active, store.borrow_mut().epoch) = (1, 1);
     let mut standby = shared(2, &store, true);
-    let told = |stage: &mut Stage<Shared>| {
+    let told = |stage: &mut TestGateway<Shared>| {
         stage.wait(200);
         let routes = |(_, message): &(ConnId, Message)| matches!(message, Message::Update(_));
-        stage.says().iter().any(routes)
+        stage.sent().iter().any(routes)
     };
     for term in [2, 4] {
         standby.now += SECOND * 10_000;
@@ -222,7 +224,7 @@ fn one_that_is_elected_after_another_is_as_one_that_restarts() {
         standby.node.coordinator_changed(standby.now);
         standby.greet(PEER);
         standby.wait(200);
-        let told = standby.says();
+        let told = standby.sent();
         let told = told
             .iter()
             .any(|(_, message)| matches!(message, Message::EndOfTable(_)));
@@ -234,7 +236,7 @@ fn one_that_is_elected_after_another_is_as_one_that_restarts() {
 
 #[test]
 fn a_peer_that_comes_back_joins_before_it_has_heard_the_table() {
-    let mut stage = stage(|_, _| ());
+    let mut stage = TestGateway::new(|_, _| ());
     stage.register(1);
     let peer = stage.greet(PEER);
     stage.joins(peer, "bfed://1/a");
@@ -250,7 +252,7 @@ fn a_peer_that_comes_back_joins_before_it_has_heard_the_table() {
 
 #[test]
 fn after_a_restart_trees_wait_for_the_routes_of_peers() {
-    let mut stage = stage(|config, _| config.restarting = true);
+    let mut stage = TestGateway::new(|config, _| config.restarting = true);
     let other = PeerId(2);
     let now = stage.now;
     let config = PeerConfig::new(gateway(3, 1));
@@ -280,14 +282,14 @@ fn after_a_restart_trees_wait_for_the_routes_of_peers() {
                 attributes,
             }],
         };
-        stage.hears(conn, &Message::Update(update)).unwrap();
+        stage.receive(conn, &Message::Update(update)).unwrap();
         stage.end_of_tables(conn);
     }
     stage.wait(10);
     stage.wait(10);
     assert_eq!(stage.node_of("bfed://3/a"), Some(1), "it has found its way");
     let refused: Vec<_> = stage
-        .says()
+        .sent()
         .into_iter()
         .filter_map(|(conn, message)| match message {
             Message::NoRoute(why) => Some((conn, why.session)),
@@ -299,8 +301,8 @@ fn after_a_restart_trees_wait_for_the_routes_of_peers() {
 }
 
 /// A peer that asks for a minute's patience and has joined a session, and the data node's stream.
-fn patient() -> (Stage, ConnId, ConnId) {
-    let mut stage = stage(|config, _| config.hold_time_s = 0);
+fn patient() -> (TestGateway, ConnId, ConnId) {
+    let mut stage = TestGateway::new(|config, _| config.hold_time_s = 0);
     let node = stage.register(1);
     let graceful = Graceful {
         restarting: false,
@@ -312,10 +314,10 @@ fn patient() -> (Stage, ConnId, ConnId) {
     (stage, peer, node)
 }
 
-impl<C: Coordinator> Stage<C> {
+impl<C: Coordinator> TestGateway<C> {
     fn hears_of_peer(&mut self, node: ConnId, state: Heard) {
         let news = Liveness { peer: PEER, state };
-        self.hears(node, &Message::Liveness(news)).unwrap();
+        self.receive(node, &Message::Liveness(news)).unwrap();
     }
 
     /// Time passes, and the data node lives.
@@ -328,7 +330,7 @@ impl<C: Coordinator> Stage<C> {
                 draining: false,
                 complete: false,
             };
-            self.hears(node, &Message::Heartbeat(heartbeat)).unwrap();
+            self.receive(node, &Message::Heartbeat(heartbeat)).unwrap();
         }
     }
 
@@ -375,7 +377,7 @@ fn a_peer_whose_data_nodes_fall_silent_loses_its_session_and_is_not_waited_for()
     stage.hears_of_peer(node, Heard::Silent);
     assert_eq!(stage.node.stats().silent, 0, "another data node hears it");
     stage.hears_of_peer(other, Heard::Unknown);
-    let said = stage.says();
+    let said = stage.sent();
     let told = said.iter().any(|(conn, message)| {
         let silent = matches!(message, Message::Notification(why) if why.reason == Reason::Silent);
         *conn == peer && silent

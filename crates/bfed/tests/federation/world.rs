@@ -1,18 +1,19 @@
-//! Gateways in virtual time: streams with delay between them, data nodes that only keep books.
+//! Gateways in simulated time: streams with a delay between them, and data nodes that only record.
+//!
+//! It does not use `netsim`, whose links carry packets between fixed ports. Here a gateway opens and closes streams,
+//! two gateways may open one at the same time, and the closing of a stream is an event of its own.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
-use std::net::SocketAddr;
 
-use bfed::wire::allocate::{Outcome as Done, Response};
 use bfed::wire::client::Answer;
-use bfed::wire::join::FlowChannel;
 use bfed::wire::node::{Heartbeat, Register};
-use bfed::wire::reclaim::ReclaimTarget;
 use bfed::wire::sroute::{GatewayCost, Outcome};
 use bfed::wire::subscribe::Edge;
 use bfed::wire::{MAX_MESSAGE_LEN, Message};
 use bfed::*;
+
+use crate::node::FakeNode;
 
 pub(crate) fn gateway(network: u32, number: u32) -> GatewayId {
     GatewayId::new(network, number).unwrap()
@@ -20,25 +21,6 @@ pub(crate) fn gateway(network: u32, number: u32) -> GatewayId {
 
 pub(crate) fn session(text: &str) -> SessionName {
     SessionName::parse(text).unwrap()
-}
-
-/// What a data node has for a session.
-#[derive(Clone, Default, Debug, PartialEq, Eq)]
-pub(crate) struct Books {
-    pub(crate) up: Option<(Edge, Vec<FlowChannel>)>,
-    pub(crate) allocated: BTreeMap<Edge, Vec<FlowChannel>>,
-    pub(crate) down: BTreeMap<Edge, (Vec<FlowChannel>, Vec<FlowChannel>)>,
-    pub(crate) refreshes: u32,
-}
-
-pub(crate) struct FakeNode {
-    conn: ConnId,
-    next_label: u32,
-    pub(crate) books: BTreeMap<SessionName, Books>,
-    pub(crate) alive: bool,
-    pub(crate) epoch: u64,
-    at: (u8, u8),
-    heartbeat_at: Instant,
 }
 
 pub(crate) struct Gw {
@@ -484,7 +466,7 @@ impl World {
             return;
         };
         let conn = node.conn;
-        if let Some(answer) = node.hear(Message::parse(bytes).unwrap(), &missing) {
+        if let Some(answer) = node.receive(Message::parse(bytes).unwrap(), &missing) {
             self.post(conn, End::Gw(at), &answer);
         }
     }
@@ -526,97 +508,6 @@ impl World {
             }
         }
         reached
-    }
-}
-
-impl FakeNode {
-    fn channels(&mut self, session: &SessionName, native: bool) -> Vec<FlowChannel> {
-        let (gw, node) = self.at;
-        let count = session.flow_count();
-        (0..count)
-            .map(|_| {
-                self.next_label += 1;
-                let port = (self.next_label % 60_000) as u16 + 1;
-                let socket = SocketAddr::from(([10, gw, node, 1], port));
-                let address = match (native, session.content()) {
-                    (true, _) => ChannelAddress::Native(format!("{socket}").into_bytes()),
-                    (false, Content::RealTime) => ChannelAddress::Datagram(socket),
-                    (false, Content::Bulk) => ChannelAddress::Stream(socket),
-                };
-                let label = FlowLabel::new(self.next_label).filter(|_| !native);
-                FlowChannel { label, address }
-            })
-            .collect()
-    }
-
-    fn hear(&mut self, message: Message, missing: &BTreeSet<SessionName>) -> Option<Message> {
-        let done = |request, flows, session| {
-            let outcome = Done::Done;
-            Some(Message::AllocateResponse(Response {
-                request,
-                outcome,
-                flows,
-                session,
-            }))
-        };
-        match message {
-            Message::Heartbeat(beat) => {
-                assert!(beat.epoch >= self.epoch);
-                self.epoch = beat.epoch;
-                None
-            }
-            Message::Allocate(ask) => {
-                let mut flows = self.channels(&ask.session, false);
-                if !ask.session.multi_source() {
-                    flows.iter_mut().for_each(|flow| flow.label = None);
-                }
-                let books = self.books.entry(ask.session.clone()).or_default();
-                let flows = books.allocated.entry(ask.edge).or_insert(flows).clone();
-                done(ask.request, flows, ask.session)
-            }
-            Message::Subscribe(ask) if ask.up => {
-                if missing.contains(&ask.session) {
-                    let (request, session) = (ask.request, ask.session);
-                    let (outcome, flows) = (Done::NoSession, Vec::new());
-                    let response = Response {
-                        request,
-                        outcome,
-                        flows,
-                        session,
-                    };
-                    return Some(Message::AllocateResponse(response));
-                }
-                let books = self.books.entry(ask.session.clone()).or_default();
-                books.up = Some((ask.edge, ask.flows));
-                done(ask.request, Vec::new(), ask.session)
-            }
-            Message::Subscribe(ask) => {
-                let own = self.channels(&ask.session, ask.edge == Edge::Native);
-                let books = self.books.entry(ask.session.clone()).or_default();
-                books.down.insert(ask.edge, (ask.flows, own.clone()));
-                done(ask.request, own, ask.session)
-            }
-            Message::Reclaim(gone) => {
-                let books = self.books.get_mut(&gone.session)?;
-                match gone.what {
-                    None => books.refreshes += 1,
-                    Some(ReclaimTarget::All) => {
-                        self.books.remove(&gone.session);
-                    }
-                    Some(ReclaimTarget::Receiver(edge)) => {
-                        books.down.remove(&edge);
-                    }
-                    Some(ReclaimTarget::Source(edge)) => {
-                        books.allocated.remove(&edge);
-                        if books.up.as_ref().is_some_and(|(up, _)| *up == edge) {
-                            books.up = None;
-                        }
-                    }
-                }
-                None
-            }
-            other => panic!("a data node hears {other:?}"),
-        }
     }
 }
 
