@@ -74,7 +74,7 @@ pub const METRICS: &[Metric<Snapshot>] = &[
     gauge(
         "info",
         &["version", "gateway", "mode", "network"],
-        "1, and in its labels what is running",
+        "1; the labels identify the running program",
         |page, lines| {
             let state = &page.now.state;
             let version = env!("CARGO_PKG_VERSION");

@@ -1,16 +1,16 @@
 //! `lms-router`: an LMS router for Linux, beside whatever routes multicast on the host.
 //!
 //! It captures LMS requests, directed multicasts, IGMP and LMS-HIER messages in a packet ring,
-//! lets the machine of [`lms_proto`] decide, and sends what comes out. Data packets never pass
+//! drives the machine of [`lms_proto`], and sends its output. Data packets never pass
 //! through it: the kernel forwards these, by the routes of a routing daemon
 //! (`source.kind = "kernel"`), of another program (`"static"`), or of the built-in IGMP proxy
 //! (`"igmp-proxy"`).
 //!
 //! # Threads
 //!
-//! | thread | what it does |
+//! | thread | task |
 //! | --- | --- |
-//! | data (`lms-data`) | `ppoll` over packet ring, netlink, the kernel's questions and commands; owns the machine; forwards up to 64 packets in place for one `sendmmsg`, with no allocation |
+//! | data (`lms-data`) | `ppoll` over packet ring, netlink, the kernel's upcalls and commands; owns the machine; forwards up to 64 packets in place for one `sendmmsg`, with no allocation |
 //! | control (main) | tokio, one thread: signals, reloads, status socket, metrics; talks to the data thread by a bounded channel and an eventfd |
 //!
 //! # Privileges

@@ -7,6 +7,9 @@ use daemon_kit::metric::{Metric, counter, gauge, reloads, uptime};
 use crate::control::Readings;
 use crate::daemon::RouterState;
 
+/// The number of routes among the counters of the IGMP proxy: the only one that may decrease.
+pub(crate) const IGMP_ROUTES: &str = "routes";
+
 /// What the metrics are made from.
 #[derive(Debug)]
 pub struct Snapshot {
@@ -74,7 +77,20 @@ pub const METRICS: &[Metric<Snapshot>] = &[
         "igmp",
         &["event"],
         "IGMP proxy: messages and refusals",
-        |page, lines| lines.map(&page.now.readings.counters.igmp),
+        |page, lines| {
+            let igmp = &page.now.readings.counters.igmp;
+            let mut counts = igmp.iter().filter(|(name, _)| *name != IGMP_ROUTES);
+            counts.try_for_each(|(name, count)| lines.line(&[name], *count))
+        },
+    ),
+    gauge(
+        "igmp_routes",
+        &[],
+        "IGMP proxy: multicast routes set in the kernel",
+        |page, lines| {
+            let routes = page.now.readings.counters.igmp.get(IGMP_ROUTES);
+            lines.value(routes.copied().unwrap_or_default())
+        },
     ),
     counter(
         "interface_packets",

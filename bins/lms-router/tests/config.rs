@@ -1,4 +1,4 @@
-//! What `check` accepts, and each thing it says about what it does not.
+//! What `check` accepts, and each of its error messages.
 
 use std::time::Duration;
 

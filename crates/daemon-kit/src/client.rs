@@ -1,4 +1,4 @@
-//! Asking a running daemon.
+//! The client of a status socket.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,17 +11,17 @@ use serde_json::Value;
 use socket2::{Domain, SockAddr, Socket, Type};
 use thiserror::Error;
 
-/// How long a step may take: connecting, sending, receiving the next piece. The texts of [`QueryError`] name it.
+/// Timeout of each step: connecting, sending, receiving the next piece. The texts of [`QueryError`] name it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// No answer.
 #[derive(Debug, Error)]
 pub enum QueryError {
-    /// Nobody listens there.
+    /// No process listens there.
     #[error("{0}: no {1} answers here; is it running, with this path as daemon.socket?")]
     NotRunning(PathBuf, &'static str),
     /// The file's permissions.
-    #[error("{0}: permission denied; ask as a user whom daemon.socket-mode allows")]
+    #[error("{0}: permission denied; run as a user that daemon.socket-mode allows")]
     Denied(PathBuf),
     /// The listen queue of the daemon stayed full.
     #[error("{0}: the {1} is busy: it accepted no connection within 5 s; ask again later")]
@@ -29,8 +29,8 @@ pub enum QueryError {
     /// The daemon accepted the connection, or its listen queue did, and sent nothing more.
     #[error("{0}: the {1} did not answer within 5 s; ask again later, or look at its log")]
     NoAnswer(PathBuf, &'static str),
-    /// The answer is not what this program understands.
-    #[error("{0}: the answer is not whole, or not from a running {1}")]
+    /// The answer is malformed.
+    #[error("{0}: the answer is incomplete, or not from a running {1}")]
     Garbled(PathBuf, &'static str),
     /// The daemon refused the question.
     #[error("{0}: {1}")]
@@ -40,8 +40,8 @@ pub enum QueryError {
     Io(PathBuf, io::Error),
 }
 
-/// The status socket when none is given: `POLYCAST_DAEMON__SOCKET`, which a daemon obeys as well, else `default`. As
-/// for every variable, the value may be written as in the configuration file, in quotes.
+/// Returns the path of the status socket when none is given: `POLYCAST_DAEMON__SOCKET`, which daemons use as well, else
+/// `default`. As for every variable, the value may be quoted as in the configuration file.
 pub fn default_socket(default: &str) -> PathBuf {
     let Some(value) = std::env::var_os("POLYCAST_DAEMON__SOCKET") else {
         return default.into();
@@ -53,8 +53,8 @@ pub fn default_socket(default: &str) -> PathBuf {
     quoted.unwrap_or_else(|| value.into())
 }
 
-/// Asks the daemon at `socket`, a `program`, one question; waits five seconds at most for the connection,
-/// and between pieces of the answer.
+/// Sends a question to the daemon at `socket`, a `program`, and returns the answer. Waits at most five seconds for the
+/// connection and between pieces of the answer.
 ///
 /// # Errors
 /// There is no answer, for one of the reasons of [`QueryError`].

@@ -156,7 +156,7 @@ pub trait Service {
     /// SIGUSR1: moves the work to others, and keeps running.
     fn drain(&mut self) {}
 
-    /// Ends in good order: peers are told, work is handed over. Bounds the time that it takes.
+    /// Ends gracefully: notifies peers and hands work over, in bounded time.
     ///
     /// # Errors
     /// A part of the program has failed.
@@ -189,7 +189,7 @@ pub trait StatusSource: Clone + Send + Sync + 'static {
     /// Answers a question.
     ///
     /// # Errors
-    /// The data thread does not reply, which the client is told, or the connection failed.
+    /// The data thread does not reply, which is reported to the client, or the connection failed.
     fn answer(
         &self,
         question: Self::Question,

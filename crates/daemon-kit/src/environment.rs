@@ -1,9 +1,9 @@
-//! What the environment says beside a configuration file, for containers and for one-off starts.
+//! Environment variables that override a configuration file, for containers and for one-off starts.
 //!
-//! `POLYCAST_SECTION__KEY=value` stands for `key = value` in `[section]`, and wins over the file. Two underscores
-//! part sections and key, one is the hyphen of a name: `POLYCAST_DAEMON__SOCKET_MODE=0600` is
-//! `daemon.socket-mode`. The value is written as in the file (`true`, `3`, `["10.0.0.1:4143"]`); what is no TOML is
-//! a text, so that quotes may be left out. Lists of sections (`[[route]]`) are the file's alone. A variable that
+//! `POLYCAST_SECTION__KEY=value` means `key = value` in `[section]`, and overrides the file. Two underscores
+//! separate sections and key, one stands for a hyphen: `POLYCAST_DAEMON__SOCKET_MODE=0600` is
+//! `daemon.socket-mode`. The value is written as in the file (`true`, `3`, `["10.0.0.1:4143"]`); a value
+//! that is not TOML is a text, so that quotes may be left out. Lists of sections (`[[route]]`) cannot be set this way. A variable that
 //! names no key is an error, as in the file.
 
 use toml::Spanned;
@@ -11,10 +11,10 @@ use toml::de::{DeTable, DeValue};
 
 use crate::reader::Reader;
 
-/// What the names of variables begin with.
+/// Prefix of the variables.
 pub const PREFIX: &str = "POLYCAST_";
 
-/// A configuration's text, and the variables that stand beside it.
+/// The text of a configuration, and the variables that override it.
 #[derive(Debug)]
 pub struct Document<'t> {
     pub(super) text: &'t str,
@@ -37,7 +37,7 @@ impl<'t> From<&'t String> for Document<'t> {
 }
 
 impl<'t> Document<'t> {
-    /// The text, and those of `variables` that are meant for it, in the order of their names.
+    /// Creates a document of the text and those of `variables` that name a section, in the order of their names.
     pub fn with_environment(
         text: &'t str,
         variables: impl Iterator<Item = (String, String)>,
@@ -49,7 +49,7 @@ impl<'t> Document<'t> {
         Document { text, variables }
     }
 
-    /// Where a variable stands: behind the text.
+    /// Returns the position of a variable: after the text.
     pub(super) fn offset_of(&self, number: usize) -> usize {
         self.text.len() + 1 + number
     }
@@ -65,7 +65,7 @@ pub(super) struct Variable {
 }
 
 impl Variable {
-    /// `None`: not meant for a configuration, as it names no section (`POLYCAST_REQUIRE_TSHARK`).
+    /// Parses a variable; `None` if it names no section (`POLYCAST_REQUIRE_TSHARK`).
     fn read(name: String, value: &str) -> Option<Self> {
         let path: Vec<String> = name
             .strip_prefix(PREFIX)?
@@ -83,7 +83,7 @@ impl Variable {
         Some(Variable { name, path, toml })
     }
 
-    /// Puts the value where the path leads; notes where that is no section.
+    /// Inserts the value at its path; reports a part of the path that is no section.
     pub(super) fn put_into<'t>(
         &'t self,
         table: &mut DeTable<'t>,

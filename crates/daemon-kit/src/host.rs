@@ -17,7 +17,7 @@ pub struct HostCheck {
 }
 
 impl HostCheck {
-    /// Returns the problems found, each as `KEY: what is wrong`.
+    /// Returns the problems found, each as `KEY: PROBLEM`.
     #[must_use]
     pub fn problems(&self) -> &[String] {
         &self.problems

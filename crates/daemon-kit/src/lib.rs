@@ -61,27 +61,27 @@ pub enum RunError {
     /// Sockets of the data path.
     #[error("{what}: {source}")]
     Open {
-        /// What was being opened.
+        /// Key of the configuration.
         what: &'static str,
-        /// Why it did not.
+        /// The error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// `daemon.user` names no user of this host.
     #[error("daemon.user: there is no user {0:?} on this host")]
     NoUser(String),
     /// Privileges could not be dropped; nothing was started.
-    #[error("giving up privileges: {0}")]
+    #[error("cannot drop privileges: {0}")]
     Privileges(#[from] privileges::DropError),
-    /// A system call failed: what it was for, and the error.
+    /// A system call failed: its purpose, and the error.
     #[error("{0}: {1}")]
     Io(&'static str, std::io::Error),
-    /// A data thread ended without being told to.
+    /// A data thread ended unexpectedly.
     #[error("the data path ended: {0}")]
     Data(String),
 }
 
 impl RunError {
-    /// Names what was being opened, for `map_err`.
+    /// Adds the key of the configuration that was being opened, for `map_err`.
     pub fn open<E>(what: &'static str) -> impl Fn(E) -> RunError
     where
         E: std::error::Error + Send + Sync + 'static,
@@ -124,7 +124,7 @@ fn find_user(name: &str) -> Result<User, RunError> {
     }
 }
 
-/// Pins the current thread to one core. A refusal is logged, and the thread stays unpinned.
+/// Pins the current thread to one core. An error is logged, and the thread stays unpinned.
 pub fn pin(cpu: usize) {
     use nix::sched::{CpuSet, sched_setaffinity};
     let mut set = CpuSet::new();

@@ -1,5 +1,5 @@
-//! Walks a TOML document and notes everything that is wrong with it, where, and what to write
-//! instead. One problem never hides another, and is named once.
+//! Reads a TOML document and collects every problem with its position and what to write instead. One
+//! problem never hides another, and is reported once.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::environment::{Document, Variable};
 
-/// One thing wrong with a configuration.
+/// One problem of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Line, from 1.
@@ -24,7 +24,7 @@ pub struct Problem {
     pub wrong: String,
     /// What to write instead.
     pub instead: String,
-    /// The environment's variable that says it; then line and column are 0.
+    /// The environment variable that set the value; then line and column are 0.
     pub variable: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Problem {
 pub enum ConfigError {
     /// The file cannot be read.
     Unreadable(PathBuf, std::io::Error),
-    /// The file says things that cannot be.
+    /// The configuration is wrong.
     Wrong(PathBuf, Vec<Problem>),
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Reads a configuration file, 1 MiB at most, and what the environment says beside it
+/// Reads a configuration file of at most 1 MiB, and the environment variables that override it
 /// ([`Document::with_environment`]).
 ///
 /// # Errors
@@ -100,11 +100,10 @@ pub fn load<T>(
     parse(document).map_err(|problems| ConfigError::Wrong(path.to_owned(), problems))
 }
 
-/// Reads a document: `read` makes the value of its root, and every key that it did not ask for there
-/// is a problem too.
+/// Reads a document: `read` makes the value of its root. Keys that it did not read are problems too.
 ///
 /// # Errors
-/// Every problem, in the order of the file; of a document that is no TOML those alone.
+/// Every problem, in the order of the file; if the document is not TOML, only its syntax errors.
 pub fn parse<'t, T>(
     document: impl Into<Document<'t>>,
     read: impl FnOnce(&Section<'_, '_>) -> T,
@@ -134,7 +133,7 @@ pub fn parse<'t, T>(
     }
 }
 
-/// The document being read, and what was found wrong so far.
+/// The document being read, and the problems found so far.
 pub(super) struct Reader<'t> {
     text: &'t str,
     variables: &'t [Variable],
@@ -186,7 +185,7 @@ impl<'t> Reader<'t> {
         self.problems.borrow_mut().push((offset, problem));
     }
 
-    /// The problems in the order of the file.
+    /// Returns the problems in the order of the file.
     fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(|(offset, _)| *offset);
@@ -200,8 +199,8 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Whether a problem follows from one that was found before it in the file: another complaint of the same value,
-/// or a syntax error behind another one of its line.
+/// Returns whether a problem follows from an earlier one in the file: a second problem of the same value, or a second
+/// syntax error of a line.
 fn is_consequence(kept: &[(usize, Problem)], offset: usize, problem: &Problem) -> bool {
     let syntax = |problem: &Problem| problem.key.is_empty();
     let same_line = |(_, last): &(usize, Problem)| syntax(last) && last.line == problem.line;
@@ -212,16 +211,16 @@ fn is_consequence(kept: &[(usize, Problem)], offset: usize, problem: &Problem) -
     here.into_iter().any(|(_, first)| first.key == problem.key)
 }
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Clone, Debug)]
 pub struct At<T> {
     /// What was read.
     pub value: T,
-    /// Where it stands in the text, in bytes.
+    /// Position in the text, in bytes.
     pub offset: usize,
 }
 
-/// One table of the document. Every key that nobody asked for is unknown.
+/// One table of the document. Keys that were not read are unknown.
 pub struct Section<'r, 't> {
     reader: &'r Reader<'t>,
     path: String,
@@ -229,7 +228,7 @@ pub struct Section<'r, 't> {
     table: Option<&'r DeTable<'t>>,
     known: RefCell<Vec<&'static str>>,
     sound: Cell<bool>,
-    /// It is no section, which was complained of: nothing in it is missing.
+    /// The value is not a table, which was reported: no key in it is missing.
     malformed: bool,
 }
 
@@ -256,17 +255,17 @@ impl<'r, 't> Section<'r, 't> {
         }
     }
 
-    /// Where the section starts.
+    /// Returns the position of the section.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Whether the document has `key` here.
+    /// Returns whether the section has `key`.
     pub fn has(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
-    /// Where the value of `key` stands (the section's place when absent).
+    /// Returns the position of the value of `key`, or of the section if it is absent.
     pub fn offset_of(&self, key: &str) -> usize {
         let found = self.table.and_then(|table| table.get(key));
         found.map_or(self.offset, |value| value.span().start)
@@ -280,7 +279,7 @@ impl<'r, 't> Section<'r, 't> {
         }
     }
 
-    /// Notes that the value of `key` is wrong.
+    /// Reports that the value of `key` is wrong.
     pub fn complain(
         &self,
         offset: usize,
@@ -293,7 +292,7 @@ impl<'r, 't> Section<'r, 't> {
             .complain(offset, self.path_of(key), wrong, instead);
     }
 
-    /// Notes that the section should not be there at all.
+    /// Reports that the section should not be there at all.
     pub fn complain_whole(&self, wrong: &str, instead: &str) {
         self.sound.set(false);
         self.reader
@@ -305,7 +304,7 @@ impl<'r, 't> Section<'r, 't> {
         self.table?.get(key)
     }
 
-    /// The value of `key` as `read` understands it. `expected` completes "write ...".
+    /// Reads the value of `key` with `read`. `expected` completes "write ..." in the error.
     pub fn get<T>(
         &self,
         key: &'static str,
@@ -341,7 +340,7 @@ impl<'r, 't> Section<'r, 't> {
         self.get(key, expected, read)
     }
 
-    /// Each element of the list under `key`.
+    /// Reads each element of the list under `key`.
     pub fn list<T>(
         &self,
         key: &'static str,
@@ -369,7 +368,7 @@ impl<'r, 't> Section<'r, 't> {
         Some(At { value, offset })
     }
 
-    /// The table under `key`; an absent one reads as empty.
+    /// Returns the table under `key`; an absent one is empty.
     pub fn section(&self, key: &'static str) -> Section<'r, 't> {
         let path = self.path_of(key);
         let Some(found) = self.find(key) else {
@@ -394,7 +393,7 @@ impl<'r, 't> Section<'r, 't> {
         }
     }
 
-    /// The tables under `key`, as `[[key]]` makes them.
+    /// Returns the tables under `[[key]]`.
     pub fn sections(&self, key: &'static str) -> Vec<Section<'r, 't>> {
         let path = self.path_of(key);
         let Some(found) = self.find(key) else {
@@ -422,7 +421,7 @@ impl<'r, 't> Section<'r, 't> {
         sections
     }
 
-    /// Complains of every key nobody asked for; true if nothing in this section was wrong.
+    /// Reports every key that was not read; returns whether the section has no problems.
     pub fn finish(self) -> bool {
         let known = self.known.borrow();
         for (key, _) in self.table.into_iter().flatten() {
@@ -445,7 +444,7 @@ impl<'r, 't> Section<'r, 't> {
     }
 }
 
-/// A value as an error message shows it.
+/// Returns a value as error messages show it.
 pub fn shown(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("{text:?}"),
@@ -458,7 +457,7 @@ pub fn shown(value: &DeValue<'_>) -> String {
     }
 }
 
-/// The known word closest to `word`, if a slip of the keyboard explains the difference.
+/// Returns the known word closest to `word`, if a typing error explains the difference.
 pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let limit = (word.len() / 3).clamp(1, 3);
     let spelled = word.replace('_', "-");
@@ -470,7 +469,7 @@ pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, candidate)| candidate)
 }
 
-/// Edits (insert, delete, replace) between two words.
+/// Returns the number of edits (insert, delete, replace) between two words.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().take(64).collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -23,12 +23,12 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The answer to a malformed question, or to one that cannot be answered now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// What is wrong.
+    /// The reason.
     pub error: String,
 }
 
-/// Serves until the future is dropped. Each question, one line of 256 bytes at most, goes to
-/// `answer`, with where its answer is to be written.
+/// Serves until the future is dropped. `answer` gets each question, one line of at most 256 bytes, and the connection
+/// for its answer.
 pub async fn serve<A, F>(listener: UnixListener, answer: A)
 where
     A: Fn(Vec<u8>, Out) -> F + Send + Sync + 'static,

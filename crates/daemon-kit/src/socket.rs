@@ -1,4 +1,4 @@
-//! The status socket's file: one owner at a time, a dead owner's file is replaced.
+//! The file of the status socket: it has one owner at a time; that of a dead owner is replaced.
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -12,15 +12,15 @@ use thiserror::Error;
 /// The status socket was not opened.
 #[derive(Debug, Error)]
 pub enum BindError {
-    /// Somebody else has it.
+    /// Another process has it.
     #[error(
         "{0}: another {1} is running with this status socket; stop it, or give this one another path (daemon.socket)"
     )]
     Taken(PathBuf, &'static str),
-    /// Another program listens there; it is left alone.
+    /// Another program listens there.
     #[error("{0}: another program listens here; choose another path (daemon.socket)")]
     InUse(PathBuf),
-    /// The path names something that is not a socket; it is left alone.
+    /// The path is not a socket.
     #[error("{0}: exists and is not a socket; remove it, or choose another path (daemon.socket)")]
     NotASocket(PathBuf),
     /// Anything else.
@@ -37,10 +37,10 @@ pub enum BindError {
     },
 }
 
-/// A listening Unix socket whose file goes when this does.
+/// A listening Unix socket; dropping it removes its file.
 ///
-/// A lock on `PATH.lock` says who the owner is: the kernel drops it with the process, however it
-/// dies, so a socket file with no lock on it, and nobody behind it, is stale.
+/// A lock on `PATH.lock` marks the owner. The kernel releases it with the process, so a socket file without a lock and
+/// without a listener is stale.
 #[derive(Debug)]
 pub struct StatusSocket {
     listener: UnixListener,
@@ -88,7 +88,7 @@ impl StatusSocket {
             Ok(_) => return Err(BindError::NotASocket(path.to_owned())),
             Err(_) => {}
         }
-        // Nobody else may connect in the moment before the permissions are set.
+        // No other user may connect before the permissions are set.
         let before = umask(Mode::from_bits_truncate(0o777));
         let listener = UnixListener::bind(path);
         umask(before);
@@ -106,7 +106,7 @@ impl StatusSocket {
         })
     }
 
-    /// The listening socket.
+    /// Returns the listening socket.
     ///
     /// # Errors
     /// The kernel's error when the descriptor cannot be duplicated.
@@ -114,7 +114,7 @@ impl StatusSocket {
         self.listener.try_clone()
     }
 
-    /// Gives the files to a user who will own the process, so that it can remove them.
+    /// Changes the owner of the files to the user of the process, so that it can remove them.
     ///
     /// # Errors
     /// The kernel's error when the owner of the socket or of its lock file cannot be changed.
@@ -128,13 +128,13 @@ impl StatusSocket {
 
 impl Drop for StatusSocket {
     fn drop(&mut self) {
-        // A user who may not write in the folder leaves the files; the next owner replaces them.
+        // Without write permission in the folder the files stay; the next owner replaces them.
         let _ = std::fs::remove_file(&self.path);
         let _ = std::fs::remove_file(&self.lock);
     }
 }
 
-/// The locked file; `None` when somebody else holds it.
+/// Returns the locked file; `None` when another process holds the lock.
 fn take_lock(path: &Path) -> io::Result<Option<File>> {
     loop {
         let mut options = OpenOptions::new();

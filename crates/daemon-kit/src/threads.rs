@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::{RunError, pin};
 
-/// How a thread ended; the error is what it reported.
+/// The end of a thread, with the error that it reported.
 type End = Result<Result<(), String>, oneshot::error::RecvError>;
 
 /// The running data threads.
@@ -64,7 +64,7 @@ impl DataThreads {
         }
     }
 
-    /// Waits until all threads have ended, as they were told to. May be dropped and called again.
+    /// Waits until all threads, which were stopped, have ended. May be dropped and called again.
     ///
     /// # Errors
     /// The first thread that failed.

@@ -1,5 +1,5 @@
-//! How single values are written: numbers, durations, addresses, names. What is wrong with one is
-//! the error; beside each function stands what to write instead.
+//! Parsers of single values: numbers, durations, addresses, names. The error is the problem; the constant beside a function
+//! is what to write instead.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -46,7 +46,7 @@ fn whole(value: &DeValue<'_>, range: &RangeInclusive<u64>) -> Result<u64, String
 }
 
 impl Section<'_, '_> {
-    /// A whole number within `range`, `default` when absent (or wrong, which is noted).
+    /// Reads a whole number within `range`; `default` when absent or wrong.
     pub fn number<T>(&self, key: &'static str, range: RangeInclusive<T>, default: T) -> T
     where
         T: Copy + TryFrom<u64> + Into<u64>,
@@ -58,7 +58,7 @@ impl Section<'_, '_> {
             .unwrap_or(default)
     }
 
-    /// A duration within `range`, with where it stands (the section's place when absent).
+    /// Reads a duration within `range`, with its position (the section's when absent).
     pub fn duration(
         &self,
         key: &'static str,
@@ -89,7 +89,7 @@ impl Section<'_, '_> {
         })
     }
 
-    /// One of a few words, `default` when absent; `None` when wrong, which is noted.
+    /// Reads one of a few words; `default` when absent, `None` when wrong.
     pub fn choice<T: Copy>(
         &self,
         key: &'static str,
@@ -119,7 +119,7 @@ impl Section<'_, '_> {
     }
 }
 
-/// `10s`, `1500ms`, `2m`, `1h`.
+/// Parses `10s`, `1500ms`, `2m` or `1h`.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let split = text.find(|c: char| !c.is_ascii_digit())?;
     let number: u64 = text[..split].parse().ok()?;
@@ -133,7 +133,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     number.checked_mul(milliseconds).map(Duration::from_millis)
 }
 
-/// The way back from [`parse_duration`].
+/// Formats a duration for [`parse_duration`].
 pub fn spelled(duration: Duration) -> String {
     match duration.as_millis() {
         ms if ms % 3_600_000 == 0 && ms > 0 => format!("{}h", ms / 3_600_000),
@@ -143,7 +143,7 @@ pub fn spelled(duration: Duration) -> String {
     }
 }
 
-/// What [`interface`] reads.
+/// The values that [`interface`] reads.
 pub const INTERFACE: &str = "the name of a network interface, such as \"eth0\"";
 /// The name of a network interface.
 ///
@@ -161,7 +161,7 @@ pub fn interface(value: &DeValue<'_>) -> Result<String, String> {
     Ok(name)
 }
 
-/// What [`listen`] reads.
+/// The values that [`listen`] reads.
 pub const LISTEN: &str = "an address and a port, such as \"127.0.0.1:9464\"";
 /// An address and a port.
 ///
@@ -178,7 +178,7 @@ pub fn listen(value: &DeValue<'_>) -> Result<SocketAddr, String> {
         .map_err(|_| format!("{text:?} is not an address and a port"))
 }
 
-/// What [`mode`] reads.
+/// The values that [`mode`] reads.
 pub const MODE: &str = "permissions in octal and in quotes, such as \"0660\"";
 /// Permissions of a file.
 ///

@@ -275,7 +275,7 @@ fn a_daemon_answers_reloads_drains_and_ends() {
     let answer = run.wait(|answer| answer["configuration"]["reloads"] == 1);
     assert_eq!(answer["word"], "two");
     assert_eq!(answer["configuration"]["needs_restart"], json!(["extra"]));
-    // Rejected whole: the word and what waits for a restart stay.
+    // Rejected as a whole: the word and the keys that require a restart stay.
     run.write("word = 3");
     raise(Signal::SIGHUP).unwrap();
     let answer = run.wait(|answer| answer["configuration"]["rejected"] == 1);

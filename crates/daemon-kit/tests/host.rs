@@ -42,7 +42,7 @@ fn what_is_not_is_named_with_its_key() {
         ..daemon()
     });
     host.interface("source.upstream", "nope0");
-    // Set aside for documentation: nobody has it.
+    // Reserved for documentation.
     host.address("relay.listen", Some(([192, 0, 2, 77], 4143).into()));
     let found = host.problems();
     for (problem, start) in found.iter().zip([

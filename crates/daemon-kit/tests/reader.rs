@@ -37,7 +37,7 @@ fn one_mistake_is_named_once() {
             "[gateway]\nnetwork = 1\n",
             Some("2:11: gateway.network: is in use"),
         ),
-        // The parser goes on in the middle of the line.
+        // The parser continues in the middle of the line.
         (
             "[gateway]\nnetwork = = 1\n",
             Some("2:11: extra `=`, expected nothing"),

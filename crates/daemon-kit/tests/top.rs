@@ -66,7 +66,7 @@ fn shown(top: &mut Top) -> Vec<String> {
 }
 
 fn press(top: &mut Top, keys: &[KeyCode]) -> Verdict {
-    let mut verdict = Verdict::GoOn;
+    let mut verdict = Verdict::Continue;
     for &code in keys {
         verdict = handle(top, KeyEvent::new(code, KeyModifiers::NONE));
     }
@@ -133,7 +133,7 @@ fn keys_change_tables_scroll_and_end() {
     let mut top = Top::new(&VIEW);
     top.take(Instant::now(), answer(5, 100));
     assert!(shown(&mut top)[22].starts_with("eth18"));
-    assert_eq!(press(&mut top, &[Down]), Verdict::GoOn);
+    assert_eq!(press(&mut top, &[Down]), Verdict::Continue);
     assert!(shown(&mut top)[4].starts_with("eth1 "));
     press(&mut top, &[PageDown]);
     assert!(shown(&mut top)[4].starts_with("eth20"));
@@ -231,7 +231,7 @@ fn answers_of_any_shape_are_shown_at_any_size() {
     shown_at(&mut top, 80, 8);
     press(&mut top, &[KeyCode::End]);
     assert!(shown_at(&mut top, 80, 8)[6].starts_with("eth99"));
-    // On a terminal that has grown all of the room is used.
+    // A larger terminal is used completely.
     assert!(shown_at(&mut top, 80, 120)[4].starts_with("eth0"));
     let narrow = shown_at(&mut top, 40, 12);
     assert!(

@@ -64,7 +64,7 @@ impl Config {
     }
 }
 
-/// The memory of a [`Querier`](super::Querier) or a [`Member`](super::Member), lent or owned:
+/// Storage of a [`Querier`](super::Querier) or a [`Member`](super::Member), borrowed or owned:
 /// see [`QuerierStorage`] and [`MemberStorage`].
 #[derive(Debug)]
 pub struct Storage<'a, G, S> {

@@ -63,7 +63,7 @@ impl<'a> Proxy<'a> {
     }
 
     /// Adds a downstream interface that appeared later, or replaces its machine; hands the machine
-    /// back where the memory is lent. Ask again for every group.
+    /// back if the storage is borrowed. Query every group again.
     #[cfg(feature = "alloc")]
     pub fn add_downstream(&mut self, now: Instant, querier: Querier<'a>) -> Option<Querier<'a>> {
         let iface = querier.config().iface;
@@ -77,7 +77,7 @@ impl<'a> Proxy<'a> {
     }
 
     /// Removes a downstream interface and its memberships; false where there is none, or the memory
-    /// is lent. Ask again for every group.
+    /// is borrowed. Query every group again.
     #[cfg(feature = "alloc")]
     pub fn remove_downstream(&mut self, now: Instant, iface: Iface) -> bool {
         let ManagedSlice::Owned(queriers) = &mut self.downstream else {

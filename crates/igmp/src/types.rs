@@ -141,7 +141,7 @@ pub struct Transmit {
 pub struct Meta {
     /// The interface the packet arrived on.
     pub iface: Iface,
-    /// The sender of the frame, where the link has addresses. On the link of an LMS replier it tells the replier's
+    /// The sender of the frame, where the link has addresses. On the link of an LMS replier it identifies the replier's
     /// requests from those of its neighbours.
     pub link_source: Option<LinkAddr>,
 }

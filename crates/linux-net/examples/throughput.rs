@@ -1,4 +1,4 @@
-//! How fast the doors are on this machine: packets a second through the ring, with and without
+//! Measures this machine: packets per second through the ring, with and without
 //! sending them on, and Gbit/s of multicast in large pieces.
 //!
 //! ```text

@@ -1,15 +1,15 @@
-//! Whether segmentation batches reach the receivers, judged by what they lose.
+//! Detects paths that drop segmentation batches, from the loss that receivers report.
 //!
 //! The kernel takes many datagrams in one piece and segments them late (`UDP_SEGMENT`). A device on the way
 //! that sees the piece before that may drop it as too long: a user-space forwarder on packet sockets, a
 //! policer or packet filter with a bound on the length. Single datagrams pass. The loss looks like
 //! congestion, but it depends on the batches, and that can be tried:
 //!
-//! | phase | sent | goes on when |
+//! | phase | sent | ends when |
 //! | --- | --- | --- |
 //! | batches | batches | a receiver loses [`SUSPICIOUS_PER_MILLE`] or more, in three measures in a row: a rate that was too high for a moment starts no trial |
 //! | trial | single datagrams | it loses a quarter of that at most; else back to batches, and the next trial later |
-//! | check | batches again | it loses at least half of what it lost at first; else the loss had another cause: as above |
+//! | check | batches again | at least half of the first loss returns; else the loss had another cause: as above |
 //! | off | single datagrams | the end |
 //!
 //! Each phase lasts at least [`MEASURE`] and [`LEAST_PACKETS`], after a pause in which reports of
@@ -25,7 +25,7 @@ pub const MEASURE: Duration = Duration::from_secs(1);
 pub const LEAST_PACKETS: u64 = 512;
 /// Measures in a row that start a trial.
 const LEAST_SUSPICIOUS: u8 = 3;
-/// Reports that come so soon after a change tell of packets sent before.
+/// Reports within this time after a change describe packets sent before it.
 const SETTLE: Duration = Duration::from_millis(500);
 /// The first pause after a trial in vain; each one is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ enum Phase {
 /// use linux_net::batching::Fallback;
 ///
 /// let mut fallback = Fallback::new(Duration::ZERO);
-/// // A path that drops a fifth of what comes in batches, and nothing else.
+/// // A path that drops a fifth of the batches, and nothing else.
 /// let (mut now, mut packets) = (Duration::ZERO, 0);
 /// while !fallback.is_off() {
 ///     now += Duration::from_millis(100);
@@ -156,7 +156,7 @@ impl Fallback {
 mod tests {
     use super::*;
 
-    /// Runs until so late, on a path that loses so much; how often the way changed.
+    /// Runs until `end` on a path with this loss; returns the number of changes.
     fn run(fallback: &mut Fallback, until: u64, loss: impl Fn(Duration, bool) -> u16) -> u32 {
         let (mut changes, mut packets) = (0, 0);
         for step in 0..until * 10 {

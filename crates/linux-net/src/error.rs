@@ -41,7 +41,7 @@ impl core::fmt::Display for Capability {
     }
 }
 
-/// A door to the kernel did not open.
+/// A socket could not be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -51,7 +51,7 @@ pub enum OpenError {
     Privilege {
         /// What was being opened.
         what: &'static str,
-        /// What it takes.
+        /// The capability that it requires.
         capability: Capability,
     },
     /// The address is taken by another socket.
@@ -91,8 +91,8 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Sorts the kernel's answer; `capability` is what the operation takes.
-    pub(crate) fn sort(what: &'static str, capability: Capability, source: io::Error) -> Self {
+    /// Classifies the kernel's error; `capability` is the one that the operation requires.
+    pub(crate) fn classify(what: &'static str, capability: Capability, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Self::Privilege { what, capability },
             Some(libc::EADDRINUSE) => Self::AddressInUse { what },
@@ -105,12 +105,12 @@ impl OpenError {
         }
     }
 
-    /// As [`Self::sort`], for `map_err`.
+    /// As [`Self::classify`], for `map_err`.
     pub(crate) fn from(
         what: &'static str,
         capability: Capability,
     ) -> impl Fn(io::Error) -> Self + Copy {
-        move |source| Self::sort(what, capability, source)
+        move |source| Self::classify(what, capability, source)
     }
 }
 
@@ -141,7 +141,7 @@ pub enum JoinError {
 }
 
 impl JoinError {
-    pub(crate) fn sort(joining: bool, source: io::Error) -> Self {
+    pub(crate) fn classify(joining: bool, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::ENODEV | libc::ENXIO) => Self::NoInterface,
             Some(libc::EINVAL) if joining => Self::NotAGroup,
@@ -186,7 +186,7 @@ pub enum SendError {
 }
 
 impl SendError {
-    pub(crate) fn sort(source: io::Error) -> Self {
+    pub(crate) fn classify(source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Self::WouldBlock,
             Some(libc::EMSGSIZE) => Self::TooBig,
@@ -218,7 +218,7 @@ pub enum ReceiveError {
 
 impl ReceiveError {
     /// Whether the socket is of no use any more. All others pass: a host short of memory, an ICMP
-    /// message about what was sent before.
+    /// message about an earlier packet.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         match self {
@@ -231,7 +231,7 @@ impl ReceiveError {
     }
 
     /// `None` for an empty queue or an interrupted call.
-    pub(crate) fn sort(source: io::Error) -> Option<Self> {
+    pub(crate) fn classify(source: io::Error) -> Option<Self> {
         match source.raw_os_error() {
             Some(libc::EAGAIN | libc::EINTR) => None,
             Some(libc::ENETDOWN | libc::ENODEV | libc::ENXIO) => Some(Self::InterfaceDown),

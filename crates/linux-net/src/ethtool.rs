@@ -15,12 +15,12 @@ pub enum OffloadError {
     /// There is no such interface.
     #[error("no such interface: {0}")]
     NoInterface(String),
-    /// The interface has no such offload; [`offloads`] lists what it has.
+    /// The interface has no such offload; [`offloads`] lists those that it has.
     #[error("{interface} has no offload called {name}; `ethtool -k {interface}` lists them")]
     Unknown {
         /// The interface.
         interface: String,
-        /// What was asked for.
+        /// The requested value.
         name: String,
     },
     /// The driver keeps it as it is.
@@ -28,7 +28,7 @@ pub enum OffloadError {
     Fixed {
         /// The interface.
         interface: String,
-        /// What was asked for.
+        /// The requested value.
         name: String,
     },
     /// The process lacks a capability.
@@ -58,12 +58,12 @@ pub const SEGMENTATION_AND_CHECKSUMS: [&str; 7] = [
     "rx-udp-gro-forwarding",
 ];
 
-struct Door<'a> {
+struct Device<'a> {
     socket: OwnedFd,
     interface: &'a str,
 }
 
-impl Door<'_> {
+impl Device<'_> {
     /// One command; `words` are its structure, as the kernel lays it out in 32-bit words.
     fn ask(&self, words: &mut [u32]) -> Result<(), OffloadError> {
         if self.interface.len() >= libc::IFNAMSIZ {
@@ -117,23 +117,23 @@ impl Door<'_> {
     }
 }
 
-fn door(interface: &str) -> Result<Door<'_>, OffloadError> {
+fn open(interface: &str) -> Result<Device<'_>, OffloadError> {
     let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(OffloadError::Io)?;
-    Ok(Door { socket, interface })
+    Ok(Device { socket, interface })
 }
 
-/// All offloads of an interface by the kernel's names, and whether they are on.
+/// Returns all offloads of an interface by the kernel's names, and whether they are on.
 ///
 /// # Errors
 /// [`OffloadError`]: there is no such interface, or the kernel does not list its features.
 pub fn offloads(interface: &str) -> Result<BTreeMap<String, bool>, OffloadError> {
-    let door = door(interface)?;
-    let names = door.names()?;
+    let device = open(interface)?;
+    let names = device.names()?;
     let blocks = names.len().div_ceil(32);
     // `struct ethtool_gfeatures`: command, blocks, then available, requested, active, fixed.
     let mut features = vec![0; 2 + blocks * 4];
     features[..2].copy_from_slice(&[ETHTOOL_GFEATURES, blocks as u32]);
-    door.ask(&mut features)?;
+    device.ask(&mut features)?;
     let is_on = |at: usize| features[2 + at / 32 * 4 + 2] & 1 << (at % 32) != 0;
     let named = names
         .into_iter()
@@ -142,13 +142,13 @@ pub fn offloads(interface: &str) -> Result<BTreeMap<String, bool>, OffloadError>
     Ok(named.map(|(at, name)| (name, is_on(at))).collect())
 }
 
-/// Switches offloads by the kernel's names; checks that they are as asked afterwards.
+/// Switches offloads by the kernel's names, and verifies the result.
 ///
 /// # Errors
 /// [`OffloadError`]: there is no such interface or feature, the kernel refuses, or a feature did not change.
 pub fn switch_offloads(interface: &str, wanted: &[(&str, bool)]) -> Result<(), OffloadError> {
-    let door = door(interface)?;
-    let names = door.names()?;
+    let device = open(interface)?;
+    let names = device.names()?;
     let blocks = names.len().div_ceil(32);
     // `struct ethtool_sfeatures`: command, blocks, then valid, requested.
     let mut features = vec![0; 2 + blocks * 2];
@@ -166,7 +166,7 @@ pub fn switch_offloads(interface: &str, wanted: &[(&str, bool)]) -> Result<(), O
             features[2 + at / 32 * 2 + 1] |= 1 << (at % 32);
         }
     }
-    door.ask(&mut features)?;
+    device.ask(&mut features)?;
     let now = offloads(interface)?;
     match wanted.iter().find(|(name, on)| now.get(*name) != Some(on)) {
         None => Ok(()),

@@ -20,7 +20,7 @@ const HIER_GROUP: u32 = 0xe000_00fe;
 
 const ACCEPT: u32 = 0xffff_ffff;
 const REJECT: u32 = 0;
-/// 40 bytes of options less one of 16: so many single-byte ones can stand before it, and itself.
+/// Options of a header at most: 40 bytes, less the 16 of the last one, of one byte each, and the last one.
 const STEPS: usize = 25;
 
 const SKF_AD_OFF: u32 = (-0x1000_i32).cast_unsigned();
@@ -59,7 +59,7 @@ struct Assembler {
     code: Vec<sock_filter>,
     /// Jumps to patch: instruction, label when true, label when false. `None`: fall through.
     jumps: Vec<(usize, Option<Label>, Option<Label>)>,
-    /// Where each label stands.
+    /// The position of each label.
     labels: Vec<Option<usize>>,
 }
 
@@ -114,7 +114,7 @@ impl Assembler {
         self.branch(op::JUMP, 0, Some(to), None);
     }
 
-    /// Goes on when A equals `k`, else drops the packet.
+    /// Continues when A equals `k`, else drops the packet.
     fn require_eq(&mut self, k: u32) {
         let go_on = self.label();
         self.branch(op::IF_EQ, k, Some(go_on), None);

@@ -18,7 +18,7 @@ pub enum Event<T> {
     Removed(T),
 }
 
-/// A table as it was last heard of, and the changes not yet handed out.
+/// A copy of a table, and the changes not yet returned.
 #[derive(Debug)]
 pub(crate) struct Mirror<K, V> {
     table: BTreeMap<K, V>,
@@ -65,7 +65,7 @@ impl<K: Ord + Copy, V: Clone + PartialEq> Mirror<K, V> {
     }
 }
 
-/// A [`Mirror`] and the two sockets that feed it: one is told of changes, the other asks.
+/// A [`Mirror`] and the two sockets that feed it: one receives notifications, the other queries.
 #[derive(Debug)]
 pub(crate) struct Follower<K, V> {
     notifications: Socket,
@@ -87,7 +87,7 @@ impl<K: Ord + Copy, V: Clone + PartialEq> Follower<K, V> {
         }
     }
 
-    /// The next change: of those queued, else of those the kernel tells of (`apply` takes a
+    /// Returns the next change: a queued one, else one from the kernel's notifications (`apply` takes a
     /// message), else what `read` finds in the whole table after notifications were lost. A
     /// reading that fails is tried again by the next call.
     pub(crate) fn next(
@@ -163,7 +163,7 @@ mod tests {
         ];
         assert_eq!(drain(&mut mirror), all);
         mirror.set(4, "d");
-        // What waits stays; the reading adds what it found beyond it, first what is gone.
+        // Queued events stay; the reading appends further changes, removals first.
         mirror.replace([(4, "e"), (0, "f")].into());
         let all = [
             Event::Added("d"),

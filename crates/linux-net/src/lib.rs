@@ -1,35 +1,35 @@
-//! The one place where polycast talks to the Linux kernel: sockets, raw packets, netlink.
+//! The interface between polycast and the Linux kernel: sockets, raw packets, netlink.
 //!
-//! Protocols live in crates without I/O; programs drive them and come here for packets. Every
-//! door is a plain descriptor that never waits (use [`poll::wait`] on it), allocates nothing on
-//! the path of a packet, and returns an error that says what to do.
+//! Protocols live in crates without I/O; programs drive them and use these sockets. Every socket is
+//! non-blocking (use [`poll::wait`] on it), allocates nothing on the path of a packet, and returns
+//! errors that say what to do.
 //!
-//! # Which door for what
+//! # Choosing a socket
 //!
 //! | to ... | use | to open it takes | and later |
 //! | --- | --- | --- | --- |
 //! | send and receive the data of groups in bulk | [`udp::GroupSocket`] | nothing | nothing |
 //! | send and receive LMS requests (IP options on UDP) | [`udp::OptionSocket`] | nothing | CAP_NET_RAW to send |
-//! | hear other receivers' requests to a source-specific group | [`packet::RequestTap`] | CAP_NET_RAW | nothing |
-//! | send dmcasts and IGMP reports, hear IGMP queries | [`raw::Ipv4Socket`] | CAP_NET_RAW | nothing |
+//! | receive other receivers' requests to a source-specific group | [`packet::RequestTap`] | CAP_NET_RAW | nothing |
+//! | send dmcasts and IGMP reports, receive IGMP queries | [`raw::Ipv4Socket`] | CAP_NET_RAW | nothing |
 //! | carry TCP-XM over UDP, IPv4 and IPv6 | [`inet::UdpSocket`] | nothing | nothing |
 //! | carry TCP-XM as IP protocol 6, beside the kernel's TCP | [`inet::SegmentSocket`] | CAP_NET_RAW | nothing |
-//! | see what an LMS router must handle, before the kernel does | [`packet::Ring`] | CAP_NET_RAW | nothing |
-//! | put a packet on a link, to a neighbour of choice | [`packet::Sender`] | CAP_NET_RAW | nothing |
+//! | capture LMS packets before the kernel sees them | [`packet::Ring`] | CAP_NET_RAW | nothing |
+//! | send a packet on a link, to a given neighbour | [`packet::Sender`] | CAP_NET_RAW | nothing |
 //! | keep LMS messages from the kernel and its routing daemon | [`nft::Guard`] | CAP_NET_ADMIN | CAP_NET_ADMIN to read counters |
 //! | follow the kernel's multicast routes | [`mroute::Watcher`] | nothing | nothing |
 //! | own the kernel's multicast routes | [`mroute::Table`] | CAP_NET_RAW, CAP_NET_ADMIN | nothing |
 //! | list and follow interfaces and addresses | [`link::list`], [`link::Watcher`] | nothing | nothing |
 //! | change interfaces, look a neighbour up | [`link::Editor`] | nothing | CAP_NET_ADMIN |
-//! | find out whether segmentation batches are lost on the way | [`batching::Fallback`] | | |
+//! | detect paths that drop segmentation batches | [`batching::Fallback`] | | |
 //! | switch offloads | [`ethtool`] | | CAP_NET_ADMIN |
 //! | build a network inside one machine | [`netns::Namespace`] | CAP_SYS_ADMIN, or [`netns::become_root`] | |
 //! | wait for several descriptors, or for thousands; wake a waiting thread | [`poll::wait`], [`poll::Set`], [`wake::Waker`] | nothing | nothing |
-//! | give up privileges | [`privileges::drop_to`] | | |
+//! | drop privileges | [`privileges::drop_to`] | | |
 //!
 //! Everything works as root, and as an ordinary user inside `unshare -Urn`.
 //!
-//! # How the doors fit together
+//! # Combining sockets
 //!
 //! A **receiver** binds two sockets to one port: a [`udp::GroupSocket`] that refuses datagrams
 //! with IP options takes data in bulk, a [`udp::OptionSocket`] takes requests. In a
@@ -56,12 +56,12 @@
 //! - An interface that reports a carrier may drop its first packets: its queue is attached a moment
 //!   later.
 //!
-//! # What it is made with
+//! # Dependencies
 //!
 //! UDP sockets come from `socket2`, namespaces, users and eventfds from `nix`, bulk UDP with GSO and GRO
 //! from `quinn-udp`. The packet ring, netlink and the packet filter are our own on `libc`: `pnet`
 //! opens packet sockets with neither a ring nor a kernel filter, takes and sends one frame a call,
-//! and lists interfaces without telling of changes; its packet types would stand beside
+//! and lists interfaces without notifications; its packet types would duplicate
 //! `smoltcp::wire`, which the protocols use.
 //!
 //! # Bounds

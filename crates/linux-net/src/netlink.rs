@@ -174,7 +174,7 @@ pub(crate) enum Notified {
     Idle,
     /// Messages were handled; more may wait.
     Some,
-    /// The kernel had to drop notifications: what is known may be stale.
+    /// The kernel dropped notifications: the state may be stale.
     Overflow,
 }
 

@@ -35,7 +35,7 @@ pub enum NamespaceError {
     },
 }
 
-fn sort(what: &'static str) -> impl Fn(io::Error) -> NamespaceError + Copy {
+fn classify(what: &'static str) -> impl Fn(io::Error) -> NamespaceError + Copy {
     move |source| match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES | libc::ENOSPC) => NamespaceError::NotPermitted,
         _ => NamespaceError::Io { what, source },
@@ -55,7 +55,7 @@ impl Namespace {
     pub fn new() -> Result<Self, NamespaceError> {
         let made = thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET)
-                .map_err(|e| sort("creating a network namespace")(e.into()))?;
+                .map_err(|e| classify("creating a network namespace")(e.into()))?;
             if let Ok(mut editor) = Editor::open() {
                 // The first interface of a namespace is the loopback.
                 let _ = editor.set_up(1, true);
@@ -81,13 +81,13 @@ impl Namespace {
     pub fn open(path: &Path) -> Result<Self, NamespaceError> {
         Ok(Self(
             File::open(path)
-                .map_err(sort("opening a network namespace"))?
+                .map_err(classify("opening a network namespace"))?
                 .into(),
         ))
     }
 
-    /// Runs `f` in a thread inside the namespace and answers what it answers; a panic in it
-    /// goes on here. Sockets opened inside stay inside.
+    /// Runs `f` in a thread inside the namespace and returns its result; a panic propagates. Sockets
+    /// opened inside stay inside.
     ///
     /// # Errors
     /// [`NamespaceError`]: no thread can be started, or it cannot enter the namespace.
@@ -109,7 +109,7 @@ impl Namespace {
     /// [`NamespaceError`]: CAP_SYS_ADMIN is missing, or the file is no network namespace.
     pub fn enter(&self) -> Result<(), NamespaceError> {
         setns(&self.0, CloneFlags::CLONE_NEWNET)
-            .map_err(|e| sort("entering a network namespace")(e.into()))
+            .map_err(|e| classify("entering a network namespace")(e.into()))
     }
 }
 
@@ -125,17 +125,17 @@ impl AsFd for Namespace {
 /// # Errors
 /// [`NamespaceError`]: this host does not allow user namespaces, or other threads run.
 pub fn become_root() -> Result<(), NamespaceError> {
-    if sys::count_threads().map_err(sort("counting threads"))? != 1 {
+    if sys::count_threads().map_err(classify("counting threads"))? != 1 {
         return Err(NamespaceError::Threads);
     }
     let (uid, gid) = (getuid(), getgid());
     let flags = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS;
     unshare(flags).map_err(|e| match e {
         nix::Error::EINVAL => NamespaceError::Threads,
-        e => sort("creating namespaces")(e.into()),
+        e => classify("creating namespaces")(e.into()),
     })?;
     let write = |path: &str, text: String| {
-        fs::write(path, text).map_err(sort("mapping users into the namespace"))
+        fs::write(path, text).map_err(classify("mapping users into the namespace"))
     };
     write("/proc/self/setgroups", "deny".into())?;
     write("/proc/self/uid_map", format!("0 {uid} 1"))?;

@@ -11,7 +11,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 /// those that are ready alone (`epoll`, level-triggered).
 ///
 /// It is itself a descriptor, readable while one of its own is ready, so that it fits into a
-/// [`wait`]. A descriptor that is closed leaves by itself.
+/// [`wait`]. A closed descriptor is removed.
 #[derive(Debug)]
 pub struct Set(Epoll);
 
@@ -27,7 +27,7 @@ pub struct Ready {
 }
 
 impl Set {
-    /// Most descriptors that one [`Set::ready`] tells of.
+    /// Most descriptors in one result of [`Set::ready`].
     pub const MAX: usize = 64;
 
     /// An empty set.
@@ -69,7 +69,7 @@ impl Set {
         Ok(self.0.delete(fd)?)
     }
 
-    /// Those that are ready now, at most [`Set::MAX`]; whoever is left out comes first next time. Does
+    /// Those that are ready now, at most [`Set::MAX`]; those left out come first next time. Does
     /// not wait.
     ///
     /// # Errors
@@ -151,8 +151,8 @@ impl<'fd> Watch<'fd> {
     }
 }
 
-/// Waits until a descriptor is ready or the time is over; `None` waits for ever. Answers how
-/// many are ready; a signal ends the wait early with 0, so that a caller's flags get looked at.
+/// Waits until a descriptor is ready or `timeout` expires; `None` waits forever. Returns the number
+/// of ready descriptors. A signal ends the wait early with 0, so that the caller can check its flags.
 ///
 /// # Errors
 /// The kernel's error other than an interruption by a signal: most often a lack of memory.

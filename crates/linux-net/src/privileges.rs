@@ -1,6 +1,6 @@
 //! Giving up what a program no longer needs, for good.
 //!
-//! Open the sockets first, drop next, start threads last. What each door needs afterwards stands
+//! Open the sockets first, drop next, start threads last. What each socket requires afterwards is
 //! in the table of the [crate's documentation](crate).
 
 use std::io;

@@ -35,7 +35,7 @@ pub struct Received<'a> {
 }
 
 impl Ipv4Socket {
-    /// A socket that only sends. Needs CAP_NET_RAW.
+    /// Opens a socket that only sends. Requires CAP_NET_RAW.
     ///
     /// # Errors
     /// [`OpenError`]: CAP_NET_RAW is missing, or the kernel refuses the socket.
@@ -90,8 +90,8 @@ impl Ipv4Socket {
             .map(|_| ())
     }
 
-    /// Sends packets with one system call, 64 at most; answers how many were taken, in order.
-    /// An error means that the first was not.
+    /// Sends up to 64 packets with one system call and returns the number accepted, in order.
+    /// An error means that the first was refused.
     ///
     /// # Errors
     /// [`SendError`] for the first packet; later packets that fail are only not taken.
@@ -132,10 +132,10 @@ impl Ipv4Socket {
                 Err(SendError::Malformed)
             };
         }
-        send_batch(&self.socket, &messages[..count]).map_err(SendError::sort)
+        send_batch(&self.socket, &messages[..count]).map_err(SendError::classify)
     }
 
-    /// Takes the next packet; `None` when nothing is there. Longer ones than `buffer` are
+    /// Receives the next packet; `None` when none has arrived. Packets longer than `buffer` are
     /// dropped.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl Ipv4Socket {
         loop {
             let incoming = match receive::<64>(&self.socket, buffer) {
                 Ok(incoming) => incoming,
-                Err(error) => return ReceiveError::sort(error).map_or(Ok(None), Err),
+                Err(error) => return ReceiveError::classify(error).map_or(Ok(None), Err),
             };
             if incoming.truncated {
                 continue;

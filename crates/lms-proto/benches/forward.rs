@@ -2,7 +2,7 @@
 //! decapsulate), for 1 and 100,000 groups in random order, 2 and 1,000 interfaces.
 //!
 //! Packets lie in a ring of 64, as a driver finds them, and the clock runs while all of them are
-//! forwarded. Writing them there is not measured: whoever received them has paid for it, and has
+//! forwarded. Writing them there is not measured: the receive path has done it, and has
 //! left them in the cache. All else is: parsing, the entry and its downstream set, the token
 //! bucket, the counters, edits and checksums, and that the caller looks at the verdict.
 //!

@@ -156,7 +156,7 @@ fn refresh(c: &mut Criterion) {
     let mut group = c.benchmark_group("hier/refresh");
     let (mut h, _) = hierarchy(100_000, 0);
     for n in 0..100_000 {
-        // By configuration: nobody has to refresh these offers.
+        // Configured offers, which need no refresh.
         let replier = Ipv4Addr::new(10, 1, 0, 2);
         h.set_replier(NOW, key(n), Iface(1), replier, None, Cost(3))
             .unwrap();

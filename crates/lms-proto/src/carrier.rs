@@ -23,7 +23,7 @@ pub enum Class {
     Encapsulated(Encapsulated),
 }
 
-/// A request, as its carrier tells it.
+/// A request, as its carrier parsed it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     /// Original source and group, of the option.
@@ -42,7 +42,7 @@ pub struct Request {
     pub len: usize,
 }
 
-/// An encapsulated packet, as its carrier tells it.
+/// An encapsulated packet, as its carrier parsed it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Encapsulated {
     /// The sender's address.

@@ -2,15 +2,15 @@
 //! a nearby replier, and its repair to just the part of the tree that needs it.
 //!
 //! Everything here is a sans-IO machine or a codec: no sockets, no clock, no threads, no heap
-//! unless asked for (feature `alloc`), no unsafe code. A driver hands in packets and the time, and
-//! sends what comes out.
+//! unless asked for (feature `alloc`), no unsafe code. A driver passes in packets and the time, and
+//! sends the output.
 //!
-//! | module | what it is | LMS |
+//! | module | contents | LMS |
 //! | --- | --- | --- |
 //! | [`router`] | LMS-FWD: the router machine | §6.4 |
 //! | [`rule`] | the forwarding rule, a pure function over one entry | §6.4.3 |
 //! | [`table`] | the multicast forwarding entries with the state LMS adds | §6.4.1 |
-//! | [`carrier`] | the seam to what carries LMS's option | §6.2.1 |
+//! | [`carrier`] | the interface to the carriers of the option | §6.2.1 |
 //! | [`endpoint`] | LMS-API: a host's side | §6.3 |
 //! | [`hier`] | LMS-HIER: neighbours, election, updates | §6.7.1 |
 //! | [`wire`] | all formats, and LMS-ENCAP | §6.2.1, §6.3.2 |
@@ -54,10 +54,10 @@
 //! | --- | --- | --- |
 //! | time | [`Instant`], [`Duration`]: microseconds | the driver's clock, never backwards |
 //! | rate | packets a second and a burst, each group's own | [`router::Rate`] |
-//! | groups | [`table::bytes_per_group`] bytes each | the storage lent |
-//! | interfaces | numbers from 0, chosen by the driver | 65,534, and the storage lent |
-//! | neighbours, offers | bytes in [`hier`] | the storage lent, [`hier::Config`] |
-//! | events waiting | [`router::Event`] | 64, then the oldest give way, counted |
+//! | groups | [`table::bytes_per_group`] bytes each | the storage |
+//! | interfaces | numbers from 0, chosen by the driver | 65,534, and the storage |
+//! | neighbours, offers | bytes in [`hier`] | the storage, [`hier::Config`] |
+//! | events waiting | [`router::Event`] | 64, then the oldest are dropped and counted |
 //! | one packet's work | | no walk over groups, interfaces or neighbours |
 //!
 //! # Features

@@ -13,9 +13,9 @@
 //! | the parent | unset | drop: it came from S's own link or a sibling router |
 //! | not in the entry | | drop |
 //!
-//! The paper's rule knows links between two nodes. On a link with several hosts the router tells the
+//! The paper's rule knows links between two nodes. On a link with several hosts the router sends the
 //! replier from its neighbours ([`Meta::link_source`](crate::Meta::link_source)), so that the elected
-//! host answers what is lost beside it and no such request reaches the source.
+//! host answers for losses on its link and no such request reaches the source.
 
 use crate::Iface;
 

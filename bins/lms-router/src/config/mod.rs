@@ -1,4 +1,4 @@
-//! The configuration: TOML, checked as a whole, with every problem told at once.
+//! The configuration in TOML, validated as a whole; every problem is reported.
 //!
 //! Each key's meaning, unit, bounds and default stand beside its field here, and in the example
 //! configuration `lms-router.toml`, which a test reads through [`Config::parse`](Configuration::parse).
@@ -15,7 +15,7 @@ use daemon_kit::reader::Section;
 pub use daemon_kit::settings::Daemon;
 pub use value::Pattern;
 
-/// Where the status socket stands unless told otherwise.
+/// Default path of the status socket.
 pub const DEFAULT_SOCKET: &str = "/run/polycast/lms-router.sock";
 
 /// A whole configuration that `check` accepts.
@@ -79,11 +79,11 @@ pub struct IgmpProxy {
     pub downstream: Vec<Pattern>,
     /// `query-interval`, 125 s.
     pub query_interval: Duration,
-    /// `response-interval`, 10 s: how long hosts may take to answer a general query.
+    /// `response-interval`, 10 s: time that hosts have to answer a general query.
     pub response_interval: Duration,
-    /// `last-member-interval`, 1 s: how long after a leave.
+    /// `last-member-interval`, 1 s: the same after a leave.
     pub last_member_interval: Duration,
-    /// `robustness`, 2: how many lost messages in a row do no harm.
+    /// `robustness`, 2: number of consecutive lost messages that are tolerated.
     pub robustness: u8,
 }
 
@@ -92,14 +92,13 @@ pub struct IgmpProxy {
 pub struct InterfaceRule {
     /// `name`.
     pub name: Pattern,
-    /// `use`: false keeps the router off this interface.
+    /// `use`: with `false` the router does not use the interface.
     pub enabled: bool,
-    /// `address`: what this router calls itself in turning points that lead out of here; the
-    /// interface's primary address by default.
+    /// `address` of this router in turning points for this interface; by default the interface's primary address.
     pub address: Option<Ipv4Addr>,
 }
 
-/// How the replier of a group is found.
+/// How the replier of a group is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Hosts and routers report costs, the lowest wins.
@@ -108,7 +107,7 @@ pub enum Policy {
     Random,
     /// The repliers of the configuration.
     Static,
-    /// Up to `copies` copies of a request, each up or to a random child, as a coin falls.
+    /// Up to `copies` copies of a request, each up or to a random child, at random.
     SearchParty,
 }
 
@@ -131,8 +130,8 @@ pub struct Replier {
     pub policy: Policy,
     /// `cost`: what this router adds to its best downstream cost, 1 to 1000.
     pub cost: u16,
-    /// `refresh`: how often soft state is refreshed, 100 ms to 18 s; what is not refreshed for
-    /// 3.5 times as long is forgotten.
+    /// `refresh`: how often soft state is refreshed, 100 ms to 18 s; state that is not
+    /// refreshed for 3.5 times as long expires.
     pub refresh: Duration,
     /// `copies`: of a request, with `search-party`; 1 or 2.
     pub copies: u8,
@@ -153,8 +152,8 @@ pub struct StaticReplier {
     pub neighbour: Option<Ipv4Addr>,
 }
 
-/// `[limits]`: bounds on tables (a reload leaves these as they are) and on rates. After a quiet time a
-/// tenth of a second's worth may come at once, 10 packets at least.
+/// `[limits]`: table sizes, which a reload does not change, and rates. The burst of a rate is a tenth of a second, at
+/// least 10 packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// `groups`: multicast routes.
@@ -175,7 +174,7 @@ pub struct Limits {
     pub repairs_per_request: u16,
 }
 
-/// `[capture]`: the packet ring. A reload changes nothing here.
+/// `[capture]`: the packet ring. Reloads do not change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {
     /// `frames` of the ring, a power of two: packets that may wait.
@@ -183,23 +182,23 @@ pub struct Capture {
     /// `packet-bytes`: the longest packet taken whole; the largest MTU at the start by default.
     pub packet_bytes: Option<u32>,
     /// `guard`: keep the kernel from also seeing requests and dmcasts, as far as
-    /// [`linux_net::nft`] can; the counter `unguarded` says of how many it could not.
+    /// [`linux_net::nft`] can; the counter `unguarded` counts those that it could not hide.
     pub guard: bool,
 }
 
 impl Config {
-    /// Whether a static replier is a neighbour, whose link address must be found out.
+    /// Returns whether a static replier is a neighbour, whose link address must be resolved.
     pub fn names_neighbours(&self) -> bool {
         let mut fixed = self.replier.fixed.iter();
         fixed.any(|fixed| fixed.neighbour.is_some())
     }
 
-    /// What is said about the interface `name`.
+    /// Returns the first rule that matches the interface `name`.
     pub fn interface(&self, name: &str) -> Option<&InterfaceRule> {
         self.interfaces.iter().find(|rule| rule.name.matches(name))
     }
 
-    /// Whether the router works on the interface `name`.
+    /// Returns whether the router uses the interface `name`.
     pub fn uses(&self, name: &str) -> bool {
         self.interface(name).is_none_or(|rule| rule.enabled)
     }

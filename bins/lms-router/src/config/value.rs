@@ -1,4 +1,4 @@
-//! How single values are written that only a router has: IPv4 addresses, patterns of names.
+//! Parsers of values that only the router has: IPv4 addresses, patterns of names.
 
 use std::net::Ipv4Addr;
 
@@ -49,7 +49,7 @@ pub(crate) fn source(value: &DeValue<'_>) -> Result<Ipv4Addr, String> {
     }
 }
 
-/// Interface names where a trailing `*` stands for any rest.
+/// An interface name, or a prefix followed by `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(pub String);
 

@@ -14,7 +14,7 @@ use super::proxy::Proxy;
 use super::resolve::Resolver;
 use super::watch::SourceWatch;
 
-/// Packets of one look at the ring: one `sendmmsg`.
+/// Packets read from the ring at a time: one `sendmmsg`.
 pub(crate) const BATCH: usize = 64;
 
 const IGMP: u8 = 2;
@@ -34,13 +34,13 @@ pub(crate) struct PathStats {
     pub(crate) gone: u64,
     /// Handed to interfaces.
     pub(crate) sent: u64,
-    /// Not taken by an interface: it is down, or its queue is full.
+    /// Refused by an interface: it is down, or its queue is full.
     pub(crate) send_failed: u64,
     /// Requests multicast on the link because the neighbour's link address is not known yet.
     pub(crate) unresolved: u64,
-    /// LMS messages that the guard cannot keep from the kernel: handled here, and seen there too.
+    /// LMS messages that the guard cannot hide from the kernel.
     pub(crate) unguarded: u64,
-    /// IGMP and LMS-HIER messages heard.
+    /// IGMP and LMS-HIER messages received.
     pub(crate) control: u64,
 }
 
@@ -55,19 +55,19 @@ pub(crate) struct Path<'a> {
     pub(crate) requests: &'a mut TotalLimit,
     pub(crate) dmcasts: &'a mut TotalLimit,
     pub(crate) stats: &'a mut PathStats,
-    /// A guard stands.
+    /// Whether a guard is installed.
     pub(crate) guarded: bool,
 }
 
-/// What is to be sent where.
+/// The kind of a packet to send.
 #[derive(Clone, Copy)]
-enum Sort {
+enum Kind {
     Request,
     Dmcast,
 }
 
 impl Path<'_> {
-    /// Forwards what has arrived, `BATCH` packets at most; answers how many there were.
+    /// Forwards up to `BATCH` packets that have arrived, and returns their number.
     pub(crate) fn batch(&mut self, ring: &mut Ring, sender: &Sender) -> usize {
         let mut batch = ring.batch(BATCH);
         let count = batch.len();
@@ -85,7 +85,7 @@ impl Path<'_> {
             };
             if is_control(frame.packet) {
                 self.stats.control += 1;
-                // The hierarchy counts what it refuses.
+                // The hierarchy counts refused messages.
                 let _ = self.router.handle_packet(self.now, &meta, frame.packet);
                 if let Some(proxy) = &mut self.proxy {
                     proxy.handle_packet(self.now, meta, frame.packet);
@@ -118,9 +118,9 @@ impl Path<'_> {
         sender: &Sender,
         sends: &mut SendBatch<'_, 'p>,
     ) {
-        let slips_through = self.guarded && !nft::hides(packet);
+        let is_unguarded = self.guarded && !nft::hides(packet);
         let verdict = self.router.forward(self.now, &meta, packet);
-        if slips_through && !matches!(verdict, Verdict::Pass) {
+        if is_unguarded && !matches!(verdict, Verdict::Pass) {
             self.stats.unguarded += 1;
         }
         match verdict {
@@ -135,7 +135,7 @@ impl Path<'_> {
                     self.stats.requests_over_total += 1;
                     return self.dropped(meta.iface);
                 }
-                self.queue(output, &packet[range], Sort::Request, sends);
+                self.queue(output, &packet[range], Kind::Request, sends);
             }
             Verdict::Forward {
                 output,
@@ -148,7 +148,7 @@ impl Path<'_> {
                     self.stats.requests_over_total += 1;
                     return self.dropped(meta.iface);
                 }
-                self.queue(output, &packet[range.clone()], Sort::Request, &mut first);
+                self.queue(output, &packet[range.clone()], Kind::Request, &mut first);
                 let sent = first.flush();
                 self.stats.sent += sent.sent;
                 self.stats.send_failed += sent.failed;
@@ -157,7 +157,7 @@ impl Path<'_> {
                     return;
                 }
                 let output = self.router.second_copy(second, &mut packet[range.clone()]);
-                self.queue(output, &packet[range], Sort::Request, sends);
+                self.queue(output, &packet[range], Kind::Request, sends);
             }
             Verdict::Multicast {
                 iface,
@@ -171,7 +171,7 @@ impl Path<'_> {
                     iface,
                     next_hop: NextHop::Group,
                 };
-                self.queue(output, &packet[range], Sort::Dmcast, sends);
+                self.queue(output, &packet[range], Kind::Dmcast, sends);
             }
         }
     }
@@ -188,7 +188,7 @@ impl Path<'_> {
         &mut self,
         output: Output,
         packet: &'p [u8],
-        sort: Sort,
+        kind: Kind,
         sends: &mut SendBatch<'_, 'p>,
     ) {
         let Some(slot) = self.interfaces.get_mut(output.iface) else {
@@ -200,9 +200,9 @@ impl Path<'_> {
             return;
         }
         let index = slot.index;
-        match sort {
-            Sort::Request => slot.counters.requests_sent += 1,
-            Sort::Dmcast => slot.counters.dmcasts_sent += 1,
+        match kind {
+            Kind::Request => slot.counters.requests_sent += 1,
+            Kind::Dmcast => slot.counters.dmcasts_sent += 1,
         }
         let link = match output.next_hop {
             NextHop::Neighbour {

@@ -1,8 +1,8 @@
-//! Which interfaces the router works on, and the numbers it gives them.
+//! The interfaces that the router uses, and their numbers.
 //!
-//! A number is the machine's name for an interface; in turning points the machine writes another one,
-//! which it alone can read. It is small (tables are bitmaps over numbers), it stays with its interface as long as that lives, and an interface that comes back under the
-//! same name gets its old number again unless all others are taken.
+//! A number identifies an interface in the machine; in turning points it is enciphered. Numbers are small, because tables
+//! are bitmaps over them. An interface that returns under the same name gets its previous number unless all others are in
+//! use.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,10 +12,10 @@ use lms_proto::Iface;
 use crate::config::Config;
 use crate::status::{Interface as Status, InterfaceCounters};
 
-/// Kernel numbers below this are found with one look; they are rarely larger.
+/// Kernel numbers below this are found by index; they are rarely larger.
 const DIRECT: u32 = 4096;
 
-/// One interface the router works on.
+/// An interface that the router uses.
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
     pub(crate) name: String,
@@ -45,13 +45,13 @@ pub(crate) struct Interfaces {
 /// What changed for the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// New, or another address: tell the machine, look at the routes again.
+    /// New, or with another address: update the machine and install the routes again.
     Set(Iface),
-    /// Another name: look at the routes again.
+    /// Another name: install the routes again.
     Renamed,
     /// No longer used.
     Removed(Iface),
-    /// Nothing that matters to the tables.
+    /// No change of the tables.
     None,
 }
 

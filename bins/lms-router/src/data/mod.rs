@@ -38,20 +38,20 @@ use resolve::Resolver;
 use routes::{Follow, Installer, RouteStats, Routes};
 use watch::SourceWatch;
 
-/// Batches in a row before anything else gets a look.
+/// Consecutive batches of packets before other work.
 const ROUNDS: usize = 16;
-/// The longest time to wait: counters of the ring are 32 bits in the kernel.
+/// Longest wait: counters of the ring have 32 bits in the kernel.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// How soon what could not be read from the kernel is tried again.
+/// Time until a failed read of the kernel's tables is repeated.
 const RETRY: Duration = Duration::from_secs(1);
-/// Lines about routes and interfaces in the log, a second; ten after a quiet time.
+/// Log lines about routes and interfaces per second; the burst is ten.
 const LOG_LINES: u32 = 1;
-/// Commands in a row before packets get a look.
+/// Consecutive commands before packets are forwarded.
 const COMMANDS: usize = 16;
 
-/// How long withdrawing from the hierarchy may take.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// Time allowed for the withdrawal from the hierarchy.
+const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The data thread's state.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ pub(crate) struct DataPath {
     sender: Sender,
     resolver: Resolver,
     waker: Waker,
-    /// Held: the guard stands as long as this does.
+    /// The guard, which is removed when this is dropped.
     guard: Option<Guard>,
     requests: TotalLimit,
     dmcasts: TotalLimit,
@@ -77,20 +77,20 @@ pub(crate) struct DataPath {
     ring_stats: RingStats,
     send_buffer: Box<[u8]>,
     log: TotalLimit,
-    /// News of routes wait that no descriptor tells of.
+    /// Changes of routes are pending for which no descriptor is readable.
     more_routes: bool,
-    /// When to try again what could not be read from the kernel.
+    /// When to repeat a failed read of the kernel's tables.
     retry: Option<Instant>,
 }
 
-/// The data thread cannot go on.
+/// The data thread has failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DataError {
     #[error("waiting for packets: {0}")]
     Wait(std::io::Error),
 }
 
-/// Which descriptors have something.
+/// Descriptors that are readable.
 #[derive(Clone, Copy, Default)]
 struct Ready {
     links: bool,
@@ -99,9 +99,9 @@ struct Ready {
 }
 
 impl DataPath {
-    /// Capabilities that the thread uses after everything is open.
+    /// Returns the capabilities that the thread uses after everything is open.
     pub(crate) fn needed_later(config: &Config) -> Vec<Capability> {
-        // Asking the kernel to find a neighbour's link address out; all else works without.
+        // Required to have the kernel resolve a neighbour's link address.
         match config.names_neighbours() {
             true => vec![Capability::NetAdmin],
             false => Vec::new(),
@@ -145,7 +145,7 @@ impl DataPath {
         Instant::from_micros(i64::try_from(elapsed).unwrap_or(i64::MAX))
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until a command stops it.
     pub(crate) fn run(&mut self, commands: &Receiver<Command>) -> Result<(), DataError> {
         self.follow_links();
         self.follow_routes();
@@ -159,14 +159,14 @@ impl DataPath {
             if ready.routes {
                 self.follow_routes();
             }
-            if ready.commands && !self.obey(commands) {
-                self.farewell();
+            if ready.commands && !self.handle_commands(commands) {
+                self.withdraw();
                 return Ok(());
             }
         }
     }
 
-    /// Packets, until there are none or others have waited long enough.
+    /// Forwards packets until none are left, or other work must be done.
     fn forward(&mut self) {
         for _ in 0..ROUNDS {
             let now = self.now();
@@ -215,7 +215,7 @@ impl DataPath {
         }
     }
 
-    /// Sends what the machine has to say.
+    /// Sends the messages of the machines.
     fn transmit(&mut self, now: Instant) {
         loop {
             let buffer = &mut self.send_buffer;
@@ -256,7 +256,7 @@ impl DataPath {
             Routes::Static(_) => None,
             Routes::Proxy(proxy) => Some(proxy.as_fd()),
         };
-        // A descriptor twice does no harm.
+        // A descriptor may be listed twice.
         let routes = routes.unwrap_or(self.waker.as_fd());
         let mut watches = [
             Watch::readable(self.ring.as_fd()),
@@ -275,7 +275,7 @@ impl DataPath {
         })
     }
 
-    /// Interfaces that came, changed or went.
+    /// Handles interfaces that were added, changed or removed.
     fn follow_links(&mut self) {
         let mut changed = false;
         loop {
@@ -304,7 +304,7 @@ impl DataPath {
         }
     }
 
-    /// The interfaces could not be read: what is known of them serves until they can be.
+    /// The interfaces could not be read: the previous state is used until they can be.
     fn unread_links(&mut self, error: &linux_net::ReceiveError) {
         let now = self.now();
         self.route_stats.errors += 1;
@@ -314,7 +314,7 @@ impl DataPath {
         self.retry = Some(now + RETRY);
     }
 
-    /// Tells the machine; true when routes must be looked at again.
+    /// Updates the machine; returns whether the routes must be installed again.
     fn interface_changed(&mut self, change: Change) -> bool {
         let now = self.now();
         match change {
@@ -332,7 +332,7 @@ impl DataPath {
                     tracing::warn!(event = "all_groups_failed", interface = slot.name, %error, "cannot receive all groups on the interface");
                 }
                 let Some(address) = slot.address else {
-                    // Until it has an address it can carry data, but no turning point.
+                    // Without an address it can carry data, but cannot be a turning point.
                     self.router.remove_interface(now, iface);
                     return true;
                 };
@@ -353,7 +353,7 @@ impl DataPath {
         self.followed(follow);
     }
 
-    /// More is looked at at once, after the packets; what failed, in a while.
+    /// Schedules further changes after the next packets, and failed reads later.
     fn followed(&mut self, follow: Follow) {
         match follow {
             Follow::Done => {}
@@ -374,8 +374,8 @@ impl DataPath {
         run(&mut self.routes, &mut installer)
     }
 
-    /// Commands of the control thread; false once it said to stop (or is gone).
-    fn obey(&mut self, commands: &Receiver<Command>) -> bool {
+    /// Handles commands of the control thread; returns `false` when it stops the thread or has ended.
+    fn handle_commands(&mut self, commands: &Receiver<Command>) -> bool {
         self.waker.reset();
         for _ in 0..COMMANDS {
             match commands.try_recv() {
@@ -384,12 +384,12 @@ impl DataPath {
                 Err(TryRecvError::Empty) => return true,
             }
         }
-        // The rest after the packets.
+        // The others are handled after the next packets.
         self.waker.wake();
         true
     }
 
-    /// A new configuration, already checked as a whole.
+    /// Applies a validated configuration.
     fn reload(&mut self, config: &Config) {
         let now = self.now();
         let before = std::mem::replace(&mut self.config, config.clone());
@@ -412,7 +412,7 @@ impl DataPath {
         self.followed(follow);
     }
 
-    /// Repliers that the configuration no longer names become free again.
+    /// Unpins repliers that the configuration no longer names.
     fn reload_repliers(&mut self) {
         let now = self.now();
         self.repliers = routes::repliers(&self.config);
@@ -430,9 +430,9 @@ impl DataPath {
 }
 
 impl DataPath {
-    /// Withdraws from the hierarchy: parents look for another replier at once.
-    fn farewell(&mut self) {
-        let end = self.now() + FAREWELL;
+    /// Withdraws from the hierarchy, so that parents elect another replier at once.
+    fn withdraw(&mut self) {
+        let end = self.now() + WITHDRAW_TIMEOUT;
         let keys: Vec<Key> = self.keys();
         for key in keys {
             self.router.remove(self.now(), key);
@@ -460,7 +460,7 @@ impl DataPath {
     }
 }
 
-/// What the machine is told of the configuration.
+/// Returns the configuration of the machine.
 fn machine_config(config: &Config) -> router::Config {
     let rate = |per_second: u32| Rate {
         per_second,

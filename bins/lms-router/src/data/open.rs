@@ -32,7 +32,7 @@ pub(crate) struct Opened {
 impl Opened {
     pub(crate) fn open(config: &Config) -> Result<Opened, RunError> {
         let links = link::Watcher::open().map_err(RunError::open("interfaces"))?;
-        // First what tells whether another program is in the way.
+        // First, because this detects another owner of the routes.
         let seed =
             linux_net::process::random().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
         let routes = Routes::open(config, seed)?;

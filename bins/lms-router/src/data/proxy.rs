@@ -17,6 +17,7 @@ use lms_proto::{Duration, Iface, Instant, InterfaceConfig, Key, Transmit};
 use super::interfaces::Interfaces;
 use super::routes::{Follow, Installer};
 use crate::config::{Config, IgmpProxy};
+use crate::metrics::IGMP_ROUTES;
 use daemon_kit::RunError;
 
 /// Groups that one link may ask for, at most; and the sources of all these groups.
@@ -34,7 +35,7 @@ struct Known {
     input: Iface,
     outputs: Vec<Iface>,
     packets: u64,
-    heard: Instant,
+    last_seen: Instant,
 }
 
 /// Counters that the machines do not have.
@@ -167,7 +168,7 @@ impl Proxy {
             input,
             outputs: Vec::new(),
             packets: 0,
-            heard: install.now,
+            last_seen: install.now,
         };
         self.routes.insert(key, known);
         self.route_changed(key, true, install);
@@ -251,9 +252,9 @@ impl Proxy {
             match self.kernel.counters(*source, *group) {
                 Ok(counters) if counters.packets != known.packets => {
                     known.packets = counters.packets;
-                    known.heard = now;
+                    known.last_seen = now;
                 }
-                _ if known.heard + SILENCE <= now => silent.push((*group, *source)),
+                _ if known.last_seen + SILENCE <= now => silent.push((*group, *source)),
                 _ => {}
             }
         }
@@ -408,7 +409,7 @@ impl Proxy {
             ("queries_sent", sum.queries_sent),
             ("reports_sent", sum.reports_sent),
             ("upcalls", self.stats.upcalls),
-            ("routes", self.routes.len() as u64),
+            (IGMP_ROUTES, self.routes.len() as u64),
             ("routes_refused", self.stats.refused),
             ("wrong_source", self.stats.wrong_source),
             ("kernel_errors", self.stats.kernel_errors),

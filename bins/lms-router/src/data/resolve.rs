@@ -1,5 +1,5 @@
-//! Link addresses of neighbours that were never heard: repliers named in the configuration. Those
-//! that speak (IGMP, LMS-HIER) are known from their own frames.
+//! Link addresses of the repliers named in the configuration. Those of neighbours that send IGMP or
+//! LMS-HIER messages are known from their frames.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -8,13 +8,13 @@ use linux_net::OpenError;
 use linux_net::link::{Editor, Neighbour};
 use lms_proto::{Duration, Instant};
 
-/// Neighbours remembered; more are multicast to.
+/// Neighbours stored; packets to further ones are multicast.
 const LIMIT: usize = 1024;
-/// How soon an unanswered question is looked at again, at first and at last.
+/// First and last interval between checks of an unanswered query.
 const RETRY: Duration = Duration::from_millis(5);
 const LAST_RETRY: Duration = Duration::from_secs(1);
-/// How long an answer is believed.
-const BELIEF: Duration = Duration::from_secs(30);
+/// Lifetime of an answer.
+const LIFETIME: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
@@ -40,7 +40,7 @@ impl Resolver {
         })
     }
 
-    /// The link address of a neighbour, if it is known; else it will be asked for.
+    /// Returns the link address of a neighbour, or has it resolved.
     pub(crate) fn find(&mut self, interface: u32, address: Ipv4Addr) -> Option<[u8; 6]> {
         if let Some(known) = self.known.get(&(interface, address)) {
             return known.link;
@@ -77,12 +77,12 @@ impl Resolver {
                 Ok(Neighbour::Known(link)) => {
                     *known = Known {
                         link: Some(link),
-                        again: now + BELIEF,
+                        again: now + LIFETIME,
                         pause: RETRY,
                     };
                 }
-                // What was known still serves while the kernel asks again.
-                Ok(Neighbour::Asked) => {}
+                // A known address stays in use while the kernel asks again.
+                Ok(Neighbour::Resolving) => {}
                 Err(error) => {
                     known.link = None;
                     tracing::debug!(%address, %error, "static replier's link address");

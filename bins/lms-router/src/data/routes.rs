@@ -34,7 +34,7 @@ pub(crate) enum Routes {
 pub(crate) struct RouteStats {
     pub(crate) installed: u64,
     pub(crate) removed: u64,
-    /// Routes that the machine did not take: the table is full, or the route is odd.
+    /// Routes that the machine refused: the table is full, or the route is invalid.
     pub(crate) refused: u64,
     /// Repliers of the configuration that do not fit their route.
     pub(crate) repliers_refused: u64,
@@ -42,25 +42,25 @@ pub(crate) struct RouteStats {
     pub(crate) errors: u64,
 }
 
-/// How far the kernel was followed.
+/// The outcome of reading changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Follow {
-    /// As far as there is news.
+    /// All changes were read.
     Done,
-    /// There may be more, which no descriptor need tell of.
+    /// There may be more, without a readable descriptor.
     More,
-    /// Not: to be tried again in a while.
+    /// Reading failed; try again later.
     Failed,
 }
 
-/// Puts routes into the machine.
+/// Installs routes in the machine.
 pub(crate) struct Installer<'a> {
     pub(crate) now: Instant,
     pub(crate) router: &'a mut Router<'static>,
     pub(crate) interfaces: &'a Interfaces,
     pub(crate) repliers: &'a BTreeMap<Key, StaticReplier>,
     pub(crate) stats: &'a mut RouteStats,
-    /// What is counted is also told in the log, but not each time.
+    /// Limits log lines about routes.
     pub(crate) log: &'a mut TotalLimit,
 }
 
@@ -80,7 +80,7 @@ impl Routes {
         })
     }
 
-    /// Takes what the kernel has to say, a bounded number of changes at a time.
+    /// Reads a bounded number of the kernel's changes.
     pub(crate) fn follow(&mut self, install: &mut Installer<'_>) -> Follow {
         let watcher = match self {
             Routes::Kernel(watcher) => watcher,
@@ -100,16 +100,16 @@ impl Routes {
         Follow::More
     }
 
-    /// Interfaces came, went or changed: every route is looked at again.
+    /// Installs every route again after interfaces have changed.
     pub(crate) fn interfaces_changed(&mut self, install: &mut Installer<'_>) -> Follow {
         match self {
             Routes::Kernel(watcher) => {
-                // The kernel says nothing of routes whose interfaces vanish.
+                // The kernel does not report routes whose interfaces vanish.
                 let read = watcher.resync();
                 for route in watcher.routes() {
                     install.kernel(route);
                 }
-                // What the reading found waits in the watcher, and no descriptor tells of it.
+                // The differences are queued in the watcher, without a readable descriptor.
                 return match read {
                     Ok(()) => Follow::More,
                     Err(error) => install.unread(&error),
@@ -178,7 +178,7 @@ impl Installer<'_> {
         Follow::Failed
     }
 
-    /// Whether one more line about routes may go into the log.
+    /// Returns whether one more line about routes may be logged.
     pub(crate) fn may_log(&mut self) -> bool {
         self.log.take(self.now)
     }
@@ -223,7 +223,7 @@ impl Installer<'_> {
         self.set_replier(key);
     }
 
-    /// Tells the machine the replier that the configuration names for a route.
+    /// Sets the replier that the configuration names for a route.
     pub(crate) fn set_replier(&mut self, key: Key) {
         let any = Key::any_source(key.group);
         let Some(fixed) = self.repliers.get(&key).or_else(|| self.repliers.get(&any)) else {
@@ -254,7 +254,7 @@ impl Installer<'_> {
     }
 }
 
-/// The configuration's repliers by what they are for.
+/// Returns the configured repliers by source and group.
 pub(crate) fn repliers(config: &Config) -> BTreeMap<Key, StaticReplier> {
     let fixed = config.replier.fixed.iter();
     fixed

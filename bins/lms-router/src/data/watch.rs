@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 use linux_net::packet::Ring;
 use lms_proto::{Duration, Iface, Instant, Key, Router};
 
-/// How long a source is looked for. A receiver that still lacks something asks again.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for which a source is searched. A receiver with gaps requests again later.
+const TIMEOUT: Duration = Duration::from_secs(10);
 const UDP: u8 = 17;
 
 /// One source that is looked for.
@@ -38,7 +38,7 @@ pub(crate) struct SourceWatch {
 impl SourceWatch {
     /// Looks for a source from now on.
     pub(crate) fn want(&mut self, now: Instant, key: Key) {
-        let until = now + PATIENCE;
+        let until = now + TIMEOUT;
         if let Some(wanted) = self.wanted.iter_mut().find(|wanted| wanted.key == key) {
             wanted.until = until;
         } else if self.wanted.len() < Ring::MAX_SOURCES {
@@ -49,7 +49,7 @@ impl SourceWatch {
         }
     }
 
-    /// A packet that is none of LMS arrived.
+    /// Handles a packet that is not for LMS.
     #[inline]
     pub(crate) fn passed(
         &mut self,

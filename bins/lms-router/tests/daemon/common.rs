@@ -104,7 +104,7 @@ impl Daemon {
         daemon
     }
 
-    /// Starts one that is expected to end by itself; its exit code and what it said.
+    /// Starts one that is expected to fail; returns its exit code and its log.
     pub(crate) fn refused(host: &Host, config: &str, folder: TempDir) -> (i32, String) {
         let child = Daemon::spawn(host, config, &folder);
         let mut daemon = Daemon { child, folder };
@@ -154,7 +154,7 @@ impl Daemon {
         eventually(&what, reached);
     }
 
-    /// Waits until there are so many routes, and answers them.
+    /// Waits until there are `count` routes, and returns them.
     pub(crate) fn groups(&self, count: usize) -> Value {
         eventually("routes", || {
             let groups = self.status(Show::Groups);
@@ -291,7 +291,7 @@ pub(crate) struct Endpoint {
     data: GroupSocket,
 }
 
-/// What an endpoint heard.
+/// A request that an endpoint received.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Heard {
     pub(crate) source: Ipv4Addr,

@@ -127,7 +127,7 @@ fn a_whole_recovery_from_request_to_repair() {
     });
 }
 
-/// A forged packet, who sends it, and the reason it is dropped under.
+/// A forged packet, its sender, and the reason for which it is dropped.
 type Forged = (&'static str, &'static str, Vec<u8>);
 
 fn forged(two: Iface) -> Vec<Forged> {
@@ -295,7 +295,7 @@ fn floods_of_both_kinds_stay_within_the_rate_of_all_groups_together() {
             let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
             let raw = bed.h1.run(|| Ipv4Socket::sender().expect("raw socket"));
             let start = std::time::Instant::now();
-            // In portions: the kernel's own queues drop what comes all at once.
+            // In portions, because the kernel's queues are short.
             eventually("a flood of both", || {
                 for _ in 0..50 {
                     h2.ask(request(), b"flood");
@@ -388,7 +388,7 @@ fn repairs_stay_in_the_class_of_the_interface() {
                 received * 1_000 <= allowed,
                 "{received} repairs of 1,000 bytes passed, {allowed} bytes are allowed"
             );
-            // What the class has no room for is counted as not sent.
+            // Packets beyond the class's queue are counted as not sent.
             assert!(daemon.counter("queues", "send_failed") > 0);
         },
     );

@@ -112,7 +112,7 @@ fn the_cheapest_replier_is_elected_and_replaced_when_it_falls_silent() {
             eventually("nobody is left", || {
                 replier(&daemon).is_null().then_some(())
             });
-            // Nobody to turn to: requests go up.
+            // No replier: requests go up.
             let src = Endpoint::new(&bed.src, None);
             h2.ask(request(), b"nak");
             assert_eq!(src.heard(SOON).expect("request").option, request());
@@ -127,7 +127,7 @@ fn the_router_withdraws_when_it_is_told_to_end() {
         || {
             let bed = Testbed::new();
             let mut above = ring(&bed.src);
-            // A refresh so long that nothing but the end makes it speak.
+            // With this refresh interval only the end sends a message.
             let config = HIERARCHY.replace("200ms", "18s");
             let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{config}"));
             daemon.groups(1);

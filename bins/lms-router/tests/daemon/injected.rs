@@ -139,7 +139,7 @@ fn a_shared_tree_takes_repairs_of_sources_that_were_seen() {
                 daemon.wait_for("drops", "source_not_seen", n as u64 + 1);
             }
             assert_eq!(h2.data(NEVER), None);
-            // The source's own data arrives; then its repairs may follow, and nobody else's.
+            // The source's own data arrives; then its repairs may follow, and no others.
             src.send_data(b"data");
             daemon.wait_for("queues", "sources_seen", 1);
             repair(SRC, ask(SRC));

@@ -162,7 +162,7 @@ fn an_interface_that_appears_later_is_used_and_one_that_vanishes_is_not() {
                     (&h3, "eth", Ipv4Addr::new(10, 0, 4, 2)),
                 ]);
                 let late = daemon.number("late");
-                // A vanished interface that comes back gets its number again; nobody else moves.
+                // A vanished interface that comes back gets its number again; the others keep theirs.
                 assert_eq!(*late_number.get_or_insert(late), late);
                 assert_eq!(["up", "one", "two"].map(|name| daemon.number(name)), before);
                 eventually("the route has it", || {
@@ -298,7 +298,7 @@ fn the_igmp_proxy_serves_hosts_that_join_any_source_or_one() {
                 (&json!("10.0.1.2"), &json!("up"))
             );
             assert_eq!(downstream(&group), ["one"]);
-            // Somebody who wants another source only gets nothing.
+            // A member of another source only receives nothing.
             let other = Endpoint::new(&bed.h2, Some(Ipv4Addr::new(10, 0, 1, 77)));
             daemon.wait_for("igmp", "reports_received", 2);
             send(&source, b"data");

@@ -131,7 +131,7 @@ fn title(page: &Page, at: usize, column: &Column) -> String {
     }
 }
 
-/// As wide as what is shown; where that is too much the widest column of texts gives way.
+/// Widths of the columns: those of their contents; if they exceed the screen, the widest text column shrinks.
 fn widths(
     columns: &[Column],
     titles: &[String],

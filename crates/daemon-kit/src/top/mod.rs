@@ -1,11 +1,10 @@
 //! `top`: a running daemon's tables, refreshed every second, with what changed since.
 //!
-//! A program says where its status documents hold what (a [`View`]); asking, rates, drawing and keys are
-//! the same for all. Counters are shown as their change a second. When the daemon is gone the last tables
-//! stay, with the reason above them, until it answers again.
+//! A program describes its tables by a [`View`]. Counters are shown as their change per second. When the daemon does not
+//! answer, the last tables stay, with the reason above them.
 //!
-//! A daemon is asked for its overview, its counters and the table that is looked at, once a second, or
-//! more rarely where answers take long: at most a fifth of the time goes into them.
+//! A daemon is asked for its overview, its counters and the selected table once a second, or less often when answers take
+//! long: at most a fifth of the time.
 
 mod draw;
 mod page;
@@ -30,10 +29,10 @@ pub use page::{Top, Verdict};
 
 /// How often a daemon is asked.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Longest time before an answer, a signal or the loss of the terminal is seen.
-const GLANCE: Duration = Duration::from_millis(100);
+/// Longest time until an answer, a signal or the loss of the terminal is noticed.
+const POLL: Duration = Duration::from_millis(100);
 
-/// What a daemon answers: documents by name. One that it refused holds the reason under `error`.
+/// The answers of a daemon: documents by name. A refused one has the reason under `error`.
 pub type Answer = Result<BTreeMap<&'static str, Value>, QueryError>;
 
 /// Asks for the overview, the counters and `tables`.
@@ -113,12 +112,12 @@ fn show(
         if changed {
             terminal.draw(|frame| draw(&mut top, frame))?;
         }
-        let event = match events.recv_timeout(GLANCE) {
+        let event = match events.recv_timeout(POLL) {
             Ok(event) => Some(event?),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         };
-        // A resize changes what is drawn, as any key may.
+        // A resize changes the screen, as any key may.
         changed = event.is_some();
         if let Some(Event::Key(key)) = event {
             let table = top.table();
@@ -137,7 +136,7 @@ fn show(
     Ok(())
 }
 
-/// Whether the other side of the terminal has closed it: an ssh connection or a window that ended.
+/// Returns whether the terminal was closed: an ssh connection or a window has ended.
 fn terminal_is_gone() -> bool {
     let stdin = io::stdin();
     let mut watch = [Watch::failed(stdin.as_fd())];
@@ -160,11 +159,11 @@ fn terminal_events() -> Receiver<io::Result<Event>> {
     events
 }
 
-/// Asks from a thread of its own, so that keys are seen while an answer is late. It ends with the
-/// other ends of its channels.
+/// Asks from a thread of its own, so that keys are handled while an answer is late. It ends with the other ends of its
+/// channels.
 fn asking(view: &'static View, socket: PathBuf) -> (Sender<usize>, Receiver<Answer>) {
     let (sender, answers) = mpsc::sync_channel(1);
-    let (wanted, wishes) = mpsc::channel();
+    let (wanted, selected) = mpsc::channel();
     thread::spawn(move || {
         let mut table = 0;
         loop {
@@ -175,8 +174,8 @@ fn asking(view: &'static View, socket: PathBuf) -> (Sender<usize>, Receiver<Answ
             {
                 return;
             }
-            match wishes.recv_timeout(INTERVAL.max(4 * start.elapsed())) {
-                Ok(wish) => table = wishes.try_iter().last().unwrap_or(wish),
+            match selected.recv_timeout(INTERVAL.max(4 * start.elapsed())) {
+                Ok(next) => table = selected.try_iter().last().unwrap_or(next),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -185,10 +184,10 @@ fn asking(view: &'static View, socket: PathBuf) -> (Sender<usize>, Receiver<Answ
     (wanted, answers)
 }
 
-/// What a key does.
+/// Handles a key.
 pub fn handle(top: &mut Top, key: KeyEvent) -> Verdict {
     if key.kind == KeyEventKind::Release {
-        return Verdict::GoOn;
+        return Verdict::Continue;
     }
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
@@ -207,5 +206,5 @@ pub fn handle(top: &mut Top, key: KeyEvent) -> Verdict {
         KeyCode::Char('r') => top.reverse(),
         _ => {}
     }
-    Verdict::GoOn
+    Verdict::Continue
 }

@@ -1,4 +1,4 @@
-//! What is shown: tables as texts, and the counters that rates are made of.
+//! The contents of the tables, and the counters from which rates are computed.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::{Answer, Column, Kind, Rows, Table, View};
 use crate::table;
 
-/// Whether to go on after a key.
+/// The effect of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Keep showing.
-    GoOn,
-    /// The user has seen enough.
+    /// Continue.
+    Continue,
+    /// End.
     End,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Cell {
 /// A table as it is shown.
 #[derive(Debug, Default)]
 pub(super) struct Page {
-    /// As the daemon ordered them, or as the user wants them.
+    /// In the order of the daemon, or sorted by the user.
     pub(super) rows: Vec<Vec<Cell>>,
     /// Why there are none.
     pub(super) note: Option<String>,
@@ -47,7 +47,7 @@ struct Past {
     read: Option<Instant>,
 }
 
-/// What is known of a daemon, and what is looked at.
+/// The state of a daemon, and the selection of the user.
 #[derive(Debug)]
 pub struct Top {
     pub(super) view: &'static View,
@@ -86,7 +86,7 @@ impl Top {
         (&self.view.tables[self.table], &self.pages[self.table])
     }
 
-    /// Takes what came at `now`. Where nothing came, what is known stays.
+    /// Applies the answer received at `now`. An error keeps the previous state.
     pub fn take(&mut self, now: Instant, answer: Answer) {
         let documents = match answer {
             Ok(documents) => documents,
@@ -124,7 +124,7 @@ impl Top {
         page.first = page.first.saturating_add_signed(by).min(last);
     }
 
-    /// Moves by what is in sight.
+    /// Scrolls by the visible lines.
     pub fn scroll_pages(&mut self, by: isize) {
         self.scroll(by.saturating_mul(self.lines.max(1) as isize));
     }

@@ -33,9 +33,9 @@ pub struct MemberGroup {
     mode: FilterMode,
     first_source: u32,
     source_count: u32,
-    /// Reports left that tell a change of the filter mode.
+    /// Reports left of a change of the filter mode.
     mode_reports: u8,
-    /// Reports left that tell a change of any sort, the next at `change_at`.
+    /// Reports left of any change, the next at `change_at`.
     change_reports: u8,
     change_at: Instant,
     /// A query is to be answered then: about the sources that are `is_asked`, or about all.
@@ -75,7 +75,7 @@ pub struct MemberSource {
     address: Ipv4Addr,
     /// In the group's source list. A source that is not is kept until its removal has been reported.
     is_listed: bool,
-    /// Reports left that tell that it came or went.
+    /// Reports left of its addition or removal.
     reports: u8,
     is_asked: bool,
     is_marked: bool,

@@ -8,7 +8,7 @@ use crate::wire::{ALL_SYSTEMS, Code, Message, Query, QueryV3, Sources};
 use crate::{Duration, Instant, NextHop, Transmit};
 use proto_core::slab::NIL;
 
-/// To send of a group: its own query, that of the sources that others were heard to want in
+/// Queries to send for a group: its own, that of the sources that other hosts have requested in
 /// between (suppress flag), that of the others.
 const SEND_GROUP: u8 = 1;
 const SEND_SUPPRESSED: u8 = 2;
@@ -82,7 +82,7 @@ impl Querier<'_> {
         self.next_general = now;
     }
 
-    /// Puts a group whose queries are due in the list of what is to be sent.
+    /// Appends a group whose queries are due to the send list.
     pub(super) fn queue_queries(&mut self, now: Instant, g: u32) {
         let interval = self.config.last_member;
         let group = &mut self.groups[g];

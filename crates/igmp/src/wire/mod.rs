@@ -84,34 +84,21 @@ impl fmt::Display for Cost {
     }
 }
 
-/// Why bytes are not an IGMP message.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ParseError {
-    /// The bytes end before the message does.
-    Truncated,
-    /// The checksum is wrong.
-    Checksum,
-    /// A message type that is not IGMP's group membership (RFC 3376 §4: ignore silently).
-    Type,
-    /// A query of 9 to 11 bytes, which no version has (RFC 3376 §7.1: ignore silently).
-    Length,
-    /// The group is not multicast where one must be, or a source is not unicast.
-    Address,
-}
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ParseError::Truncated => "IGMP message is cut short",
-            ParseError::Checksum => "wrong IGMP checksum",
-            ParseError::Type => "unknown IGMP type",
-            ParseError::Length => "IGMP query of no version's length",
-            ParseError::Address => "address of the wrong sort",
-        })
+proto_core::errors! {
+    /// Why bytes are not an IGMP message.
+    pub enum ParseError {
+        /// The bytes end before the message does.
+        Truncated = "IGMP message is truncated",
+        /// The checksum is wrong.
+        Checksum = "wrong IGMP checksum",
+        /// A message type that is not IGMP's group membership (RFC 3376 §4: ignore silently).
+        Type = "unknown IGMP type",
+        /// A query of 9 to 11 bytes, which no version has (RFC 3376 §7.1: ignore silently).
+        Length = "invalid length of an IGMP query",
+        /// The group is not multicast where one must be, or a source is not unicast.
+        Address = "invalid address",
     }
 }
-
-impl core::error::Error for ParseError {}
 
 /// The buffer is too short for the message, or a count too large for its field.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -165,7 +152,7 @@ impl Code {
         Code(0x80 | (exponent as u8) << 4 | mantissa as u8)
     }
 
-    /// The number that the code stands for.
+    /// Returns the number that the code represents.
     pub const fn value(self) -> u32 {
         if self.0 < 128 {
             return self.0 as u32;
@@ -250,7 +237,7 @@ pub struct QueryV3<'a> {
 }
 
 impl Query<'_> {
-    /// The version, told by length and code (RFC 3376 §7.1).
+    /// Returns the version, which length and code determine (RFC 3376 §7.1).
     pub const fn version(&self) -> u8 {
         match (&self.v3, self.max_response.0) {
             (Some(_), _) => 3,

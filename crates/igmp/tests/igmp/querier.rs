@@ -200,7 +200,7 @@ fn state_tables() {
             expected.push((GROUP, sources, false, GROUP));
         }
         assert_eq!(queries, expected, "{case}");
-        // Asked again once (robustness 2), then what nobody answered is gone.
+        // Asked again once (robustness 2); then unanswered sources are removed.
         let again = run_querier(&mut q, ms(10_000 + LMQT - 1));
         assert_eq!(again.len(), expected.len(), "{case}");
         assert!(again.iter().all(|(at, _)| *at == ms(11_000)), "{case}");
@@ -228,7 +228,7 @@ fn answer_keeps_what_a_leave_put_in_doubt() {
     ask(&mut q, ms(10_000));
     hear(&mut q, ms(10_500), ModeIsInclude, &[2]);
     let again = run_querier(&mut q, ms(11_000));
-    // 2 was heard: its query goes on with the suppress flag, apart from that of 1 (§6.6.3.2).
+    // 2 was reported: its query continues with the suppress flag, apart from that of 1 (§6.6.3.2).
     let asked: Vec<_> = again.into_iter().map(|(_, asked)| asked).collect();
     let expected = [
         (GROUP, vec![source(2)], true, GROUP),
@@ -320,7 +320,7 @@ fn older_hosts() {
     assert!(ask(&mut q, ms(30)).is_empty());
     say(&mut q, 40, Message::V2Leave(GROUP));
     assert_eq!(ask(&mut q, ms(40)).len(), 1);
-    // With version 1 nobody can leave but by silence.
+    // In version 1 a host leaves only by silence.
     say(&mut q, 50, Message::V1Report(GROUP));
     say(&mut q, 60, Message::V2Leave(GROUP));
     hear(&mut q, ms(60), ChangeToInclude, &[]);

@@ -13,7 +13,7 @@ fn hear(q: &mut Querier<'_>, at: u64, kind: RecordType, sources: &[u8]) {
     q.handle_packet(ms(at), &meta(1), &packet).unwrap();
 }
 
-/// Everybody listens, and somebody asked for source 1 by name.
+/// A group with an EXCLUDE member and a member of source 1.
 fn listening() -> Querier<'static> {
     let mut q = querier(1);
     run_querier(&mut q, ms(100));

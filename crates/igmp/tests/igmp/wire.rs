@@ -183,7 +183,7 @@ fn fix_checksum(bytes: &mut [u8]) {
 
 #[test]
 fn foreign_auxiliary_data_is_skipped() {
-    // Two words of somebody else's in the first record; the second is ours.
+    // Two foreign words in the first record; the second record has a cost.
     let mut bytes = vec![0x22, 0, 0, 0, 0, 0, 0, 2];
     bytes.extend_from_slice(&[4, 2, 0, 0, 239, 1, 2, 3, 1, 2, 3, 4, 5, 6, 7, 8]);
     bytes.extend_from_slice(&[2, 2, 0, 0, 239, 1, 2, 4, 0x4c, 0x4d, 0, 9, 1, 1, 1, 1]);

@@ -6,14 +6,14 @@
 //! A raw socket gets a copy of each TCP packet that reaches the host. The kernel's TCP gets the
 //! packet too, and answers with a reset what belongs to none of its connections. So a
 //! [`SegmentSocket`] holds its port with a listening socket of the kernel's own, whose filter
-//! refuses everything: the kernel finds whom a segment is for, the filter drops it, and nobody
+//! refuses everything: the kernel finds the socket of a segment, the filter drops it, and no one
 //! answers. No other program can take the port meanwhile, no packet filter has to be changed, and
 //! nothing is left behind, however the process ends.
 //!
 //! # Path MTU
 //!
 //! Unicast leaves with the don't-fragment bit, no more than the path is known to take: the kernel checks
-//! the ICMP messages that say so, and remembers them by route. [`SendError::TooBig`] tells that
+//! the ICMP messages that say so, and remembers them by route. [`SendError::TooBig`] means that
 //! something was longer; [`route`] says what is known.
 //!
 //! IPv4 multicast leaves without that bit, no longer than the interface takes: no router reports what
@@ -48,14 +48,14 @@ pub struct Config {
     pub interface: u32,
     /// Time to live, or hop limit, of outgoing multicast: 1 stays on the link.
     pub ttl: u8,
-    /// Other sockets of this host also hear what this one multicasts.
+    /// Whether other sockets of this host receive the multicast packets of this one.
     pub loopback: bool,
     /// No other socket of this host may have the address too; of a group's address several may.
     pub exclusive: bool,
     /// Room for what arrives and was not read yet, in bytes; the kernel grants up to
     /// `net.core.rmem_max`, and all of it to a process with CAP_NET_ADMIN.
     pub receive_buffer_bytes: usize,
-    /// Room for what was not transmitted yet, in bytes, likewise.
+    /// Send buffer, in bytes, likewise.
     pub send_buffer_bytes: usize,
 }
 
@@ -80,7 +80,7 @@ impl Config {
 pub struct Transmit<'a> {
     /// The address to send from; `None`: the socket's, or the routes' choice.
     pub source: Option<IpAddr>,
-    /// To whom. A segment's own header has its ports.
+    /// Destination. The ports are in the header of the segment.
     pub destination: SocketAddr,
     /// The payload of one packet, or of several in a row.
     pub bytes: &'a [u8],
@@ -104,7 +104,7 @@ pub struct Gathered<'a> {
 /// One payload received.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
-    /// Who sent it. The port of a segment is in its own header, here it is 0.
+    /// Sender. The port is 0; it is in the header of the segment.
     pub source: SocketAddr,
     /// The group, or this host's address.
     pub destination: IpAddr,
@@ -115,7 +115,7 @@ pub struct Received<'a> {
 /// Payloads that the kernel has joined: one after the other, of equal length but perhaps the last.
 #[derive(Clone, Copy, Debug)]
 pub struct Joined<'a> {
-    /// Who sent them. The port of a segment is in its own header, here it is 0.
+    /// Sender. The port is 0; it is in the header of the segment.
     pub source: SocketAddr,
     /// The group, or this host's address.
     pub destination: IpAddr,
@@ -128,7 +128,7 @@ pub struct Joined<'a> {
 /// One payload received, to be edited where it lies.
 #[derive(Debug)]
 pub struct ReceivedMut<'a> {
-    /// Who sent it.
+    /// Sender.
     pub source: SocketAddr,
     /// What it carries.
     pub payload: &'a mut [u8],
@@ -153,7 +153,7 @@ impl Membership {
             return Err(JoinError::NotAGroup);
         }
         let done = sys::multicast::change(fd, self.group, self.source, self.interface, join);
-        done.map_err(|error| JoinError::sort(join, error))
+        done.map_err(|error| JoinError::classify(join, error))
     }
 }
 
@@ -224,7 +224,7 @@ fn configure(
     Ok(())
 }
 
-/// Has a socket send with a TTL, or hop limit, of 255, so that its peer can tell how many hops its
+/// Sets the TTL, or hop limit, of a socket to 255, so that its peer can compute how many hops its
 /// packets have crossed (RFC 5082). Those that a listener accepts inherit it; `version` is its address's.
 ///
 /// # Errors
@@ -251,7 +251,7 @@ pub fn bound_hops(socket: &impl AsFd, version: IpAddr, least: u8) -> std::io::Re
     sys::set_int(socket, level, name, least.into())
 }
 
-/// `IP_PMTUDISC_INTERFACE`: no don't-fragment bit; what is longer than the interface's MTU is refused.
+/// `IP_PMTUDISC_INTERFACE`: no don't-fragment bit; packets above the interface's MTU are refused.
 const INTERFACE_MTU: libc::c_int = 4;
 
 /// Whether a socket's packets carry the don't-fragment bit: see "Path MTU" in the
@@ -332,7 +332,7 @@ pub fn scoped(address: SocketAddr, interface: u32) -> SocketAddr {
     }
 }
 
-/// The destination as the kernel wants it.
+/// Returns the destination in the kernel's form.
 fn to(destination: SocketAddr, interface: u32) -> SocketAddress {
     SocketAddress::from(scoped(destination, interface))
 }

@@ -14,7 +14,7 @@ const WHAT: &str = "raw socket for TCP segments";
 #[derive(Debug)]
 pub struct SegmentSocket {
     socket: OwnedFd,
-    /// The kernel's listening socket that keeps the port and answers nobody; none for a group.
+    /// The kernel's listening socket, which reserves the port and never answers; `None` for a group.
     _hold: Option<OwnedFd>,
     local: SocketAddr,
     group: bool,
@@ -39,7 +39,7 @@ impl SegmentSocket {
             let (hold, local) = hold(scoped(config.bind, config.interface))?;
             (Some(hold), local)
         };
-        // A raw socket hears all ports from its first moment; what came before the filter is
+        // A raw socket receives all ports at once; packets from before the filter are
         // passed over when it is read.
         let program = filter::segments(local.port(), version.is_ipv4());
         sys::attach_filter(&socket, &program).map_err(error)?;
@@ -85,16 +85,16 @@ impl SegmentSocket {
         membership.apply(&self.socket, false)
     }
 
-    /// Sends what there is room for, whole segments only; answers how many bytes were taken. An
+    /// Sends as many whole segments as fit and returns the number of bytes accepted. An
     /// error means that none were.
     ///
     /// # Errors
-    /// As [`SendError`] says; [`SendError::TooBig`] for what is longer than the path takes.
+    /// As [`SendError`] says; [`SendError::TooBig`] for segments above the path's MTU.
     pub fn send(&self, transmit: &Transmit<'_>) -> Result<usize, SendError> {
         // A raw IPv6 socket takes a port for a protocol.
         let destination = SocketAddr::new(transmit.destination.ip(), 0);
         let prepared = self.fragmentation.prepare(&self.socket, destination.ip());
-        prepared.map_err(SendError::sort)?;
+        prepared.map_err(SendError::classify)?;
         let address = to(destination, self.interface);
         let mut control = Control::<40>::new();
         let given = transmit.source.filter(|_| self.local.ip().is_unspecified());
@@ -116,7 +116,7 @@ impl SegmentSocket {
                 message.bytes = piece;
                 count += 1;
             }
-            match send_batch(&self.socket, &messages[..count]).map_err(SendError::sort) {
+            match send_batch(&self.socket, &messages[..count]).map_err(SendError::classify) {
                 Ok(sent) => {
                     taken += messages[..sent]
                         .iter()
@@ -130,7 +130,7 @@ impl SegmentSocket {
         Ok(taken)
     }
 
-    /// Takes what has arrived into `batch` (its former content is gone); answers how many packets
+    /// Receives into `batch`, whose previous content is lost, and returns how many packets
     /// there were, 0 when nothing was there.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl SegmentSocket {
         batch.segments.clear();
         match batch.incoming.receive(&self.socket) {
             Ok(_) => {}
-            Err(error) => return ReceiveError::sort(error).map_or(Ok(0), Err),
+            Err(error) => return ReceiveError::classify(error).map_or(Ok(0), Err),
         }
         let mut arrived = 0;
         let SegmentBatch { incoming, segments } = batch;

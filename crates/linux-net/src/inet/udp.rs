@@ -124,17 +124,17 @@ impl UdpSocket {
         }
     }
 
-    /// Whether the kernel may get several datagrams in one piece (the default), or gets each by itself: see
+    /// Sets whether the kernel gets several datagrams in one piece (the default) or one at a time: see
     /// [`batching`](crate::batching). [`UdpSocket::send`] takes the same [`Transmit`] either way.
     pub fn set_segmentation(&self, on: bool) {
         self.segments.store(on, Ordering::Relaxed);
     }
 
-    /// Sends what there is room for, whole datagrams only; answers how many bytes were taken.
+    /// Sends as many whole datagrams as fit and returns the number of bytes accepted.
     /// An error means that none were.
     ///
     /// # Errors
-    /// As [`SendError`] says; [`SendError::TooBig`] for what is longer than the path takes.
+    /// As [`SendError`] says; [`SendError::TooBig`] for datagrams above the path's MTU.
     pub fn send(&self, transmit: &Transmit<'_>) -> Result<usize, SendError> {
         let whole = transmit.bytes.len();
         let Some(segment) = transmit.segment_len.filter(|segment| *segment < whole) else {
@@ -184,7 +184,7 @@ impl UdpSocket {
         };
         self.state
             .try_send((&self.socket).into(), &transmit)
-            .map_err(SendError::sort)?;
+            .map_err(SendError::classify)?;
         Ok(contents.len())
     }
 
@@ -208,12 +208,12 @@ impl UdpSocket {
         self.prepare(gathered.destination)?;
         let address = to(gathered.destination, self.interface);
         let sent = send_parts(&self.socket, &address, &control, gathered.parts);
-        sent.map(|_| ()).map_err(SendError::sort)
+        sent.map(|_| ()).map_err(SendError::classify)
     }
 
     fn prepare(&self, destination: SocketAddr) -> Result<(), SendError> {
         let prepared = self.fragmentation.prepare(&self.socket, destination.ip());
-        prepared.map_err(SendError::sort)
+        prepared.map_err(SendError::classify)
     }
 
     /// Up to a batch of datagrams with one `sendmmsg`.
@@ -238,7 +238,7 @@ impl UdpSocket {
             message.bytes = piece;
             count += 1;
         }
-        let sent = send_batch(&self.socket, &messages[..count]).map_err(SendError::sort)?;
+        let sent = send_batch(&self.socket, &messages[..count]).map_err(SendError::classify)?;
         Ok(messages[..sent].iter().map(|m| m.bytes.len()).sum())
     }
 
@@ -263,7 +263,7 @@ impl UdpSocket {
         }
     }
 
-    /// Takes what has arrived into `batch` (its former content is gone); answers how many
+    /// Receives into `batch`, whose previous content is lost, and returns how many
     /// buffers were filled, 0 when nothing was there.
     ///
     /// # Errors
@@ -281,7 +281,7 @@ impl UdpSocket {
         {
             Ok(filled) => batch.filled = filled.min(count),
             Err(error) => {
-                if let Some(error) = ReceiveError::sort(error) {
+                if let Some(error) = ReceiveError::classify(error) {
                     return Err(error);
                 }
             }
@@ -313,7 +313,7 @@ impl<'a> SendQueue<'_, 'a> {
         self.len += 1;
     }
 
-    /// Sends what waits. Answers what became of everything that was queued: no room in the socket's
+    /// Sends the queue and returns the outcome of every queued datagram: no room in the socket's
     /// buffer, no route, or too long for the path counts as failed.
     pub fn flush(mut self) -> Sent {
         self.send();

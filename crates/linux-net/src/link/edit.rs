@@ -81,7 +81,7 @@ pub enum EditError {
     },
 }
 
-fn sort(what: &'static str) -> impl Fn(io::Error) -> EditError {
+fn classify(what: &'static str) -> impl Fn(io::Error) -> EditError {
     move |source| match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => EditError::Privilege { what },
         Some(libc::EEXIST) => EditError::Exists { what },
@@ -97,8 +97,8 @@ fn sort(what: &'static str) -> impl Fn(io::Error) -> EditError {
 pub enum Neighbour {
     /// Its address; it may have left since.
     Known([u8; 6]),
-    /// Not known; the kernel was told to ask (ARP): look again in a moment.
-    Asked,
+    /// Unknown; the kernel resolves it (ARP). Query it again later.
+    Resolving,
 }
 
 /// One end of a wire between two interfaces (veth).
@@ -198,7 +198,7 @@ impl Editor {
     }
 
     fn run(&mut self, what: &'static str, message: Message) -> Result<(), EditError> {
-        self.socket.request(vec![message]).map_err(sort(what))
+        self.socket.request(vec![message]).map_err(classify(what))
     }
 
     /// Creates two interfaces joined by a wire (veth); the second one in another network
@@ -246,7 +246,7 @@ impl Editor {
         self.add_bridge_with(name, |m| m)
     }
 
-    /// Creates a bridge that sends multicast to all its ports, whoever joined, and forwards from
+    /// Creates a bridge that sends multicast to all its ports regardless of memberships, and forwards from
     /// a new port at once: a plain shared link.
     ///
     /// # Errors
@@ -288,7 +288,7 @@ impl Editor {
         let answer = self.socket.query(&request, |_, payload| {
             found = payload.get(4..).and_then(u32_of);
         });
-        answer.map_err(sort(what))?;
+        answer.map_err(classify(what))?;
         found.ok_or(EditError::NotFound { what })
     }
 
@@ -305,7 +305,7 @@ impl Editor {
                 .find(|(kind, _)| *kind == attr::IFLA_STATS64);
             counters = stats.map(|(_, stats)| LinkCounters::parse(stats));
         });
-        answer.map_err(sort(what))?;
+        answer.map_err(classify(what))?;
         counters.ok_or(EditError::NotFound { what })
     }
 
@@ -408,7 +408,7 @@ impl Editor {
         })
     }
 
-    /// Whether a port of a bridge is sent multicast that nobody is known to want there. On a
+    /// Sets whether multicast without known members is sent to a port of a bridge. On a
     /// bridge that looks at no memberships, that is all multicast.
     ///
     /// # Errors
@@ -442,8 +442,8 @@ impl Editor {
             .attr(attr::IFA_ADDRESS, &octets)
     }
 
-    /// Gives an interface an address; an IPv6 one is used at once, without looking whether
-    /// somebody has it.
+    /// Gives an interface an address; an IPv6 one is used at once, without
+    /// duplicate address detection.
     ///
     /// # Errors
     /// [`EditError`]: the interface has the address already, or CAP_NET_ADMIN is missing.
@@ -529,7 +529,7 @@ impl Editor {
         self.run("adding a route", message)
     }
 
-    /// The Ethernet address of a neighbour; tells the kernel to find it out when unknown.
+    /// Returns the Ethernet address of a neighbour; has the kernel resolve it when unknown.
     ///
     /// # Errors
     /// [`EditError`]: there is no such interface, or CAP_NET_ADMIN is missing.
@@ -565,7 +565,7 @@ impl Editor {
         match (answer, found) {
             (Ok(()), Some(link_address)) => return Ok(Neighbour::Known(link_address)),
             (Err(e), _) if !matches!(e.raw_os_error(), Some(libc::ENOENT)) => {
-                return Err(sort(what)(e));
+                return Err(classify(what)(e));
             }
             _ => {}
         }
@@ -573,6 +573,6 @@ impl Editor {
             .fixed(&header(NTF_USE))
             .attr(attr::NDA_DST, &address.octets());
         self.run(what, ask)?;
-        Ok(Neighbour::Asked)
+        Ok(Neighbour::Resolving)
     }
 }

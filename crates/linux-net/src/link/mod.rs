@@ -56,7 +56,7 @@ impl Address {
     }
 }
 
-/// All interfaces, by index.
+/// Returns all interfaces, by index.
 ///
 /// # Errors
 /// [`OpenError`] when the netlink socket cannot be opened or the tables cannot be read.
@@ -79,17 +79,17 @@ pub fn find_named(name_or_address: &str) -> Result<Interface, UnknownInterface> 
     })
 }
 
-/// No interface of this host has the name or the address that was asked for.
+/// No interface of this host has that name or address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no interface is called or has the address {wanted}: there are {}", known.join(", "))]
 pub struct UnknownInterface {
-    /// What was asked for.
+    /// The name or address.
     pub wanted: String,
     /// The names of this host's interfaces, by index.
     pub known: Vec<String>,
 }
 
-/// The interface with a name, or with an IPv4 or IPv6 address (as users write `--interface`).
+/// Returns the interface with a name, or with an IPv4 or IPv6 address (as users write `--interface`).
 ///
 /// # Errors
 /// [`OpenError::NoInterface`] when no interface has that name or address; else as [`list`].

@@ -28,7 +28,7 @@ type Table = BTreeMap<u32, Interface>;
 
 /// Follows interfaces and their IPv4 addresses.
 ///
-/// Events come in order, and what they say matches [`interfaces`](Self::interfaces); when the
+/// Events come in order and match [`interfaces`](Self::interfaces); when the
 /// kernel had to drop notifications the watcher reads the tables again and reports the
 /// difference. Needs no privileges.
 #[derive(Debug)]
@@ -201,7 +201,7 @@ impl Watcher {
         Ok(Self(follower))
     }
 
-    /// The next change; `None` when there is none at the moment. After an error what is known may
+    /// Returns the next change; `None` when there is none at the moment. After an error the state may
     /// be stale; the next call reads the tables again.
     ///
     /// # Errors

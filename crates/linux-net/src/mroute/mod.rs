@@ -1,4 +1,4 @@
-//! The kernel's multicast routes: follow those of whoever owns them with a [`Watcher`], or own
+//! The kernel's multicast routes: follow those of another program with a [`Watcher`], or own
 //! them with a [`Table`].
 //!
 //! One program at a time owns multicast routing in a network namespace (pimd, smcroute, mrouted,

@@ -74,7 +74,7 @@ pub enum TableError {
     /// The socket did not open.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The kernel has room for 32.
+    /// The kernel supports 32 interfaces.
     #[error("the kernel routes multicast between 32 interfaces at most")]
     TooManyInterfaces,
     /// Not added with [`Table::add_interface`], or gone.
@@ -93,10 +93,10 @@ pub enum TableError {
     },
 }
 
-/// What the kernel asks its owner.
+/// A request of the kernel to the owner of multicast routing (`struct igmpmsg`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upcall {
-    /// Why.
+    /// Reason.
     pub kind: UpcallKind,
     /// Source of the packet.
     pub source: Ipv4Addr,
@@ -106,7 +106,7 @@ pub struct Upcall {
     pub interface: u32,
 }
 
-/// Why the kernel asks.
+/// The reason of an upcall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpcallKind {
     /// No route for this source and group; the packet waits for one, for 10 s.
@@ -139,7 +139,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Takes ownership; fails where another program has it. Needs CAP_NET_RAW and
+    /// Takes ownership of multicast routing; fails if another program has it. Needs CAP_NET_RAW and
     /// CAP_NET_ADMIN to open, nothing afterwards.
     ///
     /// # Errors
@@ -151,7 +151,7 @@ impl Table {
         sys::set_int(&socket, libc::IPPROTO_IP, MRT_INIT, 1).map_err(|e| {
             match e.raw_os_error() {
                 Some(libc::EADDRINUSE) => TableError::Owned,
-                _ => OpenError::sort(what, Capability::NetAdmin, e).into(),
+                _ => OpenError::classify(what, Capability::NetAdmin, e).into(),
             }
         })?;
         // Packets from wrong interfaces are reported too.
@@ -208,7 +208,7 @@ impl Table {
             ..Vifctl::default()
         };
         match sys::set_option(&self.socket, libc::IPPROTO_IP, MRT_DEL_VIF, &request) {
-            // The kernel removes it by itself when the interface goes.
+            // The kernel removes it with the interface.
             Err(e) if e.raw_os_error() != Some(libc::EADDRNOTAVAIL) => Err(TableError::Io {
                 what: "removing an interface from multicast routing",
                 source: e,
@@ -265,7 +265,7 @@ impl Table {
         } else {
             MRT_DEL_MFC
         };
-        // The kernel wants the input of a (*, G) route, which only it remembers: try each.
+        // The kernel requires the input of a (*, G) route, which is not stored here: try each.
         let parents = self
             .interfaces
             .iter()
@@ -292,7 +292,7 @@ impl Table {
         Err(TableError::NoRoute)
     }
 
-    /// What a route carried so far.
+    /// Returns the packets and bytes that a route has carried.
     ///
     /// # Errors
     /// [`TableError`]: there is no such route, or the kernel refuses.
@@ -326,7 +326,7 @@ impl Table {
         })
     }
 
-    /// The kernel's next question; `None` when there is none. IGMP packets that arrive on the
+    /// Returns the kernel's next upcall; `None` when there is none. IGMP packets that arrive on the
     /// same socket are passed over.
     ///
     /// # Errors
@@ -336,7 +336,7 @@ impl Table {
         loop {
             let incoming = match sys::message::receive::<16>(&self.socket, &mut buffer) {
                 Ok(incoming) => incoming,
-                Err(error) => return ReceiveError::sort(error).map_or(Ok(None), Err),
+                Err(error) => return ReceiveError::classify(error).map_or(Ok(None), Err),
             };
             // `struct igmpmsg` overlays the IPv4 header: a protocol of 0 marks it.
             let message = &buffer[..incoming.len];

@@ -45,7 +45,7 @@ pub type MrouteEvent = Event<Route>;
 type Key = (Ipv4Addr, Ipv4Addr);
 type Routes = BTreeMap<Key, Route>;
 
-/// Follows the kernel's multicast routes, whoever sets them, and touches none.
+/// Follows the kernel's multicast routes, which any program may set, and changes none.
 ///
 /// Events come in order; when the kernel had to drop notifications the watcher reads the table
 /// again and reports the difference. The kernel sends no notification when an interface of a
@@ -60,8 +60,8 @@ pub struct Watcher {
 /// Routes passed over.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ignored {
-    /// New ones that were told while the table was full.
-    told: u64,
+    /// New ones in notifications while the table was full.
+    notified: u64,
     /// Those left out of the last reading.
     read: u64,
 }
@@ -143,7 +143,7 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// The next change; `None` when there is none at the moment. After an error what is known may
+    /// Returns the next change; `None` when there is none at the moment. After an error the state may
     /// be stale; the next call reads the table again.
     ///
     /// # Errors
@@ -154,9 +154,9 @@ impl Watcher {
             config,
             ignored,
         } = self;
-        let Ignored { told, read } = ignored;
+        let Ignored { notified, read } = ignored;
         follower.next(
-            |mirror, kind, payload| *told += u64::from(!apply(mirror, config, kind, payload)),
+            |mirror, kind, payload| *notified += u64::from(!apply(mirror, config, kind, payload)),
             |socket| {
                 let (routes, left_out) = dump(socket, config)?;
                 *read = left_out;
@@ -165,7 +165,7 @@ impl Watcher {
         )
     }
 
-    /// Reads the kernel's table and queues what differs from what was known.
+    /// Reads the kernel's table and queues the differences.
     ///
     /// # Errors
     /// [`ReceiveError`] when the table cannot be read.
@@ -184,9 +184,9 @@ impl Watcher {
     }
 
     /// Routes passed over because [`WatcherConfig::max_routes`] were known: each time one was
-    /// told, and those that the last reading of the whole table left out.
+    /// notified, and those that the last reading of the whole table left out.
     pub fn ignored(&self) -> u64 {
-        self.ignored.told + self.ignored.read
+        self.ignored.notified + self.ignored.read
     }
 }
 
@@ -213,7 +213,7 @@ fn dump(socket: &mut Socket, config: &WatcherConfig) -> Result<(Routes, u64), Re
         .map_err(ReceiveError::Io)
 }
 
-/// Applies one notification; false when there is no room for the route.
+/// Applies one notification; returns `false` when the table is full.
 fn apply(
     mirror: &mut Mirror<Key, Route>,
     config: &WatcherConfig,

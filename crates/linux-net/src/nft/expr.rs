@@ -11,7 +11,7 @@ const NETWORK_HEADER: u32 = 1;
 pub(super) enum Verdict {
     /// The packet is dropped.
     Drop,
-    /// Another chain of the table goes on, and may come back.
+    /// Jumps to another chain of the table, which may return.
     Jump(&'static str),
 }
 
@@ -24,7 +24,7 @@ enum Expression {
     End(Verdict),
 }
 
-/// The expressions of a rule, in order: each one goes on to the next, or ends the rule.
+/// The expressions of a rule, in order: each continues with the next, or ends the rule.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Expressions(Vec<Expression>);
 
@@ -48,12 +48,12 @@ impl Expressions {
         self.push(Expression::Load { offset, len })
     }
 
-    /// Keeps the bits of what was loaded.
+    /// Masks the loaded value.
     pub(super) fn mask(self, mask: &[u8]) -> Self {
         self.push(Expression::Mask(mask.to_vec()))
     }
 
-    /// Ends the rule unless what was loaded equals `value`.
+    /// Ends the rule unless the loaded value equals `value`.
     pub(super) fn equals(self, value: &[u8]) -> Self {
         self.push(Expression::Compare {
             operator: 0,

@@ -20,8 +20,8 @@
 //!
 //! Requests are hidden from the whole host, from its sockets too. The kernel has no place for a
 //! rule behind its question to the routing daemon and before the sockets. A
-//! [`RequestTap`](crate::packet::RequestTap) still hears them, as a [`Ring`](crate::packet::Ring)
-//! does: it stands before the guard.
+//! [`RequestTap`](crate::packet::RequestTap) still receives them, as a [`Ring`](crate::packet::Ring)
+//! does: they receive packets before the guard.
 
 mod expr;
 
@@ -104,7 +104,7 @@ pub struct GuardCounters {
 /// host before delivery, where [`hides`] says so. A [`Ring`](crate::packet::Ring) still sees them:
 /// it taps packets earlier.
 ///
-/// The table belongs to this socket: nobody else can change it, and it vanishes with the value,
+/// The table belongs to this socket: no other process can change it, and it vanishes with the value,
 /// or with the process however it ends. `nft list ruleset` shows it.
 #[derive(Debug)]
 pub struct Guard {
@@ -233,7 +233,7 @@ fn option_rules(chain: &str, counter: &str, at: u32, (classic, sub_option): Kind
     rules
 }
 
-/// The whole table, in the order the kernel wants it.
+/// Returns the whole table, in the order that the kernel requires.
 fn ruleset() -> Vec<Message> {
     let protocol = |number: u8| Expressions::new().load(9, 1).equals(&[number]);
     let mut messages = vec![
@@ -284,7 +284,7 @@ fn ruleset() -> Vec<Message> {
 }
 
 impl Guard {
-    /// Puts the guard up. Needs CAP_NET_ADMIN, and keeps needing it to read the counters.
+    /// Installs the guard. Requires CAP_NET_ADMIN, also later to read the counters.
     ///
     /// # Errors
     /// [`GuardError`]: CAP_NET_ADMIN is missing, or the kernel has no nftables.
@@ -313,7 +313,7 @@ impl Guard {
         Ok(Self { socket })
     }
 
-    /// What was dropped so far.
+    /// Returns the packets dropped so far.
     ///
     /// # Errors
     /// [`GuardError`]: CAP_NET_ADMIN is missing, or another program has removed the rules.

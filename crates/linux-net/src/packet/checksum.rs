@@ -54,7 +54,7 @@ pub(crate) fn pseudo_sum(packet: &[u8], header: usize) -> u64 {
 ///
 /// A host whose interface computes checksums hands packets over with the checksum half done;
 /// on virtual links (veth) such packets reach a ring or a tap as they are. Sent on as raw bytes
-/// they would be dropped by their receiver. [`Ring`](super::Ring) does this by itself for the
+/// they would be dropped by their receiver. [`Ring`](super::Ring) completes the
 /// packets the kernel marks so.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
 //! Packets below the sockets: a [`Ring`] shows a router the packets it must handle, a [`Sender`]
-//! puts frames on a link, a [`RequestTap`] hears what a source-specific membership hides.
+//! sends frames on a link, a [`RequestTap`] receives requests that a source-specific membership excludes.
 
 pub(crate) mod checksum;
 #[allow(unsafe_code, reason = "the ring is memory shared with the kernel")]

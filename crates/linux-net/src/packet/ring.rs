@@ -78,7 +78,7 @@ struct Map {
     frames: u32,
 }
 
-// SAFETY: the mapping belongs to this value alone (nobody else in the process has the pointer),
+// SAFETY: the mapping belongs to this value alone (no other code in the process has the pointer),
 // and memory maps may be used and unmapped from any thread.
 unsafe impl Send for Map {}
 // SAFETY: a shared reference to `Map` gives access to nothing but the status words, atomically.
@@ -86,7 +86,7 @@ unsafe impl Sync for Map {}
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: `base` and `len` are what mmap answered; nobody holds a reference into it,
+        // SAFETY: `base` and `len` are those that mmap returned; no reference into it exists,
         // since frames borrow the ring.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
@@ -275,7 +275,7 @@ impl Map {
         unsafe { self.base.add(offset) }
     }
 
-    /// Who owns a frame: the kernel or us.
+    /// The owner of a frame: the kernel or this process.
     fn status(&self, index: u32) -> &AtomicU32 {
         // SAFETY: the status word is the first of a frame, which starts at a multiple of 128
         // bytes of a page-aligned mapping, so it is aligned and inside; both sides access it
@@ -309,7 +309,7 @@ pub struct RingBatch<'r> {
 pub struct Frame<'b> {
     /// Interface it arrived on, by index.
     pub interface: u32,
-    /// Who sent the frame, on links that say so in six bytes.
+    /// Link address of the sender, on links with addresses of six bytes.
     pub link_source: Option<[u8; 6]>,
     /// The whole IPv4 packet; change it in place and send it on from here. Its UDP checksum is
     /// complete, also where the sender left that to the hardware.
@@ -360,7 +360,7 @@ pub struct Frames<'b> {
     truncated: &'b mut u64,
     next: u32,
     left: u32,
-    /// We are the only ones who hand out the frames.
+    /// Frames are handed out only here.
     exclusive: PhantomData<&'b mut [u8]>,
 }
 

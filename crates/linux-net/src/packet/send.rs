@@ -67,7 +67,7 @@ impl AsFd for Sender {
 }
 
 /// Packets waiting to be sent; they stay borrowed until the flush. A batch that is dropped
-/// without one sends nothing of what is still queued.
+/// without one sends nothing that is still queued.
 #[must_use = "queued packets leave with flush()"]
 #[derive(Debug)]
 pub struct SendBatch<'s, 'a> {
@@ -95,7 +95,7 @@ impl<'a> SendBatch<'_, 'a> {
         self.len += 1;
     }
 
-    /// Sends what is queued; answers what became of everything queued in this batch.
+    /// Sends the queue and returns the outcome of everything queued in this batch.
     pub fn flush(mut self) -> Sent {
         self.send_queue();
         self.sent

@@ -7,11 +7,11 @@ use crate::sys::message::{from_bytes, receive};
 use crate::udp::{OptionBuffer, OptionDatagram};
 use crate::{filter, sys};
 
-/// Hears the LMS requests to one group and port on one interface, whoever sends them: what a
-/// socket that joined (S, G) never hears, since requests come from other receivers.
+/// Receives the LMS requests to one group and port on one interface, from any sender: what a
+/// socket that joined (S, G) never receives, since requests come from other receivers.
 ///
 /// The membership itself must be held by a socket (so that the hardware and the routers pass
-/// the group). Requests from this host itself are not heard.
+/// the group). Requests from this host itself are not received.
 #[derive(Debug)]
 pub struct RequestTap {
     socket: OwnedFd,
@@ -51,7 +51,7 @@ impl RequestTap {
         loop {
             let incoming = match receive::<64>(&self.socket, &mut self.buffer) {
                 Ok(incoming) => incoming,
-                Err(error) => return ReceiveError::sort(error).map_or(Ok(None), Err),
+                Err(error) => return ReceiveError::classify(error).map_or(Ok(None), Err),
             };
             let Some(link) = incoming.link.filter(|_| !incoming.truncated) else {
                 continue;

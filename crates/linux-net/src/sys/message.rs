@@ -192,7 +192,7 @@ unsafe impl Address for libc::sockaddr_in {}
 // SAFETY: as above.
 unsafe impl Address for libc::sockaddr_ll {}
 
-/// `sendmmsg` of at most [`BATCH`] messages. Answers how many were taken; an error is that of
+/// `sendmmsg` of at most [`BATCH`] messages. Returns the number accepted; an error is that of
 /// the first message.
 pub(crate) fn send_batch<A: Address>(
     fd: &impl AsFd,
@@ -239,7 +239,7 @@ pub(crate) fn send_batch<A: Address>(
     }
 }
 
-/// What came with a message received: fixed room for ancillary data.
+/// The ancillary data of a received message, in a buffer of fixed size.
 pub(crate) struct Incoming<const N: usize> {
     control: Control<N>,
     /// Source address, when the socket's family is `AF_INET`.
@@ -418,7 +418,7 @@ struct Packet {
 }
 
 impl IncomingBatch {
-    /// Room for so many packets of so many bytes each; at most [`BATCH`].
+    /// Creates a buffer for this number of packets, at most [`BATCH`], of this length each.
     pub(crate) fn new(packets: usize, room: usize) -> Self {
         let packets = packets.min(BATCH);
         let none = Packet {

@@ -1,4 +1,4 @@
-//! The system calls behind every door, behind safe functions.
+//! System calls behind safe functions.
 
 pub(crate) mod capability;
 pub(crate) mod message;
@@ -69,7 +69,7 @@ pub(crate) fn socket(
     kind: libc::c_int,
     protocol: libc::c_int,
 ) -> io::Result<OwnedFd> {
-    // SAFETY: takes integers only; a non-negative answer is a fresh descriptor that nobody else
+    // SAFETY: takes integers only; a non-negative result is a new descriptor that no other value
     // owns.
     unsafe {
         let fd = check(libc::socket(
@@ -111,11 +111,11 @@ pub(crate) fn set_int(
     set_option(fd, level, name, &value)
 }
 
-/// Asks for a buffer size, past the limit where we may; what was granted can be asked for.
+/// Sets a buffer size, above the system's limit where privileges allow; the granted size can be read.
 pub(crate) fn buffer_size(fd: &impl AsFd, force: libc::c_int, ask: libc::c_int, bytes: usize) {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     if set_int(fd, libc::SOL_SOCKET, force, bytes).is_err() {
-        // A smaller buffer than asked for is no reason to fail.
+        // A smaller buffer than requested is accepted.
         let _ = set_int(fd, libc::SOL_SOCKET, ask, bytes);
     }
 }
@@ -147,7 +147,7 @@ pub(crate) fn get_option<T: Plain>(
     Ok(unsafe { value.assume_init() })
 }
 
-/// Attaches a classic BPF program: the kernel drops what it answers 0 for.
+/// Attaches a classic BPF program: the kernel drops packets for which it returns 0.
 pub(crate) fn attach_filter(fd: &impl AsFd, program: &[libc::sock_filter]) -> io::Result<()> {
     let fprog = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(io::Error::other)?,

@@ -96,7 +96,7 @@ pub(crate) fn interface(fd: &impl AsFd, version: IpAddr, interface: u32) -> io::
     }
 }
 
-/// How far multicast goes, whether this host hears it, and that the socket hears no group that
+/// Sets the TTL of multicast, whether this host receives it, and that the socket receives no group that
 /// others joined.
 pub(crate) fn settings(fd: &impl AsFd, version: IpAddr, ttl: u8, loopback: bool) -> io::Result<()> {
     const IPV6_MULTICAST_ALL: libc::c_int = 29;

@@ -14,7 +14,7 @@ use crate::sys;
 ///
 /// Never waits, except in [`send_all`](Self::send_all): use [`poll`](crate::poll) on its
 /// descriptor. Packets are no longer than the interface takes, and routers may fragment them: nothing
-/// reports what is too long for a group's path.
+/// reports datagrams above the MTU of a group's path.
 ///
 /// ```
 /// use std::os::fd::AsFd;
@@ -45,7 +45,7 @@ pub struct GroupSocket(UdpSocket);
 /// What to send: one datagram, or several of equal length (the last may be shorter) in a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmit<'a> {
-    /// To whom.
+    /// Destination.
     pub destination: SocketAddrV4,
     /// Payload of one datagram, or of several in a row.
     pub bytes: &'a [u8],
@@ -63,7 +63,7 @@ impl GroupSocket {
         UdpSocket::adopt(open(config, what)?, what).map(Self)
     }
 
-    /// Becomes a member: the kernel tells the routers by IGMP.
+    /// Joins a group: the kernel reports it to the routers by IGMP.
     ///
     /// # Errors
     /// [`JoinError`]: there is no such interface or group, the socket is a member already, or has too many memberships.
@@ -117,13 +117,13 @@ impl GroupSocket {
         self.0.max_segments()
     }
 
-    /// Whether the kernel may get several datagrams in one piece (the default), or gets each by itself: see
+    /// Sets whether the kernel gets several datagrams in one piece (the default) or one at a time: see
     /// [`batching`](crate::batching). [`GroupSocket::send`] takes the same [`Transmit`] either way.
     pub fn set_segmentation(&self, on: bool) {
         self.0.set_segmentation(on);
     }
 
-    /// Sends what there is room for, whole datagrams only; answers how many bytes were taken.
+    /// Sends as many whole datagrams as fit and returns the number of bytes accepted.
     /// An error means that none were.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl GroupSocket {
         })
     }
 
-    /// Sends everything, waiting for room.
+    /// Sends everything, and waits for room where necessary.
     ///
     /// # Errors
     /// As [`GroupSocket::send`], except that it waits for room.
@@ -159,8 +159,8 @@ impl GroupSocket {
         }
     }
 
-    /// Takes what has arrived into `batch` (its former content is gone); answers how many
-    /// buffers were filled, 0 when nothing was there.
+    /// Receives into `batch`, whose previous content is lost, and returns the number of
+    /// buffers filled, 0 when nothing has arrived.
     ///
     /// # Errors
     /// [`ReceiveError`] when the interface is down or the socket fails.
@@ -187,7 +187,7 @@ pub struct Batch {
 /// One datagram received.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// Who sent it.
+    /// Sender.
     pub source: SocketAddrV4,
     /// The group, or this host's address.
     pub destination: Ipv4Addr,
@@ -251,7 +251,7 @@ impl Batch {
 /// Datagrams of one sender that the kernel handed over together.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
-    /// Who sent them.
+    /// Sender.
     pub source: SocketAddrV4,
     /// The group, or this host's address.
     pub destination: Ipv4Addr,

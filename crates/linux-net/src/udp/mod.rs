@@ -31,19 +31,19 @@ pub enum Options {
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Local address. A receiver of one group binds to group and port, so that nothing else
-    /// reaches it; who also takes unicast binds to `0.0.0.0` and the port: memberships of other
+    /// reaches it; to receive unicast too, bind to `0.0.0.0` and the port: memberships of other
     /// programs do not reach it either. Port 0: the kernel's choice.
     pub bind: SocketAddrV4,
     /// Interface of outgoing multicast, by index; 0 lets the routes decide.
     pub interface: u32,
     /// Time to live of outgoing multicast: 1 stays on the link.
     pub ttl: u8,
-    /// Other sockets of this host also hear what this one multicasts.
+    /// Whether other sockets of this host receive the multicast packets of this one.
     pub loopback: bool,
     /// Room for what arrives and was not read yet, in bytes; the kernel grants up to
     /// `net.core.rmem_max`, and all of it to a process with CAP_NET_ADMIN.
     pub receive_buffer_bytes: usize,
-    /// Room for what was not transmitted yet, in bytes, likewise.
+    /// Send buffer, in bytes, likewise.
     pub send_buffer_bytes: usize,
     /// Datagrams with IP options.
     pub options: Options,
@@ -130,7 +130,7 @@ impl Membership {
                 sys::set_option(fd, libc::IPPROTO_IP, name, &request)
             }
         };
-        done.map_err(|e| JoinError::sort(join, e))
+        done.map_err(|e| JoinError::classify(join, e))
     }
 }
 
@@ -139,11 +139,11 @@ fn open(config: &Config, what: &'static str) -> Result<socket2::Socket, OpenErro
     let error = OpenError::from(what, Capability::NetBindService);
     let fd: OwnedFd = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(error)?;
     let socket = socket2::Socket::from(fd);
-    // Programs share a group's address, each hears all of it. Of a host's own address and port the
+    // Programs share a group's address, and each receives all packets. Of a host's own address and port the
     // kernel would give all packets to the one that came last.
     let shared = config.bind.ip().is_multicast() || config.bind.ip().is_unspecified();
     socket.set_reuse_address(shared).map_err(error)?;
-    // Without this a socket hears every group that any program of this host joined.
+    // Without this a socket receives every group that any program of this host joined.
     sys::set_int(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0).map_err(error)?;
     let interface = libc::ip_mreqn {
         imr_multiaddr: sys::in_addr(Ipv4Addr::UNSPECIFIED),

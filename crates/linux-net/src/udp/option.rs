@@ -12,7 +12,7 @@ const MAX_OPTIONS: usize = 40;
 /// A UDP socket for datagrams with IP options: LMS requests (LMS §6.3.1).
 ///
 /// Options travel as ancillary data: `IP_RETOPTS` out, `IP_RECVOPTS` in. The kernel gives this
-/// socket only datagrams that have some. A socket joined to one source hears requests of that
+/// socket only datagrams that have some. A socket joined to one source receives requests of that
 /// source alone: endpoints of source-specific groups take the others' from a
 /// [`RequestTap`](crate::packet::RequestTap).
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct OptionSocket {
 /// One datagram with options.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionDatagram<'a> {
-    /// Who sent it.
+    /// Sender.
     pub source: SocketAddrV4,
     /// The group, or this host's address.
     pub destination: Ipv4Addr,
@@ -115,14 +115,14 @@ impl OptionSocket {
     ) -> Result<(), SendError> {
         let control = ancillary(options).ok_or(SendError::Malformed)?;
         // For a process without CAP_NET_RAW the kernel answers EINVAL, as for a malformed
-        // option: tell the two apart by the option's form.
+        // option: the option's form distinguishes the two.
         send(&self.socket, destination, &control, payload)
             .map(|_| ())
             .map_err(|e| match e.raw_os_error() {
                 Some(libc::EINVAL) if well_formed(options) => {
                     SendError::Privilege(Capability::NetRaw)
                 }
-                _ => SendError::sort(e),
+                _ => SendError::classify(e),
             })
     }
 
@@ -143,7 +143,7 @@ impl OptionSocket {
         loop {
             let incoming = match receive::<160>(&self.socket, &mut buffer.payload) {
                 Ok(incoming) => incoming,
-                Err(error) => return ReceiveError::sort(error).map_or(Ok(None), Err),
+                Err(error) => return ReceiveError::classify(error).map_or(Ok(None), Err),
             };
             let Some(source) = incoming.source.filter(|_| !incoming.truncated) else {
                 continue;

@@ -125,10 +125,10 @@ fn offloads_are_switched_and_neighbours_found() {
         let index = a.index("a0");
         let wanted = b.interface("b0").link_address.unwrap();
         let mut editor = a.run(|| Editor::open().unwrap());
-        let mut found = Neighbour::Asked;
+        let mut found = Neighbour::Resolving;
         for _ in 0..100 {
             found = editor.neighbour(index, B).unwrap();
-            if found != Neighbour::Asked {
+            if found != Neighbour::Resolving {
                 break;
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -1,4 +1,4 @@
-//! The doors against the real kernel, in networks of namespaces that the tests build.
+//! The sockets on the real kernel, in networks of namespaces that the tests build.
 
 mod common;
 mod link;

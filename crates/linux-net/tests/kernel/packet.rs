@@ -259,7 +259,7 @@ fn the_sender_keeps_to_the_queueing_discipline_of_the_interface() {
                 arrived * 1_000 <= allowed,
                 "{arrived} packets of 1,000 bytes passed, {allowed} bytes are allowed"
             );
-            // What the queue has no room for is counted, not taken for sent.
+            // Packets beyond the queue are counted, and not as sent.
             assert!(sent.failed >= PACKETS as u64 - allowed / 1_000, "{sent:?}");
         },
     );

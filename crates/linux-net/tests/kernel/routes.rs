@@ -1,4 +1,4 @@
-//! The kernel's multicast routing and its packet filter: who owns what, and who sees what.
+//! The kernel's multicast routing and its packet filter: ownership and visibility.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
@@ -394,7 +394,7 @@ fn dmcasts_are_hidden_from_this_host_and_routed_to_others() {
                 &classic(DMCAST, A, GROUP),
                 &udp(9, 5004, b"x"),
             );
-            // The kernel answers a tunnel that nobody ends with an ICMP error.
+            // The kernel answers a tunnel without an endpoint with an ICMP error.
             let icmp = network.a.run(|| {
                 socket2::Socket::new(
                     socket2::Domain::IPV4,
@@ -481,7 +481,7 @@ fn raw_packets_leave_as_they_are_and_queries_arrive() {
     );
 }
 
-/// The upcalls of an owner do not depend on who else listens: data sent by a socket of A.
+/// The upcalls of an owner do not depend on other sockets: data sent by a socket of A.
 #[test]
 fn a_socket_s_data_reaches_the_router_s_kernel() {
     with_namespaces(

@@ -167,7 +167,7 @@ fn a_train_of_either_kind_of_call_crosses_it_between_unicast_datagrams() {
     );
 }
 
-/// Routers tell a sender nothing about what is too long for a group's path (RFC 1112 section 7.2,
+/// Routers do not report packets above the MTU of a group's path to the sender (RFC 1112 section 7.2,
 /// RFC 1122 section 3.2.2): they cut it, or it is lost.
 #[test]
 fn what_a_narrower_link_behind_the_router_does_not_take_arrives_in_fragments() {

@@ -1,4 +1,4 @@
-//! UDP doors against the real kernel.
+//! UDP sockets on the real kernel.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;

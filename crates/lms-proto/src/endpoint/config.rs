@@ -1,4 +1,4 @@
-//! What an endpoint is told once, and the memory it is given.
+//! Configuration and storage of an endpoint.
 
 use managed::ManagedSlice;
 
@@ -25,7 +25,7 @@ pub struct Config {
     pub router_packets_per_s: u32,
     /// Up to this many groups announced on the link, elected repliers answer queries at once. 64.
     pub immediate_groups: u32,
-    /// How often a withdrawal is told, 1 to 7. 2.
+    /// Times that a withdrawal is sent, 1 to 7. 2.
     pub withdrawals: u8,
     /// A router may not restart more often than this: bounds what a forged boot number does. 1 s.
     pub restart_interval: Duration,
@@ -68,7 +68,7 @@ impl Config {
     }
 }
 
-/// The memory of an [`Endpoint`](super::Endpoint), lent or owned.
+/// Storage of an [`Endpoint`](super::Endpoint), borrowed or owned.
 #[derive(Debug)]
 pub struct Storage<'a> {
     /// One for each key joined.

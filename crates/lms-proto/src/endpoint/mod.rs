@@ -1,8 +1,8 @@
 //! The endpoint's side of LMS on one interface: the option that a request or dmcast carries
 //! (LMS-API, LMS §6.3), and the host's half of LMS-HIER (LMS §6.7.1).
 //!
-//! A receiver joins `(S, G)` with the cost at which it would be a replier. The endpoint tells the
-//! link's router by IGMPv3 reports: at once on joining and on a change, again every refresh time,
+//! A receiver joins `(S, G)` with the cost at which it would be a replier. The endpoint reports it to
+//! the link's router in IGMPv3 reports: at once on joining and on a change, again every refresh time,
 //! and in answer to IGMP queries: immediately where this host is elected, else after a random
 //! delay. Where many groups share the link ([`Config::immediate_groups`]) the elected take a
 //! random delay too, in the first quarter of the time allowed, and the others wait for the rest.
@@ -17,8 +17,8 @@
 //! | the source | any | [`Answer::AsSource`] |
 //! | elected for (S, G), else (*, G) | set | [`Answer::AsReplier`], a dmcast to the turning point |
 //! | elected | unset | no: it is on its way to the source, and there is nowhere to dmcast to |
-//! | no LMS router is heard, and [`Config::answer_unelected`] | set | [`Answer::AsReplier`] |
-//! | not elected, or no LMS router is heard | any | no |
+//! | there is no LMS router, and [`Config::answer_unelected`] | set | [`Answer::AsReplier`] |
+//! | not elected, or there is no LMS router | any | no |
 //!
 //! # How to drive it
 //!
@@ -89,16 +89,16 @@ fn packed(key: Key) -> u64 {
     u64::from(key.source.to_bits()) << 32 | u64::from(key.group.to_bits())
 }
 
-/// What this host offers for one key.
+/// The offer of this host for one key.
 #[derive(Clone, Debug)]
 pub struct Session {
     key: Key,
     cost: Cost,
-    /// Withdrawals left to send; while there are none the offer is told, if there is one.
+    /// Withdrawals left to send; at 0 the offer is reported, if there is one.
     withdrawals: u8,
-    /// Left: goes when its withdrawals are sent.
+    /// Left: removed when its withdrawals are sent.
     is_leaving: bool,
-    /// Whether the link's router may believe an offer of ours.
+    /// Whether the link's router may have an offer of this host.
     was_told: bool,
 }
 
@@ -121,11 +121,11 @@ impl Keyed for Session {
     }
 }
 
-/// What a router announced about one key.
+/// The announcement of a router about one key.
 #[derive(Clone, Debug)]
 pub struct Announcement {
     key: Key,
-    /// Sessions that care.
+    /// Sessions that use it.
     session_count: u32,
     /// The router that announced it; valid until the slot's timer says otherwise.
     router: Option<Ipv4Addr>,
@@ -163,7 +163,7 @@ struct Router {
     received_at: Instant,
 }
 
-/// The sessions of slot `from` on still owe a general query their delay.
+/// A general query: the sessions from slot `from` on are not scheduled yet.
 #[derive(Clone, Copy, Debug)]
 struct Sweep {
     from: u32,
@@ -176,10 +176,10 @@ struct Sweep {
 /// The elected replier on this link.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Election {
-    /// No LMS router announces this key here: do not count on help.
+    /// No LMS router announces this key here.
     NoRouter,
     /// There is an LMS router; the replier, if any, is not on this link.
-    Nobody,
+    Elsewhere,
     /// This host.
     Me,
     /// Another host or router of this link.
@@ -245,15 +245,15 @@ pub struct Endpoint<'a> {
     announcements: Slab<'a, Announcement>,
     routers: [Option<Router>; ROUTERS],
     changed_head: u32,
-    /// How often routers want to hear of an offer, by the hold time that they announce.
+    /// Interval of reports, by the hold time that routers announce.
     refresh: Duration,
     /// Entries announced on this link in the last whole refresh time, and so far in this one.
     groups_before: u32,
     groups_so_far: u32,
     groups_since: Instant,
-    /// A general query: slots from here on have not been given their delay of up to this yet.
+    /// The general query in progress.
     query: Option<Sweep>,
-    /// No report before.
+    /// Earliest time of the next report.
     next_allowed: Instant,
     rng: ChaCha8Rng,
     stats: Stats,
@@ -286,7 +286,7 @@ impl<'a> Endpoint<'a> {
         &self.config
     }
 
-    /// Offers to be a replier, or changes the cost of the offer; the router is told at once.
+    /// Offers to be a replier, or changes the cost of the offer; the router is notified at once.
     /// [`Cost::WITHDRAWN`] offers nothing, or takes an offer back, and listens only. `(*, G)` is
     /// for a receiver that does not know its source yet.
     ///
@@ -322,11 +322,11 @@ impl<'a> Endpoint<'a> {
                 ..Session::default()
             })
             .map_err(|_| Full)?;
-        if !self.hold_announcement(key) {
+        if !self.add_announcement(key) {
             self.sessions.remove(s);
             return Err(Full);
         }
-        if !self.hold_announcement(Key::any_source(key.group)) {
+        if !self.add_announcement(Key::any_source(key.group)) {
             self.drop_announcement(key);
             self.sessions.remove(s);
             return Err(Full);
@@ -334,7 +334,7 @@ impl<'a> Endpoint<'a> {
         Ok(s)
     }
 
-    fn hold_announcement(&mut self, key: Key) -> bool {
+    fn add_announcement(&mut self, key: Key) -> bool {
         let found = match self.announcements.find(packed(key)) {
             Some(a) => Ok(a),
             None => self.announcements.insert(Announcement {
@@ -364,8 +364,8 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Takes the offer back and forgets the session: the router is told that the host left, by a
-    /// record that asks for (S, G) no more. Leave the group's socket afterwards.
+    /// Withdraws the offer and removes the session: a record reports to the router that the host has left
+    /// (S, G). Leave the group's socket afterwards.
     pub fn leave(&mut self, now: Instant, key: Key) {
         let Some(s) = self.sessions.find(packed(key)) else {
             return;
@@ -403,9 +403,9 @@ impl<'a> Endpoint<'a> {
     fn election_of(&self, announcement: &Announcement) -> Election {
         match (announcement.router, announcement.elected) {
             (None, _) => Election::NoRouter,
-            (_, None) => Election::Nobody,
-            (_, Some(who)) if who == self.config.interface.address => Election::Me,
-            (_, Some(who)) => Election::Other(who),
+            (_, None) => Election::Elsewhere,
+            (_, Some(host)) if host == self.config.interface.address => Election::Me,
+            (_, Some(host)) => Election::Other(host),
         }
     }
 
@@ -443,7 +443,7 @@ impl<'a> Endpoint<'a> {
         }
         match self.election(key) {
             Election::NoRouter if !self.config.answer_unelected => Answer::No(Refusal::NoRouter),
-            Election::Nobody | Election::Other(_) => Answer::No(Refusal::NotElected),
+            Election::Elsewhere | Election::Other(_) => Answer::No(Refusal::NotElected),
             Election::NoRouter | Election::Me if option.turning_point.is_none() => {
                 Answer::No(Refusal::NotTurned)
             }
@@ -482,8 +482,7 @@ impl<'a> Endpoint<'a> {
         &self.stats
     }
 
-    /// Forgets announcements that ran out and gives the sessions their delay after a general
-    /// query; up to 64 of each a call.
+    /// Expires announcements and schedules sessions after a general query; up to 64 of each per call.
     pub fn handle_timeout(&mut self, now: Instant) {
         for _ in 0..STEPS {
             match self.announcements.next_due() {

@@ -1,4 +1,4 @@
-//! What the link's routers say: IGMP queries and ELECTED messages.
+//! Messages of the link's routers: IGMP queries and ELECTED messages.
 
 use core::net::Ipv4Addr;
 
@@ -16,8 +16,8 @@ use igmp::wire::{Message, PROTOCOL, Query};
 const PROTOCOL_UDP: u8 = 17;
 
 impl Endpoint<'_> {
-    /// An IGMP packet or LMS-HIER message arrived, a whole IPv4 packet. What is not for hosts is
-    /// ignored, and fine.
+    /// Handles an IGMP packet or LMS-HIER message, a whole IPv4 packet. Messages that are not for hosts are accepted and
+    /// ignored.
     ///
     /// # Errors
     /// The packet was dropped and counted: it is malformed, from another interface, a replay or above the rate
@@ -61,7 +61,7 @@ impl Endpoint<'_> {
         let is_shorter = refresh < self.refresh;
         self.refresh = refresh;
         if is_shorter {
-            // What was to be told later may have run out by then.
+            // Scheduled reports may be too late.
             self.sweep(now, None, refresh);
         }
         self.count_groups(now, view.entry_count() as u32);
@@ -72,8 +72,8 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// Takes what one router announces about one key. Where several routers of a link do, one
-    /// that elects a neighbour there counts for more than one that elects none.
+    /// Applies the announcement of a router about one key. Of several routers on a link, one that elects a neighbour there
+    /// takes precedence over one that elects none.
     fn announce(&mut self, router: Ipv4Addr, entry: &hier::Entry, expires: Instant) {
         let Some(a) = self.announcements.find(packed(entry.key)) else {
             return;
@@ -148,8 +148,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Has the sessions of a group, or all, told within a time. A sweep that is still going on
-    /// starts again, for all.
+    /// Schedules the reports of a group's sessions, or of all, within `max_delay`. A sweep in progress starts again, for all.
     fn sweep(&mut self, now: Instant, group: Option<Ipv4Addr>, max_delay: Duration) {
         let sweep = match self.query {
             None => Sweep {
@@ -175,11 +174,11 @@ impl Endpoint<'_> {
 
     fn answer_for(&mut self, now: Instant, key: Key, max_delay: Duration) {
         if let Some(s) = self.sessions.find(packed(key)) {
-            self.hasten(now, s, max_delay);
+            self.schedule_report(now, s, max_delay);
         }
     }
 
-    /// Gives some of the sessions their delay after a general query.
+    /// Schedules some of the sessions after a general query.
     pub(super) fn spread_query(&mut self, now: Instant) {
         let Some(mut sweep) = self.query.take() else {
             return;
@@ -192,15 +191,15 @@ impl Endpoint<'_> {
                 .group
                 .is_none_or(|group| self.sessions[s].key.group == group)
             {
-                self.hasten(now, s, sweep.max_delay);
+                self.schedule_report(now, s, sweep.max_delay);
             }
             sweep.from = s + 1;
         }
         self.query = Some(sweep);
     }
 
-    /// Has an offer told after the delay that its host owes a query, unless it is due earlier.
-    fn hasten(&mut self, now: Instant, s: u32, max_delay: Duration) {
+    /// Schedules the report of an offer within the delay of a query, unless it is due earlier.
+    fn schedule_report(&mut self, now: Instant, s: u32, max_delay: Duration) {
         let session = &self.sessions[s];
         if !session.cost.is_offer() {
             return;
@@ -236,8 +235,8 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// The router that a packet is from, if it may send one more and, for an ELECTED message, if
-    /// that is news. Where there is no room, the longest silent one makes it.
+    /// Returns the router that sent a packet, if its rate allows one more and, for an ELECTED message, if
+    /// that is newer. A full table evicts the router that was silent for longest.
     fn admit(
         &mut self,
         now: Instant,

@@ -8,9 +8,9 @@ use crate::{Duration, Instant, NextHop, Transmit};
 use igmp::datagram::{self, IGMP_AT};
 use igmp::wire::{ALL_V3_ROUTERS, RecordType, ReportWriter};
 
-/// A late driver may send at once what it missed in this time.
+/// A late driver may catch up on this time at once.
 const CATCH_UP: Duration = Duration::from_millis(100);
-/// A withdrawal is told again within this time.
+/// A withdrawal is repeated within this time.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The shortest buffer that `poll_transmit` takes: one offer with its source.
 const MIN_LEN: usize = IGMP_AT + 8 + 8 + 4 + 4;
@@ -28,7 +28,7 @@ impl Endpoint<'_> {
         let end = buffer.len().min(MAX_LEN);
         let mut writer = ReportWriter::new(&mut buffer[IGMP_AT..end])?;
         // Up to a tenth earlier, so that hosts that started together drift apart; what shares a
-        // report goes on sharing it.
+        // report keeps sharing it.
         let refresh = self.refresh.total_micros();
         let again = now + Duration::from_micros(refresh - self.random(refresh / 10));
         while let Some((at, s)) = self.sessions.next_due() {
@@ -62,7 +62,7 @@ impl Endpoint<'_> {
         })
     }
 
-    /// A session has been told: when it is told again, or that it goes.
+    /// A session was reported: schedules its next report, or removes it.
     fn said(&mut self, now: Instant, s: u32, again: Instant) {
         let session = &mut self.sessions[s];
         if session.cost.is_offer() {

@@ -17,7 +17,7 @@ proto_core::drop_reasons! {
         Replay = "replay",
         /// The router sends more packets than it may.
         Rate = "rate",
-        /// More routers on this link than there is room for, all of them heard lately.
+        /// The table of this link's routers is full, and all of them are active.
         RoutersFull = "routers_full",
     }
     /// How many packets were refused, by reason.
@@ -29,13 +29,13 @@ proto_core::drop_reasons! {
 pub struct Stats {
     /// ELECTED messages accepted.
     pub elected_received: u64,
-    /// IGMP queries that had an answer of ours follow.
+    /// IGMP queries accepted.
     pub queries_received: u64,
     /// Reports sent.
     pub reports_sent: u64,
     /// Offers and withdrawals in these reports.
     pub records_sent: u64,
-    /// Messages of others to others: UPDATEs, reports.
+    /// Messages that are not for hosts: UPDATEs, reports.
     pub ignored: u64,
     /// How many packets were refused, by reason.
     pub drops: Drops,

@@ -1,4 +1,4 @@
-//! What a hierarchy is told once, and the memory it is given.
+//! Configuration and storage of a hierarchy.
 
 use managed::ManagedSlice;
 
@@ -9,20 +9,20 @@ use proto_core::slab::Slot;
 /// Configuration of a [`Hierarchy`](super::Hierarchy).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// How often each entry is told again to the parent and to the links below: 100 ms to 18 s,
+    /// Interval at which each entry is advertised to the parent and to the links below: 100 ms to 18 s,
     /// other values count as the nearest of these. Neighbours are believed for [`hold_time`] of
     /// it, so this bounds how long a silent replier stays elected. 10 s by default.
     pub refresh: Duration,
-    /// What this router adds to the cost of its best replier when it tells its parent. 1.
+    /// Added to the cost of the best replier in adverts to the parent. 1.
     pub own_cost: u16,
-    /// An entry is not told twice on one link within this time (damping). 100 ms, at most
+    /// Shortest interval between two adverts of an entry on one link (damping). 100 ms, at most
     /// `refresh`.
     pub damping: Duration,
     /// How long a change waits for others to share its message. 2 ms, at most `damping`.
     pub gather: Duration,
     /// The most messages a second that are sent of one type on one link, 1 to 1,000,000. 500.
     pub messages_per_s: u32,
-    /// The most packets a second that one neighbour is heard with, 1 to 1,000,000. 2,000.
+    /// Packets per second accepted from one neighbour, 1 to 1,000,000. 2,000.
     pub neighbour_packets_per_s: u32,
     /// Packets that a neighbour may send at once after a quiet time. 2,000.
     pub neighbour_burst: u32,
@@ -78,7 +78,7 @@ pub fn refresh_time(hold: Duration) -> Duration {
     Duration::from_micros(hold.total_micros() / 7 * 2).clamp(MIN_REFRESH, MAX_REFRESH)
 }
 
-/// The memory of a [`Hierarchy`](super::Hierarchy), lent or owned. Each part is a bound; what
+/// Storage of a [`Hierarchy`](super::Hierarchy), borrowed or owned. Each part is a bound; what
 /// does not fit is refused and counted.
 #[derive(Debug)]
 pub struct Storage<'a> {
@@ -88,7 +88,7 @@ pub struct Storage<'a> {
     pub neighbours: ManagedSlice<'a, Slot<Neighbour>>,
     /// Hosts and routers that offers come from, each once whatever the number of its offers.
     pub peers: ManagedSlice<'a, Slot<Peer>>,
-    /// What is told: one for each entry, and one for each downstream link of an entry that an
+    /// Adverts: one for each entry, and one for each downstream link of an entry that an
     /// offer came from.
     pub adverts: ManagedSlice<'a, Slot<Advert>>,
     /// Two for each interface.

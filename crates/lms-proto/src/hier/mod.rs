@@ -3,14 +3,14 @@
 //!
 //! Neighbours below offer to be the replier of an entry at a cost: hosts by the auxiliary data of
 //! IGMPv3 reports, routers by UPDATE messages. The offer with the lowest cost is elected; on equal
-//! cost an elected neighbour stays elected, else the lowest address is. The entry's parent is told the
-//! cost (UPDATE: the best below plus [`Config::own_cost`]), and each link below that offers came
-//! from is told the elected neighbour (ELECTED; none, where it is on another link).
+//! cost an elected neighbour stays elected, else the lowest address is. The entry's parent receives the
+//! cost (UPDATE: the best below plus [`Config::own_cost`]), and each link below with offers receives
+//! the elected neighbour (ELECTED; none, where it is on another link).
 //!
-//! All of it is soft state: told again every [`Config::refresh`], forgotten after [`hold_time`] of
-//! it. A neighbour that goes silent is therefore replaced within one hold time, in the very call
+//! All of it is soft state: refreshed every [`Config::refresh`], expired after [`hold_time`] of it. A
+//! neighbour that goes silent is therefore replaced within one hold time, in the very call
 //! that notices. Refreshes are spread evenly over the refresh time, up to 64 entries a message:
-//! 100,000 entries on one link are 174 messages a second. Changes are told at once
+//! 100,000 entries on one link are 174 messages a second. Changes are advertised at once
 //! ([`Config::gather`] later, to share messages), but not twice within [`Config::damping`], nor
 //! faster than [`Config::messages_per_s`]. The withdrawal of the last offer is sent three times.
 //!
@@ -23,7 +23,7 @@
 //! `handle_timeout` `poll_timeout` may lie in the past still: one call does a bounded number of
 //! steps.
 //!
-//! # What is believed
+//! # Security model
 //!
 //! A message counts only with TTL 1, from a source on the subnet of its interface, about an
 //! entry that exists and has that interface downstream, and, from a router, with a sequence
@@ -58,7 +58,7 @@
 //! hierarchy.set_replier(now, key, down, Ipv4Addr::new(10, 0, 1, 5), None, Cost(3)).unwrap();
 //! assert_eq!(hierarchy.elected(id).unwrap().cost, Cost(3));
 //!
-//! // The parent is told: cost 3, plus 1 of our own.
+//! // The parent receives: cost 3, plus 1 of this router.
 //! let mut buffer = [0; 1500];
 //! let now = hierarchy.poll_timeout().unwrap();
 //! let transmit = hierarchy.poll_transmit(now, &mut buffer).unwrap();
@@ -93,14 +93,14 @@ use crate::wire::hier::Kind;
 use crate::{Iface, Instant, InterfaceConfig, Key, LinkAddr, Meta, NextHop, Transmit};
 use proto_core::slab::{NIL, Slab};
 
-/// How many expiries one call of `handle_timeout` deals with.
+/// Expiries in one call of `handle_timeout`.
 const STEPS: usize = 256;
 
-/// Names an entry from its installation to its removal.
+/// Identifies an entry from its installation to its removal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EntryId(u32);
 
-/// Names a neighbouring host or router for as long as one of its offers is elected anywhere.
+/// Identifies a neighbouring host or router while one of its offers is elected.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerId(NonZeroU32);
 
@@ -140,34 +140,21 @@ pub struct Offer {
     pub expires: Option<Instant>,
 }
 
-/// A bound of the storage is reached; nothing changed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Full {
-    /// No more entries.
-    Entries,
-    /// No more offers, in this entry or at all.
-    Neighbours,
-    /// No more neighbouring hosts and routers.
-    Peers,
-    /// No more adverts.
-    Adverts,
-    /// No more interfaces.
-    Interfaces,
-}
-
-impl fmt::Display for Full {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Full::Entries => "no room for another multicast forwarding entry",
-            Full::Neighbours => "no room for another neighbour's offer",
-            Full::Peers => "no room for another neighbour",
-            Full::Adverts => "no room for another advert",
-            Full::Interfaces => "no room for another interface",
-        })
+proto_core::errors! {
+    /// A bound of the storage is reached; nothing changed.
+    pub enum Full {
+        /// No more entries.
+        Entries = "no room for another multicast forwarding entry",
+        /// No more offers, in this entry or at all.
+        Neighbours = "no room for another neighbour's offer",
+        /// No more neighbouring hosts and routers.
+        Peers = "no room for another neighbour",
+        /// No more adverts.
+        Adverts = "no room for another advert",
+        /// No more interfaces.
+        Interfaces = "no room for another interface",
     }
 }
-
-impl core::error::Error for Full {}
 
 /// Why a command was refused; nothing changed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -209,7 +196,7 @@ pub struct Hierarchy<'a> {
     peers: Slab<'a, Peer>,
     adverts: Slab<'a, Advert>,
     streams: Slab<'a, Stream>,
-    /// Peers without offers, longest idle first: what is forgotten when room is needed.
+    /// Peers without offers, longest idle first: the order of eviction.
     idle_head: u32,
     idle_tail: u32,
     changed_head: u32,
@@ -245,7 +232,7 @@ impl<'a> Hierarchy<'a> {
         &self.config
     }
 
-    /// Changes the configuration. Everything is told again under it, as fast as messages may go.
+    /// Changes the configuration. Everything is advertised again, at the maximum rate of messages.
     pub fn set_config(&mut self, now: Instant, config: Config) {
         self.config = config.clamped();
         let mut from = 0;
@@ -330,8 +317,8 @@ impl<'a> Hierarchy<'a> {
     /// Adds an entry, or gives it another parent; `Iface::UNSET` where it has none.
     ///
     /// # Errors
-    /// [`Full::Entries`] when there is no room for a new entry; [`Full::Adverts`] when there is none for what
-    /// the parent is to be told.
+    /// [`Full::Entries`] when there is no room for a new entry; [`Full::Adverts`] when there is none for the
+    /// advert to the parent.
     pub fn install(&mut self, now: Instant, key: Key, parent: Iface) -> Result<EntryId, Full> {
         if let Some(e) = self.entries.find(entry_key(key)) {
             let advert = match self.find_advert(e, parent, Kind::Update) {
@@ -359,7 +346,7 @@ impl<'a> Hierarchy<'a> {
     fn set_parent(&mut self, now: Instant, e: u32, parent: Iface, advert: u32) {
         let old = core::mem::replace(&mut self.entries[e].parent, parent);
         if old != parent {
-            // The old parent is told that we have nothing for it any more, the new one what.
+            // The offer is withdrawn at the old parent and made to the new one.
             if let Some(advert) = self.find_advert(e, old, Kind::Update) {
                 self.touch(now, advert);
                 self.release_advert(advert);
@@ -557,8 +544,8 @@ impl<'a> Hierarchy<'a> {
         &self.stats
     }
 
-    /// Forgets neighbours that went silent, and lets out changes that were held back. Deals with
-    /// up to 256 of each; `poll_timeout` says when there are more.
+    /// Expires silent neighbours and schedules delayed changes, up to 256 of each; `poll_timeout` returns
+    /// the time of the others.
     pub fn handle_timeout(&mut self, now: Instant) {
         for _ in 0..STEPS {
             match self.neighbours.next_due() {

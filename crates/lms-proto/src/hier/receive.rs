@@ -72,7 +72,7 @@ impl Hierarchy<'_> {
         self.check_sender(meta.iface, ip)?;
         let header = view.header();
         if header.kind != Kind::Update {
-            // The parent's router tells its link, on which this router is a neighbour among others.
+            // The parent's router announces to its link, on which this router is one of the neighbours.
             let is_ours = |entry: hier::Entry| {
                 let id = self.find(entry.key);
                 id.is_some_and(|id| self.is_below(id, meta.iface, &is_downstream))
@@ -229,7 +229,7 @@ impl Hierarchy<'_> {
         Ok(p)
     }
 
-    /// Finds or adds a neighbour; where the table is full, the longest idle one makes room.
+    /// Finds or adds a neighbour; a full table evicts the one that was idle for longest.
     pub(super) fn peer(&mut self, iface: Iface, address: Ipv4Addr) -> Option<u32> {
         if let Some(known) = self.peers.find(peer_key(iface, address)) {
             return Some(known);
@@ -273,8 +273,7 @@ impl Hierarchy<'_> {
         }
     }
 
-    /// Takes an offer, changes it, refreshes it or withdraws it. What was configured does not
-    /// change by what its neighbour says itself.
+    /// Adds, changes, refreshes or withdraws an offer. Messages do not change configured offers.
     fn offer(
         &mut self,
         now: Instant,
@@ -362,7 +361,7 @@ impl Hierarchy<'_> {
         }
         self.peers[peer].offer_count += 1;
         self.elect(now, e);
-        // A neighbour that is new on a link is told the elected one, though nothing changed.
+        // A new neighbour must learn the elected one, even without a change.
         self.touch(now, branch);
     }
 

@@ -1,4 +1,4 @@
-//! What the links are told: adverts, when they are due, and the messages that carry them.
+//! Adverts to the links: when they are due, and the messages that carry them.
 
 use super::config::hold_time;
 use super::state::{Advert, advert_key, stream_key};
@@ -10,9 +10,9 @@ use proto_core::slab::NIL;
 
 use rand_core::Rng;
 
-/// How often a withdrawal is sent: the loss of one message of three does no harm.
+/// Times that a withdrawal is sent, so that the loss of one message is tolerated.
 const WITHDRAWALS: u8 = 3;
-/// A late driver may send at once what it missed in this time.
+/// A late driver may catch up on this time at once.
 const CATCH_UP: Duration = Duration::from_millis(10);
 
 impl Hierarchy<'_> {
@@ -37,16 +37,16 @@ impl Hierarchy<'_> {
         }
     }
 
-    /// What the advert's link is to know now.
+    /// Returns the current value of an advert.
     fn value(&self, advert: &Advert) -> hier::Entry {
         let entry = &self.entries[advert.entry];
-        let nobody = hier::Entry {
+        let none = hier::Entry {
             key: entry.key,
             neighbour: None,
             cost: Cost::WITHDRAWN,
         };
         let Some(elected) = self.neighbours.get(entry.elected) else {
-            return nobody;
+            return none;
         };
         let Neighbour {
             iface,
@@ -57,18 +57,18 @@ impl Hierarchy<'_> {
         match advert.kind {
             Kind::Update if advert.iface == entry.parent => hier::Entry {
                 cost: cost.through(self.config.own_cost),
-                ..nobody
+                ..none
             },
             Kind::Elected if advert.iface == iface => hier::Entry {
                 neighbour: Some(address),
                 cost,
-                ..nobody
+                ..none
             },
-            _ => nobody,
+            _ => none,
         }
     }
 
-    /// Whether the link is to be told for as long as nothing changes.
+    /// Returns whether the advert is repeated while nothing changes.
     fn is_lasting(&self, advert: &Advert) -> bool {
         match advert.kind {
             Kind::Update => self.value(advert).cost.is_offer(),
@@ -76,7 +76,7 @@ impl Hierarchy<'_> {
         }
     }
 
-    /// Something that this advert says may have changed: has it sent soon.
+    /// Schedules an advert whose value may have changed.
     pub(super) fn touch(&mut self, now: Instant, a: u32) {
         let advert = &self.adverts[a];
         let (is_ready, sent_at) = (advert.is_ready, advert.sent_at);
@@ -112,7 +112,7 @@ impl Hierarchy<'_> {
         self.reschedule(stream);
     }
 
-    /// Frees an advert that has nothing more to say, unless its entry needs it again.
+    /// Frees an advert whose withdrawals were sent, unless its entry needs it.
     pub(super) fn release_advert(&mut self, a: u32) {
         let advert = &self.adverts[a];
         let e = advert.entry;
@@ -139,7 +139,7 @@ impl Hierarchy<'_> {
         }
     }
 
-    /// Empties the ring and the queue of a stream that is going.
+    /// Empties the ring and the queue of a stream before its removal.
     pub(super) fn silence(&mut self, stream: u32) {
         while self.streams[stream].ready_head != NIL {
             self.pop_ready(stream);
@@ -193,7 +193,7 @@ impl Hierarchy<'_> {
         }
     }
 
-    /// Puts an advert at the end of its ring: what was told last is told again last.
+    /// Appends an advert to its ring, which is in the order of the last transmission.
     fn ring(&mut self, stream: u32, a: u32) {
         let tail = core::mem::replace(&mut self.streams[stream].ring_tail, a);
         let advert = &mut self.adverts[a];
@@ -205,7 +205,7 @@ impl Hierarchy<'_> {
         self.streams[stream].ring_len += 1;
     }
 
-    /// Time between periodic messages, so that each advert of the ring is told once in a refresh
+    /// Time between periodic messages, so that each advert of the ring is sent once in a refresh
     /// time and a little early.
     fn interval(&self, ring_len: u32) -> Duration {
         let a_message = u64::from(ring_len.clamp(1, MAX_ENTRIES as u32));
@@ -243,8 +243,8 @@ impl Hierarchy<'_> {
         }
     }
 
-    /// A message of what is ready and, where that is due, of what is next in the ring. `None`
-    /// where there was nothing to say after all; then the stream's timer has moved on.
+    /// Writes a message of the ready adverts and, when periodic ones are due, of the next in the ring. `None` without any;
+    /// then the stream's timer has been rescheduled.
     fn message(&mut self, now: Instant, stream: u32, buffer: &mut [u8]) -> Option<Transmit> {
         let mut writer = Writer::new(&mut buffer[UDP_AT..])?;
         let is_periodic = self.streams[stream].next_periodic <= now;
@@ -259,7 +259,7 @@ impl Hierarchy<'_> {
                 None if periodic_left > 0 => {
                     periodic_left -= 1;
                     match self.streams[stream].ring_head {
-                        // Its turn has come by the change that this message carries already.
+                        // Sent in this message already, because it changed.
                         head if head == NIL || self.adverts[head].sent_at == Some(now) => break,
                         head => head,
                     }
@@ -298,7 +298,7 @@ impl Hierarchy<'_> {
         })
     }
 
-    /// An advert has been told: to the end of the ring with it, or away.
+    /// An advert was sent: appends it to the ring, or frees it.
     fn sent(&mut self, now: Instant, stream: u32, a: u32) {
         self.unring(a);
         self.adverts[a].sent_at = Some(now);
@@ -322,7 +322,7 @@ impl Hierarchy<'_> {
         }
     }
 
-    /// When the next message of a stream may go.
+    /// Sets the time of the next message of a stream.
     fn pace(&mut self, now: Instant, stream: u32, was_periodic: bool, was_sent: bool) {
         if was_periodic {
             // Up to a tenth earlier, so that routers that started together drift apart.

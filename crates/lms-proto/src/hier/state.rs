@@ -146,7 +146,7 @@ impl Keyed for Peer {
     }
 }
 
-/// What one link is told about one entry. What is said is read from the entry when it is sent.
+/// The announcement of one entry to one link. Its value is read from the entry when it is sent.
 #[derive(Clone, Debug)]
 pub struct Advert {
     pub(super) entry: u32,
@@ -154,7 +154,7 @@ pub struct Advert {
     pub(super) kind: Kind,
     /// ELECTED: offers that came from this link.
     pub(super) offer_count: u32,
-    /// Ring of what is told periodically, in the order of the last time.
+    /// Ring of periodic adverts, in the order of the last transmission.
     pub(super) ring_next: u32,
     pub(super) ring_back: u32,
     pub(super) is_in_ring: bool,

@@ -7,7 +7,7 @@ proto_core::drop_reasons! {
         Malformed = "malformed",
         /// The TTL is not 1: it may come from another link.
         Ttl = "ttl",
-        /// It arrived on an interface that the hierarchy was not told of.
+        /// It arrived on an interface that the hierarchy does not have.
         UnknownInterface = "unknown_interface",
         /// The sender's address is not on that interface's subnet.
         WrongSubnet = "wrong_subnet",
@@ -37,19 +37,19 @@ proto_core::drop_reasons! {
 pub struct Stats {
     /// UPDATE messages accepted.
     pub updates_received: u64,
-    /// IGMP packets looked at for a replier's cost.
+    /// IGMP packets examined for a replier's cost.
     pub reports_received: u64,
-    /// Offers taken, changed, refreshed or withdrawn by a message.
+    /// Offers added, changed, refreshed or withdrawn by a message.
     pub records_accepted: u64,
     /// UPDATE messages sent.
     pub updates_sent: u64,
     /// ELECTED messages sent.
     pub elected_sent: u64,
-    /// Times that an entry's elected replier became another, or none.
+    /// Changes of an entry's elected replier.
     pub elections: u64,
-    /// Offers that ran out because their neighbour went silent.
+    /// Offers that expired because their neighbour went silent.
     pub expired: u64,
-    /// Links that an entry could not be told on, because the table of adverts is full.
+    /// Entries that could not be advertised on a link because the table of adverts is full.
     pub adverts_full: u64,
     /// How many messages and records were refused, by reason.
     pub drops: Drops,

@@ -5,10 +5,10 @@ use heapless::Deque;
 use crate::table::Replier;
 use crate::{Iface, Key};
 
-/// Events that wait at most; older ones give way.
+/// Longest queue of events; then the oldest are dropped.
 const WAITING: usize = 64;
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// LMS-HIER elected another replier for an entry, or the elected one costs something else.
@@ -36,13 +36,13 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Adds an event; false where the oldest had to go.
+    /// Adds an event; returns `false` if the oldest was dropped.
     pub(super) fn push(&mut self, event: Event) -> bool {
         let full = self.waiting.is_full();
         if full {
             self.waiting.pop_front();
         }
-        // There is room now.
+        // The queue has a free place.
         let _ = self.waiting.push_back(event);
         !full
     }

@@ -215,13 +215,13 @@ impl<C: Carrier> Router<'_, C> {
             return Err(reason.into());
         }
         let (first, second) = self.search_party(id, meta.iface, role, tree.parent.is_set());
-        let nobody = if role == Role::Parent {
+        let no_way = if role == Role::Parent {
             DropReason::NoReplier
         } else {
             DropReason::NoParent
         };
         let plan = |way| self.plan(now, (id, prefix), meta.iface, request, way);
-        let (output, turn) = plan(first.ok_or(nobody)?)?;
+        let (output, turn) = plan(first.ok_or(no_way)?)?;
         let second = second.and_then(|way| plan(way).ok());
         if request.hop_limit <= 1 {
             return Err(DropReason::TtlExpired);
@@ -238,7 +238,7 @@ impl<C: Carrier> Router<'_, C> {
         Ok((output, second))
     }
 
-    /// Where a copy goes and what is written into it.
+    /// Returns the output of a copy and its turning point.
     fn plan(
         &self,
         now: Instant,

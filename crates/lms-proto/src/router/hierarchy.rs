@@ -1,6 +1,6 @@
-//! LMS-HIER inside the router: it follows the entries, and what it elects goes into them.
+//! LMS-HIER inside the router: it follows the entries and sets their repliers.
 //!
-//! All of it stands still unless the policy is [`Policy::Hierarchy`].
+//! It is inactive unless the policy is [`Policy::Hierarchy`].
 
 use super::{Event, InterfaceError, Policy, Router};
 use crate::carrier::Carrier;
@@ -218,7 +218,7 @@ impl<'a, C: Carrier> Router<'a, C> {
             neighbour: Some(new),
         }) = replier
         {
-            // Where the tables are full the parent is not told; the pin holds nevertheless.
+            // With full tables the parent is not notified; the pin holds nevertheless.
             let _ = self
                 .hierarchy
                 .set_replier(now, key, iface, new.addr, new.link, Cost(cost));

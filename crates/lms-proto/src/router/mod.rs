@@ -2,7 +2,7 @@
 //!
 //! A driver
 //!
-//! 1. tells the router its interfaces ([`Router::set_interface`]) and, as routing changes, its
+//! 1. sets the router's interfaces ([`Router::set_interface`]) and, as routing changes, its
 //!    entries ([`Router::install`], [`Router::remove`]);
 //! 2. gives each captured packet to [`Router::forward`], and does what the [`Verdict`] says;
 //! 3. under [`Policy::Hierarchy`] gives IGMP packets and LMS-HIER messages to
@@ -40,7 +40,6 @@ mod stats;
 mod subnets;
 mod verdict;
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::net::Ipv4Addr;
 
@@ -69,7 +68,7 @@ use crate::table::{
 use crate::types::is_host;
 use crate::{Iface, Instant, InterfaceConfig, Key};
 
-/// Storage of a [`Router`]: lent, or owned with feature `alloc`. Nothing in it grows.
+/// Storage of a [`Router`]: borrowed, or owned with feature `alloc`. Nothing in it grows.
 #[derive(Debug)]
 pub struct Storage<'a> {
     /// The group table's.
@@ -96,7 +95,7 @@ impl Storage<'static> {
     pub fn with_capacity(groups: usize, iface_limit: usize) -> Self {
         use alloc::vec;
         let hierarchy = hier::Capacity {
-            // Some more: a removed entry leaves when its links have been told.
+            // Some more: a removed entry stays until its withdrawals are sent.
             entries: groups + groups / 8 + 16,
             neighbours: 2 * groups + 256,
             peers: 2 * iface_limit + 1_024,
@@ -145,45 +144,25 @@ const WRONG_NUMBERS: Rate = Rate {
     burst: 64,
 };
 
-/// Why a command about an interface is refused; nothing has changed then.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum InterfaceError {
-    /// The number is beyond what the storage was made for.
-    Limit,
-    /// The address is not a unicast address.
-    Address,
-}
-
-impl fmt::Display for InterfaceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            InterfaceError::Limit => "the interface number is beyond the router's limit",
-            InterfaceError::Address => "the interface's address is not a unicast address",
-        })
+proto_core::errors! {
+    /// Why a command about an interface is refused; nothing has changed then.
+    pub enum InterfaceError {
+        /// The number is beyond what the storage was made for.
+        Limit = "the interface number is beyond the router's limit",
+        /// The address is not a unicast address.
+        Address = "the interface's address is not a unicast address",
     }
 }
 
-impl core::error::Error for InterfaceError {}
-
-/// Why a replier cannot be set by hand; nothing has changed then.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ReplierError {
-    /// There is no entry with this key.
-    NoEntry,
-    /// The interface is not downstream in the entry.
-    NotDownstream,
-}
-
-impl fmt::Display for ReplierError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ReplierError::NoEntry => "there is no such entry",
-            ReplierError::NotDownstream => "the replier's interface is not downstream there",
-        })
+proto_core::errors! {
+    /// Why a replier cannot be set by hand; nothing has changed then.
+    pub enum ReplierError {
+        /// There is no entry with this key.
+        NoEntry = "there is no such entry",
+        /// The interface is not downstream in the entry.
+        NotDownstream = "the replier's interface is not downstream there",
     }
 }
-
-impl core::error::Error for ReplierError {}
 
 /// The router machine. `C` is what carries LMS's option.
 #[derive(Debug)]
@@ -441,7 +420,7 @@ impl<'a, C: Carrier> Router<'a, C> {
     }
 
     /// Sets the replier of an entry by hand; no policy moves it until it is set to `None`, or its
-    /// interface leaves the entry. The parent is told its cost where the neighbour is named.
+    /// interface leaves the entry. The parent is notified of its cost if the neighbour is given.
     ///
     /// # Errors
     /// [`ReplierError::NoEntry`] when no entry has this key; [`ReplierError::NotDownstream`] when the replier's

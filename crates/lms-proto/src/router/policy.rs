@@ -1,4 +1,4 @@
-//! Chance: repliers drawn at random, and Search Party (LMS §6.7).
+//! Random choice: repliers drawn at random, and Search Party (LMS §6.7).
 
 use rand_core::Rng;
 
@@ -8,7 +8,7 @@ use crate::rule::Role;
 use crate::table::{EntryId, Replier};
 use crate::{Duration, Iface, Instant};
 
-/// Where one copy of a request goes.
+/// The destination of one copy of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     Up,
@@ -16,8 +16,8 @@ pub(super) enum Way {
 }
 
 impl<C: Carrier> Router<'_, C> {
-    /// Under [`Policy::Random`]: draws the replier of an entry where the last draw has served its
-    /// time.
+    /// Under [`Policy::Random`]: draws the replier of an entry when the last draw has
+    /// expired.
     pub(super) fn refresh_draw(&mut self, now: Instant, id: EntryId, redraw: Duration) {
         if !self
             .table
@@ -36,7 +36,7 @@ impl<C: Carrier> Router<'_, C> {
         }
     }
 
-    /// A downstream interface other than `except`, each with the same chance.
+    /// Draws a downstream interface other than `except`, uniformly.
     fn draw_child(&mut self, id: EntryId, except: Iface) -> Option<Iface> {
         let others =
             self.table.downstream_len(id) - usize::from(self.table.is_downstream(id, except));
@@ -45,7 +45,7 @@ impl<C: Carrier> Router<'_, C> {
         self.table.nth_downstream(id, n, except)
     }
 
-    /// Where the copies of a request go under Search Party. `role` is that of its interface and
+    /// Draws the destinations of the copies of a request under Search Party. `role` is that of its interface and
     /// the rule has let it through: unturned from below, or turned from the parent.
     pub(super) fn search_party(
         &mut self,

@@ -9,10 +9,10 @@ use super::Rate;
 use crate::table::HashKey;
 use crate::{Duration, Instant, Key};
 
-/// How long a source counts as seen.
+/// Time for which a source counts as seen.
 pub const SOURCE_LIFETIME: Duration = Duration::from_secs(60);
 
-/// How often the driver is asked to look for sources, all of them together.
+/// Rate at which the driver is asked to look for sources.
 const QUESTIONS: Rate = Rate {
     per_second: 8,
     burst: 16,
@@ -34,8 +34,8 @@ impl Default for SeenSource {
     }
 }
 
-/// A table with one place for each hash: of two sources that share a place the later one has it,
-/// and the other one is looked for again with the next request that names it.
+/// A table with one slot for each hash. Of two sources that share a slot the later one has it, and the other one is
+/// searched again at the next request that names it.
 #[derive(Debug)]
 pub(super) struct Sources<'a> {
     places: ManagedSlice<'a, SeenSource>,
@@ -62,7 +62,7 @@ impl<'a> Sources<'a> {
         (hash as usize).checked_rem(self.places.len()).unwrap_or(0)
     }
 
-    /// Notes that a source was seen; false where there is no place for any.
+    /// Records that a source was seen; returns `false` if the table has no slots.
     pub(super) fn note(&mut self, now: Instant, key: Key) -> bool {
         let place = self.place(key);
         let until = now + SOURCE_LIFETIME;
@@ -70,15 +70,15 @@ impl<'a> Sources<'a> {
         seen.map(|seen| *seen = SeenSource { key, until }).is_some()
     }
 
-    /// Whether a source was seen not long before `now`.
+    /// Returns whether a source was seen recently.
     #[inline]
     pub(super) fn contain(&self, now: Instant, key: Key) -> bool {
         let seen = self.places.get(self.place(key));
         seen.is_some_and(|seen| seen.key == key && now < seen.until)
     }
 
-    /// Whether the driver is to look for a source now, because a request names it. Asks again
-    /// in the second half of the time that an answer is good for.
+    /// Returns whether the driver is to look for a source that a request names; `true` again in the second half of the
+    /// lifetime of an answer.
     pub(super) fn is_wanted(&mut self, now: Instant, key: Key) -> bool {
         !self.contain(now + SOURCE_LIFETIME / 2, key) && self.questions.take(now, &self.limit)
     }

@@ -1,4 +1,4 @@
-//! Counters: what was sent, and one named reason for each packet dropped.
+//! Counters: packets sent, and one named reason for each packet dropped.
 
 use crate::carrier::Malformed;
 use crate::rule::Reason;
@@ -73,7 +73,7 @@ proto_core::drop_reasons! {
         InnerHeaderLength = "inner_header_length",
         /// The inner total length is below the inner header length.
         InnerTotalLength = "inner_total_length",
-        /// The inner packet is not as long as the outer has room for, or too short for UDP.
+        /// The length of the inner packet does not match the outer one, or is too short for UDP.
         InnerPacketLength = "inner_packet_length",
         /// The inner header checksum is wrong.
         InnerHeaderChecksum = "inner_header_checksum",
@@ -87,7 +87,7 @@ proto_core::drop_reasons! {
         InnerSourceMismatch = "inner_source_mismatch",
         /// The inner packet is not to the option's group.
         InnerGroupMismatch = "inner_group_mismatch",
-        /// The number of the turning-point interface stands for none that is downstream in the entry:
+        /// The number of the turning-point interface matches none that is downstream in the entry:
         /// guessed, out of date, or of this router before a restart.
         NotDownstream = "not_downstream",
         /// The limit on wrong numbers of the interface that the dmcast arrived on.

@@ -6,16 +6,16 @@ use core::ops::Range;
 use super::DropReason;
 use crate::{Iface, NextHop};
 
-/// Where a packet is to be sent.
+/// The destination of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Output {
     /// The interface to send it on.
     pub iface: Iface,
-    /// Where on that link.
+    /// The next hop on that link.
     pub next_hop: NextHop,
 }
 
-/// What [`Router::forward`](super::Router::forward) says about a packet.
+/// The verdict of [`Router::forward`](super::Router::forward).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Verdict {
@@ -25,7 +25,7 @@ pub enum Verdict {
     Drop(DropReason),
     /// A request, edited in place: send `packet` as `output` says.
     Forward {
-        /// Where it goes.
+        /// Its destination.
         output: Output,
         /// The bytes to send (a frame may have carried padding behind them).
         packet: Range<usize>,

@@ -1,11 +1,11 @@
-//! What a turned request lets pass: its repairs, for a while.
+//! The repairs that turned requests allow, and for how long.
 
 use super::Entry;
 use crate::{Duration, Instant};
 
-/// The grain of an entry's credit time.
+/// Resolution of an entry's credit time.
 const CREDIT_TICK: Duration = Duration::from_millis(250);
-/// The longest credit time that makes sense: an hour.
+/// Longest credit time: an hour.
 const MAX_TICKS: u64 = 4 * 3_600;
 
 /// How many repairs a turned request lets pass, and for how long.
@@ -16,7 +16,7 @@ pub(crate) struct CreditLimit {
 }
 
 impl CreditLimit {
-    /// A time is rounded up to quarters of a second, and is an hour at most.
+    /// Creates a limit. The time is rounded up to quarters of a second, and is at most an hour.
     pub(crate) fn new(per_request: u16, time: Duration) -> Self {
         let ticks = time
             .total_micros()
@@ -29,14 +29,14 @@ impl CreditLimit {
     }
 }
 
-/// Quarters of a second modulo 2^32, which is 34 years.
+/// Returns the time in quarters of a second, modulo 2^32 (34 years).
 fn tick(now: Instant) -> u32 {
     let tick = CREDIT_TICK.total_micros() as i64;
     now.total_micros().div_euclid(tick) as u32
 }
 
 impl Entry {
-    /// A request of this entry turns: its repairs may come. At most 65,535 are open at once.
+    /// Adds the credit of a turned request, up to 65,535 repairs.
     #[inline]
     pub(crate) fn add_credit(&mut self, now: Instant, limit: &CreditLimit) {
         let left = if self.has_credit(now) { self.credit } else { 0 };
@@ -45,14 +45,14 @@ impl Entry {
         self.credit_until = tick(now).wrapping_add(limit.ticks).wrapping_add(1);
     }
 
-    /// Whether a repair may pass.
+    /// Returns whether a repair may pass.
     #[inline]
     pub(crate) fn has_credit(&self, now: Instant) -> bool {
         let left = self.credit_until.wrapping_sub(tick(now));
         self.credit > 0 && (1..=MAX_TICKS as u32 + 1).contains(&left)
     }
 
-    /// A repair passes.
+    /// Consumes the credit of one repair.
     #[inline]
     pub(crate) fn spend_credit(&mut self) {
         self.credit = self.credit.saturating_sub(1);

@@ -1,9 +1,9 @@
-//! A set of interfaces as a bitmap in lent words: membership, size and the n-th member cost the
+//! A set of interfaces as a bitmap in borrowed words: membership, size and the n-th member cost the
 //! same for 2 interfaces and for thousands.
 //!
 //! A word holds 48 interfaces in its low bits and, in the 16 above, how many members stand in
 //! the words before it. So the n-th member is found by halving, not by a walk. The first word
-//! stands in the entry itself: interfaces below 48 cost no other cache line.
+//! is in the entry itself: interfaces below 48 cost no other cache line.
 
 use crate::Iface;
 
@@ -32,7 +32,7 @@ fn place(iface: Iface) -> (usize, u32) {
     (i / IFACES_PER_WORD, (i % IFACES_PER_WORD) as u32)
 }
 
-/// A downstream set: the first word apart from the others, as it stands in its entry.
+/// A downstream set: the first word apart from the others, as it is in its entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Set<'a> {
     pub(crate) first: IfaceWord,

@@ -5,7 +5,7 @@
 //! downstream is one bit: in the entry for interfaces below 48, else in a third line, which is
 //! fetched together with the entry. Nothing depends on the number of groups or interfaces.
 //!
-//! All storage is lent or owned ([`Storage`]); nothing grows. Per group it is
+//! All storage is borrowed or owned ([`Storage`]); nothing grows. Per group it is
 //! [`bytes_per_group`]: 64 bytes an entry, 8 bytes for each 48 interfaces beyond the first 48, and
 //! at most 10 bytes of index (a power of two of 4-byte slots, 5/4 to 5/2 a group). 100,000 groups
 //! with up to 48 interfaces take 6.9 MB. There are 16,777,214 groups at most.
@@ -19,7 +19,6 @@ mod credit;
 mod ifaces;
 mod index;
 
-use core::fmt;
 use core::net::Ipv4Addr;
 
 use managed::ManagedSlice;
@@ -91,7 +90,7 @@ pub struct Entry {
     /// `0.0.0.0`: no neighbour, requests go to the link.
     neighbour: Ipv4Addr,
     neighbour_link: Option<LinkAddr>,
-    /// The replier was set by hand: neither hierarchy nor chance moves it.
+    /// The replier was configured: neither hierarchy nor random choice changes it.
     pub(crate) pinned: bool,
     /// The elected neighbour in the neighbour table, which knows its link address.
     peer: Option<PeerId>,
@@ -126,22 +125,22 @@ impl Default for Entry {
 }
 
 impl Entry {
-    /// Whether this is an entry, and not the place of one: every entry has a group.
+    /// Returns whether the slot is in use: every entry has a group.
     fn is_used(&self) -> bool {
         !self.key.group.is_unspecified()
     }
 
-    /// What names the entry.
+    /// Returns source and group of the entry.
     pub fn key(&self) -> Key {
         self.key
     }
 
-    /// The interface that leads to the source, [`Iface::UNSET`] for none.
+    /// Returns the interface that leads to the source, [`Iface::UNSET`] for none.
     pub fn parent(&self) -> Iface {
         self.parent
     }
 
-    /// The replier, if there is one.
+    /// Returns the replier, if there is one.
     pub fn replier(&self) -> Option<Replier> {
         self.replier_iface.is_set().then(|| Replier {
             iface: self.replier_iface,
@@ -164,7 +163,7 @@ impl Entry {
         self.peer
     }
 
-    /// Where on the replier's link a request goes, as set by hand or by chance.
+    /// Returns the next hop of requests on the replier's link, as configured or drawn.
     #[inline]
     pub(crate) fn fixed_next_hop(&self) -> NextHop {
         if self.neighbour.is_unspecified() {
@@ -177,13 +176,13 @@ impl Entry {
         }
     }
 
-    /// Whether a replier is to be drawn: there is none, or the last draw has served its time.
+    /// Returns whether a replier is to be drawn: there is none, or the last draw has expired.
     pub(crate) fn is_draw_due(&self, now: Instant) -> bool {
         let late_s = (now.secs() as u32).wrapping_sub(self.redraw_at_s_or_next_free) as i32;
         !self.pinned && (!self.replier_iface.is_set() || late_s >= 0)
     }
 
-    /// A replier drawn at random, which holds for `hold`, rounded up to whole seconds; 68 years at
+    /// Sets a replier drawn at random, which holds for `hold`, rounded up to whole seconds; 68 years at
     /// most.
     pub(crate) fn set_drawn(&mut self, now: Instant, replier: Option<Replier>, hold: Duration) {
         let hold_s = hold
@@ -204,35 +203,22 @@ impl Entry {
     }
 }
 
-/// Why an entry cannot be installed; nothing has changed then.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum InstallError {
-    /// The table holds as many entries as it was made for.
-    Full,
-    /// The group is not a multicast address, or is link-local (224.0.0.0/24), which no router
-    /// forwards.
-    Group,
-    /// The source is neither unicast nor [`Key::ANY_SOURCE`].
-    Source,
-    /// An interface number is beyond [`GroupTable::iface_limit`].
-    Iface,
-    /// The parent is among the downstream interfaces.
-    ParentIsDownstream,
-}
-
-impl fmt::Display for InstallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            InstallError::Full => "the group table is full",
-            InstallError::Group => "the group is not a routable multicast address",
-            InstallError::Source => "the source is not a unicast address",
-            InstallError::Iface => "the interface number is beyond the table's limit",
-            InstallError::ParentIsDownstream => "the parent is also a downstream interface",
-        })
+proto_core::errors! {
+    /// Why an entry cannot be installed; nothing has changed then.
+    pub enum InstallError {
+        /// The table holds as many entries as it was made for.
+        Full = "the group table is full",
+        /// The group is not a multicast address, or is link-local (224.0.0.0/24), which no router
+        /// forwards.
+        Group = "the group is not a routable multicast address",
+        /// The source is neither unicast nor [`Key::ANY_SOURCE`].
+        Source = "the source is not a unicast address",
+        /// An interface number is beyond [`GroupTable::iface_limit`].
+        Iface = "the interface number is beyond the table's limit",
+        /// The parent is among the downstream interfaces.
+        ParentIsDownstream = "the parent is also a downstream interface",
     }
 }
-
-impl core::error::Error for InstallError {}
 
 /// The most bytes of table storage for each group, of a table sized by [`Storage::with_capacity`]
 /// for interface numbers below `iface_limit` and 8 groups or more.
@@ -295,7 +281,7 @@ pub struct GroupTable<'a> {
 }
 
 impl<'a> GroupTable<'a> {
-    /// An empty table. `hash_key` comes from the machine's generator.
+    /// Creates an empty table. `hash_key` comes from the machine's generator.
     pub fn new(storage: Storage<'a>, hash_key: (u64, u64)) -> Self {
         let Storage {
             mut entries,
@@ -319,22 +305,22 @@ impl<'a> GroupTable<'a> {
         }
     }
 
-    /// How many entries fit.
+    /// Returns the largest number of entries.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Interface numbers below this fit into a downstream set.
+    /// Returns the limit of interface numbers: lower ones fit into a downstream set.
     pub fn iface_limit(&self) -> usize {
         ((self.words + 1) * IFACES_PER_WORD).min(usize::from(Iface::UNSET.0))
     }
@@ -344,7 +330,7 @@ impl<'a> GroupTable<'a> {
         prefix(self.hash_key, key)
     }
 
-    /// The entry with exactly this key.
+    /// Returns the entry with exactly this key.
     #[inline]
     pub fn find(&self, key: Key) -> Option<EntryId> {
         self.find_hashed(key, self.prefix(key).hash())
@@ -360,7 +346,7 @@ impl<'a> GroupTable<'a> {
         self.index.find(hash, is).map(EntryId)
     }
 
-    /// The entry that a packet of this source and group belongs to: `(S, G)`, else `(*, G)`.
+    /// Returns the entry of packets with this source and group: `(S, G)`, else `(*, G)`.
     #[inline]
     pub fn lookup(&self, key: Key) -> Option<EntryId> {
         self.lookup_hashed(key, self.prefix(key))
@@ -375,7 +361,7 @@ impl<'a> GroupTable<'a> {
         }
     }
 
-    /// An entry with its downstream set.
+    /// Returns an entry with its downstream set.
     #[inline]
     pub(crate) fn entry_and_set(&mut self, id: EntryId) -> Option<(&mut Entry, Set<'_>)> {
         let at = id.index() * self.words;
@@ -387,7 +373,7 @@ impl<'a> GroupTable<'a> {
         Some((entry, set))
     }
 
-    /// The entry behind a handle; `None` once it is removed.
+    /// Returns the entry of a handle; `None` once it is removed.
     #[inline]
     pub fn get(&self, id: EntryId) -> Option<&Entry> {
         self.entries.get(id.index()).filter(|entry| entry.is_used())
@@ -419,30 +405,30 @@ impl<'a> GroupTable<'a> {
         }
     }
 
-    /// Whether `iface` is downstream in the entry.
+    /// Returns whether `iface` is downstream in the entry.
     #[inline]
     pub fn is_downstream(&self, id: EntryId, iface: Iface) -> bool {
         self.set(id).contains(iface)
     }
 
-    /// How many interfaces are downstream in the entry.
+    /// Returns the number of downstream interfaces of the entry.
     pub fn downstream_len(&self, id: EntryId) -> usize {
         self.set(id).len()
     }
 
-    /// The `n`-th downstream interface, counted from 0 without `except`.
+    /// Returns the `n`-th downstream interface, counted from 0 without `except`.
     pub fn nth_downstream(&self, id: EntryId, n: usize, except: Iface) -> Option<Iface> {
         let set = self.set(id);
         let skip = set.contains(except) && n >= set.rank(except);
         set.nth(n + usize::from(skip))
     }
 
-    /// The downstream interfaces of the entry, smallest first.
+    /// Returns the downstream interfaces of the entry, smallest first.
     pub fn downstream(&self, id: EntryId) -> impl Iterator<Item = Iface> + '_ {
         self.set(id).iter()
     }
 
-    /// All entries, in an order that depends on the commands alone.
+    /// Returns all entries, in an order that depends only on the commands.
     pub fn iter(&self) -> impl Iterator<Item = (EntryId, &Entry)> + '_ {
         let entries = self.entries[..self.fresh as usize].iter().enumerate();
         entries
@@ -450,7 +436,7 @@ impl<'a> GroupTable<'a> {
             .map(|(i, entry)| (EntryId(i as u32), entry))
     }
 
-    /// One past the largest handle in use or used before.
+    /// Returns all handles in use or used before.
     pub(crate) fn handles(&self) -> impl Iterator<Item = EntryId> + use<> {
         (0..self.fresh).map(EntryId)
     }
@@ -476,7 +462,7 @@ impl<'a> GroupTable<'a> {
         Ok(id)
     }
 
-    /// Whether [`GroupTable::install`] would refuse.
+    /// Checks whether [`GroupTable::install`] would succeed.
     pub(crate) fn check(
         &self,
         key: Key,
@@ -543,7 +529,7 @@ impl<'a> GroupTable<'a> {
         Some(id)
     }
 
-    /// Takes an interface out of an entry's downstream set; false where it was not in it.
+    /// Removes an interface from an entry's downstream set; returns whether it was in it.
     pub(crate) fn remove_downstream(&mut self, id: EntryId, iface: Iface) -> bool {
         self.set_mut(id).remove(iface)
     }

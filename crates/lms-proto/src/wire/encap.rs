@@ -166,7 +166,7 @@ pub enum OpenError {
     OuterChecksum,
     /// The inner header is malformed.
     Inner(HeaderError),
-    /// The inner packet is not as long as the outer has room for.
+    /// The length of the inner packet does not match the outer one.
     InnerLength,
     /// The inner options are malformed, or an LMS option is where none belongs.
     InnerOption,

@@ -15,7 +15,7 @@
 //! +-------------------------------+-------------------------------+
 //! |  source (0 for (*, G))                                        | entry
 //! |  group                                                        |
-//! |  neighbour: ELECTED: who is elected, 0 for nobody here.       |
+//! |  neighbour: ELECTED: the elected one, 0 for none on this link.|
 //! |             UPDATE: 0                                         |
 //! |  cost                         |  reserved, 0                  |
 //! +-------------------------------+-------------------------------+
@@ -63,49 +63,31 @@ impl Kind {
     }
 }
 
-/// Why bytes are not an LMS-HIER message: drop it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ParseError {
-    /// Shorter than the header, or than its entries.
-    Truncated,
-    /// Not version 1.
-    Version,
-    /// Neither UPDATE nor ELECTED.
-    Type,
-    /// The identifier is not 0x4c4d.
-    Identifier,
-    /// No entry, or more than 64.
-    Count,
-    /// Bytes after the last entry.
-    Trailing,
-    /// The hold time is 0.
-    HoldTime,
-    /// An entry's group is not multicast, its source is not unicast, or its neighbour is not.
-    Address,
-    /// An UPDATE names a neighbour, or an ELECTED has a cost without one or one without a cost.
-    Neighbour,
-    /// A reserved field is not 0.
-    Reserved,
-}
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ParseError::Truncated => "message is cut short",
-            ParseError::Version => "unknown version",
-            ParseError::Type => "unknown type",
-            ParseError::Identifier => "wrong identifier",
-            ParseError::Count => "wrong number of entries",
-            ParseError::Trailing => "bytes after the last entry",
-            ParseError::HoldTime => "hold time is zero",
-            ParseError::Address => "address of the wrong sort",
-            ParseError::Neighbour => "neighbour and cost or type disagree",
-            ParseError::Reserved => "reserved field is not zero",
-        })
+proto_core::errors! {
+    /// Why bytes are not an LMS-HIER message: drop it.
+    pub enum ParseError {
+        /// Shorter than the header, or than its entries.
+        Truncated = "message is truncated",
+        /// Not version 1.
+        Version = "unknown version",
+        /// Neither UPDATE nor ELECTED.
+        Type = "unknown type",
+        /// The identifier is not 0x4c4d.
+        Identifier = "wrong identifier",
+        /// No entry, or more than 64.
+        Count = "wrong number of entries",
+        /// Bytes after the last entry.
+        Trailing = "bytes after the last entry",
+        /// The hold time is 0.
+        HoldTime = "hold time is zero",
+        /// An entry's group is not multicast, its source is not unicast, or its neighbour is not.
+        Address = "invalid address",
+        /// An UPDATE names a neighbour, or an ELECTED has a cost without one or one without a cost.
+        Neighbour = "neighbour and cost or type disagree",
+        /// A reserved field is not 0.
+        Reserved = "reserved field is not zero",
     }
 }
-
-impl core::error::Error for ParseError {}
 
 /// One entry of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -200,7 +182,7 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Checks header and every entry: what is accepted is accepted whole.
+    /// Checks the header and every entry.
     ///
     /// # Errors
     /// [`ParseError`] names the first fault in the header, the number of entries, the length or an entry.

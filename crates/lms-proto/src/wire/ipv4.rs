@@ -43,37 +43,23 @@ pub const IPOPT_NOP: u8 = 1;
 const TTL_AT: usize = 8;
 const CHECKSUM_AT: usize = 10;
 
-/// What is wrong with a header. Nothing can be believed of such a packet: drop it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum HeaderError {
-    /// Fewer bytes than a header has, or than its length field says.
-    Truncated,
-    /// The version is not 4.
-    Version,
-    /// The header length is below 20 bytes.
-    HeaderLength,
-    /// The total length is below the header length.
-    TotalLength,
-    /// Fewer bytes than the total length says.
-    PacketTruncated,
-    /// The header checksum is wrong.
-    Checksum,
-}
-
-impl fmt::Display for HeaderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            HeaderError::Truncated => "IPv4 header is cut short",
-            HeaderError::Version => "IP version is not 4",
-            HeaderError::HeaderLength => "IPv4 header length is below 20",
-            HeaderError::TotalLength => "IPv4 total length is below the header length",
-            HeaderError::PacketTruncated => "IPv4 packet is cut short",
-            HeaderError::Checksum => "IPv4 header checksum is wrong",
-        })
+proto_core::errors! {
+    /// What is wrong with a header. Nothing can be believed of such a packet: drop it.
+    pub enum HeaderError {
+        /// Fewer bytes than a header has, or than its length field says.
+        Truncated = "IPv4 header is truncated",
+        /// The version is not 4.
+        Version = "IP version is not 4",
+        /// The header length is below 20 bytes.
+        HeaderLength = "IPv4 header length is below 20",
+        /// The total length is below the header length.
+        TotalLength = "IPv4 total length is below the header length",
+        /// Fewer bytes than the total length says.
+        PacketTruncated = "IPv4 packet is truncated",
+        /// The header checksum is wrong.
+        Checksum = "IPv4 header checksum is wrong",
     }
 }
-
-impl core::error::Error for HeaderError {}
 
 /// What is wrong with the options of a header that carries, or seems to carry, LMS's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -289,7 +275,7 @@ fn write_turning_point(packet: &mut [u8], body_at: usize, router: Ipv4Addr, ifac
     at_parity(delta, body_at)
 }
 
-/// A sum of words that start at offset `at`, as part of the header's: behind an odd number of
+/// Returns the sum of words from offset `at` as part of the header's sum: after an odd number of
 /// bytes each of them lies across two words of the header.
 #[inline]
 fn at_parity(sum: u64, at: usize) -> u64 {
@@ -394,7 +380,7 @@ pub fn find_lms(header: &[u8]) -> Result<Option<Found>, OptionError> {
             find_among_others(header)
         };
     };
-    // Nearly always the LMS option stands alone.
+    // The LMS option is nearly always the only one.
     if is_lms(kind) && usize::from(len) == options.len() {
         return found_at(
             header,

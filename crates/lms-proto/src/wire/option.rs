@@ -15,7 +15,6 @@
 //!
 //! The last 14 bytes of both forms are the same; [`View`] and [`LmsOption`] hide the difference.
 
-use core::fmt;
 use core::net::{IpAddr, Ipv4Addr};
 
 use crate::Iface;
@@ -66,65 +65,37 @@ pub struct TurningPoint {
     pub iface: Iface,
 }
 
-/// Why bytes are not an LMS option.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ParseError {
-    /// The bytes end before the option does: wait for nothing, drop the packet.
-    Truncated,
-    /// The option type is not one of ours: look at the next option.
-    NotLms,
-    /// The length byte does not fit the option type.
-    Length,
-    /// Option 158 of another experiment: look at the next option.
-    Experiment,
-    /// A sub-option type that is neither request nor dmcast.
-    SubOption,
-    /// The sub-option's length byte is not 16.
-    SubOptionLength,
-    /// Only one of turning-point interface and address is set.
-    TurningPoint,
-}
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ParseError::Truncated => "LMS option is cut short",
-            ParseError::NotLms => "not an LMS option",
-            ParseError::Length => "LMS option has a wrong length",
-            ParseError::Experiment => "option 158 of another experiment",
-            ParseError::SubOption => "unknown LMS sub-option",
-            ParseError::SubOptionLength => "LMS sub-option has a wrong length",
-            ParseError::TurningPoint => "turning point is only half set",
-        })
+proto_core::errors! {
+    /// Why bytes are not an LMS option.
+    pub enum ParseError {
+        /// The bytes end before the option does: wait for nothing, drop the packet.
+        Truncated = "LMS option is truncated",
+        /// The option type is not one of ours: look at the next option.
+        NotLms = "not an LMS option",
+        /// The length byte does not fit the option type.
+        Length = "LMS option has a wrong length",
+        /// Option 158 of another experiment: look at the next option.
+        Experiment = "option 158 of another experiment",
+        /// A sub-option type that is neither request nor dmcast.
+        SubOption = "unknown LMS sub-option",
+        /// The sub-option's length byte is not 16.
+        SubOptionLength = "LMS sub-option has a wrong length",
+        /// Only one of turning-point interface and address is set.
+        TurningPoint = "turning point is only half set",
     }
 }
 
-impl core::error::Error for ParseError {}
-
-/// Why an option cannot be written.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum EmitError {
-    /// The buffer is shorter than [`LmsOption::buffer_len`].
-    Space,
-    /// An address is not IPv4: the IPv4 option carries no other.
-    Family,
-    /// The turning point is `0.0.0.0` or interface 0xffff, which mean "unset" on the wire.
-    TurningPoint,
-}
-
-impl fmt::Display for EmitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            EmitError::Space => "buffer too short for the LMS option",
-            EmitError::Family => "the IPv4 option carries IPv4 addresses only",
-            EmitError::TurningPoint => {
-                "a turning point may not have the unset address or interface"
-            }
-        })
+proto_core::errors! {
+    /// Why an option cannot be written.
+    pub enum EmitError {
+        /// The buffer is shorter than [`LmsOption::buffer_len`].
+        Space = "buffer too short for the LMS option",
+        /// An address is not IPv4: the IPv4 option carries no other.
+        Family = "the IPv4 option carries IPv4 addresses only",
+        /// The turning point is `0.0.0.0` or interface 0xffff, which mean "unset" on the wire.
+        TurningPoint = "a turning point may not have the unset address or interface",
     }
 }
-
-impl core::error::Error for EmitError {}
 
 /// The part that both forms share, their last 14 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

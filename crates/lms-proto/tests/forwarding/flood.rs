@@ -11,7 +11,7 @@ const RATE: Rate = Rate {
     burst: 20,
 };
 
-/// Floods for three seconds, one packet every 100 microseconds, and counts what is sent.
+/// Floods for three seconds, one packet every 100 microseconds, and counts the packets sent.
 fn flood(policy: Policy, from: Iface, packet: &[u8]) -> (u64, u64) {
     let mut router = router(Config {
         policy,

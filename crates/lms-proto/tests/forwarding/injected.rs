@@ -385,7 +385,7 @@ fn a_request_over_the_rate_pays_for_nothing() {
     assert_eq!(through, REPAIRS_PER_REQUEST);
 }
 
-/// Who tries numbers gets few tries, and the way by which the repairs come stays open.
+/// A host that guesses numbers gets few attempts, and repairs from elsewhere still pass.
 #[test]
 fn guessing_numbers_is_limited_and_blocks_its_own_way_alone() {
     let mut router = started(endless());

@@ -60,7 +60,7 @@ fn a_table_takes_its_capacity_and_no_more() {
         let full = table.install(key(9_999), UP, &[DOWN]);
         assert_eq!(full, Err(InstallError::Full));
         assert_eq!(table.len(), capacity);
-        // A change of what is there is not an addition, and a place that is left is used again.
+        // Changing an entry is not an addition, and a freed slot is used again.
         table.install(key(0), UP, &[DOWN2]).unwrap();
         let id = table.find(key(0)).unwrap();
         assert_eq!(table.remove(key(0)), Some(id));

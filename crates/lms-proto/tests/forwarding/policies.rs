@@ -1,4 +1,4 @@
-//! Who gets the requests that turn: elected, drawn at random, set by hand, searched for.
+//! The destination of requests that turn: elected, drawn at random, configured, searched.
 
 use std::collections::BTreeMap;
 
@@ -365,7 +365,7 @@ fn other_policies_do_not_listen() {
     assert_eq!(router.poll_timeout(), None);
 }
 
-/// The router that loses its parent says so to nobody, and works on.
+/// A router that loses its parent sends no message and continues.
 #[test]
 fn a_removed_parent_is_no_parent() {
     let mut router = with(Policy::Hierarchy);
@@ -395,7 +395,7 @@ fn a_changed_address_is_the_new_turning_point() {
     let (_, option) = LmsOption::parse(&bytes[20..]).unwrap();
     let expected = turning_point([10, 88, 0, 1].into(), number(DOWN));
     assert_eq!(option.turning_point, Some(expected));
-    // The old address is nobody's now, from any interface.
+    // The old address belongs to no interface now.
     for from in [UP, REPLIER] {
         let mut old = dmcast(KEY, lms_proto::wire::encap::Placement::Outer);
         assert_eq!(router.forward(NOW, &meta(from), &mut old), Verdict::Pass);

@@ -374,7 +374,7 @@ proptest! {
             }
             prop_assert_eq!(router.table().len(), model.entries.len());
         }
-        // What status shows is what was installed.
+        // The table has the installed entries.
         for (id, entry) in router.table().iter() {
             let (parent, set, replier) = &model.entries[&entry.key()];
             prop_assert_eq!(entry.parent(), parent.map_or(Iface::UNSET, Iface));

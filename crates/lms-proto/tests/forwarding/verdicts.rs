@@ -1,4 +1,4 @@
-//! The verdict table of the forwarding rule, row by row, with what is written into the packet;
+//! The verdict table of the forwarding rule, row by row, with the edits of the packet;
 //! and what becomes of good dmcasts.
 
 use lms_proto::router::{Config, Event, Output, SOURCE_LIFETIME, Verdict};
@@ -107,7 +107,7 @@ fn from_a_neighbour_of_the_replier_turned_to_the_replier() {
     };
     let other_link = LinkAddr([2, 0, 0, 0, 0, 77]);
     let far = request(KEY, None, Form::Classic);
-    // Who sent the frame, the request, and whether that is the replier.
+    // Sender of the frame, the request, and whether the sender is the replier.
     let cases = [
         (Some(other_link), on_link(50), false),
         (None, on_link(50), false),

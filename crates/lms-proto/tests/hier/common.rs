@@ -109,7 +109,7 @@ pub(crate) fn is_in(source: Ipv4Addr, key: Key, cost: u16) -> Vec<u8> {
     )
 }
 
-/// Everything a hierarchy wants to send now.
+/// Returns everything that a hierarchy sends now.
 pub(crate) fn drain(h: &mut Hierarchy<'_>, now: Instant) -> Vec<(Iface, Header, Vec<Entry>)> {
     let mut buffer = [0; 1500];
     let mut sent = Vec::new();
@@ -122,7 +122,7 @@ pub(crate) fn drain(h: &mut Hierarchy<'_>, now: Instant) -> Vec<(Iface, Header, 
     sent
 }
 
-/// Runs a hierarchy until `end`; what it sent, and when.
+/// Runs a hierarchy until `end`; returns its messages with their times.
 pub(crate) fn run(
     h: &mut Hierarchy<'_>,
     end: Instant,

@@ -1,4 +1,4 @@
-//! Who is elected, and what the links are told (LMS §6.7.1).
+//! The elected replier, and its announcements to the links (LMS §6.7.1).
 
 use crate::common::*;
 
@@ -69,7 +69,7 @@ fn changes_are_told_up_and_down() {
     assert!(told.contains(&(Iface(1), Kind::Elected, Some(host(1, 7)), Cost(3))));
     assert_eq!(told.len(), 2);
 
-    // A better one on another link: the first link learns that nobody there is elected.
+    // A better one on another link: the first link learns that none of its hosts is elected.
     h.handle_packet(ms(500), &meta(2), &is_in(host(2, 8), key, 1))
         .unwrap();
     let sent = run(&mut h, ms(510));

@@ -223,7 +223,7 @@ fn elected_or_not() {
     );
     e.handle_packet(ms(3), &meta(1), &announce(3, HOLD, key, None))
         .unwrap();
-    assert_eq!(e.election(key), Election::Nobody);
+    assert_eq!(e.election(key), Election::Elsewhere);
     assert_eq!(
         e.should_answer(&request(key, true)),
         Answer::No(Refusal::NotElected)
@@ -339,7 +339,7 @@ fn crowded_link_lets_the_elected_go_first() {
     e.handle_packet(ms(60), &meta(1), &general).unwrap();
     let first = run(&mut e, ms(60 + 1_000));
     let rest = run(&mut e, ms(60 + 4_000));
-    // Reports are shared by what is due soon; the elected are all told in the first quarter.
+    // Records that are due soon share reports; all elected ones are sent in the first quarter.
     for g in (0..8).step_by(2) {
         assert!(first.iter().any(|s| s.2 == group(g)), "elected for {g}");
     }

@@ -26,7 +26,7 @@ struct Net {
     root: Hierarchy<'static>,
     router: Hierarchy<'static>,
     hosts: Vec<(Endpoint<'static>, bool)>,
-    /// Of 256 packets so many are lost, by this generator.
+    /// Number of packets lost of 256, by this generator.
     loss: u32,
     rng: u32,
 }

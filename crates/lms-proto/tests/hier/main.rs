@@ -1,4 +1,4 @@
-//! LMS-HIER: who is elected, what hosts and routers tell each other, what they refuse.
+//! LMS-HIER: election, messages between hosts and routers, refused messages.
 
 mod common;
 mod election;

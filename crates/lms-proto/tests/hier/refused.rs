@@ -92,7 +92,7 @@ fn configured_replier_that_does_not_fit_forgets_no_neighbour() {
         let mut h = hierarchy(config, capacity);
         h.install(ms(0), group(1), UP).unwrap();
         offers(&mut h, 7, 3);
-        // Known, but without an offer: would make room for another.
+        // Known, but without an offer: it may be evicted.
         offers(&mut h, 8, 0xffff);
         let before = everything(&h);
         let on = Iface(if full == Full::Adverts { 2 } else { 1 });

@@ -22,7 +22,7 @@ const UPDATE: &[u8] = &[
 const ELECTED: &[u8] = &[
     1, 2, 0x4c, 0x4d, 0, 0, 0, 7, 0xff, 0xff, 0xff, 0xff, 1, 0x5e, 0, 2, // hold 350 ms
     10, 0, 9, 1, 232, 1, 1, 1, 10, 0, 1, 7, 0, 3, 0, 0, // 10.0.1.7 at cost 3
-    10, 0, 9, 1, 232, 1, 1, 2, 0, 0, 0, 0, 0xff, 0xff, 0, 0, // nobody here
+    10, 0, 9, 1, 232, 1, 1, 2, 0, 0, 0, 0, 0xff, 0xff, 0, 0, // none on this link
 ];
 
 fn key(source: [u8; 4], group: [u8; 4]) -> Key {
@@ -114,7 +114,7 @@ fn hier_truncations_and_flips() {
         for bit in 0..golden.len() * 8 {
             let mut bytes = golden.to_vec();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            // What is accepted is what it says: written again it is the same bytes.
+            // An accepted message is written as the same bytes.
             let mut room = [Entry::EMPTY; MAX_ENTRIES];
             if let Ok(repr) = Repr::parse(&bytes, &mut room) {
                 let mut again = [0; hier::MAX_LEN];
