@@ -1,7 +1,7 @@
 //! The data connection: one stream to all receivers over TCP-XM, encrypted or not.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -262,6 +262,8 @@ pub(crate) fn explain(failure: Failure, carrier: Carrier) -> String {
 pub(crate) struct Outgoing {
     group: XmGroup,
     sealer: Option<Box<Sealer>>,
+    /// Memory for an encrypted record.
+    record: Vec<u8>,
     sent: Sent,
 }
 
@@ -301,6 +303,7 @@ impl Outgoing {
         let outgoing = Outgoing {
             group,
             sealer,
+            record: Vec::new(),
             sent,
         };
         Ok((outgoing, Handle(handle), events))
@@ -311,16 +314,14 @@ impl Outgoing {
         self.sent.push(digest);
     }
 
-    /// Sends a piece of one record at most, and returns memory for the next.
-    pub(crate) fn write(&mut self, piece: Vec<u8>) -> io::Result<Vec<u8>> {
-        let mut block = self.group.block()?;
+    /// Sends a piece of one record at most.
+    pub(crate) fn write(&mut self, piece: &[u8]) -> io::Result<()> {
         let Some(sealer) = &mut self.sealer else {
-            self.group.write_block(piece)?;
-            return Ok(block);
+            return self.group.write_all(piece);
         };
-        sealer.seal(&piece, &mut block)?;
-        self.group.write_block(block)?;
-        Ok(piece)
+        self.record.clear();
+        sealer.seal(piece, &mut self.record)?;
+        self.group.write_all(&self.record)
     }
 
     /// Waits until each receiver has everything, or has failed.

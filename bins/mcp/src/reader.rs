@@ -60,7 +60,6 @@ pub(crate) fn start(
         digests: vec![None; tree.manifest.blocks() as usize],
         has: vec![BlockSet::new(tree.manifest.blocks()); hosts],
         open: None,
-        buffer: Vec::new(),
         tree,
         reports,
         runtime,
@@ -97,8 +96,6 @@ struct Reader {
     has: Vec<BlockSet>,
     /// The file that was read last, by its entry.
     open: Option<(usize, File)>,
-    /// Memory for the next piece.
-    buffer: Vec<u8>,
     reports: reports::UnboundedSender<Report>,
     runtime: Handle,
     verdicts: Arc<Semaphore>,
@@ -118,7 +115,7 @@ impl Reader {
             };
             if self.digests[block as usize].is_none() {
                 // A block that cannot be read now is reported when it is sent.
-                let read = self.load(&place, Ok);
+                let read = self.load(&place, |_| Ok(()));
                 let read = read.ok().filter(|(_, failed)| failed.is_none());
                 self.digests[block as usize] = read.map(|(digest, _)| digest);
             }
@@ -146,24 +143,24 @@ impl Reader {
     fn load(
         &mut self,
         place: &BlockPlace,
-        mut take: impl FnMut(Vec<u8>) -> io::Result<Vec<u8>>,
+        mut take: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> io::Result<(Digest, Option<io::Error>)> {
         let mut hasher = BlockHasher::new(place.index, place.file_len);
+        let mut buffer = [0; PIECE as usize];
         let (mut at, mut failed) = (0, None);
         while at < place.len {
-            let mut bytes = std::mem::take(&mut self.buffer);
-            bytes.resize((place.len - at).min(PIECE) as usize, 0);
+            let bytes = &mut buffer[..(place.len - at).min(PIECE) as usize];
             if failed.is_none() {
                 let offset = place.offset + at;
                 let file = self.file(place.entry);
-                failed = file.and_then(|f| f.read_exact_at(&mut bytes, offset)).err();
+                failed = file.and_then(|f| f.read_exact_at(bytes, offset)).err();
             }
             if failed.is_some() {
                 bytes.fill(0);
             }
-            hasher.update(&bytes);
+            hasher.update(bytes);
             at += bytes.len() as u64;
-            self.buffer = take(bytes)?;
+            take(bytes)?;
         }
         Ok((hasher.finish(), failed))
     }
@@ -228,7 +225,7 @@ impl Reader {
             };
             let (digest, failed) = self.load(&place, |piece| match outgoing {
                 Some(outgoing) if is_sent => outgoing.write(piece),
-                _ => Ok(piece),
+                _ => Ok(()),
             })?;
             if is_sent && let Some(outgoing) = outgoing {
                 outgoing.wrote(digest);

@@ -9,11 +9,10 @@
 //! The sender prints the time and Mbit/s per receiver from the first byte until all have acknowledged the last,
 //! and the counters of its machine. A receiver prints how many bytes it received.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use linux_net::link;
 use tcpxm_tokio::{Config, GroupConfig, XmEndpoint};
 
@@ -64,11 +63,11 @@ fn send(own: IpAddr, mib: usize, port: u16, receivers: Vec<IpAddr>) -> io::Resul
     let endpoint = open(SocketAddr::new(own, 0))?;
     let count = receivers.len();
     let config = GroupConfig::new(endpoint.local_address(), receivers, port);
-    let block = Bytes::from(vec![0x5a; BLOCK]);
+    let block = vec![0x5a; BLOCK];
     let start = Instant::now();
     let mut group = endpoint.open_group(config)?;
     for _ in 0..mib * ((1 << 20) / BLOCK) {
-        group.write_block(block.clone())?;
+        group.write_all(&block)?;
     }
     group.finish()?;
     let delivered = group.wait_delivered()?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use linux_net::SendError;
-use tcpxm::{Event, Meta, RecvBuf, Target};
+use tcpxm::{Event, Meta, Target};
 
 use crate::LINGER;
 use crate::batch::Batch;
@@ -126,13 +126,8 @@ impl Driver {
     ///
     /// # Errors
     /// The sockets failed.
-    pub(crate) fn work(
-        &mut self,
-        shared: &Shared,
-        enough: usize,
-        buffer: Option<&mut RecvBuf<'_>>,
-    ) -> io::Result<bool> {
-        let taken = self.receive(shared, enough, buffer)?;
+    pub(crate) fn work(&mut self, shared: &Shared, enough: usize) -> io::Result<bool> {
+        let taken = self.receive(shared, enough)?;
         let mut state = shared.lock();
         let now = shared.now();
         state.machine.handle_timeout(now);
@@ -146,12 +141,7 @@ impl Driver {
     }
 
     /// Receives batches of datagrams and passes them to the machine under one lock.
-    fn receive(
-        &mut self,
-        shared: &Shared,
-        enough: usize,
-        mut buffer: Option<&mut RecvBuf<'_>>,
-    ) -> io::Result<Taken> {
+    fn receive(&mut self, shared: &Shared, enough: usize) -> io::Result<Taken> {
         let now = shared.now();
         let mut state = None;
         let taken =
@@ -162,13 +152,9 @@ impl Driver {
                         source,
                         destination,
                     };
-                    let machine = &mut state.machine;
-                    match &mut buffer {
-                        Some(buffer) => {
-                            machine.handle_packets_into(now, &meta, payloads, segment_size, buffer);
-                        }
-                        None => machine.handle_packets(now, &meta, payloads, segment_size),
-                    }
+                    state
+                        .machine
+                        .handle_packets(now, &meta, payloads, segment_size);
                 })?;
         if taken.errors > 0 {
             let state = state.get_or_insert_with(|| shared.lock());
@@ -179,10 +165,9 @@ impl Driver {
 
     /// Sends a few batches; returns whether there may be more to send.
     fn transmit(&mut self, shared: &Shared) -> io::Result<bool> {
-        let in_parts = self.sockets.takes_parts();
         for _ in 0..RUNS {
             let mut state = shared.lock();
-            let filled = self.batch.fill(&mut state, shared.now(), in_parts);
+            let filled = self.batch.fill(&mut state, shared.now());
             drop(state);
             if !filled {
                 self.blocked = false;
@@ -200,31 +185,16 @@ impl Driver {
 
     /// Passes the batch to the kernel; returns false when the kernel has no space for it.
     fn send(&mut self) -> bool {
-        let Some((source, destination)) = self.batch.addresses() else {
-            return true;
-        };
-        while self.batch.left() > 0 {
-            let Some(bytes) = self.batch.rest() else {
-                match self.send_parts(destination) {
-                    Ok(()) => return true,
-                    Err(SendError::Malformed | SendError::Io(_)) => self.batch.flatten(),
-                    Err(error) => return self.refused(destination, &error),
-                }
-                continue;
-            };
-            let segment_len = self.batch.segment_len;
-            match self.sockets.send(source, destination, bytes, segment_len) {
+        while let Some((batch, bytes)) = self.batch.rest() {
+            let sent =
+                self.sockets
+                    .send(batch.source, batch.destination, bytes, batch.segment_size);
+            match sent {
                 Ok(taken) => self.batch.sent += taken,
-                Err(error) => return self.refused(destination, &error),
+                Err(error) => return self.refused(batch.destination, &error),
             }
         }
         true
-    }
-
-    fn send_parts(&self, destination: SocketAddr) -> Result<(), SendError> {
-        let (parts, len) = (self.batch.parts(), self.batch.left());
-        self.sockets
-            .send_parts(destination, (&parts, len), self.batch.segment_len)
     }
 
     /// Handles a batch that the kernel refused; returns false when the kernel has no space for it.
@@ -319,7 +289,7 @@ fn run(shared: &Shared) -> io::Result<()> {
             return Ok(());
         };
         driver.do_chores(shared);
-        let worked = driver.work(shared, ENOUGH_BYTES, None)?;
+        let worked = driver.work(shared, ENOUGH_BYTES)?;
         has_chores = driver.has_chores();
         let left = linger(shared, &mut abandoned);
         if left == Some(Duration::ZERO) {

@@ -4,16 +4,18 @@ use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes};
 use tcpxm::{ConnStats, Failure, GroupConfig, GroupId, Mode};
 use tokio::io::AsyncWrite;
 
 use crate::shared::{Shared, State, refused};
-use crate::store::{Archive, BLOCK, BlockStore, LEAST_BLOCK, ROOM};
+use crate::store::{Archive, SendStore};
 use crate::wait::{Interest, block_on};
+
+/// Bytes copied to the send buffer at once.
+const MAX_COPY: usize = 64 << 10;
 
 /// An event of one receiver, numbered as in [`GroupConfig::receivers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +57,7 @@ impl XmGroup {
         state.alive()?;
         let carrier = state.machine.config().carrier;
         config.local = shared.local_for(carrier, &config.receivers)?;
-        let store = BlockStore::new(shared.send_buffer, archive);
+        let store = SendStore::new(shared.send_buffer, archive);
         let id = state.machine.open_group(shared.now(), &config, store);
         let id = id.map_err(refused)?;
         for &receiver in &config.receivers {
@@ -83,91 +85,19 @@ impl XmGroup {
 
     fn poll_send(&self, bytes: &[u8], context: &Context<'_>) -> Poll<io::Result<usize>> {
         let mut state = self.shared.lock();
-        let room = self.room(&mut state)?;
-        let len = bytes.len().min(room).min(BLOCK);
-        if len >= LEAST_BLOCK {
-            let mut block = state.machine.store_mut(self.id).map_err(refused)?.block();
-            // The copy is made without the lock. There is no other writer, so the space stays.
-            drop(state);
-            block.reserve_exact(ROOM);
-            block.extend_from_slice(&bytes[..len]);
-            return self.poll_send_block(&mut block.into(), context);
-        }
-        let sent = state.machine.send(self.shared.now(), self.id, bytes);
+        state.alive()?;
+        self.open_still(&state)?;
+        // The driver waits for the lock meanwhile.
+        let piece = &bytes[..bytes.len().min(MAX_COPY)];
+        let sent = state.machine.send(self.shared.now(), self.id, piece);
         let sent = sent.map_err(refused)?;
-        self.settle(state, sent, bytes.len(), context)
-    }
-
-    /// Returns the number of bytes sent, or waits for space when none of `len` bytes were.
-    fn settle(
-        &self,
-        state: MutexGuard<'_, State>,
-        sent: usize,
-        len: usize,
-        context: &Context<'_>,
-    ) -> Poll<io::Result<usize>> {
-        if sent == 0 && len > 0 {
+        if sent == 0 && !bytes.is_empty() {
             let interest = Interest::GroupWrite(self.id);
             self.shared.wait_for(state, interest, context);
             return Poll::Pending;
         }
         self.shared.kick_if_due(state);
         Poll::Ready(Ok(sent))
-    }
-
-    /// Returns the number of bytes that can be written now.
-    fn room(&self, state: &mut State) -> io::Result<usize> {
-        state.alive()?;
-        self.open_still(state)?;
-        // Fails after the end.
-        let now = self.shared.now();
-        state.machine.send(now, self.id, &[]).map_err(refused)?;
-        state.machine.room(self.id).map_err(refused)
-    }
-
-    /// Removes as many bytes as there is space for from the front of a block; returns their number.
-    fn poll_send_block(&self, block: &mut Bytes, context: &Context<'_>) -> Poll<io::Result<usize>> {
-        let mut state = self.shared.lock();
-        let len = block.len();
-        let now = self.shared.now();
-        if self.room(&mut state)? < len.min(LEAST_BLOCK) {
-            // Few bytes, or none: the machine reports when there is space.
-            let sent = state.machine.send(now, self.id, block).map_err(refused)?;
-            block.advance(sent);
-        } else {
-            let store = state.machine.store_mut(self.id).map_err(refused)?;
-            store.write_block(block);
-            state.machine.store_grew(now, self.id).map_err(refused)?;
-        }
-        self.settle(state, len - block.len(), len, context)
-    }
-
-    /// Returns an empty block to fill for [`XmGroup::write_block`], with capacity for 64 KiB and the overhead
-    /// of a record. Memory of blocks that were sent is reused.
-    ///
-    /// # Errors
-    /// The group is gone.
-    pub fn block(&self) -> io::Result<Vec<u8>> {
-        let mut state = self.shared.lock();
-        let store = state.machine.store_mut(self.id);
-        let mut block = store.map_err(refused)?.block();
-        drop(state);
-        block.reserve_exact(ROOM);
-        Ok(block)
-    }
-
-    /// Writes a block, and waits for space. Packets are sent from the block itself; only blocks of fewer than
-    /// 16 KiB are copied. The block is kept until every receiver has all of it, also if it is a part of a
-    /// larger buffer.
-    ///
-    /// # Errors
-    /// Every receiver has failed, or the stream has ended.
-    pub fn write_block(&mut self, block: impl Into<Bytes>) -> io::Result<()> {
-        let mut block = block.into();
-        while !block.is_empty() {
-            block_on(None, |context| self.poll_send_block(&mut block, context))?;
-        }
-        Ok(())
     }
 
     /// Fails when no receiver is left.

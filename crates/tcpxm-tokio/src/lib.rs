@@ -40,11 +40,10 @@
 //!
 //! # Bounds
 //!
-//! An endpoint has one thread, 320 KiB for outgoing packets and up to 33 buffers of 64 KiB for incoming ones,
+//! An endpoint has one thread, 192 KiB for outgoing packets and up to 33 buffers of 64 KiB for incoming ones,
 //! of which only used pages take memory, in addition to the memory that [`tcpxm`] documents for connections and
-//! groups. Sent data that may be needed again is kept in blocks of 64 KiB, or in the blocks given to
-//! [`XmGroup::write_block`]: as many bytes of the stream as the send buffer holds, one block more at each end,
-//! and up to 32 spare blocks. At most 64 groups are joined at once, each with a socket of its own. Their
+//! groups. Sent data that may be needed again is kept in a ring of at most the length of the send buffer, rounded
+//! up to a power of two. At most 64 groups are joined at once, each with a socket of its own. Their
 //! receive buffers get smaller with their number: [`Config::receive_buffer_bytes`] for the first, half of it
 //! for the second, and so on, at least 1 MiB. Dropping a stream closes it gracefully in the background; after
 //! all handles of an endpoint are dropped its thread ends when the connections are closed, within 3 s.

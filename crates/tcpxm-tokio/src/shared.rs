@@ -10,12 +10,12 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use linux_net::wake::Waker;
-use tcpxm::{Carrier, CommandError, ConnId, Endpoint, Failure, GroupId, RecvBuf};
+use tcpxm::{Carrier, CommandError, ConnId, Endpoint, Failure, GroupId};
 
 use crate::Config;
 use crate::driver::Driver;
 use crate::group::GroupEvent;
-use crate::store::BlockStore;
+use crate::store::SendStore;
 use crate::wait::{Interest, Waiters};
 
 /// A machine behind its lock.
@@ -38,8 +38,7 @@ pub(crate) struct Shared {
 
 /// Time in which a thread that has read may read again before the endpoint's thread drives.
 const LEASE: tcpxm::Duration = tcpxm::Duration::from_millis(20);
-/// The longest piece that a socket returns at once. A reader takes no more than its buffer holds: the rest
-/// would be copied twice.
+/// The longest piece that a socket returns at once. A reader that drives takes no more than it reads.
 const PIECE: usize = 64 << 10;
 
 /// Whether a thread that reads drives the endpoint.
@@ -69,7 +68,7 @@ enum ThreadState {
 }
 
 pub(crate) struct State {
-    pub(crate) machine: Endpoint<BlockStore>,
+    pub(crate) machine: Endpoint<SendStore>,
     /// Connections that have a handle.
     pub(crate) connections: BTreeMap<ConnId, Connection>,
     pub(crate) groups: BTreeMap<GroupId, Group>,
@@ -195,7 +194,7 @@ impl Shared {
     }
 
     /// Limits packets to `remote` to the MTU of its route.
-    pub(crate) fn fit_path(&self, machine: &mut Endpoint<BlockStore>, remote: IpAddr) {
+    pub(crate) fn fit_path(&self, machine: &mut Endpoint<SendStore>, remote: IpAddr) {
         // Without a route nothing will be sent.
         if let Ok(route) = linux_net::inet::route(remote, self.interface)
             && route.mtu < machine.config().mtu
@@ -316,11 +315,28 @@ impl Shared {
         self.kick_if_due(state);
     }
 
-    /// Drives once, for a thread that waits for bytes, if nobody else drives; returns the lock if somebody does.
+    /// Drives once, for a thread that waits for up to `len` bytes, if no other thread drives; returns the lock if one
+    /// does.
     pub(crate) fn drive_for<'a>(
         &'a self,
+        state: MutexGuard<'a, State>,
+        len: usize,
+    ) -> Result<(), MutexGuard<'a, State>> {
+        let enough = len.saturating_sub(PIECE);
+        self.with_lease(state, |driver| {
+            if !driver.work(self, enough)? {
+                driver.sleep(self, None)?;
+            }
+            Ok(driver.has_chores())
+        })
+    }
+
+    /// Calls `drive` with the driver, if the lease is free; returns the lock if it is not. The lease ends if `drive`
+    /// fails or returns that there is work for the endpoint's own thread.
+    fn with_lease<'a>(
+        &'a self,
         mut state: MutexGuard<'a, State>,
-        buffer: &mut RecvBuf<'_>,
+        drive: impl FnOnce(&mut Driver) -> io::Result<bool>,
     ) -> Result<(), MutexGuard<'a, State>> {
         let is_free = state.thread != ThreadState::Driving && state.waiting == 0;
         if !is_free || !matches!(state.lease, Lease::Until(_)) {
@@ -328,32 +344,15 @@ impl Shared {
         }
         state.lease = Lease::InUse;
         drop(state);
-        let enough = buffer.room().saturating_sub(PIECE);
-        let mut is_over = true;
+        let mut turn = Turn {
+            shared: self,
+            is_over: true,
+        };
         if let Ok(mut held) = self.driver()
             && let Some(driver) = held.as_mut()
         {
-            let worked = driver.work(self, enough, Some(buffer));
-            let result = worked.and_then(|worked| {
-                if worked {
-                    Ok(())
-                } else {
-                    driver.sleep(self, None)
-                }
-            });
             // Sockets that fail do so for the endpoint's thread too, which reports it.
-            is_over = result.is_err() || driver.has_chores();
-        }
-        let mut state = self.lock();
-        state.lease = if is_over {
-            Lease::None
-        } else {
-            state.next_lease(self.now())
-        };
-        let must_unpark = state.lease == Lease::None || state.thread == ThreadState::Parked;
-        drop(state);
-        if must_unpark {
-            self.unpark_thread();
+            turn.is_over = drive(driver).unwrap_or(true);
         }
         Ok(())
     }
@@ -370,6 +369,28 @@ impl Shared {
 
     pub(crate) fn is_held(&self) -> bool {
         self.handles.load(Ordering::Acquire) > 0
+    }
+}
+
+/// A reader's turn to drive. When it ends, also by a panic, the lease is free again or the endpoint's thread drives.
+struct Turn<'a> {
+    shared: &'a Shared,
+    is_over: bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.lease = if self.is_over {
+            Lease::None
+        } else {
+            state.next_lease(self.shared.now())
+        };
+        let must_unpark = state.lease == Lease::None || state.thread == ThreadState::Parked;
+        drop(state);
+        if must_unpark {
+            self.shared.unpark_thread();
+        }
     }
 }
 
@@ -517,9 +538,58 @@ pub(crate) fn failed(failure: Failure) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
     use super::*;
+    use crate::sockets::Sockets;
     use tcpxm::Meta;
     use tcpxm::wire::{Flags, Options, Segment};
+
+    /// An endpoint whose thread is parked, and whose lease is free.
+    fn leased() -> Arc<Shared> {
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        let config = Config::new(local);
+        let sockets = Sockets::open(&config).expect("a socket");
+        let shared = Arc::new(Shared::new(&config, local).expect("an endpoint"));
+        shared.hold();
+        shared.lock().lease = Lease::Until(shared.now() + tcpxm::Duration::from_secs(1000));
+        Driver::start(Arc::clone(&shared), sockets).expect("a thread");
+        while shared.lock().thread == ThreadState::Driving {
+            thread::sleep(Duration::from_millis(1));
+        }
+        shared
+    }
+
+    #[test]
+    fn a_reader_gives_the_lease_back() {
+        let shared = leased();
+        let driven = shared.with_lease(shared.lock(), |_| Ok(false));
+        assert!(driven.is_ok());
+        assert!(matches!(shared.lock().lease, Lease::Until(_)));
+        // Work for the endpoint's own thread: it drives again.
+        let driven = shared.with_lease(shared.lock(), |_| Ok(true));
+        assert!(driven.is_ok());
+        while shared.lock().thread != ThreadState::Driving {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(shared.lock().lease, Lease::None);
+        shared.release();
+    }
+
+    #[test]
+    fn a_reader_that_panics_while_it_drives_ends_the_endpoint_for_all() {
+        let shared = leased();
+        let driving = AssertUnwindSafe(|| {
+            let _ = shared.with_lease(shared.lock(), |_| panic!("for the test"));
+        });
+        catch_unwind(driving).expect_err("it panicked");
+        assert_ne!(shared.lock().lease, Lease::InUse);
+        while shared.lock().alive().is_ok() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(shared.lock().dead, Some(io::ErrorKind::Other));
+    }
 
     #[test]
     fn who_reads_before_the_driver_has_told_learns_the_true_failure() {

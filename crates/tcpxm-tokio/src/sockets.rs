@@ -1,13 +1,13 @@
 //! The sockets of an endpoint: one for unicast and for sending, and one for each group that is joined.
 
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use linux_net::SendError;
-use linux_net::inet::{self, Gathered, Membership, Transmit};
+use linux_net::inet::{self, Membership, Transmit};
 use linux_net::poll::{self, Watch};
 use tcpxm::Carrier;
 
@@ -311,32 +311,6 @@ impl Sockets {
             }
         }
         Ok(sent)
-    }
-
-    /// Whether the kernel takes a batch in parts.
-    pub(crate) fn takes_parts(&self) -> bool {
-        match &self.unicast {
-            Socket::Udp(socket) => self.batches && socket.max_segments() > 1,
-            Socket::Ip(_) => false,
-        }
-    }
-
-    /// Sends a batch of `len` bytes from its parts.
-    pub(crate) fn send_parts(
-        &self,
-        destination: SocketAddr,
-        (parts, len): (&[IoSlice<'_>], usize),
-        segment_len: usize,
-    ) -> Result<(), SendError> {
-        let Socket::Udp(socket) = &self.unicast else {
-            return Err(SendError::Malformed);
-        };
-        socket.send_gathered(&Gathered {
-            source: None,
-            destination,
-            parts,
-            segment_len: (segment_len < len).then_some(segment_len),
-        })
     }
 
     /// Returns the route to a destination.

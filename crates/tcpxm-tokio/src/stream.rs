@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tcpxm::wire::SegmentKey;
-use tcpxm::{CommandError, ConnId, Received, RecvBuf};
+use tcpxm::{CommandError, ConnId, Received};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::shared::{Shared, State, failed, refused};
@@ -165,7 +165,7 @@ impl XmStream {
             Ok(Received::End) => 0,
             Ok(Received::Nothing) => {
                 state.alive()?;
-                return self.wait_to_recv(state, out, context, may_drive);
+                return self.wait_to_recv(state, out.len(), context, may_drive);
             }
             // The connection closed in good order and was removed before its end was read.
             Err(CommandError::Unknown) if state.has_ended(self.id) => 0,
@@ -182,19 +182,17 @@ impl XmStream {
     fn wait_to_recv(
         &self,
         state: MutexGuard<'_, State>,
-        out: &mut [u8],
+        len: usize,
         context: &Context<'_>,
         may_drive: bool,
     ) -> Poll<io::Result<usize>> {
-        let mut buffer = RecvBuf::new(self.id, out);
         let driven = if may_drive {
-            self.shared.drive_for(state, &mut buffer)
+            self.shared.drive_for(state, len)
         } else {
             Err(state)
         };
         match driven {
-            Ok(()) if buffer.filled() > 0 => return Poll::Ready(Ok(buffer.filled())),
-            // Other events were handled: try again.
+            // Something may have arrived: try again.
             Ok(()) => context.waker().wake_by_ref(),
             Err(state) => self
                 .shared

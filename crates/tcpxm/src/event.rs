@@ -150,35 +150,19 @@ pub struct Transmit {
 
 /// Segments to send to one destination, all of the same length but the last, which may be shorter.
 ///
-/// They lie in the buffer one after the other: whole, or only their headers, in which case the data stays in a store.
+/// They lie in the buffer one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SegmentBatch {
-    /// Bytes of all segments, with the data that stays in the store.
+    /// Bytes of all segments.
     pub len: usize,
     /// Bytes of each segment.
     pub segment_size: usize,
     /// Number of segments.
     pub segments: usize,
-    /// Bytes of each segment that are in the buffer.
-    pub header_len: usize,
-    /// The group whose store has lent the data ([`Store::lend`](crate::store::Store::lend)), in the order of the
-    /// segments; `None` if the segments are whole.
-    pub lent_by: Option<GroupId>,
     /// As in [`Transmit`].
     pub source: IpAddr,
     /// As in [`Transmit`].
     pub destination: SocketAddr,
-}
-
-impl SegmentBatch {
-    /// Bytes that are in the buffer.
-    #[must_use]
-    pub fn written(&self) -> usize {
-        match self.lent_by {
-            Some(_) => self.header_len * self.segments,
-            None => self.len,
-        }
-    }
 }
 
 impl From<Transmit> for SegmentBatch {
@@ -187,8 +171,6 @@ impl From<Transmit> for SegmentBatch {
             len: transmit.len,
             segment_size: transmit.len,
             segments: 1,
-            header_len: transmit.len,
-            lent_by: None,
             source: transmit.source,
             destination: transmit.destination,
         }

@@ -21,9 +21,7 @@
 //! ```
 //!
 //! Where the system moves several packets per call, [`Endpoint::poll_transmit_batch`] and
-//! [`Endpoint::handle_packets`] do the same for less. With a destination buffer for a connection's data,
-//! [`Endpoint::handle_packets_into`] saves a copy; with scatter-gather output,
-//! [`Endpoint::poll_transmit_gather`] leaves the data in the group's store.
+//! [`Endpoint::handle_packets`] do the same for less.
 //!
 //! Packets are TCP segments with their header. [`Carrier`] says what the driver puts around them: a UDP header
 //! (one socket, whose port is that of the endpoint's connections; receivers also join groups with it), or an IP
@@ -144,7 +142,7 @@ pub mod wire;
 
 pub use cc::CongestionControl;
 pub use config::{Carrier, Config, GroupChoice, GroupConfig, GroupMode, GroupPolicy};
-pub use endpoint::{Endpoint, Received, RecvBuf};
+pub use endpoint::{Endpoint, Received};
 pub use error::{CommandError, Drops, Error, Failure};
 pub use event::{ConnId, Event, GroupId, Meta, SegmentBatch, Target, Transmit};
 pub use group::{FALL_BACK_LOSSES, FALL_FORWARD_PERCENT, FALL_FORWARD_SEGMENTS, Mode};

@@ -17,25 +17,6 @@ pub(crate) struct Reassembly {
     early: Ranges<MAX_RANGES>,
 }
 
-/// The destination buffer of a reader for the next bytes.
-#[derive(Debug, Default)]
-pub(crate) struct Landing<'a> {
-    pub(crate) room: &'a mut [u8],
-    /// Bytes of it that are filled.
-    pub(crate) len: usize,
-}
-
-impl Landing<'_> {
-    /// Takes as many bytes as there is space for; returns the rest.
-    fn take<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
-        let room = &mut self.room[self.len..];
-        let (taken, rest) = bytes.split_at(bytes.len().min(room.len()));
-        room[..taken.len()].copy_from_slice(taken);
-        self.len += taken.len();
-        rest
-    }
-}
-
 /// The result of inserting a segment's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Insert {
@@ -90,9 +71,8 @@ impl Reassembly {
         offset < self.next || self.early.holding(offset).is_some()
     }
 
-    /// Inserts the data of one segment, clipped to what is new and fits. Data in order goes to `out` as far as
-    /// that has space, and counts as read: it never enters the buffer.
-    pub(crate) fn insert(&mut self, offset: u64, bytes: &[u8], out: &mut Landing<'_>) -> Insert {
+    /// Inserts the data of one segment, clipped to what is new and fits.
+    pub(crate) fn insert(&mut self, offset: u64, bytes: &[u8]) -> Insert {
         let whole = Span::new(offset, offset + bytes.len() as u64);
         let span = whole.clip(self.next, self.limit());
         if span.is_empty() || self.early.covers(span) {
@@ -101,15 +81,8 @@ impl Reassembly {
         if span.start > self.next && self.early.insert(span).is_none() {
             return Insert::Full;
         }
-        let mut data = &bytes[(span.start - offset) as usize..(span.end - offset) as usize];
-        if span.start == self.next && self.read == self.next {
-            data = out.take(data);
-            self.read = span.end - data.len() as u64;
-            self.ring.release(self.read);
-        }
-        if !data.is_empty() {
-            self.ring.put(span.end - data.len() as u64, data);
-        }
+        let data = &bytes[(span.start - offset) as usize..(span.end - offset) as usize];
+        self.ring.put(span.start, data);
         if span.start > self.next {
             return Insert::Early;
         }
@@ -164,18 +137,12 @@ mod tests {
             };
             let mut machine = Reassembly::new(1 << 9);
             let mut oracle = BTreeMap::new();
-            let (mut read, mut next, mut direct) = (0u64, 0u64, 0);
+            let (mut read, mut next) = (0u64, 0u64);
             for _ in 0..400 {
                 let offset = (next + random(700)).saturating_sub(100);
                 let len = random(90);
                 let bytes: Vec<u8> = (offset..offset + len).map(|at| (at * 31) as u8).collect();
-                // A reader may wait for the next bytes, with more or less space.
-                let mut room = alloc::vec![0; random(3) as usize * random(50) as usize];
-                let room = &mut room[..];
-                let mut out = Landing { room, len: 0 };
-                let verdict = machine.insert(offset, &bytes, &mut out);
-                if verdict == Insert::Full {
-                    assert_eq!(out.len, 0);
+                if machine.insert(offset, &bytes) == Insert::Full {
                     continue;
                 }
                 for at in offset.max(next)..(offset + len).min(read + 512) {
@@ -184,10 +151,6 @@ mod tests {
                 while oracle.contains_key(&next) {
                     next += 1;
                 }
-                let landed: Vec<u8> = (read..).take(out.len).map(|at| oracle[&at]).collect();
-                assert_eq!(out.room[..out.len], landed[..], "seed {seed}");
-                direct += out.len;
-                read += out.len as u64;
                 assert_eq!(machine.next(), next, "seed {seed}");
                 assert_eq!(
                     machine.has(offset),
@@ -204,7 +167,6 @@ mod tests {
                 machine.consume(take);
                 read += take as u64;
             }
-            assert!(direct > 0, "seed {seed}");
             assert!(machine.allocated() <= 512);
         }
     }

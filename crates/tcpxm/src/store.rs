@@ -39,18 +39,6 @@ pub trait Store {
     /// Whether they are not held, or the medium failed.
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError>;
 
-    /// As [`Store::read`], for scatter-gather output
-    /// ([`Endpoint::poll_transmit_gather`](crate::Endpoint::poll_transmit_gather)): remembers where these bytes
-    /// are, until the store's owner takes them. Returns false and remembers nothing if that is not possible:
-    /// they are read then.
-    ///
-    /// Store and driver, both part of the embedding program, agree on how memory is lent: reference counts, or
-    /// addresses for a device that reads memory itself.
-    fn lend(&mut self, offset: u64, len: usize) -> bool {
-        let _ = (offset, len);
-        false
-    }
-
     /// Returns the offset after the last byte written. It never decreases.
     fn end(&self) -> u64;
 
@@ -288,9 +276,6 @@ impl<S: Store + ?Sized> Store for alloc::boxed::Box<S> {
     }
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
         (**self).read(offset, out)
-    }
-    fn lend(&mut self, offset: u64, len: usize) -> bool {
-        (**self).lend(offset, len)
     }
     fn end(&self) -> u64 {
         (**self).end()

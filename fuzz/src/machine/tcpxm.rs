@@ -5,23 +5,19 @@
 //! nobody's connection draws one short segment at most, and to its sender alone; what an endpoint
 //! holds stays within its documented bound, and so does the number of its connections.
 
-#[path = "../../../crates/tcpxm/tests/segments/lending.rs"]
-mod lending;
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use tcpxm::store::NullStore;
+use tcpxm::store::{NullStore, Ring};
 use tcpxm::wire::{Feedback, Flags, GroupOption, Options, Segment, SegmentKey};
 use tcpxm::{
     Carrier, Config, ConnId, Endpoint, Event, GroupChoice, GroupConfig, GroupId, GroupMode,
-    Instant, Meta, Received, RecvBuf, SegmentBatch, Seq,
+    Instant, Meta, Received, SegmentBatch, Seq,
 };
 
 use super::pass;
 use crate::memory::Meter;
 use crate::script::{Lines, Script};
-use lending::Lending;
 
 const PORT: u16 = 7000;
 const HOSTS: usize = 3;
@@ -42,13 +38,11 @@ fn group() -> IpAddr {
 }
 
 struct Host {
-    endpoint: Endpoint<Lending>,
+    endpoint: Endpoint<Ring>,
     meter: Meter,
     joined: BTreeSet<IpAddr>,
     /// Connections and how much was read from each.
     read: BTreeMap<ConnId, u64>,
-    /// How much its reader has room for when he waits.
-    room: usize,
 }
 
 impl Host {
@@ -138,7 +132,7 @@ impl Bench {
         group_config.min_rate_bps = script.flag().then_some(1_000_000);
         let sender = &mut bench.hosts[0];
         let opened = sender.meter.run(|| {
-            let store = Lending::new(BUFFER);
+            let store = Ring::new(BUFFER);
             sender.endpoint.open_group(now, &group_config, store)
         });
         bench.group = opened.ok();
@@ -157,24 +151,14 @@ impl Bench {
         let mut buffer = [0; 4000];
         let batch = if self.batches {
             host.meter
-                .run(|| host.endpoint.poll_transmit_gather(now, &mut buffer, 5))?
+                .run(|| host.endpoint.poll_transmit_batch(now, &mut buffer, 5))?
         } else {
             let transmit = host
                 .meter
                 .run(|| host.endpoint.poll_transmit(now, &mut buffer))?;
             transmit.into()
         };
-        let written = &buffer[..batch.written()];
-        let Some(lender) = batch.lent_by else {
-            return Some((batch, written.to_vec()));
-        };
-        let store = host.endpoint.store_mut(lender).expect("it has lent");
-        // What it was given to lend with is not the machine's memory.
-        let lent = host.meter.run(|| store.take_lent());
-        let bytes = lending::gather(&batch, written, &lent);
-        host.meter.drop(lent);
-        assert_eq!(bytes.len(), batch.len);
-        Some((batch, bytes))
+        Some((batch, buffer[..batch.len].to_vec()))
     }
 
     fn drain(&mut self, number: usize) -> Vec<(IpAddr, usize)> {
@@ -253,7 +237,7 @@ impl Bench {
         let _ = host.meter.run(|| host.endpoint.shutdown(now, group));
     }
 
-    /// Hands packets in; somebody may wait for what they carry.
+    /// Hands packets in.
     fn hear(&mut self, number: usize, meta: &Meta, bytes: &[u8], stride: usize) {
         let (host, now) = (&mut self.hosts[number], self.now);
         if !self.batches {
@@ -264,21 +248,8 @@ impl Bench {
             }
             return;
         }
-        host.room = (host.room * 5 + 333) % 2048;
-        let which = host.room % host.read.len().max(1);
-        let mut room = [0; 2048];
-        let Some((id, read)) = host.read.iter_mut().nth(which) else {
-            host.meter
-                .run(|| host.endpoint.handle_packets(now, meta, bytes, stride));
-            return;
-        };
-        let mut reader = RecvBuf::new(*id, &mut room[..host.room]);
-        host.meter.run(|| {
-            host.endpoint
-                .handle_packets_into(now, meta, bytes, stride, &mut reader)
-        });
-        let filled = reader.filled();
-        Host::check(read, &room[..filled], self.keyed);
+        host.meter
+            .run(|| host.endpoint.handle_packets(now, meta, bytes, stride));
     }
 
     fn arrive(&mut self, count: usize) {

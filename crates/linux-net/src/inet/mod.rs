@@ -88,19 +88,6 @@ pub struct Transmit<'a> {
     pub segment_len: Option<usize>,
 }
 
-/// What to send in one piece, from where its parts lie.
-#[derive(Clone, Copy, Debug)]
-pub struct Gathered<'a> {
-    /// As in [`Transmit`].
-    pub source: Option<IpAddr>,
-    /// As in [`Transmit`].
-    pub destination: SocketAddr,
-    /// The payloads, one after the other, in any parts; at most 1024 of them.
-    pub parts: &'a [std::io::IoSlice<'a>],
-    /// Length of each payload; `None`: there is one.
-    pub segment_len: Option<usize>,
-}
-
 /// One payload received.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use quinn_udp::UdpSocketState;
 
 use super::{
-    Config, Fragmentation, Gathered, Joined, Membership, Received, ReceivedMut, Transmit,
+    Config, Fragmentation, Joined, Membership, Received, ReceivedMut, Transmit,
     configure, scoped, to,
 };
 use crate::error::{Capability, JoinError, OpenError, ReceiveError, SendError};
 use crate::packet::Sent;
 use crate::sys;
-use crate::sys::message::{BATCH, Control, Outgoing, SocketAddress, send_batch, send_parts};
+use crate::sys::message::{BATCH, Control, Outgoing, SocketAddress, send_batch};
 use crate::udp::Batch;
 
 /// Longest UDP payload over IPv4, bytes.
@@ -186,29 +186,6 @@ impl UdpSocket {
             .try_send((&self.socket).into(), &transmit)
             .map_err(SendError::classify)?;
         Ok(contents.len())
-    }
-
-    /// Sends datagrams from where their parts lie, all of them or none: no more than
-    /// [`UdpSocket::max_segments`], and 65,507 bytes.
-    ///
-    /// # Errors
-    /// As [`SendError`] says; [`SendError::Malformed`] or [`SendError::Io`] where the interface cannot
-    /// segment: [`UdpSocket::send`] can then.
-    pub fn send_gathered(&self, gathered: &Gathered<'_>) -> Result<(), SendError> {
-        let mut control = Control::<64>::new();
-        if let Some(source) = gathered.source {
-            control.push_source(source).ok_or(SendError::Malformed)?;
-        }
-        if let Some(segment) = gathered.segment_len {
-            let segment = u16::try_from(segment).map_err(|_| SendError::Malformed)?;
-            let bytes = segment.to_ne_bytes();
-            let pushed = control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &bytes);
-            pushed.ok_or(SendError::Malformed)?;
-        }
-        self.prepare(gathered.destination)?;
-        let address = to(gathered.destination, self.interface);
-        let sent = send_parts(&self.socket, &address, &control, gathered.parts);
-        sent.map(|_| ()).map_err(SendError::classify)
     }
 
     fn prepare(&self, destination: SocketAddr) -> Result<(), SendError> {

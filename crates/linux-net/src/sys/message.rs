@@ -138,23 +138,14 @@ pub(crate) fn send<const N: usize>(
     control: &Control<N>,
     bytes: &[u8],
 ) -> io::Result<usize> {
-    let parts = [io::IoSlice::new(bytes)];
-    send_parts(fd, &sockaddr(destination), control, &parts)
-}
-
-/// `sendmsg` of one message that lies in parts.
-pub(crate) fn send_parts<A: Address, const N: usize>(
-    fd: &impl AsFd,
-    address: &A,
-    control: &Control<N>,
-    parts: &[io::IoSlice<'_>],
-) -> io::Result<usize> {
-    let mut header = empty_header();
-    header.msg_name = std::ptr::from_ref(address).cast_mut().cast();
-    header.msg_namelen = size_of::<A>() as libc::socklen_t;
+    let address = sockaddr(destination);
     // An `IoSlice` is an `iovec`.
-    header.msg_iov = parts.as_ptr().cast_mut().cast();
-    header.msg_iovlen = parts.len() as _;
+    let part = io::IoSlice::new(bytes);
+    let mut header = empty_header();
+    header.msg_name = std::ptr::from_ref(&address).cast_mut().cast();
+    header.msg_namelen = size_of_val(&address) as libc::socklen_t;
+    header.msg_iov = std::ptr::from_ref(&part).cast_mut().cast();
+    header.msg_iovlen = 1;
     if control.len > 0 {
         header.msg_control = control.bytes.as_ptr().cast_mut().cast();
         header.msg_controllen = control.len as _;

@@ -5,64 +5,15 @@ use proto_core::time::Instant;
 use super::Endpoint;
 use crate::config::Carrier;
 use crate::error::Error;
-use crate::event::{ConnId, Meta};
+use crate::event::Meta;
 use crate::group::Mode;
 use crate::pcb::{Key, State};
-use crate::reassembly::Landing;
 use crate::store::Store;
 use crate::wire::{Run, Segment};
 
 /// A control block that has accepted data and must still be synchronized: once, after the last of several
 /// segments that arrived together.
 type Pending = Option<(Key, u32)>;
-
-/// A destination buffer for the next bytes of a connection, filled by [`Endpoint::handle_packets_into`]. The
-/// connection's own buffer then holds only out-of-order data and data that arrives without such a buffer, and
-/// each byte is copied once less.
-#[derive(Debug)]
-pub struct RecvBuf<'a> {
-    connection: ConnId,
-    out: Landing<'a>,
-}
-
-impl<'a> RecvBuf<'a> {
-    /// Creates a buffer for this connection. Bytes that [`Endpoint::recv`] already has come before it.
-    pub fn new(connection: ConnId, room: &'a mut [u8]) -> Self {
-        let out = Landing { room, len: 0 };
-        Self { connection, out }
-    }
-
-    /// Returns the number of bytes that still fit.
-    #[must_use]
-    pub fn room(&self) -> usize {
-        self.out.room.len() - self.out.len
-    }
-
-    /// Returns the number of bytes that have arrived, at the front of the buffer. They count as read.
-    #[must_use]
-    pub fn filled(&self) -> usize {
-        self.out.len
-    }
-}
-
-/// Where the data of one of the blocks is wanted.
-#[derive(Default)]
-struct Wanted<'r, 'a> {
-    reader: Option<&'r mut RecvBuf<'a>>,
-    /// For data that no buffer waits for.
-    nowhere: Landing<'a>,
-}
-
-impl<'a> Wanted<'_, 'a> {
-    /// For the block with this number, which is in use.
-    fn by(&mut self, index: u32, generation: u32) -> &mut Landing<'a> {
-        let id = ConnId { index, generation };
-        match &mut self.reader {
-            Some(reader) if reader.connection == id => &mut reader.out,
-            _ => &mut self.nowhere,
-        }
-    }
-}
 
 impl<S: Store> Endpoint<S> {
     /// One segment arrived.
@@ -73,12 +24,11 @@ impl<S: Store> Endpoint<S> {
     pub fn handle_packet(&mut self, now: Instant, meta: &Meta, bytes: &[u8]) -> Result<(), Error> {
         let now = self.advance(now);
         let segment = self.check(meta, bytes)?;
-        let mut wanted = Wanted::default();
         if !meta.destination.is_multicast() {
-            return self.take_unicast(now, meta, &segment, bytes, &mut wanted);
+            return self.take_unicast(now, meta, &segment, bytes);
         }
         let mut pending = None;
-        let result = self.take_multicast(now, meta, &segment, bytes, (&mut pending, &mut wanted));
+        let result = self.take_multicast(now, meta, &segment, bytes, &mut pending);
         self.settle(pending);
         result
     }
@@ -87,32 +37,6 @@ impl<S: Store> Endpoint<S> {
     /// the last one perhaps fewer, as a kernel joins datagrams (`UDP_GRO`). The effect is that of
     /// [`Endpoint::handle_packet`] for each, in less time. Dropped segments are counted.
     pub fn handle_packets(&mut self, now: Instant, meta: &Meta, bytes: &[u8], segment_size: usize) {
-        self.take_packets(now, meta, (bytes, segment_size), &mut Wanted::default());
-    }
-
-    /// As [`Endpoint::handle_packets`], with a destination buffer for a connection's data.
-    pub fn handle_packets_into(
-        &mut self,
-        now: Instant,
-        meta: &Meta,
-        bytes: &[u8],
-        segment_size: usize,
-        reader: &mut RecvBuf<'_>,
-    ) {
-        let mut wanted = Wanted {
-            reader: Some(reader),
-            nowhere: Landing::default(),
-        };
-        self.take_packets(now, meta, (bytes, segment_size), &mut wanted);
-    }
-
-    fn take_packets(
-        &mut self,
-        now: Instant,
-        meta: &Meta,
-        (bytes, segment_size): (&[u8], usize),
-        wanted: &mut Wanted<'_, '_>,
-    ) {
         let now = self.advance(now);
         let segment_size = segment_size.clamp(1, bytes.len().max(1));
         if !meta.destination.is_multicast() {
@@ -121,7 +45,7 @@ impl<S: Store> Endpoint<S> {
                 // Dropped segments are counted under their reason.
                 let _ = self
                     .check(meta, bytes)
-                    .and_then(|segment| self.take_unicast(now, meta, &segment, bytes, wanted));
+                    .and_then(|segment| self.take_unicast(now, meta, &segment, bytes));
             }
             return;
         }
@@ -149,17 +73,15 @@ impl<S: Store> Endpoint<S> {
             }
             let mut taken = bytes.len();
             if let Some((_, segment)) = &last {
-                let with = (&mut pending, &mut *wanted);
                 let run = runs.then(|| Run::of(segment, rest, segment_size));
                 let run = run.filter(|run| run.len > 1);
                 if let Some(run) = &run
-                    && self.take_run(now, meta, segment, run, with)
+                    && self.take_run(now, meta, segment, run, &mut pending)
                 {
                     taken = run.bytes.len();
                 } else {
                     runs &= run.is_none();
-                    let with = (&mut pending, &mut *wanted);
-                    let _ = self.take_multicast(now, meta, segment, bytes, with);
+                    let _ = self.take_multicast(now, meta, segment, bytes, &mut pending);
                 }
             }
             rest = &rest[taken..];
@@ -178,7 +100,7 @@ impl<S: Store> Endpoint<S> {
         meta: &Meta,
         first: &Segment<'_>,
         run: &Run<'_>,
-        (pending, wanted): (&mut Pending, &mut Wanted<'_, '_>),
+        pending: &mut Pending,
     ) -> bool {
         let key = self.key_of(meta, first);
         let known = pending.filter(|(last, _)| *last == key);
@@ -193,8 +115,7 @@ impl<S: Store> Endpoint<S> {
         let hears = pcb.multicast.group == Some(meta.destination)
             && pcb.handshake.passive
             && !pcb.is_keyed();
-        let out = wanted.by(index, pcb.generation);
-        if !hears || !pcb.handle_run(now, first, run, out) {
+        if !hears || !pcb.handle_run(now, first, run) {
             return false;
         }
         self.stats.packets_received += run.len as u64 - 1;
@@ -242,7 +163,6 @@ impl<S: Store> Endpoint<S> {
         meta: &Meta,
         segment: &Segment<'_>,
         bytes: &[u8],
-        wanted: &mut Wanted<'_, '_>,
     ) -> Result<(), Error> {
         let key = self.key_of(meta, segment);
         let mut found = self.keys.get(&key).copied();
@@ -267,8 +187,7 @@ impl<S: Store> Endpoint<S> {
         if !pcb.is_authentic(segment, bytes, false) {
             return self.count(Error::Forged);
         }
-        let out = wanted.by(index, pcb.generation);
-        let result = pcb.handle(now, segment, flow, out);
+        let result = pcb.handle(now, segment, flow);
         if pcb.state != State::Closed && result.is_ok() {
             match segment.options.feedback {
                 Some(feedback) => self.take_feedback(index, feedback.percent),
@@ -293,7 +212,7 @@ impl<S: Store> Endpoint<S> {
         meta: &Meta,
         segment: &Segment<'_>,
         bytes: &[u8],
-        (pending, wanted): (&mut Pending, &mut Wanted<'_, '_>),
+        pending: &mut Pending,
     ) -> Result<(), Error> {
         self.stats.multicast_received += 1;
         let key = self.key_of(meta, segment);
@@ -316,8 +235,7 @@ impl<S: Store> Endpoint<S> {
         if !pcb.is_authentic(segment, bytes, true) {
             return self.count(Error::Forged);
         }
-        let out = wanted.by(index, pcb.generation);
-        let result = pcb.handle_multicast(now, segment, out);
+        let result = pcb.handle_multicast(now, segment);
         *pending = Some((key, index));
         match result {
             Ok(()) => Ok(()),

@@ -20,7 +20,6 @@ use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng;
 
 pub use commands::Received;
-pub use input::RecvBuf;
 
 use crate::config::Config;
 use crate::error::Error;

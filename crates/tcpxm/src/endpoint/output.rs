@@ -8,7 +8,7 @@ use proto_core::time::Instant;
 use super::{Endpoint, timer_key};
 use crate::config::Carrier;
 use crate::error::Failure;
-use crate::event::{GroupId, Meta, SegmentBatch, Transmit};
+use crate::event::{Meta, SegmentBatch, Transmit};
 use crate::group::{Copy, Mode};
 use crate::mintree::MinTree;
 use crate::pcb::{Key, Plan};
@@ -25,15 +25,6 @@ pub(super) struct Reply {
     remote_port: u16,
     seq: Seq,
     ack: Option<Seq>,
-}
-
-/// Room for packets, and how they may be put there.
-struct Room<'a> {
-    buffer: &'a mut [u8],
-    /// Largest number of segments in a batch.
-    max_segments: usize,
-    /// The data of new packets may stay in the store.
-    lends: bool,
 }
 
 /// Resets that may wait to be sent.
@@ -61,44 +52,18 @@ impl<S: Store> Endpoint<S> {
         buffer: &mut [u8],
         max_segments: usize,
     ) -> Option<SegmentBatch> {
-        let room = Room {
-            buffer,
-            max_segments,
-            lends: false,
-        };
-        self.poll_room(now, room)
-    }
-
-    /// As [`Endpoint::poll_transmit_batch`], for scatter-batch output: new data of a group stays in its store, if that
-    /// can lend it, and only headers are written. Signed segments, those with a checksum ([`Carrier::Ip`]) and repairs
-    /// are written whole.
-    pub fn poll_transmit_gather(
-        &mut self,
-        now: Instant,
-        buffer: &mut [u8],
-        max_segments: usize,
-    ) -> Option<SegmentBatch> {
-        let room = Room {
-            buffer,
-            max_segments,
-            lends: self.config.carrier == Carrier::Udp,
-        };
-        self.poll_room(now, room)
-    }
-
-    fn poll_room(&mut self, now: Instant, mut room: Room<'_>) -> Option<SegmentBatch> {
         let now = self.advance(now);
-        if room.buffer.len() < self.max_segment_bytes() {
+        if buffer.len() < self.max_segment_bytes() {
             return None;
         }
         if let Some(reply) = self.replies.pop_front() {
-            return Some(self.write_reply(&reply, room.buffer).into());
+            return Some(self.write_reply(&reply, buffer).into());
         }
-        self.transmit_burst(now, &mut room)
-            .or_else(|| self.transmit_own(now, room.buffer).map(SegmentBatch::from))
-            .or_else(|| self.transmit_new(now, &mut room))
+        self.transmit_burst(now, buffer, max_segments)
+            .or_else(|| self.transmit_own(now, buffer).map(SegmentBatch::from))
+            .or_else(|| self.transmit_new(now, buffer, max_segments))
             // The end of a flow, which `transmit_new` finds, makes the FINs of its members due.
-            .or_else(|| self.transmit_own(now, room.buffer).map(SegmentBatch::from))
+            .or_else(|| self.transmit_own(now, buffer).map(SegmentBatch::from))
     }
 
     /// Sends what control blocks have to send by themselves: handshakes, repairs, acknowledgements.
@@ -112,10 +77,10 @@ impl<S: Store> Endpoint<S> {
                 self.sync(index);
                 continue;
             };
-            let written = self.write(index, &plan, buffer, false);
+            let written = self.write(index, &plan, buffer);
             self.sync(index);
-            if let Some((transmit, _)) = written {
-                return Some(transmit);
+            if written.is_some() {
+                return written;
             }
         }
         None
@@ -123,21 +88,25 @@ impl<S: Store> Endpoint<S> {
 
     /// The rest of a burst that was begun, before all that was asked for since: it counts as sent
     /// when it began, and a repair that overtook it would show it as lost (RFC 8985 §6.2).
-    fn transmit_burst(&mut self, now: Instant, room: &mut Room<'_>) -> Option<SegmentBatch> {
-        let &(session, number) = self.flows_ready.front()?;
+    fn transmit_burst(
+        &mut self,
+        now: Instant,
+        buffer: &mut [u8],
+        max_segments: usize,
+    ) -> Option<SegmentBatch> {
+        let &flow @ (session, number) = self.flows_ready.front()?;
         loop {
             let batch = match self.flow(session, number)?.next_copy()? {
                 (Copy::Group(group), span) => self
-                    .write_group(now, session, number, group, span, room)
-                    .map(|first| self.append(first, None, (session, number), room)),
+                    .write_group(now, flow, group, span, buffer)
+                    .map(|first| self.append(first, None, flow, buffer, max_segments)),
                 (Copy::Unicast(index), span) => {
                     let plan = self
                         .parts(index)
                         .map(|(pcb, flow, _)| pcb.data(now, flow, span));
-                    let first =
-                        plan.and_then(|plan| self.write(index, &plan, room.buffer, room.lends));
-                    let batch =
-                        first.map(|first| self.append(first, Some(index), (session, number), room));
+                    let first = plan.and_then(|plan| self.write(index, &plan, buffer));
+                    let batch = first
+                        .map(|first| self.append(first, Some(index), flow, buffer, max_segments));
                     self.sync(index);
                     batch
                 }
@@ -153,23 +122,18 @@ impl<S: Store> Endpoint<S> {
     /// turn.
     fn append(
         &mut self,
-        (first, lent): (Transmit, bool),
+        first: Transmit,
         receiver: Option<u32>,
         (session, number): (u32, u32),
-        room: &mut Room<'_>,
+        buffer: &mut [u8],
+        max_segments: usize,
     ) -> SegmentBatch {
-        let header_len = Segment::written_header_len(room.buffer);
+        let header_len = Segment::written_header_len(buffer);
         let mut batch = SegmentBatch::from(first);
         let pcb = receiver.and_then(|index| self.pcbs.get(index));
-        let index = session;
         let Some(session) = self.sessions.get_mut(session) else {
             return batch;
         };
-        if lent {
-            let generation = session.generation;
-            batch.header_len = header_len;
-            batch.lent_by = Some(GroupId { index, generation });
-        }
         let Some(flow) = session.flows.get_mut(number as usize) else {
             return batch;
         };
@@ -178,24 +142,18 @@ impl<S: Store> Endpoint<S> {
             (None, Some(group)) => (group.sender.2, group.key),
             (None, None) => return batch,
         };
-        while batch.segments < room.max_segments
+        while batch.segments < max_segments
             && let Some(span) = flow.peek_copy()
         {
-            let (done, rest) = room.buffer.split_at_mut(batch.written());
+            let (done, rest) = buffer.split_at_mut(batch.len);
             let len = header_len + span.len() as usize;
-            let written = if lent { header_len } else { len };
-            if len > batch.segment_size || rest.len() < written {
+            if len > batch.segment_size || rest.len() < len {
                 break;
             }
-            let bytes = &mut rest[..written];
+            let bytes = &mut rest[..len];
             bytes[..header_len].copy_from_slice(&done[..header_len]);
-            let there = if lent {
-                session.store.lend(span.start, span.len() as usize)
-            } else {
-                let read = session.store.read(span.start, &mut bytes[header_len..]);
-                read.is_ok()
-            };
-            if !there {
+            let read = session.store.read(span.start, &mut bytes[header_len..]);
+            if read.is_err() {
                 break;
             }
             flow.pass_copy();
@@ -229,14 +187,19 @@ impl<S: Store> Endpoint<S> {
     }
 
     /// New data of flows.
-    fn transmit_new(&mut self, now: Instant, room: &mut Room<'_>) -> Option<SegmentBatch> {
+    fn transmit_new(
+        &mut self,
+        now: Instant,
+        buffer: &mut [u8],
+        max_segments: usize,
+    ) -> Option<SegmentBatch> {
         while let Some(&(session, number)) = self.flows_ready.front() {
             if !self.begin_burst(now, session, number) {
                 self.flows_ready.pop_front();
                 self.end_turn(session, number);
                 continue;
             }
-            let batch = self.transmit_burst(now, room);
+            let batch = self.transmit_burst(now, buffer, max_segments);
             if batch.is_some() {
                 return batch;
             }
@@ -313,16 +276,15 @@ impl<S: Store> Endpoint<S> {
     }
 
     /// Writes one copy for all receivers of a group. Only its data is valid there; the acknowledgement, which
-    /// differs between receivers, is 0. Returns whether its data was lent.
+    /// differs between receivers, is 0.
     fn write_group(
         &mut self,
         now: Instant,
-        session: u32,
-        number: u32,
+        (session, number): (u32, u32),
         group: IpAddr,
         span: Span,
-        room: &mut Room<'_>,
-    ) -> Option<(Transmit, bool)> {
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
         let session_ref = self.sessions.get_mut(session)?;
         let flow = &session_ref.flows[number as usize];
         let state = session_ref.group.as_ref()?;
@@ -349,10 +311,7 @@ impl<S: Store> Endpoint<S> {
             options,
             data: Some(span),
         };
-        let buffer = &mut *room.buffer;
-        let Some((len, lent)) =
-            write_segment(&key, &plan, &mut session_ref.store, buffer, room.lends)
-        else {
+        let Some(len) = write_segment(&key, &plan, &mut session_ref.store, buffer) else {
             self.fail_session(session);
             return None;
         };
@@ -360,26 +319,19 @@ impl<S: Store> Endpoint<S> {
             key.sign(place, &mut buffer[..len]);
         }
         let destination = SocketAddr::new(group, key.outer_port);
-        Some((self.finish(len, local, destination, buffer), lent))
+        Some(self.finish(len, local, destination, buffer))
     }
 
     /// Writes a control block's segment. A read error of the store ends the session, or only the connection of
-    /// a receiver that is not in step. Returns whether the data was lent.
-    fn write(
-        &mut self,
-        index: u32,
-        plan: &Plan,
-        buffer: &mut [u8],
-        lends: bool,
-    ) -> Option<(Transmit, bool)> {
+    /// a receiver that is not in step.
+    fn write(&mut self, index: u32, plan: &Plan, buffer: &mut [u8]) -> Option<Transmit> {
         let (pcb, flow, _) = self.parts(index)?;
         let place = pcb.place_of(plan.seq, flow);
         let signature = pcb.signing_key().map(|key| (key, place));
         let (key, local, remote) = (pcb.key, pcb.local, pcb.remote());
         let (session, alone) = (pcb.slot.session, pcb.multicast.mode == Mode::UnicastOnly);
         let session_ref = self.sessions.get_mut(session)?;
-        let written = write_segment(&key, plan, &mut session_ref.store, buffer, lends);
-        let Some((len, lent)) = written else {
+        let Some(len) = write_segment(&key, plan, &mut session_ref.store, buffer) else {
             if alone {
                 self.pcbs.get_mut(index)?.abort(Failure::Store);
                 self.sync(index);
@@ -391,7 +343,7 @@ impl<S: Store> Endpoint<S> {
         if let Some((key, place)) = signature {
             key.sign(place, &mut buffer[..len]);
         }
-        Some((self.finish(len, local, remote, buffer), lent))
+        Some(self.finish(len, local, remote, buffer))
     }
 
     fn fail_session(&mut self, session: u32) {
@@ -480,14 +432,13 @@ impl<S: Store> Endpoint<S> {
     }
 }
 
-/// The length of the segment, and whether its data was lent: the header alone is in the buffer then.
+/// Writes a segment with its data; returns its length.
 fn write_segment<S: Store>(
     key: &Key,
     plan: &Plan,
     store: &mut crate::group::Buffer<S>,
     buffer: &mut [u8],
-    lends: bool,
-) -> Option<(usize, bool)> {
+) -> Option<usize> {
     let segment = Segment {
         source_port: key.local_port,
         destination_port: key.remote_port,
@@ -501,15 +452,11 @@ fn write_segment<S: Store>(
     let header_len = segment.header_len();
     segment.emit_header(buffer);
     let Some(span) = plan.data else {
-        return Some((header_len, false));
+        return Some(header_len);
     };
     let len = header_len + span.len() as usize;
-    let lends = lends && plan.options.tag.is_none();
-    if lends && store.lend(span.start, span.len() as usize) {
-        return Some((len, true));
-    }
     store
         .read(span.start, buffer.get_mut(header_len..len)?)
         .ok()?;
-    Some((len, false))
+    Some(len)
 }

@@ -47,10 +47,6 @@ impl<S: Store> Buffer<S> {
         self.store_mut().read(offset, out)
     }
 
-    pub(crate) fn lend(&mut self, offset: u64, len: usize) -> bool {
-        self.store_mut().lend(offset, len)
-    }
-
     pub(crate) fn end(&self) -> u64 {
         self.store().end()
     }

@@ -5,7 +5,6 @@ use proto_core::time::{Duration, Instant};
 use super::{Owed, Pcb, State, Timer};
 use crate::error::{Error, Failure};
 use crate::group::Flow;
-use crate::reassembly::Landing;
 use crate::seq::{SynNumber, stamp_before};
 use crate::wire::{GroupOption, Segment};
 
@@ -44,12 +43,11 @@ impl Pcb {
         now: Instant,
         segment: &Segment<'_>,
         flow: &mut Flow,
-        out: &mut Landing<'_>,
     ) -> Result<(), Dropped> {
         match self.state {
             State::Closed => Err(with_reset(Error::NoConnection)),
             State::SynSent => self.in_syn_sent(now, segment),
-            _ => self.in_later_states(now, segment, flow, out),
+            _ => self.in_later_states(now, segment, flow),
         }
     }
 
@@ -59,7 +57,6 @@ impl Pcb {
         now: Instant,
         segment: &Segment<'_>,
         flow: &mut Flow,
-        out: &mut Landing<'_>,
     ) -> Result<(), Dropped> {
         let flags = segment.flags;
         let start = self.receive.irs.offset_of(segment.seq, self.receive.next());
@@ -102,7 +99,7 @@ impl Pcb {
             };
         }
         if !segment.payload.is_empty() || flags.fin {
-            self.take_data(now, segment, start, false, out)?;
+            self.take_data(now, segment, start, false)?;
         }
         Ok(())
     }

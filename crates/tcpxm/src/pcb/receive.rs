@@ -6,7 +6,7 @@ use super::{Fin, Leaving, Note, Pcb, Record, State, Timer};
 use crate::config::Config;
 use crate::error::{Error, Failure};
 use crate::group::Flow;
-use crate::reassembly::{Insert, Landing, Reassembly};
+use crate::reassembly::{Insert, Reassembly};
 use crate::seq::{Seq, SynNumber};
 use crate::wire::{Feedback, GroupOption, Options, Run, Segment};
 
@@ -92,7 +92,6 @@ impl Pcb {
         &mut self,
         now: Instant,
         segment: &Segment<'_>,
-        out: &mut Landing<'_>,
     ) -> Result<(), Error> {
         let flags = segment.flags;
         if flags.syn || flags.fin || flags.rst || flags.urg || segment.payload.is_empty() {
@@ -118,18 +117,12 @@ impl Pcb {
             return Err(Error::Duplicate);
         }
         self.note_timestamp(now, segment, start);
-        self.take_data(now, segment, start, true, out)
+        self.take_data(now, segment, start, true)
     }
 
     /// Handles consecutive multicast segments, with the same effect as [`Pcb::handle_multicast`] for each, if
     /// they are exactly the next ones and nothing is missing. Otherwise returns false and does nothing.
-    pub(crate) fn handle_run(
-        &mut self,
-        now: Instant,
-        first: &Segment<'_>,
-        run: &Run<'_>,
-        out: &mut Landing<'_>,
-    ) -> bool {
+    pub(crate) fn handle_run(&mut self, now: Instant, first: &Segment<'_>, run: &Run<'_>) -> bool {
         let flags = first.flags;
         let data = &self.receive.data;
         let next = data.next();
@@ -148,15 +141,15 @@ impl Pcb {
         let Some(record) = &mut self.receive.record else {
             return false;
         };
-        let (mut seq, mut at, landed) = (first.seq, next, out.len);
+        let (mut seq, mut at) = (first.seq, next);
         for payload in run.payloads() {
             record.push(seq, payload.len(), true);
-            self.receive.data.insert(at, payload, out);
+            self.receive.data.insert(at, payload);
             seq = seq.plus(payload.len() as u32);
             at += payload.len() as u64;
         }
         self.note_timestamp(now, first, start);
-        self.has_advanced(run.len as u32, out.len > landed);
+        self.has_advanced(run.len as u32);
         if self.receive.unacked >= u32::from(self.limits.ack_every) || self.receive.quick > 0 {
             self.owe_now();
         } else {
@@ -166,15 +159,9 @@ impl Pcb {
         true
     }
 
-    /// Records that `segments` were in order, and whether the application has read some of the data.
-    fn has_advanced(&mut self, segments: u32, was_read: bool) {
-        // A destination buffer with space has taken it already.
-        if self.receive.data.readable() > 0 {
-            self.note(Note::Readable);
-        }
-        if was_read {
-            self.after_read();
-        }
+    /// Records that `segments` were in order.
+    fn has_advanced(&mut self, segments: u32) {
+        self.note(Note::Readable);
         self.receive.unacked += segments;
     }
 
@@ -244,7 +231,6 @@ impl Pcb {
         segment: &Segment<'_>,
         start: i64,
         multicast: bool,
-        out: &mut Landing<'_>,
     ) -> Result<(), Error> {
         if !self.state.may_receive() {
             self.owe_now();
@@ -281,7 +267,7 @@ impl Pcb {
                 self.receive.quick = self.receive.quick.max(1);
             }
             self.record(segment, multicast);
-            result = self.store(now, start, payload, by_multicast, out);
+            result = self.store(now, start, payload, by_multicast);
         }
         if segment.flags.fin && result != Err(Error::ReassemblyFull) {
             self.receive.fin_at.get_or_insert(end);
@@ -300,13 +286,11 @@ impl Pcb {
         start: u64,
         payload: &[u8],
         came_by_multicast: bool,
-        out: &mut Landing<'_>,
     ) -> Result<(), Error> {
         let had_hole = !self.receive.data.early().is_empty();
-        let landed = out.len;
-        match self.receive.data.insert(start, payload, out) {
+        match self.receive.data.insert(start, payload) {
             Insert::Advanced => {
-                self.has_advanced(1, out.len > landed);
+                self.has_advanced(1);
                 // RFC 5681 §4.2: at once when a hole is (partly) filled, else for every second
                 // segment, else soon.
                 let quick = had_hole || self.receive.quick > 0;

@@ -6,10 +6,8 @@ use tcpxm::store::Ring;
 use tcpxm::wire::SegmentKey;
 use tcpxm::{
     Carrier, Config, ConnId, Duration, Endpoint, GroupConfig, GroupId, GroupMode, Instant, Meta,
-    Received, RecvBuf,
+    Received,
 };
-
-use crate::lending::{Lending, gather};
 
 const PORT: u16 = 7000;
 const SENDER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 5000);
@@ -23,13 +21,7 @@ struct World {
     /// Packets that leave together at most, and whether they arrive together.
     most: usize,
     now: Instant,
-    sender: Endpoint<Lending>,
-    /// Packets whose data was lent.
-    lent: usize,
-    /// Receivers wait for data with so much room, and have it put there.
-    room: Option<usize>,
-    /// Bytes that were put there.
-    direct: usize,
+    sender: Endpoint<Ring>,
     group: GroupId,
     receivers: Vec<(Endpoint<Ring>, Option<ConnId>)>,
     content: Vec<u8>,
@@ -61,15 +53,12 @@ impl World {
         let receivers = receivers.collect();
         let mut config = GroupConfig::new(SENDER, (0..RECEIVERS).map(address).collect(), PORT);
         (config.mode, config.key) = (mode, key);
-        let store = Lending::new(64 << 10);
+        let store = Ring::new(64 << 10);
         let group = sender.open_group(now, &config, store).unwrap();
         Self {
             most,
             now,
             sender,
-            lent: 0,
-            room: None,
-            direct: 0,
             group,
             receivers,
             content: (0..BYTES).map(|at| (at * 7 + at / 251) as u8).collect(),
@@ -90,25 +79,14 @@ impl World {
         let mut packets = Packets::new();
         let mut buffer = vec![0; 40_000];
         loop {
-            let polled = if self.most == 1 {
-                self.sender.poll_transmit_batch(self.now, &mut buffer, 1)
-            } else {
-                self.sender
-                    .poll_transmit_gather(self.now, &mut buffer, self.most)
-            };
+            let polled = self
+                .sender
+                .poll_transmit_batch(self.now, &mut buffer, self.most);
             let Some(batch) = polled else { break };
             assert!(
                 batch.segments <= self.most && batch.len <= batch.segments * batch.segment_size
             );
-            let bytes = match batch.lent_by {
-                Some(group) => {
-                    let lent = self.sender.store_mut(group).unwrap().take_lent();
-                    self.lent += batch.segments;
-                    gather(&batch, &buffer, &lent)
-                }
-                None => buffer[..batch.len].to_vec(),
-            };
-            assert_eq!(bytes.len(), batch.len);
+            let bytes = &buffer[..batch.len];
             let pieces = bytes.chunks(batch.segment_size);
             assert_eq!(pieces.len(), batch.segments);
             packets.extend(pieces.map(|bytes| (batch.destination, bytes.to_vec())));
@@ -123,7 +101,7 @@ impl World {
             let mine = packets.iter().enumerate();
             let mine = mine.filter(|(at, (to, _))| is_for(to) && !loses(at * RECEIVERS + receiver));
             let mine: Packets = mine.map(|(_, packet)| packet.clone()).collect();
-            let (endpoint, connection) = &mut self.receivers[receiver];
+            let (endpoint, _) = &mut self.receivers[receiver];
             let joins = |a: &(SocketAddr, Vec<u8>), b: &(SocketAddr, Vec<u8>)| {
                 a.0 == b.0 && a.1.len() == b.1.len()
             };
@@ -133,16 +111,6 @@ impl World {
                     destination: together[0].0.ip(),
                 };
                 let all: Vec<u8> = together.iter().flat_map(|(_, b)| b.clone()).collect();
-                if let (Some(room), Some(id)) = (self.room, *connection) {
-                    let mut room = vec![0; room];
-                    let mut reader = RecvBuf::new(id, &mut room);
-                    let stride = together[0].1.len();
-                    endpoint.handle_packets_into(self.now, &meta, &all, stride, &mut reader);
-                    let filled = reader.filled();
-                    self.direct += filled;
-                    self.read[receiver].extend_from_slice(&room[..filled]);
-                    continue;
-                }
                 if self.most > 1 {
                     endpoint.handle_packets(self.now, &meta, &all, together[0].1.len());
                     continue;
@@ -215,8 +183,6 @@ fn compare(most: usize, carrier: Carrier, mode: GroupMode, key: Option<SegmentKe
             .collect::<Vec<String>>()
     };
     assert_eq!(stats(&one), stats(&many));
-    let lends = carrier == Carrier::Udp && key.is_none();
-    assert_eq!(many.lent > 0, lends, "{}", many.lent);
 }
 
 #[test]
@@ -227,30 +193,6 @@ fn many_at_once_are_the_same_as_one_by_one() {
                 for most in [2, 7, 64] {
                     compare(most, carrier, mode, key);
                 }
-            }
-        }
-    }
-}
-
-#[test]
-fn who_waits_gets_every_byte_once_and_in_order() {
-    for (mode, key) in [
-        (GroupMode::Auto, None),
-        (GroupMode::Unicast, None),
-        (GroupMode::Auto, Some(SegmentKey([5; 16]))),
-    ] {
-        for room in [1, 3000, 20_000, 100_000] {
-            let mut world = World::new(16, Carrier::Udp, mode, key);
-            world.room = Some(room);
-            for round in 0..4000 {
-                let left = world.leave(1 + round * 7919 % 30_000);
-                world.arrive(&left, |at| (at * 31 + round * 17).is_multiple_of(97));
-                world.answer();
-            }
-            assert!(world.read.iter().all(|read| *read == world.content));
-            assert!(world.direct > 0);
-            if room == 100_000 {
-                assert!(world.direct > BYTES / 2, "{}", world.direct);
             }
         }
     }

@@ -9,5 +9,4 @@ mod group;
 mod hand;
 mod interleaved;
 mod keyed;
-mod lending;
 mod recovery;
