@@ -29,7 +29,7 @@ pub fn start<T: clap::Parser>(
     Ok(args)
 }
 
-/// Prints what clap has to say: help and version (code 0), or what is wrong with the arguments (code 2).
+/// Prints the message of clap: help and version (code 0), or an error (code 2).
 pub fn show(error: &clap::Error) -> ExitCode {
     let printed = error.print();
     if error.use_stderr() {
@@ -67,7 +67,7 @@ where
     }
 }
 
-/// Says what is wrong with a combination of arguments that each parse well; code 2.
+/// Prints why arguments cannot be combined; code 2.
 pub fn usage(message: impl core::fmt::Display) -> ExitCode {
     crate::print_message!("error: {message}\n\nFor more information, try '--help'.");
     crate::print::exit_code(crate::exit::USAGE)

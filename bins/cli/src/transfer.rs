@@ -125,7 +125,7 @@ pub fn relay_state(event: AttachmentEvent) -> (SocketAddr, &'static str) {
     }
 }
 
-/// Checks that `name`, if given, can be the name of a file as it stands.
+/// Checks that `name`, if given, can be the name of a file.
 ///
 /// # Errors
 /// A sentence about `--name`.

@@ -1,4 +1,4 @@
-//! Quantities as people write them, and what they read when they write them wrong.
+//! Quantities on the command line, and the errors of malformed ones.
 
 use std::time::Duration;
 

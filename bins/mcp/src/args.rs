@@ -142,7 +142,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) no_gso: bool,
 
-    /// Do not encrypt the data: less work, on links that nobody else can read or write to
+    /// Do not encrypt the data: less work, for links without other users
     #[arg(long)]
     pub(crate) no_encryption: bool,
 

@@ -1,14 +1,14 @@
 //! `mcp`: copies a file or a folder to many hosts at once (TCP-XM §3.4). `mcpd` is the other end.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | `args`, `hosts` | the command line; whom to copy to |
-//! | `tree` | what is copied |
-//! | `copy`, `member` | the copy as a whole; what is known of each host |
+//! | `args`, `hosts` | the command line; the hosts to copy to |
+//! | `tree` | the files to copy |
+//! | `copy`, `member` | the copy as a whole; the state of each host |
 //! | `host` | the control connection to one host: [`mcp_control::Client`] |
 //! | `reader` | the thread that reads, compares and sends |
 //! | `data` | the data connection |
-//! | `show`, `events` | what people see; what `--json` prints |
+//! | `show`, `events` | messages and progress bars; the events of `--json` |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 

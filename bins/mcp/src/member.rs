@@ -13,9 +13,9 @@ use crate::hosts::Target;
 /// Progress of a host.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Stage {
-    /// It is being connected to, or examines what it has.
+    /// It is being connected to, or examines its files.
     Answering,
-    /// It has reported what it has.
+    /// It has reported its blocks.
     Compared,
     /// It is ready for the data, or for digests alone.
     Ready,

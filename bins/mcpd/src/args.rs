@@ -111,7 +111,7 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with = "key_file")]
     insecure: bool,
 
-    /// Refuse encrypted data: less work, on links that nobody else can write to
+    /// Refuse encrypted data: less work, for links without other users
     #[arg(long)]
     no_encryption: bool,
 

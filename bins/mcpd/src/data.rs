@@ -206,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_but_the_sender_of_the_plan_is_heard() {
+    fn only_the_sender_of_the_plan_is_accepted() {
         let (sender, stranger) = (client(), client());
         let (mut incoming, to) = incoming(&sender, None);
         // A stranger's connection is refused and its data is not stored, before and after the sender connects.
         let refuse = || {
             let mut stream = stranger.connect(to).expect("opened");
             let _ = stream.write_all(&[0; 100_000]);
-            let refused = stream.read(&mut [0]).expect_err("nobody");
+            let refused = stream.read(&mut [0]).expect_err("refused");
             assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         };
         refuse();
@@ -244,7 +244,7 @@ mod tests {
             let waiting = std::thread::spawn(move || incoming.accept());
             assert_eq!(group.wait_delivered().expect("an answer"), 0);
             abort.abort();
-            waiting.join().expect("the thread").expect_err("nobody");
+            waiting.join().expect("the thread").expect_err("refused");
             let mut events = std::iter::from_fn(|| handle.poll_event());
             let reset = GroupEvent::Closed(0, Some(Failure::Reset));
             assert!(events.any(|event| event == reset));

@@ -85,7 +85,7 @@ impl<M: StreamMachine, S: AsyncRead + AsyncWrite> Conversation<M, S> {
             clock,
             input: vec![0; BUFFER_BYTES].into(),
             unread: 0..0,
-            // As many messages as fit go out at once, while there is room for the longest.
+            // Several messages are written at once, while the longest still fits.
             output: vec![0; 2 * BUFFER_BYTES].into(),
             written: 0..0,
             flushed: true,

@@ -95,7 +95,7 @@ impl Credentials {
     /// Creates credentials from a secret.
     ///
     /// # Errors
-    /// Never, unless the cryptography at hand lacks Ed25519.
+    /// Only if the cryptographic provider lacks Ed25519.
     pub fn from_secret(secret: &[u8; 32]) -> Result<Credentials, String> {
         let seed = blake3::derive_key(CONTEXT, secret);
         let key = [&PKCS8[..], &seed].concat();

@@ -22,7 +22,7 @@ pub enum Kind {
     },
     /// A symbolic link that stays within the copy ([`check_target`]).
     Link {
-        /// Where it leads, as it stands in the link.
+        /// The target, as the link has it.
         target: Box<[u8]>,
     },
 }

@@ -195,7 +195,7 @@ fn the_digest_of_the_whole_covers_names_and_contents() {
     let one = manifest("d/a").digest(&[[0; 32], [1; 32]]);
     assert_ne!(one, manifest("d/b").digest(&[[0; 32], [1; 32]]));
     assert_ne!(one, manifest("d/a").digest(&[[0; 32], [2; 32]]));
-    // A folder has no digest: what stands there does not matter.
+    // A folder has no digest: its value does not matter.
     assert_eq!(one, manifest("d/a").digest(&[[9; 32], [1; 32]]));
 }
 

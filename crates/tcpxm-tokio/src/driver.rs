@@ -131,13 +131,13 @@ impl Driver {
         let mut state = shared.lock();
         let now = shared.now();
         state.machine.handle_timeout(now);
-        let told = self.take_events(&mut state);
+        let has_events = self.take_events(&mut state);
         drop(state);
         let sent = self.transmit(shared)?;
         if taken.packets == 0 && taken.errors > 0 {
             std::thread::sleep(PAUSE);
         }
-        Ok(taken.packets > 0 || told || sent || self.has_chores())
+        Ok(taken.packets > 0 || has_events || sent || self.has_chores())
     }
 
     /// Receives batches of datagrams and passes them to the machine under one lock.
@@ -210,9 +210,9 @@ impl Driver {
 
     /// Takes the events of the machine; returns whether there were any.
     fn take_events(&mut self, state: &mut State) -> bool {
-        let mut told = false;
+        let mut has_events = false;
         while let Some(event) = state.machine.poll_event() {
-            told = true;
+            has_events = true;
             match event {
                 Event::Join { group, source, .. } => {
                     self.chores.push(Chore::Join(group, source));
@@ -228,7 +228,7 @@ impl Driver {
                 event => note(state, event),
             }
         }
-        told
+        has_events
     }
 
     /// Sleeps until something arrives, a timer of the machine expires, [`Shared::kick`] is called, or for `limit`.

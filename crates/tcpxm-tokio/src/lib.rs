@@ -28,12 +28,12 @@
 //! let sender = XmEndpoint::open(&Config::new("127.0.0.1:0".parse().unwrap()))?;
 //! let receivers = vec!["127.0.0.1".parse().unwrap()];
 //! let mut group = sender.open_group(GroupConfig::new(sender.local_address(), receivers, port))?;
-//! group.write_all(b"to whom it may concern")?;
+//! group.write_all(b"one stream for many receivers")?;
 //! group.finish()?;
 //!
 //! let mut text = String::new();
 //! listener.wait(None)?.read_to_string(&mut text)?;
-//! assert_eq!(text, "to whom it may concern");
+//! assert_eq!(text, "one stream for many receivers");
 //! # Ok(())
 //! # }
 //! ```

@@ -63,7 +63,7 @@ enum ThreadState {
     Driving,
     /// It is parked until the end of the lease.
     ParkedUntil,
-    /// It is parked until it is told that a reader no longer drives.
+    /// It is parked until a reader no longer drives and unparks it.
     Parked,
 }
 

@@ -376,7 +376,7 @@ mod tests {
         let same = std::net::UdpSocket::from(same);
         same.connect(peer_address).expect("connected");
         drop(peer);
-        same.send(b"nobody is there").expect("sent");
+        same.send(b"to a closed port").expect("sent");
         let mut errors = 0;
         for _ in 0..100 {
             let taken = sockets.receive(1 << 20, |_, _, _, _| {}).expect("goes on");
@@ -388,13 +388,13 @@ mod tests {
         }
         assert_eq!(errors, 1);
         let peer = std::net::UdpSocket::bind(peer_address).expect("the peer again");
-        peer.send_to(b"somebody is", sockets.local_address())
+        peer.send_to(b"to an open port", sockets.local_address())
             .expect("sent");
-        let mut heard = Vec::new();
-        let taken = sockets.receive(1 << 20, |_, _, bytes, _| heard.extend_from_slice(bytes));
+        let mut received = Vec::new();
+        let taken = sockets.receive(1 << 20, |_, _, bytes, _| received.extend_from_slice(bytes));
         let taken = taken.expect("goes on");
         assert_eq!((taken.packets, taken.errors), (1, 0));
-        assert_eq!(heard, b"somebody is");
+        assert_eq!(received, b"to an open port");
     }
 
     #[test]
@@ -423,10 +423,12 @@ mod tests {
             socket.send(&transmit).expect("sent");
         }
         assert_eq!(sockets.ready().groups, 0b10010);
-        let mut heard = Vec::new();
-        let taken = sockets.receive(1 << 20, |_, to, bytes, _| heard.push((to, bytes.to_vec())));
+        let mut received = Vec::new();
+        let taken = sockets.receive(1 << 20, |_, to, bytes, _| {
+            received.push((to, bytes.to_vec()))
+        });
         assert_eq!(taken.expect("goes on").packets, 2);
-        assert_eq!(heard, [(group(1), vec![1]), (group(4), vec![4])]);
+        assert_eq!(received, [(group(1), vec![1]), (group(4), vec![4])]);
         assert_eq!(sockets.ready(), Ready::NONE);
     }
 }

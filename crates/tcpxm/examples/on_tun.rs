@@ -7,7 +7,7 @@
 //! on_tun LOCAL_ADDRESS group ADDR:PORT   SEND_BYTES ...
 //! ```
 //!
-//! Sends so many bytes, reads until the other side has closed, and prints what was read.
+//! Sends the given number of bytes, reads until the peer has closed, and prints the bytes read.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -2,9 +2,9 @@
 //! Reliable Multicast with TCP-XM", CoNEXT 2005).
 //!
 //! An [`Endpoint`] is a whole TCP (RFC 9293): it opens and accepts connections, and it opens
-//! *groups*, one stream to many receivers. Data for a group is stored once. It goes by multicast to
-//! those who are seen to get it that way, by unicast to the others, and by unicast to everybody when
-//! it has to be repeated. A receiver needs nothing but a listener; it may be any ordinary TCP.
+//! *groups*, one stream to many receivers. Data for a group is stored once. It is sent by multicast to
+//! the receivers that report multicast reception, and by unicast to the others; all retransmissions are
+//! unicast. A receiver needs only a listener; it may be any ordinary TCP.
 //!
 //! It is a plain state machine: no socket, clock, thread or entropy of its own.
 //!
@@ -35,7 +35,7 @@
 //! use tcpxm::store::SliceStore;
 //! use tcpxm::{Config, Duration, Endpoint, GroupConfig, Instant, Meta, Received};
 //!
-//! let content = b"to whom it may concern".repeat(10_000);
+//! let content = b"one stream for many receivers".repeat(10_000);
 //! let now = Instant::ZERO;
 //! let [a, b]: [IpAddr; 2] = ["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
 //! let mut sender = Endpoint::new(Config::default(), [1; 32], now);
@@ -52,7 +52,7 @@
 //!         let to = transmit.destination;
 //!         let port = u16::from_be_bytes([buffer[0], buffer[1]]);
 //!         let meta = Meta { source: SocketAddr::new(a, port), destination: to.ip() };
-//!         // A copy to a group that nobody has joined yet is refused, and counted.
+//!         // A copy to a group that the receiver has not joined yet is refused, and counted.
 //!         let _ = receiver.handle_packet(now, &meta, &buffer[..transmit.len]);
 //!     }
 //!     connection = connection.or_else(|| receiver.accept(now, 7000));
@@ -73,9 +73,9 @@
 //! assert_eq!(received, content);
 //! ```
 //!
-//! # Rooms
+//! # Module layout
 //!
-//! | module | what is in it |
+//! | module | contents |
 //! | --- | --- |
 //! | [`wire`] | segments and options |
 //! | `pcb` | the protocol control block: one connection to one peer (RFC 9293, 5961, 7323, 2018, 2883) |

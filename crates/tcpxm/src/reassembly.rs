@@ -71,7 +71,7 @@ impl Reassembly {
         offset < self.next || self.early.holding(offset).is_some()
     }
 
-    /// Inserts the data of one segment, clipped to what is new and fits.
+    /// Inserts the new bytes of one segment that fit.
     pub(crate) fn insert(&mut self, offset: u64, bytes: &[u8]) -> Insert {
         let whole = Span::new(offset, offset + bytes.len() as u64);
         let span = whole.clip(self.next, self.limit());
@@ -110,7 +110,7 @@ impl Reassembly {
         self.ring.release(self.read);
     }
 
-    /// Throws all data away, and the memory with it.
+    /// Discards all data, and frees its memory.
     pub(crate) fn discard(&mut self) {
         let capacity = self.ring.capacity();
         self.read = self.next;

@@ -1,4 +1,4 @@
-//! Numbered places for things that come and go.
+//! A slab: stable indices, slots reused.
 
 use alloc::vec::Vec;
 
@@ -24,7 +24,7 @@ impl<T> Slab<T> {
         0..self.places.len() as u32
     }
 
-    /// The number that the next thing gets.
+    /// Returns the index of the next value.
     pub(crate) fn next_index(&self) -> u32 {
         self.free
             .last()

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The store could not do what was asked.
+/// The store could not read the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StoreError {
     /// The bytes are no longer, or not yet, there.

@@ -61,7 +61,7 @@ fn host(number: usize) -> IpAddr {
     IpAddr::from([10, 0, (number >> 8) as u8, number as u8])
 }
 
-/// Memory of a sender with so many receivers, after much data over paths that lose one packet in
+/// Memory of a sender with this number of receivers, after much data over paths that lose one packet in
 /// thirty, with a bounded store of 1 MiB.
 fn sender_memory(count: usize, mode: GroupMode) -> usize {
     let config = Config {

@@ -189,7 +189,7 @@ impl Bench {
         }
     }
 
-    /// Both machines say what they have to; events are looked at and dropped.
+    /// Both machines send their output; events are checked and dropped.
     fn drain(&mut self) {
         let mut buffer = vec![0; MAX_FRAME_LEN];
         let now = self.now;

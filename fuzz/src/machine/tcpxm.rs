@@ -111,7 +111,6 @@ impl Bench {
                 meter,
                 joined: BTreeSet::new(),
                 read: BTreeMap::new(),
-                room: 0,
             }
         };
         let mut bench = Bench {
@@ -294,7 +293,7 @@ impl Bench {
         }
     }
 
-    /// A segment that knows ports and sequence numbers of what is on the wire, and lies.
+    /// A forged segment with ports and sequence numbers from the wire.
     fn forged(&self, script: &mut Script<'_>) -> Vec<u8> {
         let seen = self.wire.get(script.pick(self.wire.len().max(1)));
         let near = seen.and_then(|flight| Segment::parse(&flight.bytes).ok());

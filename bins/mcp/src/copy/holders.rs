@@ -38,7 +38,7 @@ pub(crate) struct Reach {
 pub(crate) enum Finding {
     /// It has acknowledged nothing for this long.
     Silent(Duration),
-    /// As [`Finding::Silent`], for so long that it fails for now.
+    /// As [`Finding::Silent`], for long enough to fail until the next round.
     Stuck(Duration),
     /// It receives this many bits per second, and the others could receive more.
     Slow(u64),
@@ -163,7 +163,7 @@ fn update(seen: Option<Seen>, reach: Reach, now: Instant) -> Seen {
 mod tests {
     use super::*;
 
-    /// Runs the checks for `millis`; returns what was found, and when.
+    /// Runs the checks for `millis`; returns the findings with their times.
     fn run(
         holders: &mut Holders,
         began: Instant,
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_given_up_where_all_are_silent_or_alone() {
+    fn no_receiver_fails_where_all_are_silent_or_it_is_alone() {
         let began = Instant::now();
         let mut holders = Holders::new(3, began);
         let found = run(&mut holders, began, 0..20_000, |_, _| fine(0));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn receivers_at_their_own_pace_hold_nobody_up() {
+    fn detached_receivers_do_not_delay_others() {
         let began = Instant::now();
         let mut holders = Holders::new(3, began);
         let found = run(&mut holders, began, 0..20_000, |n, at| Reach {

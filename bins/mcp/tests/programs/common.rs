@@ -102,7 +102,7 @@ impl Running {
         assert!(status.expect("kill runs").success());
     }
 
-    /// Waits for the end; what it printed, and its code.
+    /// Waits for the end; returns the output and the exit code.
     pub(crate) fn finish(mut self) -> Finished {
         let end = Instant::now() + LIMIT;
         let status = loop {

@@ -330,7 +330,7 @@ fn what_is_in_the_way_is_neither_followed_nor_removed() {
     std::fs::create_dir(stage.dir(1).join("image")).expect("made");
     let done = stage.copy(&file, &[1], &[]);
     done.expect(4).line(&["\"failed\"", "\"in_the_way\""]);
-    // A link under the final name is replaced, what it leads to is not touched.
+    // A link under the final name is replaced; its target is not touched.
     symlink("elsewhere", stage.dir(1).join("y")).expect("link");
     stage.copy(&file, &[1], &["--to", "y"]).expect(0);
     assert!(!stage.dir(1).join("y").is_symlink());

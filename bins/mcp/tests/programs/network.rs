@@ -296,7 +296,7 @@ fn versions_of_ip_do_not_mix() {
     narrow.expect(2).says("admin-local");
 }
 
-/// A link on the way swallows what is too long, and nobody says so: a switch with a smaller MTU.
+/// A link on the path drops long packets silently: a switch with a smaller MTU.
 fn copies_through_a_silent_hole(host: fn(usize) -> String, carrier: &str) {
     let stage = Stage::new();
     let network = Network::new(3);
@@ -400,7 +400,7 @@ fn a_host_behind_a_firewall_is_named_and_does_not_stop_the_others() {
     }
 }
 
-/// A name that is not answered for, or a host that is away, keeps nobody waiting for long.
+/// A name that does not resolve, or a host that is down, does not delay the others for long.
 #[test]
 fn a_host_that_is_away_is_postponed() {
     if !permitted("a_host_that_is_away_is_postponed") {
@@ -430,7 +430,7 @@ fn a_host_that_is_away_is_postponed() {
     assert_eq!(failed.count(), 1, "{waited:#?}");
 }
 
-/// The queue of a link that carries so many bits a second.
+/// The queue of a link with this rate in bits per second.
 fn shape(network: &Network, host: usize, rate: &str) {
     let run = || {
         let mut tc = Command::new("tc");

@@ -304,7 +304,7 @@ fn too_few_hosts_are_not_promised_another_try() {
     let stage = Stage::new();
     let file = stage.content("image", 10);
     let _one = stage.start(1, &[]);
-    // The other is busy with a copy of somebody else: worth another try, if there were one.
+    // The other is busy with another copy: it would be tried again in a next round.
     let two = stage.start(2, &["--once"]);
     let large = stage.content("large", 8 * MIB);
     let mut first = Running::start(&mut stage.send(&large, &[2], &["--rate", "10M"]));

@@ -1,4 +1,4 @@
-//! Who may copy to whom: certificates through both programs, and what they say when one is refused.
+//! Authentication by certificates in both programs, and their messages when one is refused.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -77,7 +77,7 @@ fn a_certificate_that_is_refused_is_named_with_the_reason() {
     let done = pair.send("127.0.0.1", "stranger.pem");
     let failed = done.expect(4).line(&["\"failed\"", "\"permission\""]);
     assert!(failed.contains("not from the authority"), "{failed}");
-    // Told where it can be mended, before anybody is asked.
+    // Reported before any connection is made.
     let done = pair.send("127.0.0.1", "expired.pem");
     done.expect(1).says("has expired");
     let mut refused = 0;
@@ -121,7 +121,7 @@ fn a_sender_whose_authority_is_unknown_there_learns_it() {
     // The last certificate is the authority: the first is not from it.
     done.expect(1).says("not from the authority");
 
-    // Without a certificate of its own, over plain TLS, nobody gets in either.
+    // A client without a certificate is refused, too.
     let secret = pair.stage.key("secret");
     let mut command = Command::new(crate::common::mcp());
     command

@@ -7,7 +7,7 @@
 //! | step | what happens |
 //! | --- | --- |
 //! | [`Store::scan`] | the blocks that are there already, with their digests; nothing is changed |
-//! | [`Store::prepare`] | folders are made; is there room for what will come? |
+//! | [`Store::prepare`] | creates folders and checks the free space |
 //! | [`Store::begin`], [`Store::piece`], [`Store::end`] | one block of the data stream, written unless it is there |
 //! | [`Store::verdict`] | what the sender says a file is: it gets its name, or stays hidden |
 //! | [`Store::finish`] | links; permissions and times of folders |
@@ -338,7 +338,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether so many files are open that verdicts must be waited for.
+    /// Whether too many files are open: verdicts must be waited for.
     pub(crate) fn is_crowded(&self) -> bool {
         self.writing.len() > 2 * MAX_OPEN
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use quinn_udp::UdpSocketState;
 
 use super::{
-    Config, Fragmentation, Joined, Membership, Received, ReceivedMut, Transmit,
-    configure, scoped, to,
+    Config, Fragmentation, Joined, Membership, Received, ReceivedMut, Transmit, configure, scoped,
+    to,
 };
 use crate::error::{Capability, JoinError, OpenError, ReceiveError, SendError};
 use crate::packet::Sent;

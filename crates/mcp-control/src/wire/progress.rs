@@ -29,7 +29,7 @@
 //!
 //! Status: 0 the digest follows, 1 the file changed while it was read, 2 it could not be read. The
 //! digest of the whole is BLAKE3 in derive-key mode ("polycast mcp 1 digest of a whole copy") over
-//! each entry as it stands in ENTRIES and, after each file, its BLAKE3.
+//! each entry as in ENTRIES and, after each file, its BLAKE3.
 
 use core::ops::RangeInclusive;
 

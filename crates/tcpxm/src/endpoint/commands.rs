@@ -18,7 +18,7 @@ use crate::wire::SegmentKey;
 /// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Received {
-    /// So many bytes, at least one.
+    /// This number of bytes, at least one.
     Data(usize),
     /// Nothing now; [`Event::Readable`](crate::Event::Readable) will follow.
     Nothing,

@@ -8,22 +8,22 @@ use crate::store::Store;
 
 impl<S: Store> Endpoint<S> {
     pub(super) fn next_event(&mut self) -> Option<Event> {
-        while let Some(index) = self.telling.front() {
+        while let Some(index) = self.with_events.front() {
             let Some(pcb) = self.pcbs.get_mut(index) else {
-                self.telling.pop();
+                self.with_events.pop();
                 continue;
             };
             if let Some(event) = event_of(index, pcb) {
                 return Some(event);
             }
-            self.telling.pop();
+            self.with_events.pop();
             self.sync(index);
         }
-        while let Some(&index) = self.telling_groups.front() {
+        while let Some(&index) = self.groups_with_events.front() {
             if let Some(event) = self.group_event(index) {
                 return Some(event);
             }
-            self.telling_groups.pop_front();
+            self.groups_with_events.pop_front();
         }
         None
     }

@@ -314,7 +314,7 @@ impl<S: Store> Endpoint<S> {
             return;
         }
         group.ready_due = true;
-        self.telling_groups.push_back(session);
+        self.groups_with_events.push_back(session);
         if group.min_rate_bps.is_some() {
             let now = self.now;
             group.watch = Some(Watch::begin(now, 0));

@@ -112,10 +112,10 @@ impl<S: Store> Endpoint<S> {
         let Some(pcb) = self.pcbs.get_mut(index) else {
             return false;
         };
-        let hears = pcb.multicast.group == Some(meta.destination)
+        let accepts = pcb.multicast.group == Some(meta.destination)
             && pcb.handshake.passive
             && !pcb.is_keyed();
-        if !hears || !pcb.handle_run(now, first, run) {
+        if !accepts || !pcb.handle_run(now, first, run) {
             return false;
         }
         self.stats.packets_received += run.len as u64 - 1;
@@ -243,7 +243,7 @@ impl<S: Store> Endpoint<S> {
         }
     }
 
-    /// A receiver's word on its multicast reception (TCP-XM §2.3, §2.5).
+    /// Handles a receiver's report of its multicast reception (TCP-XM §2.3, §2.5).
     fn take_feedback(&mut self, index: u32, percent: u8) {
         let Some((pcb, flow, _)) = self.parts(index) else {
             return;

@@ -26,7 +26,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    fn hears(&self, key: &Key) -> bool {
+    fn accepts(&self, key: &Key) -> bool {
         self.only
             .is_none_or(|only| only == (key.remote, key.remote_port))
     }
@@ -45,8 +45,8 @@ impl<S: Store> Endpoint<S> {
         if flags.rst {
             return self.count(Error::ListenerIgnored);
         }
-        let stranger = !self.listeners[&key.local_port].hears(&key);
-        if flags.ack || (flags.syn && stranger) {
+        let is_unknown = !self.listeners[&key.local_port].accepts(&key);
+        if flags.ack || (flags.syn && is_unknown) {
             self.queue_reset(now, meta, segment);
             return self.count(Error::NoConnection);
         }

@@ -58,8 +58,8 @@ pub struct Endpoint<S = Ring> {
     /// Flows with new data to send: session and flow.
     flows_ready: VecDeque<(u32, u32)>,
     /// Control blocks and sessions with events.
-    telling: Queue,
-    telling_groups: VecDeque<u32>,
+    with_events: Queue,
+    groups_with_events: VecDeque<u32>,
     /// Handshakes that peers began, oldest first; some may be complete or gone.
     half_open: VecDeque<(u32, u32)>,
     half_open_count: usize,
@@ -89,8 +89,8 @@ impl<S: Store> Endpoint<S> {
             session_timers: MinTree::new(),
             ready: Queue::default(),
             flows_ready: VecDeque::new(),
-            telling: Queue::default(),
-            telling_groups: VecDeque::new(),
+            with_events: Queue::default(),
+            groups_with_events: VecDeque::new(),
             half_open: VecDeque::new(),
             half_open_count: 0,
             replies: VecDeque::new(),

@@ -55,13 +55,13 @@ impl<S: Store> Endpoint<S> {
             return;
         };
         let next = pcb.timers.next().map_or(MinTree::NONE, timer_key);
-        let (queue, tell) = (pcb.has_output(flow), pcb.notes != 0);
+        let (queue, has_events) = (pcb.has_output(flow), pcb.notes != 0);
         self.timers.set(index as usize, next);
         if queue {
             self.ready.push(index);
         }
-        if tell {
-            self.telling.push(index);
+        if has_events {
+            self.with_events.push(index);
         }
     }
 
@@ -129,7 +129,7 @@ impl<S: Store> Endpoint<S> {
                 // Reported once, however often there was space since the application asked.
                 Some(group) => {
                     if !core::mem::replace(&mut group.writable_due, true) {
-                        self.telling_groups.push_back(pcb.slot.session);
+                        self.groups_with_events.push_back(pcb.slot.session);
                     }
                 }
                 None => pcb.note(Note::Writable),
@@ -173,7 +173,7 @@ impl<S: Store> Endpoint<S> {
             }
             if state.open == 0 {
                 state.closed_due = true;
-                self.telling_groups.push_back(session);
+                self.groups_with_events.push_back(session);
             }
             self.check_ready(session);
         }

@@ -1,6 +1,6 @@
 //! The group around a sender's protocol control blocks (TCP-XM §2.1, §2.5).
 //!
-//! The table of modes and transitions stands at [`Mode`].
+//! [`Mode`] has the table of modes and transitions.
 //!
 //! # What goes where
 //!

@@ -131,7 +131,7 @@ pub(crate) struct Reception {
     losses: u32,
     /// End of the sent data when the last loss was found that a full queue may have caused.
     found: u64,
-    heard: u64,
+    highest: u64,
     /// Last feedback (the paper's `msegstper`).
     percent: Option<u8>,
     /// Segments from this offset on are later than the last fall-back.
@@ -145,7 +145,7 @@ impl Reception {
             multicast_from: u64::MAX,
             losses: 0,
             found: 0,
-            heard: 0,
+            highest: 0,
             percent: None,
             since: 0,
             fell_back: false,
@@ -182,12 +182,12 @@ impl Reception {
     /// Something that went by multicast alone has arrived, up to `end`.
     pub(crate) fn multicast_success(&mut self, end: u64) {
         self.losses = 0;
-        self.heard = self.heard.max(end);
+        self.highest = self.highest.max(end);
     }
 
     /// Behind the last byte that is known to have come by multicast.
-    pub(crate) fn heard(&self) -> u64 {
-        self.heard
+    pub(crate) fn highest(&self) -> u64 {
+        self.highest
     }
 
     /// Records `segments` consecutive lost segments from `offset` on. `sent`: their end, and the end of all sent

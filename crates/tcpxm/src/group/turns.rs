@@ -42,7 +42,7 @@ impl Pace {
         }
     }
 
-    /// Changes the rate, also for what was sent already.
+    /// Changes the rate, also for bytes that were sent already.
     pub(crate) fn change(&mut self, now: Instant, rate_bps: u64) {
         let old = core::mem::replace(&mut self.rate_bps, rate_bps);
         self.next = self.next.filter(|&next| next > now && rate_bps > 0);

@@ -317,7 +317,7 @@ impl Pcb {
             segment: u64::from(flow.payload),
             min_rtt: self.send.rtt.min(),
             smoothed_rtt: self.send.rtt.smoothed(),
-            heard: self.multicast.reception.heard(),
+            highest: self.multicast.reception.highest(),
         };
         let (lost, again) = self.send.board.detect(&view);
         match again {

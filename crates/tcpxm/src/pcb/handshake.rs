@@ -39,7 +39,7 @@ pub(crate) struct Offer {
     pub(crate) group: Option<IpAddr>,
 }
 
-/// State of the handshake, and what it has settled.
+/// State of the handshake, and its result.
 pub(crate) struct Handshake {
     /// The other side began.
     pub(crate) passive: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Handshake {
     pub(super) syn_due: bool,
     /// Half-open, and not reported yet.
     pub(crate) pending: bool,
-    /// The session knows what was agreed on.
+    /// The session knows the result.
     pub(crate) settled: bool,
     /// Counted among the half-open connections.
     pub(crate) half_open: bool,
@@ -154,7 +154,7 @@ impl Pcb {
             return Err(Error::NoAck.into());
         }
         self.negotiate(segment, now);
-        self.liveness.last_heard = now;
+        self.liveness.last_received = now;
         if !acked {
             // Simultaneous open: both have sent a SYN, each is answered with a SYN-ACK. There is no
             // group in it: the other side sends as well.

@@ -82,7 +82,7 @@ impl Pcb {
         if self.state == State::SynReceived {
             self.complete_handshake(now, segment)?;
         }
-        self.liveness.heard(now);
+        self.liveness.received(now);
         self.note_timestamp(now, segment, start);
         self.take_ack(now, segment, start, flow)?;
         if segment.options.group == Some(GroupOption::Leave) {

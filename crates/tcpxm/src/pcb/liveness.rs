@@ -12,7 +12,7 @@ const MAX_KEEP_ALIVE_PROBES: u8 = 9;
 
 /// Signs of life of the peer, and the rate of answers to segments that may be forged.
 pub(crate) struct Liveness {
-    pub(super) last_heard: Instant,
+    pub(super) last_received: Instant,
     pub(super) unanswered: u8,
     challenge: TokenBucket,
 }
@@ -20,15 +20,15 @@ pub(crate) struct Liveness {
 impl Liveness {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            last_heard: now,
+            last_received: now,
             unanswered: 0,
             challenge: TokenBucket::FULL,
         }
     }
 
     /// The peer has sent an acceptable segment.
-    pub(super) fn heard(&mut self, now: Instant) {
-        self.last_heard = now;
+    pub(super) fn received(&mut self, now: Instant) {
+        self.last_received = now;
         self.unanswered = 0;
     }
 }

@@ -102,7 +102,7 @@ pub(crate) enum Note {
     Writable = 1024,
 }
 
-/// Where a connection stands in its session.
+/// The place of a connection in its session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     /// Index of the session, of the flow in it, and of the member among the session's.

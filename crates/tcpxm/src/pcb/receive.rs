@@ -31,7 +31,7 @@ pub(crate) struct Receive {
     pub(crate) data: Reassembly,
     /// The advertised window reaches to this offset.
     pub(super) edge: u64,
-    /// Where the peer's FIN stands, once seen.
+    /// Offset of the peer's FIN, once received.
     pub(super) fin_at: Option<u64>,
     pub(crate) fin_taken: bool,
     /// The last segment of a group's receiver had a FIN, which does not count yet.
@@ -131,8 +131,8 @@ impl Pcb {
         let fits = start == next as i64 && end <= self.receive.edge && end <= data.limit();
         let whole = data.early().is_empty() && self.receive.fin_at.is_none();
         let plain = !(flags.syn || flags.fin || flags.rst || flags.urg);
-        let hears = self.state.may_receive() && !self.receive.shut;
-        if !(fits && whole && plain && hears)
+        let accepts = self.state.may_receive() && !self.receive.shut;
+        if !(fits && whole && plain && accepts)
             || self.is_stale(now, first)
             || self.is_from_the_future(now, first)
         {
@@ -262,8 +262,8 @@ impl Pcb {
                 record.is_some_and(|record| record.came_by_multicast(segment.seq))
             };
             // A receiver of multicast gets lost data by unicast.
-            let hears = self.receive.record.as_ref();
-            if !multicast && hears.is_some_and(Record::is_multicast_last) {
+            let record = self.receive.record.as_ref();
+            if !multicast && record.is_some_and(Record::is_multicast_last) {
                 self.receive.quick = self.receive.quick.max(1);
             }
             self.record(segment, multicast);

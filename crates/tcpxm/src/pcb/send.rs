@@ -104,7 +104,7 @@ pub(crate) struct Probes {
 pub(crate) struct Losses {
     /// Until this offset is acknowledged, the current losses are one congestion event.
     pub(crate) phase: Option<(u64, Recovery)>,
-    /// Limits what is in flight during recovery, where SACK reports what arrives.
+    /// Limits the bytes in flight during recovery, where SACK reports which arrive.
     pub(super) prr: Prr,
     /// Losses are likely, but not certain yet.
     pub(super) disorder: Option<Disorder>,

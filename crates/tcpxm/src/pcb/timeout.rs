@@ -71,7 +71,7 @@ impl Pcb {
         let lost = self
             .send
             .board
-            .lose_all(flow.nxt, self.multicast.reception.heard());
+            .lose_all(flow.nxt, self.multicast.reception.highest());
         self.count_losses(&lost, flow);
         if self.send.fin == Fin::Sent {
             self.send.fin = Fin::Lost;
@@ -110,7 +110,7 @@ impl Pcb {
             return true;
         }
         // A peer that answers may keep its window closed for as long as it likes (MUST-37).
-        if now >= self.liveness.last_heard + self.limits.user_timeout
+        if now >= self.liveness.last_received + self.limits.user_timeout
             && self.send.probes.persist_backoff > 0
         {
             self.abort(Failure::Timeout);

@@ -12,7 +12,7 @@ pub(crate) struct Rtt {
     backoff: u8,
 }
 
-/// After this many doublings the timeout stays what it is; the upper bound comes sooner.
+/// Most doublings of the timeout; its upper bound is usually reached earlier.
 const MAX_BACKOFF: u8 = 12;
 const MILLISECOND: Duration = Duration::from_millis(1);
 

@@ -1,13 +1,13 @@
 //! The bytes in flight to one receiver (RFC 2018, RFC 6675), and which of them are lost (RFC 8985).
 //!
-//! Everything between `una` and the end of what was sent is in exactly one of these states:
+//! Each byte between `una` and the end of the sent data is in exactly one of these states:
 //!
 //! | state | kept in | when it was sent | counts as in flight |
 //! | --- | --- | --- | --- |
-//! | sent once, nothing heard | nowhere: what the others leave | the log | yes |
+//! | sent once, not acknowledged | nowhere: what the others leave | the log | yes |
 //! | selectively acknowledged | `sacked` | | no |
 //! | lost, to be sent again | `lost` | | no |
-//! | sent again, nothing heard | `again` | with the entry | yes |
+//! | sent again, not acknowledged | `again` | with the entry | yes |
 
 use alloc::vec::Vec;
 
@@ -292,7 +292,7 @@ impl Scoreboard {
             if self.lost.insert(Span::new(hole.start, hole_end)).is_none() {
                 break;
             }
-            if hole_end > view.heard {
+            if hole_end > view.highest {
                 run.add(Span::new(hole.start, hole_end), &self.sacked);
             }
             at = hole_end;
@@ -353,7 +353,7 @@ impl Scoreboard {
     /// The retransmission timer expired: all that is not selectively acknowledged is lost
     /// (RFC 8985 §6.3). Selective acknowledgements that the receiver has taken back are forgotten
     /// (RFC 2018 §8).
-    pub(crate) fn lose_all(&mut self, nxt: u64, heard: u64) -> Lost {
+    pub(crate) fn lose_all(&mut self, nxt: u64, highest: u64) -> Lost {
         if self
             .sacked
             .first()
@@ -363,7 +363,7 @@ impl Scoreboard {
         }
         self.inflated = 0;
         let mut run = Run::default();
-        let mut at = self.una.max(heard);
+        let mut at = self.una.max(highest);
         while let Some(hole) = self.next_hole(at, nxt) {
             run.add(hole, &self.sacked);
             at = hole.end;
@@ -516,5 +516,5 @@ pub(crate) struct DetectView<'a> {
     pub(crate) min_rtt: Option<Duration>,
     pub(crate) smoothed_rtt: Option<Duration>,
     /// Behind the last byte that is known to have come by multicast.
-    pub(crate) heard: u64,
+    pub(crate) highest: u64,
 }

@@ -1,4 +1,4 @@
-//! Segments and their options. `docs/wire.md` draws what is not in an RFC.
+//! Segments and their options. `docs/wire.md` draws the formats that no RFC defines.
 //!
 //! The fixed header is read and written through [`smoltcp::wire::TcpPacket`]. The options are parsed here,
 //! because a segment of TCP-XM carries some of its own, and up to four SACK blocks.

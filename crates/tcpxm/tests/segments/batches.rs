@@ -14,7 +14,7 @@ const SENDER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)
 const RECEIVERS: usize = 2;
 const BYTES: usize = 300_000;
 
-/// One of a kind: what was sent, in the order in which it was.
+/// Packets in the order in which they were sent.
 type Packets = Vec<(SocketAddr, Vec<u8>)>;
 
 struct World {

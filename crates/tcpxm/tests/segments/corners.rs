@@ -24,7 +24,7 @@ fn a_scaled_window_never_reaches_beyond_the_buffer() {
     let mut sent = 0;
     let mut reach = 0;
     let payload = [7; 1001];
-    // Nobody reads; the peer fills the window to its end.
+    // The application does not read; the peer fills the window.
     while sent + 1001 <= reach.max(60_000) {
         hand.give(hand.seq, hand.ack, "A", &payload).unwrap();
         sent += 1001;
@@ -82,7 +82,7 @@ fn a_burst_interrupted_by_acknowledgements_goes_on() {
     for from in 1..=2 {
         inject(&mut endpoint, from, Seq(100), iss.plus(1), "SA");
     }
-    // The copies to the group leave, and everybody has them before the unicast copies do.
+    // The copies to the group leave, and reach all receivers before the unicast copies do.
     let mut copies = 0;
     while copies < 8 {
         let transmit = endpoint.poll_transmit(now, &mut buffer).unwrap();

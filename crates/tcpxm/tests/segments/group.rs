@@ -1,4 +1,4 @@
-//! What comes and goes on the group address, and the sender's side of it.
+//! Packets on the group address, at the receivers and at the sender.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -126,7 +126,7 @@ fn a_receiver_told_to_leave_does_and_says_so() {
         },
         ..*segment
     };
-    // Outside of the window it is somebody else's wish; on the group address options mean nothing.
+    // Outside of the window it may be forged; on the group address options mean nothing.
     let far = leave(&hand.segment(seq.plus(1 << 30), ack, ACK, &[]));
     assert_eq!(hand.inject(&far, "10.0.0.1"), Err(Error::Window));
     let multicast = leave(&hand.segment(seq, ack, flags("PA"), b"data"));

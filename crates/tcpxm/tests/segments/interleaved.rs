@@ -31,7 +31,7 @@ impl Dice {
 /// Packets on their way: to a receiver by number, or from it.
 type Wire = VecDeque<(usize, Meta, Vec<u8>)>;
 
-/// One packet in so many is lost; some overtake each other.
+/// One packet in this number is lost; some are reordered.
 #[derive(Clone, Copy)]
 struct Weather {
     loss: u64,

@@ -1,4 +1,4 @@
-//! A receiver with a key, and a forger who hears everything that the sender says.
+//! A receiver with a key, and an attacker that receives everything the sender sends.
 
 use std::net::SocketAddr;
 
@@ -115,7 +115,7 @@ fn who_hears_the_group_cannot_put_in_or_end_anything() {
     let mut keyed = Keyed::established();
     keyed.hand.sent();
     let before = keyed.hand.endpoint.stats().drops.get(Error::Forged);
-    // Sequence numbers are known to everybody who hears the group; let the acknowledgement be, too.
+    // Every host that receives the group knows sequence numbers; assume that it knows the acknowledgement, too.
     for to in [HERE, GROUP] {
         for text in ["A", "PA", "FA", "R", "RA", "SR", "SA", "F", ""] {
             for data in [&b"forged"[..], b""] {

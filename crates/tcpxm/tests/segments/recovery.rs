@@ -56,7 +56,7 @@ impl Sender {
         sender
     }
 
-    /// An acknowledgement of so many segments, and of those in these ranges.
+    /// An acknowledgement of this number of segments, and of those in these ranges.
     fn segment(&self, segments: u32, ranges: &[(u32, u32)]) -> Segment<'static> {
         let at = |segment: u32| self.iss.plus(1 + segment * SEGMENT);
         let mut options = Options::default();

@@ -34,9 +34,9 @@ pub(crate) struct Plan {
     pub(crate) read_from: Instant,
     /// Close only when the other side has.
     pub(crate) close_last: bool,
-    /// Abort after having read so much.
+    /// Abort after reading this number of bytes.
     pub(crate) abort_after: Option<u64>,
-    /// Do not look at what was read: rates are what matters.
+    /// Do not check the bytes read: only rates matter.
     pub(crate) trusting: bool,
 }
 
@@ -139,7 +139,7 @@ impl Host {
         self.peers.values().map(|peer| peer.read).sum()
     }
 
-    /// What a failed test wants to show.
+    /// The state, for the message of a failed test.
     pub(crate) fn summary(&self) -> String {
         let drops = self.endpoint.stats().drops.iter();
         let drops: Vec<_> = drops.filter(|(_, count)| *count > 0).collect();
@@ -352,7 +352,7 @@ pub(crate) struct Switch {
     pub(crate) from_sender: (u64, u64),
     /// Groups that packets came for.
     pub(crate) groups: BTreeSet<Ipv4Addr>,
-    /// Ports behind which nobody is in a group any more.
+    /// Ports without a group member.
     pub(crate) left: BTreeSet<u16>,
     /// Where the groups that are named here go; the others go everywhere.
     pub(crate) trees: BTreeMap<Ipv4Addr, BTreeSet<u16>>,

@@ -122,7 +122,7 @@ fn play(control: CongestionControl, seed: u64) -> Vec<([f64; 3], Instant)> {
     phases.collect()
 }
 
-/// On average of some runs: drop-tail queues take turns in whom they drop.
+/// Averaged over several runs: drop-tail queues drop from one flow at a time.
 #[test]
 fn sessions_share_links_as_the_paper_says() {
     // Short phases see much of the queues' chance: more of them are needed.

@@ -436,7 +436,7 @@ fn a_group_keeps_to_its_rate() {
     assert!((4150..4800).contains(&took), "{took} ms");
 }
 
-/// All copies are counted, whoever they are for.
+/// All copies are counted, for any receiver.
 #[test]
 fn a_rate_is_for_all_receivers_together() {
     for rate_later in [false, true] {
@@ -489,7 +489,7 @@ fn two_groups_share_a_bottleneck() {
     assert!((30..=70).contains(&share), "{shares:?}");
 }
 
-/// Who hears the group late costs as many copies as there are receivers until then: they are few.
+/// Receivers that join late are sent unicast copies until then: there are few.
 #[test]
 fn little_goes_to_everybody_by_unicast_before_the_group_is_heard() {
     let count = 40;

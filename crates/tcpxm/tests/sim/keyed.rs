@@ -1,4 +1,4 @@
-//! Groups with a key: everything arrives as without one, and who has another key gets nothing.
+//! Groups with a key: everything arrives as without one, and a receiver with another key gets nothing.
 
 use crate::common::{Net, PORT, config};
 use crate::group::{assert_delivered, closed, group, group_net, lan, receivers, start};

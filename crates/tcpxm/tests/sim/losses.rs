@@ -5,7 +5,7 @@ use netsim::{LinkConfig, Loss};
 use crate::common::config;
 use crate::group::{assert_delivered, closed, group, group_net, lan, receivers, start};
 
-/// The time until the last of so many receivers has everything, each of which loses 1 % by itself.
+/// The time until the last of `count` receivers has everything; each loses 1 % independently.
 fn took_ms(count: usize) -> i64 {
     let len = 4_000_000;
     let link: LinkConfig = lan().loss(Loss::Bernoulli(0.01));

@@ -9,7 +9,7 @@ const SEND: u64 = 3_000_000;
 /// Between 1280 and 1500: a tunnel.
 const TUNNEL: usize = 1400;
 
-/// A sender and so many receivers.
+/// A sender and its receivers.
 fn group(receivers: usize) -> Net {
     let link = || {
         LinkConfig::new()

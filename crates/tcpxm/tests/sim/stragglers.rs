@@ -39,8 +39,8 @@ fn a_straggler_is_detached_and_finishes_by_itself() {
     assert!(apart[1] < together[1] * 12 / 10, "{apart:?} {together:?}");
 }
 
-/// Nobody stops the multicast copies to a receiver that has left, and its window is wide: what it hears there
-/// before it has left closes its gaps, and it acknowledges more than it was sent by itself.
+/// Multicast copies still reach a receiver that is leaving, and its window is wide: those that arrive before it
+/// has left close its gaps, and it acknowledges more than it was sent by unicast.
 #[test]
 fn a_detached_receiver_that_hears_the_group_goes_on() {
     let link = |rate_bps, queue| {
@@ -83,7 +83,7 @@ fn a_detached_receiver_that_hears_the_group_goes_on() {
     }
 }
 
-/// Writes so much to host 0's group as there is room, and waits until all is over.
+/// Writes to host 0's group while there is space, and waits until all connections have ended.
 fn write_all(net: &mut Net, len: u64) {
     let mut written = 0;
     let done = net.sim.now() + Duration::from_secs(60);
@@ -202,7 +202,7 @@ fn a_detached_receiver_leaves_the_group_at_once_and_takes_only_its_own_stream() 
     assert!(wire < len * 21 / 10, "{stats:?}");
 }
 
-/// A bottleneck that all share is nobody's fault.
+/// No receiver is detached for a bottleneck that all share.
 #[test]
 fn nobody_is_detached_for_a_link_that_all_share() {
     for (seed, delays) in [[1, 1, 1, 1], [1, 2, 3, 4], [1, 1, 2, 2]]
