@@ -44,7 +44,7 @@ pub fn of(file: &str) -> Vec<Vec<u8>> {
     found
 }
 
-/// A string literal of hex digits and spaces, also one that goes on in the next line.
+/// A string literal of hex digits and spaces, also one that continues on the next line.
 fn hex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u32> = text
         .chars()

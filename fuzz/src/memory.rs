@@ -14,7 +14,7 @@ fn add(bytes: isize) {
     let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
 }
 
-#[allow(unsafe_code, reason = "only an allocator can count what is allocated")]
+#[allow(unsafe_code, reason = "only an allocator can count allocations")]
 // SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -37,7 +37,7 @@ static ALLOCATOR: Counting = Counting;
 pub struct Meter(isize);
 
 impl Meter {
-    /// Runs it, and counts what it leaves behind.
+    /// Runs it, and counts the memory that it does not free.
     pub fn run<T>(&mut self, call: impl FnOnce() -> T) -> T {
         let before = LIVE.get();
         let result = call();

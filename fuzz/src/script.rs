@@ -47,7 +47,7 @@ impl<'a> Script<'a> {
         things[self.pick(things.len())]
     }
 
-    /// Bytes as they are: two bytes of length, then so many, or what is left.
+    /// Bytes as they are: two bytes of length, then that number of bytes, or the rest.
     pub fn bytes(&mut self) -> &'a [u8] {
         let len = usize::from(self.u16()).min(self.0.len());
         self.0.bytes(len).unwrap_or(&[])

@@ -253,7 +253,7 @@ fn control(package: &Package, architecture: &str, needs: &Needs, root: &Path) ->
     if needs.units.is_empty() {
         return Ok(());
     }
-    // Units are neither enabled nor started: each wants a look at its configuration first.
+    // Units are neither enabled nor started: each needs a look at its configuration first.
     let running = "if [ -d /run/systemd/system ]; then\n\tsystemctl daemon-reload || true\n";
     let units = needs.units.join(".service ") + ".service";
     let script = |when: &str, then: &str| {

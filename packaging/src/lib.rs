@@ -1,5 +1,5 @@
 //! Man pages, shell completions and Debian packages of polycast's programs, all made of the definitions that
-//! also make `--help`. `README.md` says how to use it, and what is in the packages.
+//! also make `--help`. `README.md` describes its use and the content of the packages.
 
 mod deb;
 mod documents;

@@ -74,7 +74,7 @@ fn exists(root: &Path, from: &Path, name: &str) -> bool {
     above.any(|folder| folder.join(name).exists()) || root.join("docs").join(name).exists()
 }
 
-/// Runs `check` on each line of text in the repository and collects what it complains about.
+/// Runs `check` on each line of text in the repository and collects its findings.
 fn complaints(mut check: impl FnMut(&Path, &Path, &str, &mut Vec<String>)) -> Vec<String> {
     let root = root();
     let (mut files, mut all) = (Vec::new(), Vec::new());

@@ -8,7 +8,7 @@ use netsim::{
     Duration, Filter, Instant, Io, LinkConfig, LinkId, Loss, Node, Port, Rng, Sim, derive_seed,
 };
 
-/// Forwards down what comes from above.
+/// Forwards packets from its parent to its children.
 struct Router(u16);
 
 impl Node for Router {

@@ -71,7 +71,7 @@ fn hier(bytes: &[u8]) -> Option<Fields> {
     Some(fields)
 }
 
-/// Only what is ours in it: the costs.
+/// Only its own fields: the costs.
 fn igmp(bytes: &[u8]) -> Option<Fields> {
     let mut fields = Fields::of("lms");
     if let Ok(Message::V3Report(records)) = Message::parse(bytes) {

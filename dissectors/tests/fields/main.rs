@@ -50,7 +50,7 @@ impl Fields {
     }
 }
 
-/// `tshark`, or `None` and a line that nobody overlooks.
+/// `tshark`, or `None` and a conspicuous line.
 fn tshark() -> Option<Tshark> {
     let found = Tshark::find();
     if found.is_none() {
@@ -135,7 +135,7 @@ fn every_flip_of_a_bit_is_malformed_or_another_packet() {
     }
 }
 
-/// Without "Decode As": what has a port, and what is recognised on any.
+/// Without "Decode As": protocols with a port, and those recognised on any.
 #[test]
 fn recognised_on_any_port() {
     let Some(tshark) = tshark() else { return };

@@ -1,4 +1,4 @@
-//! IPv4 packets around what is to be dissected.
+//! IPv4 packets around the payloads to be dissected.
 
 /// How bytes travel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

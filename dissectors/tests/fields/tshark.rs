@@ -102,7 +102,7 @@ impl Tshark {
         let home = tempfile::tempdir().expect("a home");
         let mut command = command(home.path());
         command.args(["-n", "-T", "json"]).arg("-r").arg(file);
-        // Each packet by itself: nothing is put together, nothing is a retransmission.
+        // Each packet separately: no reassembly, nothing is a retransmission.
         for option in ["tcp.analyze_sequence_numbers:FALSE", "ip.defragment:FALSE"] {
             command.args(["-o", option]);
         }

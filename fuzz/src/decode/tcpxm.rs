@@ -15,7 +15,7 @@ pub fn segment(bytes: &[u8]) {
     written(&segment.options);
 }
 
-/// Options are normalised by parsing; what is kept is written and read again.
+/// Options are normalised by parsing; the options that remain are written and parsed again.
 pub fn options(bytes: &[u8]) {
     let _ = (
         Feedback::parse(bytes),

@@ -1,7 +1,7 @@
 //! A control node with a genuine peer (another control node), a peer that was let in and lies, a data
 //! node that was let in and lies too, an honest data node, and clients.
 //!
-//! Asserted first: service goes on. A client has a session of the genuine peer, which honest data nodes
+//! Asserted first: service continues. A client has a session of the genuine peer, which honest data nodes
 //! carry; whatever the liars say, it stays attached to the genuine peer.
 //!
 //! Asserted: whatever the liar says, the peering with the genuine peer stays, and so does the route
@@ -310,7 +310,7 @@ impl Bench {
         self.settle();
     }
 
-    /// An honest data node does what it is asked.
+    /// An honest data node carries out every command.
     fn serve(&mut self, here: bool, message: &[u8]) {
         let Ok(message) = Message::parse(message) else {
             return;

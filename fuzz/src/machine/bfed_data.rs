@@ -1,7 +1,7 @@
 //! A data node: control messages real and forged, packets from those it knows and from others.
 //!
 //! Asserted: copies go only where control said; a packet makes no more copies than the flow has
-//! edges; sessions and edges stay within their limits, and what is held within a bound.
+//! edges; sessions and edges stay within their limits, and memory within its bound.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -39,7 +39,7 @@ struct Bench {
     named: BTreeSet<SocketAddr>,
     /// Labels that the node gave out, for packets that it should take.
     labels: VecDeque<FlowLabel>,
-    /// PROBEs that the node sent, and to whom: only they are answered by an ECHO.
+    /// PROBEs that the node sent, with their destinations: only these are answered by an ECHO.
     probes: VecDeque<(SocketAddr, FlowLabel, u32)>,
     dials: VecDeque<bfed::data::EdgeId>,
     next_conn: u64,
@@ -236,7 +236,7 @@ impl Bench {
         }
     }
 
-    /// The answer to a PROBE, from whom it went to.
+    /// The answer to a PROBE, from its destination.
     fn echo(&mut self) {
         let Some((from, label, sequence)) = self.probes.pop_front() else {
             return;

@@ -68,7 +68,7 @@ const ALL: [&str; 9] = [
     HONEST_DOWN,
     HONEST_UP,
 ];
-/// Control says this often that it wants the sessions: well within the time after which they end.
+/// Interval at which the control node refreshes the sessions: well within their lifetime.
 const RECLAIM_INTERVAL: Duration = Duration::from_secs(10);
 
 struct Bench {
@@ -102,7 +102,7 @@ struct HonestPeer {
     /// Of the session that it gives.
     up: ConnId,
     label: FlowLabel,
-    /// Native channels: the source of what it gets.
+    /// Native channels: the source of the data.
     source: bfed::native::ChannelId,
     got: u64,
 }
@@ -353,7 +353,7 @@ impl Bench {
         }
     }
 
-    /// Time passes, and control lives and wants all sessions.
+    /// Time passes while the control node refreshes all sessions.
     fn wait(&mut self, us: u64) {
         let mut at = self.now;
         let fire = |bench: &mut Bench, now| {
@@ -495,7 +495,7 @@ impl Bench {
         }
     }
 
-    /// The honest peer gets what the source sends, and what it sends arrives.
+    /// The honest peer receives what the source sends, and its own data arrives.
     fn honest_sessions_go_on(&mut self) {
         let before = self.honest.got;
         let frame = vec![9; HEADER_LEN + 100];

@@ -1,6 +1,6 @@
 //! A DyRAM relay, and an endpoint's attachment, among parents, children and strangers.
 //!
-//! Asserted of the relay: it sends to its parents and to those who have shown the token that was
+//! Asserted of the relay: it sends to its parents and to hosts that have returned the token that was
 //! sent to them, and else only answers to JOINs, no longer than these and no more of them; a packet
 //! goes to each child once at most; nothing is allocated after the start. Of the attachment: what
 //! does not come from a relay of its list is refused.

@@ -117,7 +117,7 @@ pub fn run(bytes: &[u8]) {
                 .iter()
                 .all(|querier| querier.group_count() <= GROUPS)
         );
-        // What is sent follows from what was heard, and from the clock.
+        // Packets sent are determined by packets received and by the clock.
         let seconds = (now - start).secs() + 1;
         assert!(
             sent <= 64 * (heard + seconds),

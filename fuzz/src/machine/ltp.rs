@@ -50,7 +50,7 @@ pub(super) fn content() -> Vec<u8> {
     (0..LENGTH).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
-/// Who a packet is for.
+/// The destination of a packet.
 #[derive(Clone, Copy, PartialEq)]
 enum To {
     Source,
@@ -108,7 +108,7 @@ struct Bench {
     meter: Meter,
     keyed: bool,
     lms: bool,
-    /// Bytes had from and sent to strangers who have shown no token, and the tokens they were sent.
+    /// Bytes received from and sent to hosts that have shown no token, and the tokens sent to them.
     strangers: BTreeMap<SocketAddr, (usize, usize, Vec<[u8; 8]>)>,
     proven: Vec<SocketAddr>,
 }
@@ -204,7 +204,7 @@ impl Bench {
                     );
                     self.unicast(from, to, packet);
                 }
-                // The repair is the source's for everybody below.
+                // The repair is the source's, for all receivers below.
                 Destination::Dmcast(_) => self.multicast(source(), packet),
                 // Asked for by `wanted`, which a relay would have done.
                 Destination::Relay => {}
@@ -248,7 +248,7 @@ impl Bench {
                 }
             }
             if self.complete[index] && self.keyed {
-                // Who comes when all was sent starts behind the end of a short last block.
+                // A receiver that joins after the last packet starts behind the end of a short last block.
                 let from = LENGTH.min(self.starts[index] as usize);
                 let held = self.receivers[index].store().as_bytes();
                 assert!(

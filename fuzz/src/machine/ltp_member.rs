@@ -3,7 +3,7 @@
 //! anything, as if started again and again. Packets to the
 //! honest receivers get lost now and then, once they have joined.
 //!
-//! Asserted: both honest receivers end with every byte and are never given up; the source says that everybody is
+//! Asserted: both honest receivers end with every byte and are never given up; the source reports that every receiver is
 //! done only when each honest receiver that joined is; the source ends within a bounded time, although the
 //! third host repeats itself without end; nothing is allocated after the start.
 
@@ -197,7 +197,7 @@ impl Bench {
         }
     }
 
-    /// So many packets to honest receivers get lost from now on, within what is left of them.
+    /// This number of packets to honest receivers is lost from now on, within the remaining budget.
     fn lose(&mut self, count: u8) {
         let count = count.min(self.losses_left);
         self.losses_left -= count;
@@ -375,7 +375,7 @@ pub fn run(bytes: &[u8]) {
         }
         bench.meter.check(0);
     }
-    // The third host repeats its last lies for ever, each time as if started again.
+    // The third host repeats its last lies without end, each time as if started again.
     let end = bench.now + BOUND;
     let mut round = 0u64;
     while !bench.sender.is_ended() {

@@ -2,7 +2,7 @@
 //! and one that keeps them.
 //!
 //! Asserted: a machine that has ended hears nothing more; a manifest or plan that reaches the
-//! application is within the configured bounds; what is held stays within them too; a message draws
+//! application is within the configured bounds; memory stays within them too; a message draws
 //! two answers at most.
 
 use std::collections::VecDeque;

@@ -349,7 +349,7 @@ fn entries(script: &mut Script<'_>) -> Vec<Entry> {
     list
 }
 
-/// What a sender says first, so that it is let in: a greeting, and a list that is what it announces.
+/// The first messages of a sender: a HELLO, and a list that matches its announcement.
 fn offer(daemon: &mut Daemon, script: &mut Script<'_>) {
     daemon.hear(&frame(&Hello {
         lowest: 1,
@@ -372,7 +372,7 @@ fn offer(daemon: &mut Daemon, script: &mut Script<'_>) {
     daemon.hear(&bytes);
 }
 
-/// A port, and a plan that fits what was offered unless the script says otherwise.
+/// A port, and a plan that fits the offer unless the script says otherwise.
 fn plan(daemon: &mut Daemon, script: &mut Script<'_>) {
     daemon.suggestions += 1;
     daemon.hear(&frame(&Suggest {
@@ -472,7 +472,7 @@ pub fn run(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let place = Place::new();
     let before = place.outside();
-    // The second goes on with what the first has left.
+    // The second continues with the files that the first has left.
     for _ in 0..2 {
         let mut daemon = Daemon::new(place.root());
         offer(&mut daemon, &mut script);
@@ -499,7 +499,7 @@ pub fn run(bytes: &[u8]) {
 }
 
 pub fn seeds() -> Vec<Vec<u8>> {
-    // One file of 3000 bytes of `7`, its plan, its verdict, its data, and the same for what it left.
+    // One file of 3000 bytes of `7`, its plan, its verdict, its data, and the same for the remainder.
     let whole = |top: u8, name: u8, kind: u8| {
         let mut lines = Lines(Vec::new());
         lines.u8(0).u8(0).u8(top).u8(1);

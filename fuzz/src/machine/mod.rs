@@ -29,11 +29,11 @@ use lms_proto::{Duration, Instant};
 
 use crate::script::Script;
 
-/// Most timeouts in one pause: what is left of it passes at once.
+/// Most timeouts in one pause: the rest of it passes at once.
 const MOST_TIMEOUTS: usize = 200;
 
 /// Lets time pass, calling the machine when it asks for it. It must get on: a machine that asks for
-/// the same instant again and again would keep its driver busy for ever.
+/// the same instant again and again would keep its driver busy without end.
 pub(crate) fn pass<M>(
     machine: &mut M,
     now: &mut Instant,

@@ -1,6 +1,6 @@
 //! The packet ring against the list of its own tests, `crates/ldc-ring/tests/oracle_list`.
 //!
-//! Asserted: every answer, every byte, the free slots and what is pending after each step.
+//! Asserted: every answer, every byte, the free slots and the pending messages after each step.
 
 #[path = "../../../crates/ldc-ring/tests/oracle_list/mod.rs"]
 #[expect(dead_code, reason = "the strategy is for proptest")]

@@ -1,5 +1,5 @@
 //! A TCP-XM sender with a group of two: an honest receiver, and one that completes its handshake and then
-//! says anything that is well-formed: acknowledgements and selective ones of what it likes, windows,
+//! says anything that is well-formed: arbitrary cumulative and selective acknowledgements, windows,
 //! feedback, groups, data, the end of its stream.
 //!
 //! Asserted: data goes to the group that the sender offered and to its two receivers, to nothing else;
@@ -50,7 +50,7 @@ struct Liar {
     seq: u32,
     /// Behind the last byte heard, as an offset in the stream.
     heard: u32,
-    /// What is acknowledged at least, while it wants to be believed.
+    /// The least that is acknowledged while the peer behaves plausibly.
     acked: u32,
     stamp: Option<u32>,
 }

@@ -1,7 +1,7 @@
 //! LTP through a DyRAM relay: a root, a relay and two leaves, and a forger beside them.
 //!
 //! Asserted: with a group key a leaf that says "complete" has the source's bytes; the relay sends
-//! to those who have joined it only; nothing is allocated after the start.
+//! only to hosts that have joined it; nothing is allocated after the start.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};

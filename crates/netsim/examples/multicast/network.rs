@@ -35,7 +35,7 @@ impl Node for Peer {
     }
 }
 
-/// A random tree with so many receivers.
+/// A random tree with this number of receivers.
 pub(crate) fn tree(receivers: u32) -> Tree {
     let shape = Shape {
         receivers,
@@ -45,7 +45,7 @@ pub(crate) fn tree(receivers: u32) -> Tree {
     Tree::random(&shape, &mut Rng::new([1; 32]))
 }
 
-/// Sends so many packets down the tree; the simulation at its end.
+/// Sends this number of packets down the tree. Returns the simulation at its end.
 pub(crate) fn run(tree: &Tree, packets: u32) -> Sim<Peer> {
     let mut sim = Sim::new([1; 32]);
     let node = |id| match tree.role(id) {

@@ -40,7 +40,7 @@ impl Node for Talker {
     }
 }
 
-/// Notes what it hears: time in nanoseconds, packet.
+/// Records received packets with their time in nanoseconds.
 #[derive(Default)]
 pub(crate) struct Listener {
     pub(crate) heard: Vec<(u64, Vec<u8>)>,

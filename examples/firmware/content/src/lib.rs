@@ -1,11 +1,11 @@
-//! The file that is transferred: any part of it can be made again, so nobody has to hold it.
+//! The file that is transferred: any part of it can be made again, so it need not be stored.
 #![no_std]
 #![forbid(unsafe_code)]
 
 /// Its length in bytes: four times the memory of the machine, and an odd end.
 pub const LENGTH: u64 = 256 * 1024 + 321;
 
-/// Writes the bytes from `offset` on, as many as `out` has room for.
+/// Writes the bytes from `offset` on, until `out` is full.
 pub fn fill(offset: u64, out: &mut [u8]) {
     for (byte, at) in out.iter_mut().zip(offset..) {
         *byte = word(at / 8).to_le_bytes()[(at % 8) as usize];

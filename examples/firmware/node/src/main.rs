@@ -6,7 +6,7 @@
 //!                  `----- h2    1 packet in 8 lost, each way
 //! ```
 //!
-//! The receivers' applications hash what they read and forget it; the file is longer than the
+//! The receivers' applications hash the bytes that they read and discard them; the file is longer than the
 //! memory. The digests go to the host by semihosting, which compares them (`examples/firmware/run`).
 #![no_std]
 #![no_main]
@@ -42,12 +42,12 @@ const HOSTS: [SocketAddrV4; 2] = [
 ];
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(232, 1, 1, 1), PORT);
 
-/// One packet in so many is lost on the links of the source, h1 and h2.
+/// One packet of this number is lost on the links of the source, h1 and h2.
 const LOSS: [u64; 3] = [100, 50, 8];
 
 const BLOCK_EXPONENT: u8 = 10;
 const BLOCK_LEN: usize = 1 << BLOCK_EXPONENT;
-/// A receiver's ring: so many blocks.
+/// Blocks in a receiver's ring.
 const BLOCKS: usize = 4;
 /// Nothing takes longer.
 const PATIENCE: Instant = Instant::from_micros(600_000_000);
@@ -99,7 +99,7 @@ struct ReceiverTables {
     targets: [TargetEntry; 3],
 }
 
-/// The tables of a router with three interfaces and room for one group.
+/// The tables of a router with three interfaces and one group.
 struct RouterTables {
     entries: [Entry; 1],
     slots: [TableSlot; 2],
@@ -109,7 +109,7 @@ struct RouterTables {
     hierarchy: StaticStorage<1, 2, 2, 4, 6>,
 }
 
-/// A receiver and its application, which hashes what it reads.
+/// A receiver and its application, which hashes the bytes that it reads.
 struct Host<'a> {
     receiver: Receiver<'a, Ring>,
     hash: blake3::Hasher,
@@ -243,7 +243,7 @@ impl World<'_, '_> {
         }
     }
 
-    /// What is due now; then time moves on to what is due next.
+    /// Runs everything that is due now, and advances the time to the next timeout.
     fn step(&mut self) {
         while (0..3).fold(false, |busy, iface| self.drain(iface) || busy) {}
         while let Some(event) = self.sender.poll_event() {

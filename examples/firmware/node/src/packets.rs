@@ -1,4 +1,4 @@
-//! IPv4 and UDP around what the machines send, and off what they get.
+//! Adds IPv4 and UDP headers to packets of the machines, and removes them from received packets.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -54,7 +54,7 @@ fn datagram(
     len
 }
 
-/// Writes what `me` wants sent; its length. 0: nothing that this network carries.
+/// Writes the next packet of `me`. Returns its length, or 0 if this network does not carry it.
 pub(crate) fn outgoing(
     me: SocketAddrV4,
     source: SocketAddrV4,
@@ -110,7 +110,7 @@ pub(crate) fn destination(packet: &[u8]) -> Option<(Ipv4Addr, bool)> {
     Some((ip.dst_addr(), usize::from(ip.header_len()) == HEADER_LEN))
 }
 
-/// Reads a datagram that came to a host: what LTP wants to know of it, and its payload.
+/// Parses a datagram to a host. Returns its metadata for LTP and its payload.
 pub(crate) fn incoming(packet: &[u8]) -> Option<(ltp::Meta, &[u8])> {
     let ip = Ipv4Packet::new_checked(packet).ok()?;
     let header_len = usize::from(ip.header_len());
