@@ -2,8 +2,8 @@
 //! packets are lost at random.
 
 use crate::prelude::*;
-use std::fs;
-
+use crate::session::Session;
+use crate::transfer::Transfer;
 /// A sender without a set rate finds what the link carries, with and without random loss
 #[derive(Debug, clap::Args)]
 pub(crate) struct Adapt {
@@ -69,51 +69,34 @@ fn transfer(rate_bps: u64, loss: f64, seconds: u64, seed: u64) -> Result<Outcome
     };
     plan.link(source, receiver, shape);
     let network = Network::build(plan, seed)?;
-    let (file, folder) = (
-        Path::new(SCRATCH).join("file.bin"),
-        Path::new(SCRATCH).join("got"),
-    );
+    let mut session = Session::new(network, source, vec![receiver], GROUP);
+    session.assist = [source, receiver]
+        .map(|node| (node, "none".to_owned()))
+        .into();
+    let file = Path::new(SCRATCH).join("file.bin");
     write_file(&file, rate_bps / 8 * seconds)?;
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder)?;
-    let group = GROUP.to_string();
-    let common = [
-        "--json",
-        "--quiet",
-        "--interface",
-        "eth0",
-        "--group",
-        &group,
-    ];
-    let receive = Launch::carried("lms-recv").args(common).arg("--output");
-    let mut receive = network.start(receiver, receive.arg(&folder))?;
-    receive.wait_event("waiting", Duration::from_secs(10))?;
-    let send = Launch::carried("lms-send").args(common);
-    let send = send.args(["--rate", "unlimited", "--receivers", "1"]);
-    let mut send = network.start(source, send.arg(&file))?;
+    let mut transfer = Transfer::start(&session, &file, &["--rate", "unlimited"])?;
     let limit = Duration::from_secs(30 + 10 * seconds);
-    send.succeed(limit)?;
-    receive.succeed(limit)?;
-    ensure!(
-        same(&file, &folder.join("file.bin"))?,
-        "the copy differs from the file"
-    );
-    let complete = receive.last("complete").context("no `complete` event")?;
-    let end = send.last("end").context("no `end` event")?;
-    let goodput_bps = complete["goodput_bps"].as_f64().unwrap_or(0.0);
-    let changes = send.events().into_iter().filter_map(|event| {
+    transfer.watch(limit, |_| ())?;
+    let (bytes, began) = (transfer.bytes as f64, transfer.sender.started());
+    let changes = transfer.sender.events().into_iter().filter_map(|event| {
         let rate = event.value["rate_bps"].as_f64()?;
         let told = event.value["event"] == "rate" || event.value["event"] == "opened";
-        told.then(|| ((event.at - send.started()).as_secs_f64(), rate))
+        told.then(|| ((event.at - began).as_secs_f64(), rate))
     });
+    let rates = changes.collect();
+    let outcome = transfer.finish(&session, limit)?;
+    ensure!(outcome.whole(), "the copy differs from the file");
+    let complete = &outcome.receivers[0].complete;
+    let goodput_bps = complete["goodput_bps"].as_f64().unwrap_or(0.0);
     Ok(Outcome {
         rate_bps,
         loss,
         seconds: complete["seconds"].as_f64().unwrap_or(0.0),
         goodput_bps,
         share_percent: goodput_bps * 100.0 / rate_bps as f64,
-        wire: end["frame_bytes"].as_f64().unwrap_or(0.0) / file.metadata()?.len() as f64,
-        rates: changes.collect(),
+        wire: count(&outcome.sender, "frame_bytes") as f64 / bytes,
+        rates,
     })
 }
 
@@ -135,11 +118,7 @@ fn report(name: &str, context: &Context, outcomes: &[Outcome]) -> Report {
         let title = format!("the sender's rate over {curve}");
         let plot = Plot::lines(&title, "s since the start", "Mbit/s").log(false, true);
         let points = outcome.rates.iter().map(|(at, bps)| (*at, bps / 1e6));
-        let end = outcome
-            .rates
-            .iter()
-            .map(|point| point.0)
-            .fold(0.0, f64::max);
+        let end = most(outcome.rates.iter().map(|point| point.0));
         let link = outcome.rate_bps as f64 / 1e6;
         let plot = plot.series("lms-send", points);
         let plot = plot.series("the link", vec![(0.0, link), (end, link)]);

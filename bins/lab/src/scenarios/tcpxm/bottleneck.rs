@@ -101,16 +101,17 @@ impl Line {
 }
 
 fn table(lines: &[Line]) -> Table {
-    let mut columns = vec!["loss %", "control"];
-    columns.extend(COLUMNS);
-    columns.extend(["mcp CPU s", "mcpd CPU s"]);
-    let mut table = Table::new("copies to four hosts", &columns);
+    let columns = format!("loss % | control | {COLUMNS} | mcp CPU s | mcpd CPU s");
+    let mut table = Table::with_header("copies to four hosts", &columns);
     for line in lines {
-        let mut row = vec![Cell::number(line.loss * 100.0, 0), line.control.into()];
-        row.extend(cells(&line.copied));
-        row.push(Cell::number(line.copied.sender_cpu, 2));
-        row.push(Cell::number(line.copied.receivers_cpu, 2));
-        table.row(row);
+        let name = [Cell::number(line.loss * 100.0, 0), line.control.into()];
+        let Copied {
+            sender_cpu,
+            receivers_cpu,
+            ..
+        } = line.copied;
+        let cpu = [sender_cpu, receivers_cpu].map(|seconds| Cell::number(seconds, 2));
+        table.row(name.into_iter().chain(cells(&line.copied)).chain(cpu));
     }
     table
 }

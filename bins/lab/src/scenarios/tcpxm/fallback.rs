@@ -153,31 +153,22 @@ impl Unreachable {
 
 impl Line {
     fn judge(&self, report: &mut Report) {
-        for host in &self.copied.hosts {
-            let name = format!("{}: the copy of {} is whole", self.case, host.name);
-            report.holds(name, host.whole);
-        }
+        super::all_whole(report, self.case, &self.copied);
         for unreachable in &self.unreachable {
             let mut check = |what: &str, at: Option<f64>, since: f64| {
                 let name = format!("{}: {} {what}", self.case, unreachable.host.name);
                 let later = at.map_or(f64::INFINITY, |at| at - since);
                 report.timed(name, later, "s", Bound::AtMost(MOST_SECONDS));
             };
-            check(
-                "served by multicast after the start",
-                unreachable.forward,
-                0.0,
-            );
-            check(
-                "fell back after multicast died",
-                unreachable.back,
-                self.died,
-            );
-            check(
-                "fell forward after it returned",
-                unreachable.again,
-                self.returned,
-            );
+            let &Unreachable {
+                forward,
+                back,
+                again,
+                ..
+            } = unreachable;
+            check("served by multicast after the start", forward, 0.0);
+            check("fell back after multicast died", back, self.died);
+            check("fell forward after it returned", again, self.returned);
             let stays = unreachable.host.modes.iter().all(|(at, mode)| {
                 let dead = *at >= self.died && *at < self.returned;
                 !dead || mode == "unicast_group"
@@ -200,16 +191,10 @@ impl Line {
 }
 
 fn hosts(lines: &[Line]) -> Table {
-    let columns = [
-        "multicast dies",
-        "host",
-        "died s",
-        "fell back after s",
-        "returned s",
-        "fell forward after s",
-        "verified s",
-    ];
-    let mut table = Table::new("hosts that multicast did not reach for a while", &columns);
+    let columns = "multicast dies | host | died s | fell back after s | returned s | fell forward after s | \
+         verified s";
+    let title = "hosts that multicast did not reach for a while";
+    let mut table = Table::with_header(title, columns);
     for line in lines {
         for unreachable in &line.unreachable {
             let after =
@@ -229,13 +214,9 @@ fn hosts(lines: &[Line]) -> Table {
 }
 
 fn copies(lines: &[Line]) -> Table {
-    let mut columns = vec!["multicast dies"];
-    columns.extend(COLUMNS);
-    let mut table = Table::new("copies", &columns);
+    let mut table = Table::with_header("copies", &format!("multicast dies | {COLUMNS}"));
     for line in lines {
-        let mut row: Vec<Cell> = vec![line.case.into()];
-        row.extend(cells(&line.copied));
-        table.row(row);
+        table.row([line.case.into()].into_iter().chain(cells(&line.copied)));
     }
     table
 }

@@ -93,7 +93,7 @@ fn play(context: &Context, opens: &[f64], rate_bps: u64, lasts: f64) -> Result<C
     steps.sort_by(f64::total_cmp);
     let (mut bits, mut since) = (0.0, 0.0);
     for (at, opens) in steps.iter().chain([&lasts]).enumerate() {
-        let copies = (opens_left(steps.len(), at) + 1) as f64;
+        let copies = (steps.len().saturating_sub(at) + 1) as f64;
         bits += (opens - since).max(0.0) * rate_bps as f64 / copies;
         since = opens.max(since);
     }
@@ -123,11 +123,6 @@ fn play(context: &Context, opens: &[f64], rate_bps: u64, lasts: f64) -> Result<C
     })
 }
 
-/// The number of paths that are still closed before the one at this place opens.
-fn opens_left(paths: usize, place: usize) -> usize {
-    paths.saturating_sub(place)
-}
-
 fn report(name: &str, copied: &Copied, hosts: &[Host]) -> Report {
     let mut report = Report::new(name, "hosts that multicast reaches late");
     let columns = "site | paper: median s | mean | min | max | path opened s | multicast since s | later by \
@@ -144,23 +139,17 @@ fn report(name: &str, copied: &Copied, hosts: &[Host]) -> Report {
             Cell::number(host.copied.seconds.unwrap_or(f64::NAN), 2),
         ]);
         table.row(row);
-        report.holds(
-            format!("{}: its copy is whole", host.site),
-            host.copied.whole,
-        );
-        report.holds(
-            format!("{}: switched to multicast when its path opened", host.site),
-            host.switched.is_some() && !host.is_early(),
-        );
+        let name = format!("{}: its copy is whole", host.site);
+        report.holds(name, host.copied.whole);
+        let name = format!("{}: switched to multicast when its path opened", host.site);
+        report.holds(name, host.switched.is_some() && !host.is_early());
     }
-    let mut whole = Table::new("the copy", &COLUMNS);
+    let mut whole = Table::with_header("the copy", COLUMNS);
     whole.row(cells(copied));
-    let plot = Plot::lines("progress", "s since the start", "MB at the host");
-    let plot = hosts.iter().fold(plot, |plot, host| {
-        let points = host.copied.progress.iter();
-        let points = points.map(|(at, bytes)| (*at, *bytes as f64 / 1e6));
-        plot.series(host.site, points)
-    });
+    let plot = super::progress(
+        "progress",
+        hosts.iter().map(|host| (host.site, &host.copied)),
+    );
     report.plots.push(plot);
     report.tables.extend([table, whole]);
     report.datum("hosts", hosts);

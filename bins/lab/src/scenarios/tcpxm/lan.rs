@@ -329,21 +329,20 @@ impl Run<'_> {
     }
 
     fn table(&mut self, title: &str, lines: &[Line]) {
-        let mut columns = vec!["hosts", "sealed"];
-        columns.extend(COLUMNS);
-        columns.extend(["TCP Mbit/s each", "TCP wire / file", "mcp MB of memory"]);
-        let mut table = Table::new(title, &columns);
+        let columns = format!(
+            "hosts | sealed | {COLUMNS} | TCP Mbit/s each | TCP wire / file | mcp MB of memory"
+        );
+        let mut table = Table::with_header(title, &columns);
         for line in lines {
             let sealed = if line.sealed { "yes" } else { "no" };
-            let mut row: Vec<Cell> = vec![line.hosts.into(), sealed.into()];
-            row.extend(cells(&line.copied));
-            row.push(line.tcp_bps.map_or("".into(), mbps));
-            row.push(
+            let first = [line.hosts.into(), sealed.into()];
+            let tcp = [
+                line.tcp_bps.map_or("".into(), mbps),
                 line.tcp_wire
                     .map_or("".into(), |wire| Cell::number(wire, 3)),
-            );
-            row.push(megabytes(line.copied.sender_memory));
-            table.row(row);
+                megabytes(line.copied.sender_memory),
+            ];
+            table.row(first.into_iter().chain(cells(&line.copied)).chain(tcp));
         }
         self.report.tables.push(table);
         self.plots(title, lines);

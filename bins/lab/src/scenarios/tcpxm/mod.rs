@@ -39,7 +39,7 @@ pub(super) use versus::Versus;
 pub(super) use wan::Wan;
 
 use super::stage::Wire;
-use super::stage::copy::Copied;
+use super::stage::copy::{Copied, HostCopied};
 use crate::prelude::*;
 
 /// Mbit/s.
@@ -53,7 +53,31 @@ fn megabytes(bytes: u64) -> Cell {
 }
 
 /// Columns of [`cells`].
-const COLUMNS: [&str; 5] = ["s", "Mbit/s", "wire / file", "unicast MB", "multicast MB"];
+const COLUMNS: &str = "s | Mbit/s | wire / file | unicast MB | multicast MB";
+
+/// Seconds, if there are any.
+fn seconds(seconds: Option<f64>, decimals: usize) -> Cell {
+    seconds.map_or("".into(), |seconds| Cell::number(seconds, decimals))
+}
+
+/// Checks that every host has the file.
+fn all_whole(report: &mut Report, case: &str, copied: &Copied) {
+    for host in &copied.hosts {
+        report.holds(
+            format!("{case}: the copy of {} is whole", host.name),
+            host.whole,
+        );
+    }
+}
+
+/// Bytes at each host over time.
+fn progress<'h>(title: &str, hosts: impl IntoIterator<Item = (&'h str, &'h HostCopied)>) -> Plot {
+    let plot = Plot::lines(title, "s since the start", "MB at the host");
+    hosts.into_iter().fold(plot, |plot, (name, host)| {
+        let points = host.progress.iter();
+        plot.series(name, points.map(|(at, bytes)| (*at, *bytes as f64 / 1e6)))
+    })
+}
 
 /// The result of a copy, for a table.
 fn cells(copied: &Copied) -> [Cell; 5] {

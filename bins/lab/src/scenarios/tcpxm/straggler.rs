@@ -3,7 +3,7 @@
 use super::super::stage::copy::{Copied, Copying, Running};
 use super::super::stage::tcp::{Ends, streams};
 use super::super::stage::{Port, Setting, Stage};
-use super::{COLUMNS, cells, mbps};
+use super::{COLUMNS, cells, mbps, seconds};
 use crate::prelude::*;
 
 /// Mcp to three hosts at 100 Mbit/s and one at 20, with --min-rate and without
@@ -170,12 +170,8 @@ impl Line {
     }
 
     fn plot(&self) -> Plot {
-        let plot = Plot::lines(self.case, "s since the start", "MB at the host");
-        self.copied.hosts.iter().fold(plot, |plot, host| {
-            let points = host.progress.iter();
-            let points = points.map(|(at, bytes)| (*at, *bytes as f64 / 1e6));
-            plot.series(&host.name, points)
-        })
+        let hosts = self.copied.hosts.iter();
+        super::progress(self.case, hosts.map(|host| (&*host.name, host)))
     }
 }
 
@@ -183,10 +179,7 @@ fn judge(report: &mut Report, lines: &[Line], bytes: u64, quick: bool) {
     let alone = lines[0].fast();
     let own_link = bytes as f64 * 8.0 * FRAMES / SLOW_BPS as f64;
     for line in lines {
-        for host in &line.copied.hosts {
-            let name = format!("{}: the copy of {} is whole", line.case, host.name);
-            report.holds(name, host.whole);
-        }
+        super::all_whole(report, line.case, &line.copied);
         if !line.case.starts_with("with --min-rate") {
             continue;
         }
@@ -215,19 +208,17 @@ fn judge(report: &mut Report, lines: &[Line], bytes: u64, quick: bool) {
 }
 
 fn table(lines: &[Line]) -> Table {
-    let mut columns = vec!["copy", "three s", "fourth s", "detached s", "left s"];
-    columns.extend(COLUMNS);
-    columns.push("Mbit/s to the three");
-    let mut table = Table::new("copies", &columns);
+    let columns = format!(
+        "copy | three s | fourth s | detached s | left s | {COLUMNS} | Mbit/s to the three"
+    );
+    let mut table = Table::with_header("copies", &columns);
     for line in lines {
         let detached = line.copied.hosts.get(SLOW).and_then(|host| host.detached);
-        let some = |seconds: Option<f64>| seconds.map_or("".into(), |s| Cell::number(s, 2));
-        let mut row: Vec<Cell> = vec![line.case.into(), Cell::number(line.fast(), 2)];
-        row.extend([some(line.slow()), some(detached), some(line.left)]);
-        row.extend(cells(&line.copied));
+        let times = [line.slow(), detached, line.left].map(|time| seconds(time, 2));
+        let first = [line.case.into(), Cell::number(line.fast(), 2)];
         let bits = line.copied.wire.bytes as f64 / line.copied.overhead * 8.0;
-        row.push(mbps(bits / line.fast()));
-        table.row(row);
+        let row = first.into_iter().chain(times).chain(cells(&line.copied));
+        table.row(row.chain([mbps(bits / line.fast())]));
     }
     table
 }

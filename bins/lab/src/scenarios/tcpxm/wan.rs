@@ -104,21 +104,22 @@ fn judge(report: &mut Report, lines: &[Line]) {
 }
 
 fn table(lines: &[Line]) -> Table {
-    let mut columns = vec!["sites", "the last", "no multicast"];
-    columns.extend(COLUMNS);
-    columns.extend(["TCP s", "TCP Mbit/s", "TCP wire / file"]);
-    let mut table = Table::new("to n sites (Figures 7 and 8)", &columns);
+    let columns = format!(
+        "sites | the last | no multicast | {COLUMNS} | TCP s | TCP Mbit/s | TCP wire / file"
+    );
+    let mut table = Table::with_header("to n sites (Figures 7 and 8)", &columns);
     for line in lines {
-        let mut row: Vec<Cell> = vec![
+        let sites = [
             line.sites.into(),
             line.last.into(),
             line.without_multicast.into(),
         ];
-        row.extend(cells(&line.copied));
-        row.push(Cell::number(most(line.tcp_seconds.iter().copied()), 2));
-        row.push(mbps(line.tcp_bps));
-        row.push(Cell::number(line.tcp_wire, 3));
-        table.row(row);
+        let tcp = [
+            Cell::number(most(line.tcp_seconds.iter().copied()), 2),
+            mbps(line.tcp_bps),
+            Cell::number(line.tcp_wire, 3),
+        ];
+        table.row(sites.into_iter().chain(cells(&line.copied)).chain(tcp));
     }
     table
 }
