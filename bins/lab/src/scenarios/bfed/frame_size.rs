@@ -86,26 +86,18 @@ impl Measured {
         rounds: usize,
         seconds: f64,
     ) -> Result<Measured> {
-        let load = |relay, frame| Load {
-            relay,
-            nodes: 1,
-            sessions: 1,
-            fanout: 1,
-            frame,
-            rate_bps: None,
-        };
         let mut flows: Vec<Vec<Flow>> = frames.iter().map(|_| Vec::new()).collect();
         let (mut facts, mut beside): (Vec<Facts>, Vec<Flow>) = Default::default();
         for round in 1..=rounds {
             for (frame, flows) in frames.iter().zip(&mut flows) {
                 context.note(format!("frames of {frame} bytes, round {round}"));
-                let (flow, fact) = stage.play(load(Relay::DataNodes, *frame), seconds)?;
+                let (flow, fact) = stage.play(Load::one(Relay::DataNodes, *frame), seconds)?;
                 flows.push(flow);
                 facts.push(fact);
             }
             if has_haproxy() {
                 let relay = Relay::Haproxy { splice: false };
-                beside.push(stage.play(load(relay, SATURATED), seconds)?.0);
+                beside.push(stage.play(Load::one(relay, SATURATED), seconds)?.0);
             }
         }
         Ok(Measured {

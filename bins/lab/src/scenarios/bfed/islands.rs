@@ -114,9 +114,7 @@ impl Scenario for Islands {
         );
         let mut ends = vec![text(&sent, "digest").to_owned()];
         for (viewer, at) in viewers.iter_mut().zip(VIEWERS) {
-            let done = viewer.process.succeed(SOON);
-            done.with_context(|| federation.account())?;
-            let end = viewer.process.last("end").context("a viewer told no end")?;
+            let end = viewer.end().with_context(|| federation.account())?;
             let events = viewer.process.events();
             let joined = events.iter().find(|event| event.value["event"] == "joined");
             let joined = joined.map(|event| (event.at - viewer.process.started()).as_secs_f64());

@@ -51,12 +51,9 @@ impl Scenario for LowRate {
         for sessions in SESSIONS.into_iter().filter(|&sessions| sessions <= most) {
             context.note(format!("{sessions} sessions"));
             let load = Load {
-                relay: Relay::DataNodes,
-                nodes: 1,
                 sessions,
-                fanout: 1,
-                frame: FRAME,
                 rate_bps: Some(RATE_BPS),
+                ..Load::one(Relay::DataNodes, FRAME)
             };
             let (flow, facts) = stage.play(load, seconds)?;
             whole &= facts.hold();

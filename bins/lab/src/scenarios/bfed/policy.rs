@@ -218,8 +218,7 @@ fn seen(report: &mut Report, views: Vec<(&str, Viewer)>, file: &Path) -> Result<
         &["session", "network", "bytes", "lost", "digest"],
     );
     for (session, mut viewer) in views {
-        viewer.process.succeed(SOON)?;
-        let end = viewer.process.last("end").context("a viewer told no end")?;
+        let end = viewer.end()?;
         let kind = match session {
             ONE => "one source",
             MANY => "many sources",

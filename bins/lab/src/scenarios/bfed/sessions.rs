@@ -75,11 +75,6 @@ impl Scenario for Sessions {
             context,
             options: self,
             stage: prepare(self.share, &mut report)?,
-            seconds: self.seconds,
-            rounds: self.rounds,
-            sessions: self.sessions.clone(),
-            buffers: self.buffers << 20,
-            buffer: self.buffer << 10,
         };
         if parts.contains(&"one") {
             run.aggregate(&mut report, 1, "Figure 12")?;
@@ -92,12 +87,12 @@ impl Scenario for Sessions {
         if parts.contains(&"live") {
             run.live(&mut report)?;
         }
-        report.note(match run.buffer {
+        report.note(match self.buffer {
             0 => format!(
                 "sources fill receive buffers of {} MiB in all, of which each session has an equal part",
-                run.buffers >> 20
+                self.buffers
             ),
-            each => format!("sources fill each session's receive buffer of {} KiB", each >> 10),
+            each => format!("sources fill each session's receive buffer of {each} KiB"),
         });
         report.note(
             "the paper (§6.2): high, with a slow decrease beyond a few tens of sessions, by the poll() \
@@ -111,18 +106,12 @@ struct Run<'a> {
     context: &'a Context,
     options: &'a Sessions,
     stage: Stage,
-    seconds: f64,
-    rounds: usize,
-    sessions: Vec<usize>,
-    /// Bytes of all receive buffers together, and of each: 0 for its part of all.
-    buffers: usize,
-    buffer: usize,
 }
 
 impl Run<'_> {
     /// Figures 12 and 13: `sessions` in all, spread over the nodes.
     fn aggregate(&mut self, report: &mut Report, nodes: usize, figure: &str) -> Result<()> {
-        let sessions = self.sessions.iter().copied();
+        let sessions = self.options.sessions.iter().copied();
         let counts: Vec<usize> = sessions.filter(|count| count % nodes == 0).collect();
         let (flows, whole) = self.play(nodes, &counts)?;
         let mut table = Table::with_header(
@@ -182,7 +171,7 @@ impl Run<'_> {
     fn play(&mut self, nodes: usize, counts: &[usize]) -> Result<(Vec<Vec<Flow>>, bool)> {
         let mut flows: Vec<Vec<Flow>> = counts.iter().map(|_| Vec::new()).collect();
         let mut whole = true;
-        for round in 1..=self.rounds {
+        for round in 1..=self.options.rounds {
             let mut places: Vec<usize> = (0..counts.len()).collect();
             if round % 2 == 0 {
                 places.reverse();
@@ -193,18 +182,15 @@ impl Run<'_> {
                     "{nodes} data nodes, {count} sessions, round {round}"
                 ));
                 let load = Load {
-                    relay: Relay::DataNodes,
                     nodes,
                     sessions: count / nodes,
-                    fanout: 1,
-                    frame: FRAME,
-                    rate_bps: None,
+                    ..Load::one(Relay::DataNodes, FRAME)
                 };
-                self.stage.buffer = match self.buffer {
-                    0 => self.buffers / count,
-                    each => each,
+                self.stage.buffer = match self.options.buffer {
+                    0 => (self.options.buffers << 20) / count,
+                    each => each << 10,
                 };
-                let (flow, facts) = self.stage.play(load, self.seconds)?;
+                let (flow, facts) = self.stage.play(load, self.options.seconds)?;
                 whole &= facts.hold();
                 flows[place].push(flow);
             }

@@ -50,8 +50,7 @@ impl Scenario for Throughput {
         let run = Run {
             context,
             stage: prepare(self.share, &mut report)?,
-            seconds: self.seconds,
-            rounds: self.rounds,
+            options: self,
         };
         if parts.contains(&"nodes") {
             run.nodes(&mut report, self.nodes)?;
@@ -73,9 +72,8 @@ impl Scenario for Throughput {
 
 struct Run<'a> {
     context: &'a Context,
+    options: &'a Throughput,
     stage: Stage,
-    seconds: f64,
-    rounds: usize,
 }
 
 /// All rounds of one setting.
@@ -104,26 +102,15 @@ impl Run<'_> {
             facts: Vec::new(),
         };
         let mut all: Vec<Rounds> = settings.iter().map(|_| fresh()).collect();
-        for round in 1..=self.rounds {
+        for round in 1..=self.options.rounds {
             for ((name, load), rounds) in settings.iter().zip(&mut all) {
                 self.context.note(format!("{name}, round {round}"));
-                let (flow, facts) = self.stage.play(*load, self.seconds)?;
+                let (flow, facts) = self.stage.play(*load, self.options.seconds)?;
                 rounds.flows.push(flow);
                 rounds.facts.push(facts);
             }
         }
         Ok(all)
-    }
-
-    fn load(relay: Relay, fanout: usize) -> Load {
-        Load {
-            relay,
-            nodes: 1,
-            sessions: 1,
-            fanout,
-            frame: FRAME,
-            rate_bps: None,
-        }
     }
 
     /// Figure 10.
@@ -133,8 +120,7 @@ impl Run<'_> {
             .map(|(nodes, frame)| {
                 let load = Load {
                     nodes,
-                    frame,
-                    ..Self::load(Relay::DataNodes, 1)
+                    ..Load::one(Relay::DataNodes, frame)
                 };
                 (format!("{nodes} data nodes, frames of {frame} bytes"), load)
             })
@@ -186,7 +172,10 @@ impl Run<'_> {
 
     /// One data node in three roles, and haproxy where it is installed.
     fn forwarders() -> Vec<(String, Load)> {
-        let setting = |name: String, relay, fanout| (name, Self::load(relay, fanout));
+        let setting = |name: String, relay, fanout| {
+            let load = Load::one(relay, FRAME);
+            (name, Load { fanout, ..load })
+        };
         let mut settings = vec![
             setting("data node, 1 receiver".into(), Relay::DataNodes, 1),
             setting(

@@ -565,6 +565,12 @@ impl Viewer {
         Ok(())
     }
 
+    /// Waits until it has seen its session to the end; its report.
+    pub(super) fn end(&mut self) -> Result<Value> {
+        self.process.succeed(SOON)?;
+        self.process.last("end").context("a viewer told no end")
+    }
+
     /// Frames that it misses so far.
     pub(super) fn lost(&self) -> u64 {
         let last = self

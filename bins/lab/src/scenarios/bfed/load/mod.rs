@@ -65,6 +65,20 @@ pub(super) struct Load {
     pub(super) rate_bps: Option<u64>,
 }
 
+impl Load {
+    /// One session of such frames to one receiver, without a limit.
+    pub(super) fn one(relay: Relay, frame: usize) -> Load {
+        Load {
+            relay,
+            nodes: 1,
+            sessions: 1,
+            fanout: 1,
+            frame,
+            rate_bps: None,
+        }
+    }
+}
+
 /// What flowed while it was measured.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Flow {
