@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::thread;
 
 use nix::sched::{CloneFlags, setns, unshare};
@@ -60,30 +59,13 @@ impl Namespace {
                 // The first interface of a namespace is the loopback.
                 let _ = editor.set_up(1, true);
             }
-            Self::current()
+            let own = File::open("/proc/thread-self/ns/net");
+            Ok(Self(
+                own.map_err(classify("opening a network namespace"))?.into(),
+            ))
         });
         made.join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
-
-    /// The network namespace of the calling thread.
-    ///
-    /// # Errors
-    /// [`NamespaceError`] when `/proc` is not mounted.
-    pub fn current() -> Result<Self, NamespaceError> {
-        Self::open(Path::new("/proc/thread-self/ns/net"))
-    }
-
-    /// A namespace by path, such as `/proc/PID/ns/net` or `/run/netns/NAME`.
-    ///
-    /// # Errors
-    /// [`NamespaceError`]: there is no such file, or it cannot be opened.
-    pub fn open(path: &Path) -> Result<Self, NamespaceError> {
-        Ok(Self(
-            File::open(path)
-                .map_err(classify("opening a network namespace"))?
-                .into(),
-        ))
     }
 
     /// Runs `f` in a thread inside the namespace and returns its result; a panic propagates. Sockets
@@ -103,7 +85,7 @@ impl Namespace {
         })
     }
 
-    /// Moves the calling thread into the namespace, for good.
+    /// Moves the calling thread into the namespace permanently.
     ///
     /// # Errors
     /// [`NamespaceError`]: CAP_SYS_ADMIN is missing, or the file is no network namespace.

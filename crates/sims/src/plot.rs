@@ -90,6 +90,22 @@ impl Plot {
         points.all(|point| point.0.fract() == 0.0)
     }
 
+    /// The points of a series that the axes can show, and its name in the legend.
+    fn drawable(&self, series: &Series) -> (Vec<(f64, f64)>, String) {
+        let shows = |p: &&(f64, f64)| {
+            let finite = p.0.is_finite() && p.1.is_finite();
+            finite && (!self.x_log || p.0 > 0.0) && (!self.y_log || p.1 > 0.0)
+        };
+        let points: Vec<(f64, f64)> = series.points.iter().filter(shows).copied().collect();
+        // A logarithmic axis cannot show a series that is always 0.
+        let nothing = points.is_empty() && series.points.iter().any(|p| p.1 == 0.0);
+        let name = match nothing {
+            true => format!("{}: 0", series.name),
+            false => series.name.clone(),
+        };
+        (points, name)
+    }
+
     /// Width of a series' line: wider for each equal series that is drawn on top of it.
     fn stroke(&self, at: usize) -> u32 {
         let points = &self.series[at].points;
@@ -243,21 +259,9 @@ where
         .y_desc(&plot.y_label)
         .draw()
         .map_err(fail)?;
-    let usable = |p: &(f64, f64)| {
-        p.0.is_finite()
-            && p.1.is_finite()
-            && (!plot.x_log || p.0 > 0.0)
-            && (!plot.y_log || p.1 > 0.0)
-    };
     for (at, series) in plot.series.iter().enumerate() {
         let colour = COLOURS[at % COLOURS.len()].to_rgba();
-        let points: Vec<(f64, f64)> = series.points.iter().copied().filter(usable).collect();
-        // A logarithmic axis cannot show a series that is always 0.
-        let nothing = points.is_empty() && series.points.iter().any(|p| p.1 == 0.0);
-        let name = match nothing {
-            true => format!("{}: 0", series.name),
-            false => series.name.clone(),
-        };
+        let (points, name) = plot.drawable(series);
         let drawn = if plot.bars.is_empty() {
             let width = plot.stroke(at);
             let dot = |p: &(f64, f64)| Circle::new(*p, width + 1, colour.filled());

@@ -238,38 +238,21 @@ impl Editor {
         self.run("creating a veth pair", message)
     }
 
-    /// Creates a bridge.
+    /// Creates a bridge that sends multicast to all its ports, whether or not a host there has joined, and forwards from a
+    /// new port at once: a plain shared link.
     ///
     /// # Errors
     /// [`EditError`]: the name is taken, CAP_NET_ADMIN is missing, or the kernel refuses.
-    pub fn add_bridge(&mut self, name: &str) -> Result<(), EditError> {
-        self.add_bridge_with(name, |m| m)
-    }
-
-    /// Creates a bridge that sends multicast to all its ports regardless of memberships, and forwards from
-    /// a new port at once: a plain shared link.
-    ///
-    /// # Errors
-    /// As [`Editor::add_bridge`].
     pub fn add_flooding_bridge(&mut self, name: &str) -> Result<(), EditError> {
-        self.add_bridge_with(name, |m| {
-            m.nest(attr::IFLA_INFO_DATA, |m| {
-                m.attr(attr::IFLA_BR_MCAST_SNOOPING, &[0])
-                    .attr_u32(attr::IFLA_BR_FORWARD_DELAY, 0)
-            })
-        })
-    }
-
-    fn add_bridge_with(
-        &mut self,
-        name: &str,
-        fill: impl FnOnce(Message) -> Message,
-    ) -> Result<(), EditError> {
         let message = Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK)
             .fixed(&ifinfomsg(0, 0, 0))
             .attr_name(attr::IFLA_IFNAME, name)
             .nest(attr::IFLA_LINKINFO, |m| {
-                fill(m.attr(attr::IFLA_INFO_KIND, b"bridge"))
+                m.attr(attr::IFLA_INFO_KIND, b"bridge")
+                    .nest(attr::IFLA_INFO_DATA, |m| {
+                        m.attr(attr::IFLA_BR_MCAST_SNOOPING, &[0])
+                            .attr_u32(attr::IFLA_BR_FORWARD_DELAY, 0)
+                    })
             });
         self.run("creating a bridge", message)
     }

@@ -142,7 +142,7 @@ fn bridges_and_routes_carry_packets() {
     with_namespaces("link::bridges_and_routes_carry_packets", || {
         let hub = Host::new();
         let mut editor = hub.run(|| Editor::open().unwrap());
-        editor.add_bridge("br0").unwrap();
+        editor.add_flooding_bridge("br0").unwrap();
         let bridge = hub.index("br0");
         editor.set_up(bridge, true).unwrap();
         let (a, b) = (Host::new(), Host::new());

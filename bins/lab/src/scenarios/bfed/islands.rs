@@ -55,19 +55,7 @@ impl Scenario for Islands {
             report.skip("all of it", reason);
             return Ok(report);
         }
-        let shape = match by_system {
-            true => Shape::default(),
-            false => Shape {
-                delay: Duration::from_millis(10),
-                ..Shape::default()
-            },
-        };
-        let designs = KINDS.map(Design::new);
-        let peerings = [Peering::new(0, 1), Peering::new(1, 2)];
-        let mut federation = Federation::build(&designs, &peerings, shape, "")?;
-        if by_system {
-            federation.use_system(SOURCE, SYSTEM_LOSS, SYSTEM_BPS)?;
-        }
+        let mut federation = build(by_system)?;
         federation.start_all()?;
         let settled = federation.settle()?;
         context.note(format!("all routes after {:.2} s", settled.as_secs_f64()));
@@ -89,49 +77,11 @@ impl Scenario for Islands {
             .transpose()?;
         source.succeed(SOON + Duration::from_secs(mib * 2))?;
         let sent = source.last("end").context("the source told no end")?;
-        let mut table = Table::with_header(
-            format!("who saw {SESSION}"),
-            "island | native network | joined after s | bytes | frames | lost | digest",
-        );
-        let row =
-            |table: &mut Table, name: String, kind: Kind, joined: Option<f64>, end: &Value| {
-                table.row([
-                    name.into(),
-                    kind.words().into(),
-                    joined.map_or("-".into(), |joined| Cell::number(joined, 3)),
-                    count(end, "bytes").into(),
-                    count(end, "frames").into(),
-                    count(end, "lost").into(),
-                    text(end, "digest").get(..16).unwrap_or("-").into(),
-                ]);
-            };
-        row(
-            &mut table,
-            "1, the source".to_owned(),
-            KINDS[SOURCE],
-            None,
-            &sent,
-        );
-        let mut ends = vec![text(&sent, "digest").to_owned()];
-        for (viewer, at) in viewers.iter_mut().zip(VIEWERS) {
-            let end = viewer.end().with_context(|| federation.account())?;
-            let events = viewer.process.events();
-            let joined = events.iter().find(|event| event.value["event"] == "joined");
-            let joined = joined.map(|event| (event.at - viewer.process.started()).as_secs_f64());
-            row(&mut table, (at + 1).to_string(), KINDS[at], joined, &end);
-            ends.push(text(&end, "digest").to_owned());
-            let name = format!("island {}: what was seen is what was sent", at + 1);
-            report.holds(name, same(&file, &viewer.file)?);
-        }
-        report.tables.push(table);
+        saw(&mut report, &federation, &sent, &mut viewers, &file)?;
         match plain {
             Some((source, curl)) => read_by_curl(&mut report, source, curl, &file)?,
             None => report.note("no curl on this machine: the plain stream was not read"),
         }
-        let agree = ends
-            .iter()
-            .all(|digest| !digest.is_empty() && *digest == ends[0]);
-        report.holds("all digests match", agree);
         picture(&mut report, &trees);
         report.holds("gateways end in an orderly way", federation.stop());
         report.datum("trees", &trees);
@@ -144,6 +94,62 @@ impl Scenario for Islands {
         );
         Ok(report)
     }
+}
+
+fn build(by_system: bool) -> Result<Federation> {
+    let shape = match by_system {
+        true => Shape::default(),
+        false => Shape {
+            delay: Duration::from_millis(10),
+            ..Shape::default()
+        },
+    };
+    let designs = KINDS.map(Design::new);
+    let peerings = [Peering::new(0, 1), Peering::new(1, 2)];
+    let federation = Federation::build(&designs, &peerings, shape, "")?;
+    if by_system {
+        federation.use_system(SOURCE, SYSTEM_LOSS, SYSTEM_BPS)?;
+    }
+    Ok(federation)
+}
+
+/// What each viewer saw, beside what was sent.
+fn saw(
+    report: &mut Report,
+    federation: &Federation,
+    sent: &Value,
+    viewers: &mut [Viewer],
+    file: &Path,
+) -> Result<()> {
+    let columns = "island | native network | joined after s | bytes | frames | lost | digest";
+    let mut table = Table::with_header(format!("who saw {SESSION}"), columns);
+    let mut row = |name: String, kind: Kind, joined: Option<f64>, end: &Value| {
+        table.row([
+            name.into(),
+            kind.words().into(),
+            joined.map_or("-".into(), |joined| Cell::number(joined, 3)),
+            count(end, "bytes").into(),
+            count(end, "frames").into(),
+            count(end, "lost").into(),
+            text(end, "digest").get(..16).unwrap_or("-").into(),
+        ]);
+    };
+    row("1, the source".to_owned(), KINDS[SOURCE], None, sent);
+    let mut agree = !text(sent, "digest").is_empty();
+    for viewer in viewers {
+        let (at, number) = (viewer.at, viewer.at + 1);
+        let end = viewer.end().with_context(|| federation.account())?;
+        let events = viewer.process.events();
+        let joined = events.iter().find(|event| event.value["event"] == "joined");
+        let joined = joined.map(|event| (event.at - viewer.process.started()).as_secs_f64());
+        row(number.to_string(), KINDS[at], joined, &end);
+        agree &= end["digest"] == sent["digest"];
+        let name = format!("island {number}: what was seen is what was sent");
+        report.holds(name, same(file, &viewer.file)?);
+    }
+    report.tables.push(table);
+    report.holds("all digests match", agree);
+    Ok(())
 }
 
 /// The file that a plain HTTP client wrote. The stream has no end: it is complete when it is

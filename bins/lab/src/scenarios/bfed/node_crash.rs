@@ -101,54 +101,14 @@ impl Scenario for NodeCrash {
             death.strike(&mut federation, node)?;
             // What it does not flow through must not notice; what does, stops first.
             std::thread::sleep(Duration::from_millis(1000));
-            let flows = load.flows_again();
-            let outcomes = load.since(then);
-            let (mine, others): (Vec<_>, Vec<_>) = outcomes
-                .iter()
-                .zip(
-                    load.lost()
-                        .into_iter()
-                        .zip(lost)
-                        .map(|(now, then)| now - then),
-                )
-                .partition(|(outcome, _)| struck.contains(outcome.session));
-            let again = mine.iter().filter_map(|(outcome, _)| outcome.again_ms());
-            let (mean, longest) = (mean(again.clone()), most(again));
-            let pause = most(others.iter().map(|(outcome, _)| millis(outcome.seen.pause)));
-            let words = death.words();
-            table.row([
-                words.into(),
-                struck.len().into(),
-                mine.len().into(),
-                Cell::number(mean, 0),
-                Cell::number(longest, 0),
-                Cell::number(pause, 0),
-            ]);
+            let (mean, longest) =
+                judge(&mut report, &mut table, death, &load, (then, lost), struck);
             means.push(mean);
             mosts.push(longest);
-            report.holds(format!("{words}: every session flows again"), flows);
-            let name = format!("{words}: the node had sessions");
-            report.holds(name, !struck.is_empty());
-            let missed: u64 = others.iter().map(|(_, lost)| lost).sum();
-            let name = format!("{words}: frames that sessions of the other node lost");
-            report.check(name, missed as f64, "", Bound::Exactly(0.0));
-            let name = format!("{words}: sessions flow again within");
-            let within = if flows { longest } else { f64::INFINITY };
-            report.timed(name, within, "ms", Bound::AtMost(TARGET_MS));
-            let rows = mine.iter().map(|(outcome, lost)| {
-                json!({
-                    "session": outcome.session, "island": outcome.island + 1, "lost": lost,
-                    "again_ms": outcome.again_ms(),
-                })
-            });
-            let rows: Vec<Value> = rows.collect();
-            report.datum(&format!("{death:?}").to_lowercase(), rows);
             death.heal(&mut federation, node)?;
             federation.until(control, "nodes", |nodes| registered(nodes) == NODES.len())?;
-            report.holds(
-                format!("{words}: everything flows on when it is back"),
-                load.flows_again(),
-            );
+            let name = format!("{}: everything flows on when it is back", death.words());
+            report.holds(name, load.flows_again());
             next = 1 - next;
         }
         let names = Death::ALL.map(Death::words);
@@ -165,6 +125,59 @@ impl Scenario for NodeCrash {
         );
         Ok(report)
     }
+}
+
+/// What the viewers of the dead node's sessions and those of the others saw of it; the mean and the longest time until data
+/// came again.
+fn judge(
+    report: &mut Report,
+    table: &mut Table,
+    death: Death,
+    load: &Load,
+    (then, lost): (Instant, Vec<u64>),
+    struck: &BTreeSet<String>,
+) -> (f64, f64) {
+    let flows = load.flows_again();
+    let outcomes = load.since(then);
+    let (mine, others): (Vec<_>, Vec<_>) = outcomes
+        .iter()
+        .zip(
+            load.lost()
+                .into_iter()
+                .zip(lost)
+                .map(|(now, then)| now - then),
+        )
+        .partition(|(outcome, _)| struck.contains(outcome.session));
+    let again = mine.iter().filter_map(|(outcome, _)| outcome.again_ms());
+    let (mean, longest) = (mean(again.clone()), most(again));
+    let pause = most(others.iter().map(|(outcome, _)| millis(outcome.seen.pause)));
+    let words = death.words();
+    table.row([
+        words.into(),
+        struck.len().into(),
+        mine.len().into(),
+        Cell::number(mean, 0),
+        Cell::number(longest, 0),
+        Cell::number(pause, 0),
+    ]);
+    report.holds(format!("{words}: every session flows again"), flows);
+    let name = format!("{words}: the node had sessions");
+    report.holds(name, !struck.is_empty());
+    let missed: u64 = others.iter().map(|(_, lost)| lost).sum();
+    let name = format!("{words}: frames that sessions of the other node lost");
+    report.check(name, missed as f64, "", Bound::Exactly(0.0));
+    let name = format!("{words}: sessions flow again within");
+    let within = if flows { longest } else { f64::INFINITY };
+    report.timed(name, within, "ms", Bound::AtMost(TARGET_MS));
+    let rows = mine.iter().map(|(outcome, lost)| {
+        json!({
+            "session": outcome.session, "island": outcome.island + 1, "lost": lost,
+            "again_ms": outcome.again_ms(),
+        })
+    });
+    let rows: Vec<Value> = rows.collect();
+    report.datum(&format!("{death:?}").to_lowercase(), rows);
+    (mean, longest)
 }
 
 fn build() -> Result<Federation> {

@@ -7,6 +7,7 @@
 //! ```
 
 mod config;
+mod hosts;
 mod watch;
 
 use crate::prelude::*;
@@ -14,6 +15,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 
+pub(super) use hosts::Viewer;
 pub(super) use watch::{Seen, Watch};
 
 /// How long anything may take that takes a moment.
@@ -414,90 +416,6 @@ impl Federation {
         daemon.map_or(String::new(), |(_, daemon)| daemon.process.tail())
     }
 
-    /// The mediator of an island, as an argument of `bfed-join`.
-    fn mediator(&self, at: usize) -> Option<String> {
-        let own = self.on_lan(at, self.node(self.head(at)));
-        match self.islands[at].design.kind {
-            Kind::Ip => None,
-            Kind::Ssm => Some(own.to_string()),
-            Kind::Http => Some(format!("http://{own}:8080")),
-        }
-    }
-
-    /// A viewer on an island's host.
-    pub(super) fn view(&self, at: usize, session: &str, options: &[&str]) -> Result<Viewer> {
-        let host = self.islands[at].host;
-        let short: String = session
-            .chars()
-            .filter(char::is_ascii_alphanumeric)
-            .collect();
-        let file = Path::new(SCRATCH).join(format!("seen{}-{short}.bin", at + 1));
-        let mut launch = Launch::carried("bfed-join")
-            .named(format!("bfed-join {short} on host {}", at + 1))
-            .args(["recv", session, "--json", "--output"])
-            .arg(&file)
-            .args(options);
-        launch = match self.mediator(at) {
-            Some(mediator) => launch.args(["--mediator", &mediator]),
-            None => launch,
-        };
-        if self.islands[at].design.kind != Kind::Http {
-            launch = launch.args(["--interface", "eth0"]);
-        }
-        let process = self.network.start(host, launch)?;
-        Ok(Viewer { at, process, file })
-    }
-
-    /// The URL of a session on an HTTP island.
-    pub(super) fn url(&self, at: usize, session: &str) -> Result<String> {
-        let mediator = self.mediator(at).context("no HTTP network")?;
-        let name = session.replace(':', "%3A").replace('/', "%2F");
-        Ok(format!("{mediator}/s/{name}"))
-    }
-
-    /// Bytes of frames that one island's gateway has sent to another's.
-    pub(super) fn crossed(&mut self, from: usize, to: usize) -> Result<u64> {
-        let gateway = self.gateway(from);
-        let index = self.network.index(gateway, self.link(from, to)?)?;
-        Ok(self.network.editor(gateway).counters(index)?.tx_bytes)
-    }
-
-    /// A plain HTTP client on an HTTP island's host, if there is one on this machine: it reads a session
-    /// and knows nothing of the federation. Clients of one island have different numbers.
-    pub(super) fn curl(&self, at: usize, session: &str, number: usize) -> Result<Option<Viewer>> {
-        if std::process::Command::new("curl")
-            .arg("--version")
-            .output()
-            .is_err()
-        {
-            return Ok(None);
-        }
-        let file = Path::new(SCRATCH).join(format!("curl{}.{number}.bin", at + 1));
-        let launch = Launch::external("curl", "curl")
-            .named(format!("curl on host {}", at + 1))
-            .args(["-sSLN", "--output"])
-            .arg(&file)
-            .arg(self.url(at, session)?);
-        let process = self.network.start(self.islands[at].host, launch)?;
-        Ok(Some(Viewer { at, process, file }))
-    }
-
-    /// The source of a session, on an island's host.
-    pub(super) fn send(
-        &self,
-        at: usize,
-        session: &str,
-        file: &Path,
-        rate: &str,
-    ) -> Result<Process> {
-        let launch = Launch::carried("bfed-join")
-            .named(format!("bfed-join send on host {}", at + 1))
-            .args(["send", session, "--json", "--interface", "eth0"])
-            .args(["--rate", rate, "--input"])
-            .arg(file);
-        self.network.start(self.islands[at].host, launch)
-    }
-
     /// Ends all gateways in an orderly way; whether they all did.
     pub(super) fn stop(mut self) -> bool {
         // The control nodes end first, so that no other data node takes sessions over.
@@ -545,40 +463,6 @@ fn island(plan: &mut Plan, at: usize, design: &Design) -> Island {
 /// A link that lets nothing pass.
 fn broken(shape: Shape) -> Shape {
     Shape { loss: 1.0, ..shape }
-}
-
-/// A program that views a session.
-pub(super) struct Viewer {
-    /// Its island.
-    pub(super) at: usize,
-    pub(super) process: Process,
-    /// Where it writes.
-    pub(super) file: PathBuf,
-}
-
-impl Viewer {
-    /// Waits until it has its gateway's answer; in the session's own island that is "local".
-    pub(super) fn joined(&mut self) -> Result<()> {
-        let answered =
-            |value: &Value| value["event"] == "joined" || text(value, "reason") == "local";
-        self.process.wait_that("`joined`", SOON, answered)?;
-        Ok(())
-    }
-
-    /// Waits until it has seen its session to the end; its report.
-    pub(super) fn end(&mut self) -> Result<Value> {
-        self.process.succeed(SOON)?;
-        self.process.last("end").context("a viewer told no end")
-    }
-
-    /// Frames that it misses so far.
-    pub(super) fn lost(&self) -> u64 {
-        let last = self
-            .process
-            .last("end")
-            .or_else(|| self.process.last("progress"));
-        last.map_or(0, |last| crate::transfer::count(&last, "lost"))
-    }
 }
 
 fn secret() -> PathBuf {
