@@ -266,9 +266,8 @@ where
             let width = plot.stroke(at);
             let dot = |p: &(f64, f64)| Circle::new(*p, width + 1, colour.filled());
             chart.draw_series(points.iter().map(dot)).map_err(fail)?;
-            chart
-                .draw_series(LineSeries::new(points, colour.stroke_width(width)))
-                .map_err(fail)?
+            let line = LineSeries::new(points, colour.stroke_width(width));
+            chart.draw_series(line).map_err(fail)?
         } else {
             let width = 0.8 / plot.series.len() as f64;
             let left = -0.4 + width * at as f64;

@@ -47,14 +47,14 @@ use crate::report::{Bound, Cell, Report, Table};
 use crate::scenario::{Context, Need, Scenario, Usage, within};
 
 use outcome::Outcome;
-use transports::{Transport, Watch};
+use transports::{NAMES, Transport, Watch};
 
 /// Thousands of simulated sessions over bad networks: every byte, or a named error
 #[derive(Debug, clap::Args)]
 pub struct Campaign {
     /// All, or some of ltp,lms,dyram,xm
-    #[arg(long, default_value = "all")]
-    transport: String,
+    #[arg(long, value_delimiter = ',', default_value = "all", value_parser = NAMES)]
+    transport: Vec<String>,
     /// Seeds for each transport (quick: 60)
     #[arg(long, default_value_t = 10000, default_value_if("quick", "true", "60"))]
     seeds: u64,
@@ -85,7 +85,7 @@ impl Scenario for Campaign {
     const NEEDS: &'static [Need] = &[];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let transports = Transport::parse(&self.transport)?;
+        let transports = Transport::chosen(&self.transport);
         if self.seed != 0 {
             return self.replay(context, &transports);
         }

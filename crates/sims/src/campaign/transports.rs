@@ -1,10 +1,10 @@
 //! The transports that are put to the test.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use super::outcome::Outcome;
 use super::{ltp, xm};
-use crate::scenario::print_progress;
+use crate::scenario::{chosen, print_progress};
 
 /// A transport of the campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,9 @@ pub(super) enum Transport {
     /// TCP-XM.
     Xm,
 }
+
+/// What `--transport` takes.
+pub(super) const NAMES: [&str; 5] = ["all", "ltp", "lms", "dyram", "xm"];
 
 /// How a seed is run.
 #[derive(Default)]
@@ -51,19 +54,11 @@ impl Transport {
         }
     }
 
-    /// Some of them, as typed.
-    pub(super) fn parse(list: &str) -> Result<Vec<Self>> {
-        if list == "all" {
-            return Ok(Self::ALL.to_vec());
-        }
-        let each = list.split(',').map(|name| {
-            let known = Self::ALL.into_iter().find(|one| one.name() == name.trim());
-            match known {
-                Some(transport) => Ok(transport),
-                None => bail!("--transport {name}: all, or some of ltp,lms,dyram,xm"),
-            }
-        });
-        each.collect()
+    /// Those that these words select; `all` selects all.
+    pub(super) fn chosen(words: &[String]) -> Vec<Self> {
+        let names = chosen(words, &NAMES);
+        let all = Self::ALL.into_iter();
+        all.filter(|one| names.contains(&one.name())).collect()
     }
 
     /// Runs one seed.
