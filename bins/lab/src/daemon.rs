@@ -67,7 +67,6 @@ impl Daemon {
         self.wait(Duration::from_secs(20))
     }
 
-    /// Waits until it answers.
     pub(crate) fn wait(&mut self, limit: Duration) -> Result<()> {
         let end = Instant::now() + limit;
         while let Err(error) = self.status("overview") {
@@ -90,7 +89,6 @@ impl Daemon {
         answer.with_context(|| format!("{} on {}", self.program, self.name))
     }
 
-    /// Its counters.
     pub(crate) fn counters(&self) -> Result<Value> {
         self.status("counters")
     }

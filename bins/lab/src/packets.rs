@@ -80,13 +80,9 @@ pub(crate) fn dmcast(
 /// What a captured IPv4 packet is, as far as LMS is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Sender.
     pub(crate) source: Ipv4Addr,
-    /// Destination.
     pub(crate) destination: Ipv4Addr,
-    /// Time to live.
     pub(crate) ttl: u8,
-    /// IP protocol.
     pub(crate) protocol: u8,
     /// The whole packet's length.
     pub(crate) total_bytes: usize,

@@ -166,7 +166,6 @@ pub(crate) fn prepare() -> Result<()> {
 
 /// Gives a command its first argument, so that messages say `lab` and not `exe`.
 pub(crate) trait Arg0 {
-    /// Sets it.
     fn arg0_lab(&mut self) -> &mut Self;
 }
 

@@ -23,9 +23,7 @@ pub(crate) struct Transfer {
 pub(crate) struct Receiver {
     /// Where it runs.
     pub(crate) node: NodeId,
-    /// Its name.
     pub(crate) name: String,
-    /// The program.
     pub(crate) process: Process,
     /// Killed on purpose: no result is expected.
     pub(crate) given_up: bool,
@@ -47,13 +45,11 @@ pub(crate) struct Outcome {
 /// A receiver's result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Ending {
-    /// Its name.
     pub(crate) name: String,
     /// BLAKE3 digest of its copy, in hexadecimal.
     pub(crate) digest: String,
     /// Whether its copy is the file, byte by byte.
     pub(crate) whole: bool,
-    /// Its exit code.
     pub(crate) exit_code: i32,
     /// Its `complete` event.
     pub(crate) complete: Value,

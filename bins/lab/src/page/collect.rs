@@ -10,9 +10,7 @@ use serde::Deserialize;
 /// How one scenario ended; `NAME.run.json` beside its report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Ran {
-    /// The scenario.
     pub(crate) name: String,
-    /// Seconds it took.
     pub(crate) seconds: f64,
     /// Its exit code; none when it was stopped at the limit.
     pub(crate) code: Option<i32>,

@@ -56,7 +56,6 @@ const PARTS: &[Part] = &[
     },
 ];
 
-/// The whole page.
 pub(super) fn page(entries: &[Entry], machine: &[(&str, String)]) -> String {
     let mut out = String::with_capacity(1 << 20);
     // Writing into a string does not fail.

@@ -50,7 +50,6 @@ pub(crate) struct Entry {
     pub(crate) ran: Ran,
     /// Its report, if it wrote one.
     pub(crate) report: Option<Value>,
-    /// Its plots.
     pub(crate) svg: Option<String>,
 }
 

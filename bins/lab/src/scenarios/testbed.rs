@@ -27,7 +27,6 @@ pub(super) struct Testbed {
     pub(crate) source: End,
     pub(crate) h1: End,
     pub(crate) h2: End,
-    /// The router's addresses.
     pub(crate) router: Vec<Ipv4Addr>,
 }
 

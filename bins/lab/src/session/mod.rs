@@ -18,11 +18,8 @@ pub(crate) use owner::Owner;
 pub(crate) struct Session {
     /// The network it runs on.
     pub(crate) network: Network,
-    /// The source.
     pub(crate) source: NodeId,
-    /// The receivers.
     pub(crate) receivers: Vec<NodeId>,
-    /// Group and port.
     pub(crate) group: SocketAddrV4,
     /// What each router forwards.
     pub(crate) branches: Vec<Branch>,
@@ -122,7 +119,6 @@ impl Session {
         Ok(())
     }
 
-    /// The source's address.
     pub(crate) fn source_address(&self) -> Ipv4Addr {
         self.network.plan().address(self.source)
     }

@@ -18,7 +18,6 @@ pub(crate) struct ControlFailover {
 
 /// Where the gateway with two control nodes is.
 const MIDDLE: usize = 1;
-/// Where viewers are.
 const VIEWERS: [usize; 2] = [1, 2];
 const CONTROLS: [Part; 2] = [Part::Control(MIDDLE, 0), Part::Control(MIDDLE, 1)];
 const DATA: usize = 2;

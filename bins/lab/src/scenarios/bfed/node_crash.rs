@@ -21,7 +21,6 @@ pub(crate) struct NodeCrash {
 
 /// Where the gateway of several processes is; the source is before it, another network behind it.
 const MIDDLE: usize = 1;
-/// Where viewers are.
 const VIEWERS: [usize; 2] = [1, 2];
 /// Its data nodes.
 const NODES: [Part; 2] = [Part::Data(MIDDLE, 0), Part::Data(MIDDLE, 1)];

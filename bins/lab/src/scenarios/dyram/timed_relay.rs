@@ -8,7 +8,6 @@ use dyram::storage::{Limits, Storage};
 use dyram::wire::{Body, Join, NO_CHILD, Nack, Packet, Repr, Role};
 use dyram::{Config, Meta, Relay, RelayId, Seq, SessionKey, Verdict};
 
-/// The session identifier.
 const SESSION: u32 = 1;
 /// Virtual time between announcements of the children.
 const REFRESH: dyram::Duration = dyram::Duration::from_millis(60_000);

@@ -245,7 +245,6 @@ impl Bench {
         })
     }
 
-    /// H2 requests.
     fn requests(&self) -> Result<Stream> {
         let (plan, h2) = (self.network.plan(), self.receivers[1]);
         let host = SocketAddrV4::new(plan.address(h2), GROUP.port());

@@ -21,7 +21,6 @@ use nix::sched::{CloneFlags, unshare};
 use crate::prelude::*;
 use netlab::{Editor, LinkCounters, pin};
 
-/// The generator's core.
 const GENERATOR: usize = 0;
 /// The core that is measured.
 pub(super) const WORKER: usize = 1;
@@ -50,7 +49,6 @@ pub(super) struct Stream {
 pub(super) struct Requests {
     /// The node that asks, and its interface.
     pub(super) from: (NodeId, &'static str),
-    /// The group.
     pub(super) group: SocketAddrV4,
     /// The request, whole.
     pub(super) packet: Vec<u8>,
@@ -118,7 +116,6 @@ fn current(network: &Network, stream: &Stream, asker: Option<&Asker<'_>>) -> Res
 pub(super) struct Cost {
     /// The least of the rounds: whatever else runs on the machine can only add.
     pub(super) ns_per_packet: f64,
-    /// Their median.
     pub(super) median_ns: f64,
     pub(super) packets: u64,
     pub(super) lost: u64,

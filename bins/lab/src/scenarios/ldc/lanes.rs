@@ -62,7 +62,6 @@ impl Limit {
     }
 }
 
-/// Pairs of hosts.
 pub(super) struct Lanes {
     pub(super) network: Network,
     pairs: Vec<(NodeId, NodeId)>,
@@ -239,7 +238,6 @@ pub(super) fn sender_args(how: &[&str], message: u64, congestion: &str) -> Vec<S
 /// Several senders over the same links.
 pub(super) struct Comparison<'a> {
     pub(super) limits: &'a [Limit],
-    /// Arguments of each sender.
     pub(super) ways: &'a [&'a [&'a str]],
     /// Runs of each sender on each link.
     pub(super) runs: usize,

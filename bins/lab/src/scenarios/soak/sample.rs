@@ -11,7 +11,6 @@ pub(super) struct Sample {
     /// Memory that is the process's own: anonymous and shared-memory pages that are resident. The
     /// program's text, which all programs of the lab share, is not in it.
     pub(super) kib: f64,
-    /// Open descriptors.
     pub(super) descriptors: f64,
 }
 

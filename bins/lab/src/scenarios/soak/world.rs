@@ -22,7 +22,6 @@ const LAYERS_PORT: u16 = 7_100;
 const TIMEOUT: Duration = Duration::from_secs(180);
 const COMES_UP: Duration = Duration::from_secs(20);
 
-/// The nodes.
 struct Nodes {
     source: NodeId,
     routers: [NodeId; 2],
@@ -42,7 +41,6 @@ pub(super) struct World {
     rounds: Vec<Round>,
     /// Lines of the stream written.
     lines: u64,
-    /// Programs restarted.
     pub(super) restarts: u64,
 }
 
@@ -365,7 +363,6 @@ impl World {
         all
     }
 
-    /// Ends everything.
     pub(super) fn finish(self, faults: Vec<String>) -> Tally {
         let relays = self.relays.iter().map(|relay| &relay.process);
         for process in self.steady.iter().chain(relays) {

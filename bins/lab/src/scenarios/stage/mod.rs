@@ -98,14 +98,12 @@ impl Setting {
 /// count as one: switch offloads off where bytes matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Wire {
-    /// All bytes.
     pub(super) bytes: u64,
     /// To groups, including the few bytes of ARP and IGMP.
     pub(super) multicast: u64,
 }
 
 impl Wire {
-    /// To single hosts.
     pub(super) fn unicast(self) -> u64 {
         self.bytes.saturating_sub(self.multicast)
     }
@@ -125,7 +123,6 @@ pub(super) struct Stage {
     pub(super) sender: NodeId,
     pub(super) receivers: Vec<NodeId>,
     pub(super) link: LinkId,
-    /// The file to send.
     pub(super) file: PathBuf,
     /// Its length.
     pub(super) bytes: u64,

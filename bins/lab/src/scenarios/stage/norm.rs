@@ -12,9 +12,7 @@ use netlab::OverTime;
 const SOURCE: &str = include_str!("norm.cpp");
 const COMPILER: &str = "c++";
 
-/// NORM at one rate.
 pub(in crate::scenarios) struct Norm<'a> {
-    /// The compiled program.
     pub(in crate::scenarios) program: &'a Path,
     /// Bits a second.
     pub(in crate::scenarios) rate_bps: u64,

@@ -83,7 +83,6 @@ pub(in crate::scenarios) fn missing(tool: &dyn Tool) -> Option<String> {
     Some(format!("{absent} is not installed"))
 }
 
-/// An installed program.
 pub(in crate::scenarios) fn external(program: &str, name: &str) -> Result<Launch> {
     let path = installed(program).with_context(|| format!("{program} is not installed"))?;
     Ok(Launch::external(path, name))

@@ -52,7 +52,6 @@ impl Tool for Uftp {
     }
 }
 
-/// udpcast.
 pub(in crate::scenarios) struct Udpcast;
 
 const UDPCAST_COMMON: [&str; 4] = ["--nokbd", "--no-progress", "--interface", "eth0"];

@@ -6,7 +6,6 @@ use crate::prelude::*;
 /// One site, as seen from Cambridge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Site {
-    /// Its name.
     pub(super) name: &'static str,
     /// Table 2: the average round trip, milliseconds.
     pub(super) round_trip_ms: f64,
@@ -68,7 +67,6 @@ impl Site {
 /// Table 3: time from its join until a site first received multicast, seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Latency {
-    /// The site.
     pub(super) site: &'static str,
     /// Median, mean, least and most, as printed.
     pub(super) seconds: [u64; 4],

@@ -114,9 +114,7 @@ pub(super) struct Island {
 pub(super) enum Part {
     /// Control node and data node.
     All(usize),
-    /// A control node.
     Control(usize, usize),
-    /// A data node.
     Data(usize, usize),
 }
 
@@ -222,7 +220,6 @@ impl Federation {
         controls.chain(data).collect()
     }
 
-    /// Starts all gateways.
     pub(super) fn start_all(&mut self) -> Result<()> {
         let parts: Vec<Part> = (0..self.islands.len())
             .flat_map(|at| self.parts(at))

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Time between two samples.
 const TICK: Duration = Duration::from_millis(2);
 
 /// One viewer's file.

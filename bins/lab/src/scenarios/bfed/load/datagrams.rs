@@ -30,7 +30,6 @@ const BUFFER: usize = 32 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Datagrams {
     pub(in super::super) sessions: usize,
-    /// Bytes of a frame.
     pub(in super::super) frame: usize,
     /// Bit/s of frames for each session.
     pub(in super::super) rate_bps: u64,

@@ -57,9 +57,7 @@ pub(super) struct Load {
     pub(super) nodes: usize,
     /// Sessions of each.
     pub(super) sessions: usize,
-    /// Receivers of each session.
     pub(super) fanout: usize,
-    /// Bytes of a frame.
     pub(super) frame: usize,
     /// Bit/s of each session; unlimited if not set.
     pub(super) rate_bps: Option<u64>,

@@ -277,7 +277,6 @@ fn core(number: usize) -> [usize; 1] {
     [number % cores]
 }
 
-/// Whether haproxy is installed.
 pub(in super::super) fn has_haproxy() -> bool {
     installed("haproxy").is_some()
 }

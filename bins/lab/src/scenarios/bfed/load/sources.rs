@@ -42,11 +42,9 @@ pub(super) struct Plan {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Sources may send.
     go: AtomicBool,
     /// They stop at the end of the frame that they are in.
     stop: AtomicBool,
-    /// They have stopped.
     stopped: AtomicBool,
     over: AtomicBool,
     /// Connections whose session is known.

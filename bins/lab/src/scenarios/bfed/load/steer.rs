@@ -42,7 +42,6 @@ struct Node {
     answers: Receiver<Response>,
 }
 
-/// The control node.
 pub(super) struct Steering {
     listener: TcpListener,
     nodes: Vec<Node>,

@@ -30,7 +30,6 @@ impl Role {
     }
 }
 
-/// The hosts.
 pub(super) struct Stage {
     network: Network,
     engine: NodeId,
@@ -122,7 +121,6 @@ impl Stage {
         })
     }
 
-    /// The engine listens.
     pub(super) fn engine_listens(
         &self,
         adjust: impl FnOnce(&mut Config),
