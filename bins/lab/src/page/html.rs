@@ -1,7 +1,5 @@
 //! The page itself. Every word is escaped: reports carry names and errors that came from outside.
 
-use std::fmt::{self, Write as _};
-
 use super::Entry;
 use super::papers::{FINDINGS, Finding, Ours};
 use crate::prelude::*;
@@ -57,85 +55,68 @@ const PARTS: &[Part] = &[
 ];
 
 pub(super) fn page(entries: &[Entry], machine: &[(&str, String)]) -> String {
-    let mut out = String::with_capacity(1 << 20);
-    // Writing into a string does not fail.
-    let _ = whole(&mut out, entries, machine);
-    out
-}
-
-fn whole(out: &mut String, entries: &[Entry], machine: &[(&str, String)]) -> fmt::Result {
-    let quick = entries.iter().any(|entry| flag(entry, "quick"));
-    writeln!(
-        out,
+    let machine = machine
+        .iter()
+        .map(|(name, value)| format!("<dt>{}</dt><dd>{}</dd>\n", text(name), text(value)));
+    let warning = match entries.iter().any(|entry| flag(entry, "quick")) {
+        true => {
+            "<p class=\"warn\">Scenarios marked <em>quick</em> ran with smaller sizes: the same story, but their \
+             figures are not those of a full run (<code>lab report --full</code>).</p>\n"
+        }
+        false => "",
+    };
+    let mut shown = vec![false; entries.len()];
+    let mut parts = String::new();
+    for part in PARTS {
+        let mine = entries.iter().zip(&mut shown);
+        let mine =
+            mine.filter(|(entry, shown)| !**shown && entry.ran.name.starts_with(part.prefix));
+        let scenarios: String = mine
+            .map(|(entry, shown)| {
+                *shown = true;
+                scenario(entry)
+            })
+            .collect();
+        if !scenarios.is_empty() {
+            parts += &format!(
+                "<section class=\"part\"><h2>{}</h2><p>{}</p>\n{scenarios}</section>\n",
+                text(part.title),
+                text(part.about)
+            );
+        }
+    }
+    format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>polycast: what was measured</title>\n<style>{STYLE}</style></head><body>"
-    )?;
-    writeln!(
-        out,
-        "<header><h1>polycast</h1><p class=\"lead\">One-to-many delivery: the papers' figures, ours beside them, \
-         and other tools beside both.</p><dl class=\"machine\">"
-    )?;
-    for (name, value) in machine {
-        writeln!(out, "<dt>{}</dt><dd>{}</dd>", text(name), text(value))?;
-    }
-    writeln!(out, "</dl>")?;
-    if quick {
-        writeln!(
-            out,
-            "<p class=\"warn\">Scenarios marked <em>quick</em> ran with smaller sizes: the same story, but their \
-             figures are not those of a full run (<code>lab report --full</code>).</p>"
-        )?;
-    }
-    writeln!(out, "</header><main>")?;
-    glance(out, entries)?;
-    let mut told = vec![false; entries.len()];
-    for part in PARTS {
-        let mine: Vec<usize> = (0..entries.len())
-            .filter(|at| !told[*at] && entries[*at].ran.name.starts_with(part.prefix))
-            .collect();
-        if mine.is_empty() {
-            continue;
-        }
-        writeln!(
-            out,
-            "<section class=\"part\"><h2>{}</h2><p>{}</p>",
-            text(part.title),
-            text(part.about)
-        )?;
-        for at in mine {
-            told[at] = true;
-            scenario(out, &entries[at])?;
-        }
-        writeln!(out, "</section>")?;
-    }
-    writeln!(
-        out,
-        "</main><footer>Made by <code>lab report</code>. Each scenario alone: <code>lab run NAME</code>; \
-         what it needs and does: <code>lab list</code>.</footer></body></html>"
+         <title>polycast: what was measured</title>\n<style>{STYLE}</style></head><body>\n\
+         <header><h1>polycast</h1><p class=\"lead\">One-to-many delivery: the papers' figures, ours beside them, \
+         and other tools beside both.</p><dl class=\"machine\">\n{}</dl>\n{warning}</header><main>\n{}{parts}\
+         </main><footer>Made by <code>lab report</code>. Each scenario alone: <code>lab run NAME</code>; \
+         what it needs and does: <code>lab list</code>.</footer></body></html>\n",
+        machine.collect::<String>(),
+        glance(entries)
     )
 }
 
 /// One line a scenario.
-fn glance(out: &mut String, entries: &[Entry]) -> fmt::Result {
-    writeln!(
-        out,
-        "<section><h2>At a glance</h2><div class=\"wide\"><table class=\"glance\"><thead><tr><th>experiment</th>\
-         <th>repeats</th><th>targets</th><th class=\"n\">seconds</th></tr></thead><tbody>"
-    )?;
-    for entry in entries {
+fn glance(entries: &[Entry]) -> String {
+    let line = |entry: &Entry| {
         let name = text(&entry.ran.name);
-        writeln!(
-            out,
+        format!(
             "<tr><td><a href=\"#{name}\">{name}</a><div class=\"about\">{}</div></td><td>{}</td><td>{}</td>\
-             <td class=\"n\">{:.0}</td></tr>",
+             <td class=\"n\">{:.0}</td></tr>\n",
             text(&about(&entry.ran.name)),
             text(word(entry, "figure")),
             badge(entry),
             entry.ran.seconds
-        )?;
-    }
-    writeln!(out, "</tbody></table></div></section>")
+        )
+    };
+    format!(
+        "<section><h2>At a glance</h2><div class=\"wide\"><table class=\"glance\"><thead><tr><th>experiment</th>\
+         <th>repeats</th><th>targets</th><th class=\"n\">seconds</th></tr></thead><tbody>\n{}\
+         </tbody></table></div></section>\n",
+        entries.iter().map(line).collect::<String>()
+    )
 }
 
 fn about(name: &str) -> String {
@@ -153,75 +134,68 @@ fn badge(entry: &Entry) -> String {
         Some(Verdict::Missed) if entry.verdict(true) != Some(Verdict::Missed) => "slow",
         Some(Verdict::Missed) => "missed",
     };
+    let words = text(&entry.words(false));
+    format!("<span class=\"badge {class}\">{words}</span>")
+}
+
+fn scenario(entry: &Entry) -> String {
+    let name = text(&entry.ran.name);
+    let quick = match flag(entry, "quick") {
+        true => " <em class=\"quick\">quick</em>",
+        false => "",
+    };
+    let content = match &entry.report {
+        Some(report) => result(entry, report),
+        None => {
+            let code = entry.ran.code.map(|code| format!("exit code {code}. "));
+            let (code, words) = (code.unwrap_or_default(), text(&entry.ran.words));
+            format!("<pre class=\"words\">{code}{words}</pre>")
+        }
+    };
     format!(
-        "<span class=\"badge {class}\">{}</span>",
-        text(&entry.words(false))
+        "<article id=\"{name}\"><h3>{name}{quick}{}</h3><p>{}</p>\n{content}</article>\n",
+        badge(entry),
+        text(&about(&entry.ran.name))
     )
 }
 
-fn scenario(out: &mut String, entry: &Entry) -> fmt::Result {
-    let name = text(&entry.ran.name);
-    let quick = if flag(entry, "quick") {
-        " <em class=\"quick\">quick</em>"
-    } else {
-        ""
-    };
-    writeln!(
-        out,
-        "<article id=\"{name}\"><h3>{name}{quick}{}</h3><p>{}</p>",
-        badge(entry),
-        text(&about(&entry.ran.name))
-    )?;
-    let Some(report) = &entry.report else {
-        let code = entry
-            .ran
-            .code
-            .map_or_else(String::new, |code| format!("exit code {code}. "));
-        writeln!(
-            out,
-            "<pre class=\"words\">{code}{}</pre></article>",
-            text(&entry.ran.words)
-        )?;
-        return Ok(());
-    };
-    let finding: Vec<&Finding> = FINDINGS
-        .iter()
+/// The papers' figures beside ours, the plots, the tables, the targets, and how it was measured.
+fn result(entry: &Entry, report: &Value) -> String {
+    let mut out = String::new();
+    let findings = FINDINGS.iter();
+    let findings: String = findings
         .filter(|finding| finding.scenario == entry.ran.name)
+        .map(
+            |Finding {
+                 what,
+                 paper,
+                 ours: at,
+                 ..
+             }| {
+                let (what, paper, ours) = (text(what), text(paper), ours(report, at));
+                format!("<tr><td>{what}</td><td>{paper}</td><td>{ours}</td></tr>\n")
+            },
+        )
         .collect();
-    if !finding.is_empty() {
-        writeln!(
-            out,
-            "<div class=\"wide\"><table class=\"paper\"><thead><tr><th>figure</th><th>in the paper</th><th>here</th>\
-             </tr></thead><tbody>"
-        )?;
-        for finding in finding {
-            writeln!(
-                out,
-                "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
-                text(finding.what),
-                text(finding.paper),
-                ours(report, &finding.ours)
-            )?;
-        }
-        writeln!(out, "</tbody></table></div>")?;
+    if !findings.is_empty() {
+        out += &format!(
+            "<div class=\"wide\"><table class=\"paper\"><thead><tr><th>figure</th><th>in the paper</th>\
+             <th>here</th></tr></thead><tbody>\n{findings}</tbody></table></div>\n"
+        );
     }
     if let Some(svg) = &entry.svg {
-        writeln!(out, "<figure>{}</figure>", without_size(svg))?;
+        out += &format!("<figure>{}</figure>\n", without_size(svg));
     }
-    tables(out, list(report, "tables"))?;
-    checks(out, list(report, "checks"), list(report, "skipped"))?;
-    let notes = list(report, "notes");
+    out += &tables(list(report, "tables"));
+    out += &checks(list(report, "checks"), list(report, "skipped"));
+    let note = |note: &Value| format!("<li>{}</li>\n", text(note.as_str().unwrap_or_default()));
+    let notes: String = list(report, "notes").iter().map(note).collect();
     if !notes.is_empty() {
-        writeln!(
-            out,
-            "<details><summary>how it was measured</summary><ul class=\"notes\">"
-        )?;
-        for note in notes {
-            writeln!(out, "<li>{}</li>", text(note.as_str().unwrap_or_default()))?;
-        }
-        writeln!(out, "</ul></details>")?;
+        out += &format!(
+            "<details><summary>how it was measured</summary><ul class=\"notes\">\n{notes}</ul></details>\n"
+        );
     }
-    writeln!(out, "</article>")
+    out
 }
 
 /// The figure of ours beside the paper's.
@@ -231,124 +205,104 @@ fn ours(report: &Value, at: &Ours) -> String {
     };
     let find = || {
         let first = list(report, "tables").first()?;
-        let column = list(first, "columns")
-            .iter()
-            .position(|name| name == column)?;
+        let mut columns = list(first, "columns").iter();
+        let column = columns.position(|name| name == column)?;
         let starts = |cells: &&Value| {
             let cells = cells.as_array().map_or(&[][..], Vec::as_slice);
-            cells.len() >= row.len()
-                && row
-                    .iter()
-                    .zip(cells)
-                    .all(|(want, cell)| value(cell) == *want)
+            let mut pairs = row.iter().zip(cells);
+            cells.len() >= row.len() && pairs.all(|(want, cell)| value(cell) == *want)
         };
         let row = list(first, "rows").iter().find(starts)?;
         Some(value(row.get(column)?))
     };
-    find().map_or_else(
-        || "not measured".to_owned(),
-        |shown| format!("<b>{}</b>", text(&shown)),
+    match find() {
+        Some(shown) => format!("<b>{}</b>", text(&shown)),
+        None => "not measured".to_owned(),
+    }
+}
+
+fn table(table: &Value) -> String {
+    let rows = list(table, "rows");
+    let class = |at: usize| {
+        let is_number = |row: &Value| row.get(at).is_some_and(Value::is_number);
+        if rows.iter().any(is_number) {
+            " class=\"n\""
+        } else {
+            ""
+        }
+    };
+    let line = |cells: &[Value], tag: &str| -> String {
+        let cells = cells.iter().enumerate();
+        cells
+            .map(|(at, cell)| format!("<{tag}{}>{}</{tag}>", class(at), text(&value(cell))))
+            .collect()
+    };
+    let row = |row: &Value| {
+        let cells = row.as_array().map_or(&[][..], Vec::as_slice);
+        format!("<tr>{}</tr>\n", line(cells, "td"))
+    };
+    format!(
+        "<div class=\"wide\"><table><caption>{}</caption><thead><tr>\n{}</tr></thead><tbody>\n{}\
+         </tbody></table></div>\n",
+        text(word_of(table, "title")),
+        line(list(table, "columns"), "th"),
+        rows.iter().map(row).collect::<String>()
     )
 }
 
-fn table(out: &mut String, table: &Value) -> fmt::Result {
-    let rows = list(table, "rows");
-    let cells = |row: &Value| row.as_array().cloned().unwrap_or_default();
-    let numeric = |at: usize| {
-        rows.iter()
-            .any(|row| row.get(at).is_some_and(Value::is_number))
-    };
-    writeln!(
-        out,
-        "<div class=\"wide\"><table><caption>{}</caption><thead><tr>",
-        text(word_of(table, "title"))
-    )?;
-    for (at, column) in list(table, "columns").iter().enumerate() {
-        let class = if numeric(at) { " class=\"n\"" } else { "" };
-        write!(
-            out,
-            "<th{class}>{}</th>",
-            text(column.as_str().unwrap_or_default())
-        )?;
-    }
-    writeln!(out, "</tr></thead><tbody>")?;
-    for row in rows {
-        out.push_str("<tr>");
-        for (at, cell) in cells(row).iter().enumerate() {
-            let class = if numeric(at) { " class=\"n\"" } else { "" };
-            write!(out, "<td{class}>{}</td>", text(&value(cell)))?;
-        }
-        out.push_str("</tr>\n");
-    }
-    writeln!(out, "</tbody></table></div>")
-}
-
-/// The first plot shows the scenario's main result; the others are folded.
-fn tables(out: &mut String, tables: &[Value]) -> fmt::Result {
+/// The first table shows the scenario's main result; the others are folded.
+fn tables(tables: &[Value]) -> String {
     let Some((first, others)) = tables.split_first() else {
-        return Ok(());
+        return String::new();
     };
-    table(out, first)?;
     if others.is_empty() {
-        return Ok(());
+        return table(first);
     }
     let titles = others.iter().filter_map(|one| one["title"].as_str());
-    let titles = titles.collect::<Vec<_>>().join("; ");
-    writeln!(out, "<details><summary>{}</summary>", text(&titles))?;
-    for one in others {
-        table(out, one)?;
-    }
-    writeln!(out, "</details>")
+    format!(
+        "{}<details><summary>{}</summary>\n{}</details>\n",
+        table(first),
+        text(&titles.collect::<Vec<_>>().join("; ")),
+        others.iter().map(table).collect::<String>()
+    )
 }
 
-fn checks(out: &mut String, checks: &[Value], skipped: &[Value]) -> fmt::Result {
+fn checks(checks: &[Value], skipped: &[Value]) -> String {
     if checks.is_empty() && skipped.is_empty() {
-        return Ok(());
+        return String::new();
     }
     let missed = checks.iter().any(|check| !truth(check, "passed"));
     let open = if missed { " open" } else { "" };
-    writeln!(
-        out,
-        "<details{open}><summary>targets</summary><ul class=\"checks\">"
-    )?;
-    for check in checks {
-        let class = match (truth(check, "passed"), truth(check, "timed")) {
-            (true, _) => "ok",
-            (false, true) => "slow",
-            (false, false) => "missed",
-        };
-        let unit = word_of(check, "unit");
-        let name = text(word_of(check, "name"));
-        if unit == "yes/no" {
-            writeln!(out, "<li class=\"{class}\">{name}</li>")?;
-            continue;
-        }
-        let unit = if unit.is_empty() {
-            String::new()
-        } else {
-            format!(" {}", text(unit))
-        };
-        let target = check["bound"]
-            .as_object()
-            .and_then(|bound| bound.iter().next());
-        let target = target.map_or_else(String::new, |(kind, bound)| {
-            format!("{} {}{unit}", kind.replace('_', " "), value(bound))
-        });
-        writeln!(
-            out,
-            "<li class=\"{class}\">{name}: <b>{}{unit}</b>, target {target}</li>",
-            value(&check["measured"])
-        )?;
-    }
-    for part in skipped {
-        writeln!(
-            out,
-            "<li class=\"skipped\">skipped: {}: {}</li>",
-            text(word_of(part, "name")),
-            text(word_of(part, "reason"))
-        )?;
-    }
-    writeln!(out, "</ul></details>")
+    let skipped = skipped.iter().map(|part| {
+        let (name, reason) = (text(word_of(part, "name")), text(word_of(part, "reason")));
+        format!("<li class=\"skipped\">skipped: {name}: {reason}</li>\n")
+    });
+    format!(
+        "<details{open}><summary>targets</summary><ul class=\"checks\">\n{}</ul></details>\n",
+        checks.iter().map(check).chain(skipped).collect::<String>()
+    )
+}
+
+fn check(check: &Value) -> String {
+    let class = match (truth(check, "passed"), truth(check, "timed")) {
+        (true, _) => "ok",
+        (false, true) => "slow",
+        (false, false) => "missed",
+    };
+    let name = text(word_of(check, "name"));
+    let unit = match word_of(check, "unit") {
+        "yes/no" => return format!("<li class=\"{class}\">{name}</li>\n"),
+        "" => String::new(),
+        unit => format!(" {}", text(unit)),
+    };
+    let target = check["bound"]
+        .as_object()
+        .and_then(|bound| bound.iter().next());
+    let target = target.map_or_else(String::new, |(kind, bound)| {
+        format!("{} {}{unit}", kind.replace('_', " "), value(bound))
+    });
+    let measured = value(&check["measured"]);
+    format!("<li class=\"{class}\">{name}: <b>{measured}{unit}</b>, target {target}</li>\n")
 }
 
 /// A picture that scales with the page.
