@@ -64,6 +64,12 @@ impl Shape {
         }
     }
 
+    /// The same with this one-way delay.
+    #[must_use]
+    pub fn delayed(self, delay: Duration) -> Shape {
+        Shape { delay, ..self }
+    }
+
     /// Whether the link needs the emulator.
     pub fn is_wire(&self) -> bool {
         *self == Shape::default()
@@ -148,6 +154,36 @@ impl Plan {
             shapes,
         });
         id
+    }
+
+    /// Adds a source, a binary tree of so many routers below it, and hosts below each of the last ones, all links of one
+    /// shape: the source, the routers, the hosts.
+    pub fn binary_tree(
+        &mut self,
+        routers: usize,
+        hosts_of_each: usize,
+        shape: Shape,
+    ) -> (NodeId, Vec<NodeId>, Vec<NodeId>) {
+        let source = self.host("source");
+        let routers: Vec<NodeId> = (1..=routers)
+            .map(|number| self.router(&format!("r{number}")))
+            .collect();
+        for (at, router) in routers.iter().enumerate() {
+            let parent = if at == 0 {
+                source
+            } else {
+                routers[(at - 1) / 2]
+            };
+            self.link(parent, *router, shape);
+        }
+        let last = &routers[routers.len() / 2..];
+        let hosts = (0..last.len() * hosts_of_each).map(|number| {
+            let host = self.host(&format!("h{}", number + 1));
+            self.link(last[number / hosts_of_each], host, shape);
+            host
+        });
+        let hosts = hosts.collect();
+        (source, routers, hosts)
     }
 
     /// The name of a node.

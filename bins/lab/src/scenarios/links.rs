@@ -87,13 +87,7 @@ fn build() -> Result<(Network, Vec<Case>)> {
     let shapes = [
         ("wire", Shape::default()),
         ("emulated, no effect", plain),
-        (
-            "delay 5 ms",
-            Shape {
-                delay: ms(5),
-                ..plain
-            },
-        ),
+        ("delay 5 ms", plain.delayed(ms(5))),
         (
             "rate 50 Mbit/s",
             Shape {

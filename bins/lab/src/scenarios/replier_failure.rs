@@ -68,10 +68,7 @@ fn build() -> Result<Session> {
     let source = plan.host("source");
     let [r1, r2, r3] = ["r1", "r2", "r3"].map(|name| plan.router(name));
     let receivers: Vec<NodeId> = ["h1", "h2", "h3", "h4"].map(|name| plan.host(name)).into();
-    let shape = Shape {
-        delay: Duration::from_millis(1),
-        ..Shape::lossy(0.02)
-    };
+    let shape = Shape::lossy(0.02).delayed(Duration::from_millis(1));
     for (a, b) in [(source, r1), (r1, r2), (r1, r3)] {
         plan.link(a, b, shape);
     }

@@ -101,28 +101,13 @@ const SYSTEM_BPS: u64 = 100_000_000;
 
 /// An emulated link.
 fn lossy(loss: f64) -> Shape {
-    Shape {
-        delay: Duration::from_millis(1),
-        ..Shape::lossy(loss)
-    }
+    Shape::lossy(loss).delayed(Duration::from_millis(1))
 }
 
 /// The network: each router has two routers or four receivers below.
 fn plan(shape: Shape) -> (Plan, NodeId, Vec<NodeId>) {
     let mut plan = Plan::default();
-    let source = plan.host("source");
-    let routers: Vec<NodeId> = (1..=7).map(|n| plan.router(&format!("r{n}"))).collect();
-    plan.link(source, routers[0], shape);
-    for child in 1..7 {
-        plan.link(routers[(child - 1) / 2], routers[child], shape);
-    }
-    let receivers: Vec<NodeId> = (0..16)
-        .map(|number| {
-            let host = plan.host(&format!("h{}", number + 1));
-            plan.link(routers[3 + number / 4], host, shape);
-            host
-        })
-        .collect();
+    let (source, _, receivers) = plan.binary_tree(7, 4, shape);
     (plan, source, receivers)
 }
 

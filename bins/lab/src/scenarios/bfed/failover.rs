@@ -81,10 +81,7 @@ impl<'c> Play<'c> {
         let mut designs = [Kind::Ip; 3].map(Design::new);
         (designs[MIDDLE].data, designs[MIDDLE].controls) = (DATA, CONTROLS.len());
         let peerings = [Peering::new(0, 1), Peering::new(1, 2)];
-        let shape = Shape {
-            delay: Duration::from_millis(5),
-            ..Shape::default()
-        };
+        let shape = Shape::default().delayed(Duration::from_millis(5));
         let mut federation = Federation::build(&designs, &peerings, shape, "")?;
         let etcd = start_etcd(&federation)?;
         federation.use_etcd(format!(

@@ -99,10 +99,7 @@ impl Scenario for Islands {
 fn build(by_system: bool) -> Result<Federation> {
     let shape = match by_system {
         true => Shape::default(),
-        false => Shape {
-            delay: Duration::from_millis(10),
-            ..Shape::default()
-        },
+        false => Shape::default().delayed(Duration::from_millis(10)),
     };
     let designs = KINDS.map(Design::new);
     let peerings = [Peering::new(0, 1), Peering::new(1, 2)];

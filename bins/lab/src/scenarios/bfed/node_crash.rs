@@ -183,10 +183,7 @@ fn build() -> Result<Federation> {
     let mut designs = [Kind::Ip; 3].map(Design::new);
     designs[MIDDLE].data = NODES.len();
     let peerings = [Peering::new(0, 1), Peering::new(1, 2)];
-    let shape = Shape {
-        delay: Duration::from_millis(5),
-        ..Shape::default()
-    };
+    let shape = Shape::default().delayed(Duration::from_millis(5));
     let mut federation = Federation::build(&designs, &peerings, shape, "")?;
     federation.start_all()?;
     Ok(federation)

@@ -107,10 +107,7 @@ fn build() -> Result<Federation> {
         .into_iter()
         .flat_map(|(way, cost)| [(OWNER, way), (way, FAR)].map(|between| Peering { between, cost }))
         .collect();
-    let shape = Shape {
-        delay: Duration::from_millis(2),
-        ..Shape::default()
-    };
+    let shape = Shape::default().delayed(Duration::from_millis(2));
     let mut federation = Federation::build(&designs, &peerings, shape, "")?;
     federation.start_all()?;
     Ok(federation)

@@ -164,10 +164,7 @@ fn build() -> Result<Federation> {
         far(SOURCE, FAR),
         far(FAR, END),
     ];
-    let shape = Shape {
-        delay: Duration::from_millis(5),
-        ..Shape::default()
-    };
+    let shape = Shape::default().delayed(Duration::from_millis(5));
     let mut federation =
         Federation::build(&designs, &peerings, shape, "[timers]\nretry = \"500ms\"\n")?;
     federation.start_all()?;

@@ -77,10 +77,7 @@ impl Scenario for RelayFailure {
 /// both.
 fn build() -> Result<(Stage, [NodeId; 2])> {
     let mut plan = Plan::default();
-    let shape = Shape {
-        delay: Duration::from_millis(1),
-        ..Shape::lossy(0.01)
-    };
+    let shape = Shape::lossy(0.01).delayed(Duration::from_millis(1));
     let source = plan.host("source");
     let [r1, r2, r3, r4] = ["r1", "r2", "r3", "r4"].map(|name| plan.router(name));
     for (a, b) in [(source, r1), (r1, r2), (r1, r3), (r2, r4)] {

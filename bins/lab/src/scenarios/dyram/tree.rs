@@ -80,35 +80,22 @@ fn build(loss: f64, beside: bool, by_system: bool) -> Result<Stage> {
     let mut plan = Plan::default();
     let shape = match by_system {
         true => Shape::default(),
-        false => Shape {
-            delay: Duration::from_millis(1),
-            ..Shape::lossy(loss)
-        },
+        false => Shape::lossy(loss).delayed(Duration::from_millis(1)),
     };
-    let source = plan.host("source");
-    let nodes: Vec<NodeId> = (1..=RELAYS)
-        .map(|n| plan.router(&format!("r{n}")))
+    let (source, nodes, hosts) = plan.binary_tree(RELAYS, BELOW, shape);
+    let relays: Vec<(NodeId, Vec<NodeId>)> = nodes
+        .iter()
+        .enumerate()
+        .map(|(at, node)| (*node, at.checked_sub(1).map(|above| nodes[above / 2])))
+        .map(|(node, parent)| (node, parent.into_iter().collect()))
         .collect();
-    let first_link = plan.link(source, nodes[0], shape);
-    let mut relays = vec![(nodes[0], Vec::new())];
-    for child in 1..RELAYS {
-        let parent = nodes[(child - 1) / 2];
-        plan.link(parent, nodes[child], shape);
-        relays.push((nodes[child], vec![parent]));
-    }
-    let first = RELAYS / 2;
-    let receivers: Vec<(NodeId, Vec<NodeId>)> = (0..(RELAYS - first) * BELOW)
-        .map(|number| {
-            let host = plan.host(&format!("h{}", number + 1));
-            let relay = nodes[first + number / BELOW];
-            plan.link(relay, host, shape);
-            (host, vec![relay])
-        })
-        .collect();
+    let last = nodes[RELAYS / 2..].iter();
+    let relay_of_each = last.flat_map(|relay| std::iter::repeat_n(vec![*relay], BELOW));
+    let receivers: Vec<_> = hosts.into_iter().zip(relay_of_each).collect();
     let network = Network::build(plan, 17)?;
     if by_system {
         network.lose_everywhere(loss)?;
-        network.shape_by_htb(source, first_link, SYSTEM_BPS)?;
+        network.shape_by_htb(source, LinkId(0), SYSTEM_BPS)?;
     }
     let mut stage = Stage::new(network, (source, nodes[0]), &receivers)?;
     if beside {

@@ -46,10 +46,7 @@ impl Limit {
     /// The link; data is lost, acknowledgements are not.
     pub(super) fn shape(self) -> Shape {
         if self.kbit == 0 {
-            return Shape {
-                delay: DELAY,
-                ..Shape::default()
-            };
+            return Shape::default().delayed(DELAY);
         }
         Shape {
             delay: DELAY,

@@ -67,10 +67,7 @@ fn network() -> Result<(Network, Nodes)> {
     let hosts = ["h1", "h2", "h3", "h4"].map(|name| plan.host(name));
     plan.link(source, routers[0], Shape::default());
     plan.link(routers[0], routers[1], Shape::default());
-    let lossy = Shape {
-        delay: Duration::from_millis(5),
-        ..Shape::lossy(0.01)
-    };
+    let lossy = Shape::lossy(0.01).delayed(Duration::from_millis(5));
     for (at, host) in hosts.iter().enumerate() {
         let shape = if at % 2 == 0 { Shape::default() } else { lossy };
         plan.link(routers[at / 2], *host, shape);

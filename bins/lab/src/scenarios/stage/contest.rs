@@ -6,9 +6,9 @@ use super::{Setting, Stage};
 use crate::prelude::*;
 
 /// A comparison in progress.
-pub(in crate::scenarios) struct Contest<'a> {
-    pub(in crate::scenarios) context: &'a Context,
-    pub(in crate::scenarios) report: Report,
+pub(crate) struct Contest<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) report: Report,
     rounds: usize,
     /// The program around NORM's library, when it could be made.
     norm: Option<PathBuf>,
@@ -18,7 +18,7 @@ pub(in crate::scenarios) struct Contest<'a> {
 
 impl<'a> Contest<'a> {
     /// A comparison with that many rounds of each tool.
-    pub(in crate::scenarios) fn new(
+    pub(crate) fn new(
         context: &'a Context,
         mut report: Report,
         rounds: usize,
@@ -42,7 +42,7 @@ impl<'a> Contest<'a> {
 
     /// Runs these tools, and NORM at a rate if it could be made; returns the best outcome of each that is
     /// installed. Fails when a tool of ours fails; the failure of another tool is a result.
-    pub(in crate::scenarios) fn compare(
+    pub(crate) fn compare(
         &mut self,
         title: &str,
         stage: &mut Stage,
@@ -70,19 +70,12 @@ impl<'a> Contest<'a> {
     }
 
     /// The fastest round; an error when none succeeds.
-    pub(in crate::scenarios) fn best(
-        &self,
-        round: impl FnMut() -> Result<Outcome>,
-    ) -> Result<Outcome> {
+    pub(crate) fn best(&self, round: impl FnMut() -> Result<Outcome>) -> Result<Outcome> {
         best(self.rounds, round, |outcome| outcome.seconds)
     }
 
     /// The rate that serves NORM best, found with an eighth of the file.
-    pub(in crate::scenarios) fn norm_rate(
-        &mut self,
-        title: &str,
-        setting: &Setting,
-    ) -> Result<Option<u64>> {
+    pub(crate) fn norm_rate(&mut self, title: &str, setting: &Setting) -> Result<Option<u64>> {
         let Some(program) = &self.norm else {
             return Ok(None);
         };
@@ -111,7 +104,7 @@ impl<'a> Contest<'a> {
     }
 
     /// The tools that failed since the last call.
-    pub(in crate::scenarios) fn failed(&mut self) -> Vec<String> {
+    pub(crate) fn failed(&mut self) -> Vec<String> {
         std::mem::take(&mut self.failed)
     }
 }

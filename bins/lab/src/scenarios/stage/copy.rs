@@ -10,22 +10,22 @@ const LOOKS: u32 = 8;
 
 /// How a copy is made.
 #[derive(Clone, Debug, Default)]
-pub(in crate::scenarios) struct Copying {
+pub(crate) struct Copying {
     /// With a key: data is sealed (AEAD), and the control connections are TLS. Without: neither.
-    pub(in crate::scenarios) sealed: bool,
+    pub(crate) sealed: bool,
     /// The port that every `mcpd` listens on, where several copies go on at once.
-    pub(in crate::scenarios) port: Option<u16>,
+    pub(crate) port: Option<u16>,
     /// The receivers, counted from 0, in the order of `mcp`'s arguments; none: all.
-    pub(in crate::scenarios) receivers: Vec<usize>,
+    pub(crate) receivers: Vec<usize>,
     /// More arguments of `mcp`.
-    pub(in crate::scenarios) send: Vec<String>,
+    pub(crate) send: Vec<String>,
     /// More arguments of every `mcpd`.
-    pub(in crate::scenarios) receive: Vec<String>,
+    pub(crate) receive: Vec<String>,
 }
 
 impl Copying {
     /// To all receivers, in the clear.
-    pub(in crate::scenarios) fn plain() -> Copying {
+    pub(crate) fn plain() -> Copying {
         Copying::default()
     }
 
@@ -36,18 +36,18 @@ impl Copying {
 
     /// The same with these arguments for `mcp`.
     #[must_use]
-    pub(in crate::scenarios) fn send(mut self, args: &[&str]) -> Copying {
+    pub(crate) fn send(mut self, args: &[&str]) -> Copying {
         self.send.extend(args.iter().map(|&arg| arg.to_owned()));
         self
     }
 }
 
 /// A copy in progress.
-pub(in crate::scenarios) struct Running {
+pub(crate) struct Running {
     /// `mcp`.
-    pub(in crate::scenarios) sender: Process,
+    pub(crate) sender: Process,
     /// `mcpd`, in the order of [`Copying::receivers`].
-    pub(in crate::scenarios) daemons: Vec<Daemon>,
+    pub(crate) daemons: Vec<Daemon>,
     /// What was on the sender's wire before.
     before: Wire,
     /// The most memory that `mcp`, and that the largest `mcpd`, was seen to use; bytes.
@@ -58,64 +58,64 @@ pub(in crate::scenarios) struct Running {
 }
 
 /// One receiver's end.
-pub(in crate::scenarios) struct Daemon {
+pub(crate) struct Daemon {
     /// Which receiver of the stage.
-    pub(in crate::scenarios) receiver: usize,
+    pub(crate) receiver: usize,
     /// Its address, as given to `mcp`.
-    pub(in crate::scenarios) address: String,
+    pub(crate) address: String,
     /// `mcpd`.
-    pub(in crate::scenarios) process: Process,
+    pub(crate) process: Process,
     /// The path of its copy.
-    pub(in crate::scenarios) copy: PathBuf,
+    pub(crate) copy: PathBuf,
 }
 
 /// The result of a copy.
 #[derive(Clone, Debug, Serialize)]
-pub(in crate::scenarios) struct Copied {
+pub(crate) struct Copied {
     /// Every receiver, in the order of [`Copying::receivers`].
-    pub(in crate::scenarios) hosts: Vec<HostCopied>,
+    pub(crate) hosts: Vec<HostCopied>,
     /// From the start of `mcp` until the last receiver is verified.
-    pub(in crate::scenarios) seconds: f64,
+    pub(crate) seconds: f64,
     /// The file's bits in that time.
-    pub(in crate::scenarios) goodput_bps: f64,
+    pub(crate) goodput_bps: f64,
     /// What the sender put on its wire, all in all.
-    pub(in crate::scenarios) wire: Wire,
+    pub(crate) wire: Wire,
     /// The same for each byte of the file.
-    pub(in crate::scenarios) overhead: f64,
+    pub(crate) overhead: f64,
     /// The exit code of `mcp`.
-    pub(in crate::scenarios) exit_code: i32,
+    pub(crate) exit_code: i32,
     /// The most memory that `mcp` was seen to use, bytes.
-    pub(in crate::scenarios) sender_memory: u64,
+    pub(crate) sender_memory: u64,
     /// The most that any `mcpd` was seen to use, bytes.
-    pub(in crate::scenarios) receiver_memory: u64,
+    pub(crate) receiver_memory: u64,
     /// Processor time of `mcp`, seconds.
-    pub(in crate::scenarios) sender_cpu: f64,
+    pub(crate) sender_cpu: f64,
     /// Processor time of all `mcpd`, seconds.
-    pub(in crate::scenarios) receivers_cpu: f64,
+    pub(crate) receivers_cpu: f64,
 }
 
 /// One receiver's account.
 #[derive(Clone, Debug, Serialize)]
-pub(in crate::scenarios) struct HostCopied {
+pub(crate) struct HostCopied {
     /// Its name on the stage.
-    pub(in crate::scenarios) name: String,
+    pub(crate) name: String,
     /// From the start of `mcp` until it is verified; `None`: it is not.
-    pub(in crate::scenarios) seconds: Option<f64>,
+    pub(crate) seconds: Option<f64>,
     /// Its digest is the others', and its copy the file, byte by byte.
-    pub(in crate::scenarios) whole: bool,
+    pub(crate) whole: bool,
     /// Why it failed, if it did.
-    pub(in crate::scenarios) failed: Option<String>,
+    pub(crate) failed: Option<String>,
     /// When it was detached to its own stream.
-    pub(in crate::scenarios) detached: Option<f64>,
+    pub(crate) detached: Option<f64>,
     /// How it was reached, and since when.
-    pub(in crate::scenarios) modes: Vec<(f64, String)>,
+    pub(crate) modes: Vec<(f64, String)>,
     /// Bytes received on the data connection, by time of the report.
-    pub(in crate::scenarios) progress: Vec<(f64, u64)>,
+    pub(crate) progress: Vec<(f64, u64)>,
 }
 
 impl Running {
     /// Starts `mcpd` on each receiver, waits until all listen, then starts `mcp`.
-    pub(in crate::scenarios) fn start(stage: &mut Stage, copying: &Copying) -> Result<Running> {
+    pub(crate) fn start(stage: &mut Stage, copying: &Copying) -> Result<Running> {
         let key = copying.sealed.then(|| key(stage)).transpose()?;
         let trust: Vec<&str> = match &key {
             Some(key) => vec!["--key-file", key],
@@ -155,7 +155,7 @@ impl Running {
     }
 
     /// Looks at the programs; whether `mcp` still runs.
-    pub(in crate::scenarios) fn look(&mut self) -> bool {
+    pub(crate) fn look(&mut self) -> bool {
         self.memory[0] = self.memory[0].max(self.sender.peak_memory());
         self.cpu.0 = self.cpu.0.max(self.sender.cpu_time());
         let runs = self.sender.ended().is_none();
@@ -171,13 +171,13 @@ impl Running {
     }
 
     /// Seconds since the start of `mcp`.
-    pub(in crate::scenarios) fn elapsed(&self) -> f64 {
+    pub(crate) fn elapsed(&self) -> f64 {
         self.sender.started().elapsed().as_secs_f64()
     }
 
     /// Whether a receiver (by its place in [`Copying::receivers`]) is a member of a group, as its
     /// kernel tells.
-    pub(in crate::scenarios) fn is_member(&self, place: usize) -> bool {
+    pub(crate) fn is_member(&self, place: usize) -> bool {
         let id = self.daemons[place].process.id();
         let groups = std::fs::read_to_string(format!("/proc/{id}/net/igmp")).unwrap_or_default();
         // Addresses are printed as in memory; the group of all hosts is always there.
@@ -186,7 +186,7 @@ impl Running {
     }
 
     /// Waits for the end, with every receiver verified.
-    pub(in crate::scenarios) fn succeed(self, stage: &mut Stage) -> Result<Copied> {
+    pub(crate) fn succeed(self, stage: &mut Stage) -> Result<Copied> {
         let copied = self.finish(stage, |_, _| Ok(()))?;
         for host in &copied.hosts {
             ensure!(
@@ -201,7 +201,7 @@ impl Running {
     }
 
     /// Waits for the end of `mcp`, however it ends; `meanwhile` is called every few milliseconds.
-    pub(in crate::scenarios) fn finish(
+    pub(crate) fn finish(
         mut self,
         stage: &mut Stage,
         mut meanwhile: impl FnMut(&mut Running, &mut Stage) -> Result<()>,
@@ -354,6 +354,6 @@ fn key(stage: &Stage) -> Result<String> {
 }
 
 /// Copies to all targets, and fails unless each has the file.
-pub(in crate::scenarios) fn copy(stage: &mut Stage, copying: &Copying) -> Result<Copied> {
+pub(crate) fn copy(stage: &mut Stage, copying: &Copying) -> Result<Copied> {
     Running::start(stage, copying)?.succeed(stage)
 }

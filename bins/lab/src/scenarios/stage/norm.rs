@@ -12,14 +12,14 @@ use netlab::OverTime;
 const SOURCE: &str = include_str!("norm.cpp");
 const COMPILER: &str = "c++";
 
-pub(in crate::scenarios) struct Norm<'a> {
-    pub(in crate::scenarios) program: &'a Path,
+pub(crate) struct Norm<'a> {
+    pub(crate) program: &'a Path,
     /// Bits a second.
-    pub(in crate::scenarios) rate_bps: u64,
+    pub(crate) rate_bps: u64,
 }
 
 /// Compiles the program; why that does not work here.
-pub(in crate::scenarios) fn compile() -> Result<Result<PathBuf, String>> {
+pub(crate) fn compile() -> Result<Result<PathBuf, String>> {
     let (source, program) = (
         Path::new(SCRATCH).join("norm.cpp"),
         Path::new(SCRATCH).join("norm"),
@@ -50,10 +50,7 @@ pub(in crate::scenarios) fn compile() -> Result<Result<PathBuf, String>> {
 const TRIED_MBPS: [u64; 6] = [80, 120, 170, 240, 340, 500];
 
 /// The rate at which NORM carries the stage's file fastest.
-pub(in crate::scenarios) fn best_rate(
-    program: &Path,
-    stage: &mut Stage,
-) -> Result<(u64, Vec<Outcome>)> {
+pub(crate) fn best_rate(program: &Path, stage: &mut Stage) -> Result<(u64, Vec<Outcome>)> {
     let mut trials: Vec<(u64, Outcome)> = Vec::new();
     let mut failure = None;
     for rate_bps in TRIED_MBPS.map(|mbps| mbps * 1_000_000) {

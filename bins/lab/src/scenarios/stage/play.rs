@@ -7,24 +7,19 @@ use netlab::OverTime;
 
 /// The result of a transfer.
 #[derive(Clone, Debug, Serialize)]
-pub(in crate::scenarios) struct Outcome {
-    pub(in crate::scenarios) tool: String,
+pub(crate) struct Outcome {
+    pub(crate) tool: String,
     /// From the sender's start until it is done, or every receiver is, whichever is later.
-    pub(in crate::scenarios) seconds: f64,
-    pub(in crate::scenarios) goodput_bps: f64,
+    pub(crate) seconds: f64,
+    pub(crate) goodput_bps: f64,
     /// Ethernet bytes on the sender's wire / bytes of the file; not meaningful where packets of
     /// several segments pass as one.
-    pub(in crate::scenarios) overhead: f64,
+    pub(crate) overhead: f64,
 }
 
 impl Outcome {
     /// The outcome of a transfer of the stage's file.
-    pub(in crate::scenarios) fn of(
-        tool: String,
-        stage: &Stage,
-        took: Duration,
-        wire: Wire,
-    ) -> Outcome {
+    pub(crate) fn of(tool: String, stage: &Stage, took: Duration, wire: Wire) -> Outcome {
         let seconds = took.as_secs_f64();
         Outcome {
             tool,
@@ -36,7 +31,7 @@ impl Outcome {
 }
 
 /// A way to carry a file to all receivers.
-pub(in crate::scenarios) trait Tool {
+pub(crate) trait Tool {
     fn name(&self) -> String;
 
     /// Whether its failure is ours: a foreign tool's is a result.
@@ -69,13 +64,13 @@ pub(in crate::scenarios) trait Tool {
 }
 
 /// The programs of one transfer.
-pub(in crate::scenarios) struct Programs {
-    pub(in crate::scenarios) sender: Process,
-    pub(in crate::scenarios) receivers: Vec<Process>,
+pub(crate) struct Programs {
+    pub(crate) sender: Process,
+    pub(crate) receivers: Vec<Process>,
 }
 
 /// Why a tool cannot be used here; `None` when it can.
-pub(in crate::scenarios) fn missing(tool: &dyn Tool) -> Option<String> {
+pub(crate) fn missing(tool: &dyn Tool) -> Option<String> {
     let absent = tool
         .programs()
         .iter()
@@ -83,14 +78,14 @@ pub(in crate::scenarios) fn missing(tool: &dyn Tool) -> Option<String> {
     Some(format!("{absent} is not installed"))
 }
 
-pub(in crate::scenarios) fn external(program: &str, name: &str) -> Result<Launch> {
+pub(crate) fn external(program: &str, name: &str) -> Result<Launch> {
     let path = installed(program).with_context(|| format!("{program} is not installed"))?;
     Ok(Launch::external(path, name))
 }
 
 /// The fastest of some rounds, by `took`; an error when none succeeds. A tool that did not end in
 /// its time is not tried again.
-pub(in crate::scenarios) fn best<T>(
+pub(crate) fn best<T>(
     rounds: usize,
     mut round: impl FnMut() -> Result<T>,
     took: impl Fn(&T) -> f64,
@@ -110,7 +105,7 @@ pub(in crate::scenarios) fn best<T>(
 }
 
 /// The reason of a tool's failure, in one line.
-pub(in crate::scenarios) fn reason(error: &anyhow::Error) -> String {
+pub(crate) fn reason(error: &anyhow::Error) -> String {
     let words = match error.downcast_ref::<OverTime>() {
         Some(over) => over.to_string(),
         None => format!("{error:#}"),
@@ -119,7 +114,7 @@ pub(in crate::scenarios) fn reason(error: &anyhow::Error) -> String {
 }
 
 /// Plays one transfer and checks what arrived.
-pub(in crate::scenarios) fn play(tool: &dyn Tool, stage: &mut Stage) -> Result<Outcome> {
+pub(crate) fn play(tool: &dyn Tool, stage: &mut Stage) -> Result<Outcome> {
     let (mut receivers, mut copies) = (Vec::new(), Vec::new());
     for (at, node) in stage.receivers.iter().enumerate() {
         let copy = stage.copy(at)?;
@@ -161,7 +156,7 @@ pub(in crate::scenarios) fn play(tool: &dyn Tool, stage: &mut Stage) -> Result<O
 }
 
 /// Fails unless every receiver reports the sender's digest.
-pub(in crate::scenarios) fn same_digests(programs: &Programs) -> Result<()> {
+pub(crate) fn same_digests(programs: &Programs) -> Result<()> {
     let digest = |process: &Process, event: &str| {
         let told = process.last(event);
         told.and_then(|told| Some(told["digest"].as_str()?.to_owned()))

@@ -17,7 +17,7 @@ const CONTROL: &str = "cubic";
 
 /// Where the bytes come from and go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::scenarios) enum Ends {
+pub(crate) enum Ends {
     /// One block of memory repeatedly; the received bytes are discarded.
     Memory,
     /// From the stage's file (`sendfile`) into a file for each receiver.
@@ -26,16 +26,16 @@ pub(in crate::scenarios) enum Ends {
 
 /// The result of streams to some receivers.
 #[derive(Clone, Debug)]
-pub(in crate::scenarios) struct Streams {
+pub(crate) struct Streams {
     /// How long each took, from the start of all.
-    pub(in crate::scenarios) took: Vec<Duration>,
+    pub(crate) took: Vec<Duration>,
     /// Bytes that the sender sent.
-    pub(in crate::scenarios) wire: Wire,
+    pub(crate) wire: Wire,
 }
 
 impl Streams {
     /// When the last one was done.
-    pub(in crate::scenarios) fn last(&self) -> Duration {
+    pub(crate) fn last(&self) -> Duration {
         self.took.iter().copied().max().unwrap_or_default()
     }
 }
@@ -75,7 +75,7 @@ fn pour(stream: &mut TcpStream, file: Option<&Path>, bytes: u64) -> Result<()> {
 }
 
 /// Plays one transfer to all receivers and checks what arrived.
-pub(in crate::scenarios) fn tcp(stage: &mut Stage, ends: Ends) -> Result<Outcome> {
+pub(crate) fn tcp(stage: &mut Stage, ends: Ends) -> Result<Outcome> {
     let all: Vec<usize> = (0..stage.receivers.len()).collect();
     let streams = streams(stage, &all, ends)?;
     let name = match ends {
@@ -87,11 +87,7 @@ pub(in crate::scenarios) fn tcp(stage: &mut Stage, ends: Ends) -> Result<Outcome
 }
 
 /// Streams to these receivers (counted from 0), all at once; what arrived is checked.
-pub(in crate::scenarios) fn streams(
-    stage: &mut Stage,
-    receivers: &[usize],
-    ends: Ends,
-) -> Result<Streams> {
+pub(crate) fn streams(stage: &mut Stage, receivers: &[usize], ends: Ends) -> Result<Streams> {
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
     let mut listeners = Vec::new();
     let mut targets = Vec::new();

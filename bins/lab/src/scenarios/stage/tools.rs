@@ -5,14 +5,14 @@ use super::play::{Tool, external};
 use crate::prelude::*;
 
 /// The folder of a copy.
-pub(in crate::scenarios) fn folder(copy: &Path) -> Result<&Path> {
+pub(crate) fn folder(copy: &Path) -> Result<&Path> {
     copy.parent().context("a copy without a folder")
 }
 
 /// uftp, at its full speed or at a rate.
-pub(in crate::scenarios) struct Uftp {
+pub(crate) struct Uftp {
     /// Kilobits a second, -1 for as fast as it can.
-    pub(in crate::scenarios) rate_kbps: i64,
+    pub(crate) rate_kbps: i64,
 }
 
 /// Arguments of both programs: the interface, the group of announcements, the socket's buffer.
@@ -52,7 +52,7 @@ impl Tool for Uftp {
     }
 }
 
-pub(in crate::scenarios) struct Udpcast;
+pub(crate) struct Udpcast;
 
 const UDPCAST_COMMON: [&str; 4] = ["--nokbd", "--no-progress", "--interface", "eth0"];
 

@@ -9,7 +9,7 @@ use crate::prelude::*;
 
 /// Mcp to four hosts behind deep queues of 100 Mbit/s, no loss and 1 %
 #[derive(Debug, clap::Args)]
-pub(in crate::scenarios) struct Bottleneck {
+pub(crate) struct Bottleneck {
     /// Size of the file in MiB (quick: 8)
     #[arg(long, default_value_t = 128, default_value_if("quick", "true", "8"))]
     mib: u64,

@@ -7,7 +7,7 @@ use crate::prelude::*;
 
 /// Mcp to three hosts while multicast dies and returns
 #[derive(Debug, clap::Args)]
-pub(in crate::scenarios) struct Fallback {
+pub(crate) struct Fallback {
     /// How long multicast works, is dead, and works again (quick: 1.5)
     #[arg(long, default_value_t = 4.0, default_value_if("quick", "true", "1.5"))]
     seconds: f64,

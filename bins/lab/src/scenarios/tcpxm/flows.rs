@@ -7,7 +7,7 @@ use crate::prelude::*;
 
 /// Three sessions of mcp share links whose bandwidth changes
 #[derive(Debug, clap::Args)]
-pub(in crate::scenarios) struct Flows {
+pub(crate) struct Flows {
     /// The paper's seconds and bytes divided by this (quick: 20)
     #[arg(long, default_value_t = 1.0, default_value_if("quick", "true", "20"))]
     #[arg(value_parser = within::<f64>(1.0..=1e6))]

@@ -9,7 +9,7 @@ use crate::prelude::*;
 
 /// Mcp to hosts that multicast reaches only after up to 60 s
 #[derive(Debug, clap::Args)]
-pub(in crate::scenarios) struct JoinLatency {
+pub(crate) struct JoinLatency {
     /// --rate of mcp in Mbit/s, all copies counted
     #[arg(long, default_value_t = 40)]
     mbps: u64,

@@ -10,7 +10,7 @@ use netlab::system;
 
 /// Mcp to 1 to 40 hosts on one switch, beside as many kernel TCP streams
 #[derive(Debug, clap::Args)]
-pub(in crate::scenarios) struct Lan {
+pub(crate) struct Lan {
     /// Which: wire (unshaped, no offloads), mixed (the same, multicast reaches 6 of 8 hosts), slow
     /// (100 Mbit/s), loss (the same, 1 % lost at each host), fast (offloads on), system (100 Mbit/s
     /// by HTB, a kernel multicast router, offloads as the system has them, 1 % lost by nftables),

@@ -12,7 +12,7 @@ use crate::prelude::*;
 
 /// Mcp beside uftp, udpcast, NORM and kernel TCP, group by group
 #[derive(Debug, clap::Args)]
-pub(in crate::scenarios) struct Peers {
+pub(crate) struct Peers {
     /// Which: slow (sender's link 100 Mbit/s), plain (no limit, no segmentation offloads), or both
     /// with a comma
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = SETTINGS)]

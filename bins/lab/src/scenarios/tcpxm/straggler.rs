@@ -8,7 +8,7 @@ use crate::prelude::*;
 
 /// Mcp to three hosts at 100 Mbit/s and one at 20, with --min-rate and without
 #[derive(Debug, clap::Args)]
-pub(in crate::scenarios) struct Straggler {
+pub(crate) struct Straggler {
     /// Size of the file in MiB (quick: 16)
     #[arg(long, default_value_t = 64, default_value_if("quick", "true", "16"))]
     mib: u64,

@@ -15,7 +15,7 @@ use crate::prelude::*;
 
 /// A session of mcp and a kernel TCP flow share a link
 #[derive(Debug, clap::Args)]
-pub(in crate::scenarios) struct Versus {
+pub(crate) struct Versus {
     /// Size of the file in MB (quick: 4)
     #[arg(long, default_value_t = 64, default_value_if("quick", "true", "4"))]
     mb: u64,

@@ -10,7 +10,7 @@ use crate::prelude::*;
 
 /// Mcp to the paper's ten sites with their round trips and rates, two without multicast
 #[derive(Debug, clap::Args)]
-pub(in crate::scenarios) struct Wan {
+pub(crate) struct Wan {
     /// To how many sites, in the order of the table (quick: 6,10)
     #[arg(
         long,

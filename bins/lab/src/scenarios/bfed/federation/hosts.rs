@@ -4,17 +4,17 @@ use super::{Federation, Kind, SOON};
 use crate::prelude::*;
 
 /// A program that views a session.
-pub(in super::super) struct Viewer {
+pub(crate) struct Viewer {
     /// Its island.
-    pub(in super::super) at: usize,
-    pub(in super::super) process: Process,
+    pub(crate) at: usize,
+    pub(crate) process: Process,
     /// Where it writes.
-    pub(in super::super) file: PathBuf,
+    pub(crate) file: PathBuf,
 }
 
 impl Viewer {
     /// Waits until it has its gateway's answer; in the session's own island that is "local".
-    pub(in super::super) fn joined(&mut self) -> Result<()> {
+    pub(crate) fn joined(&mut self) -> Result<()> {
         let answered =
             |value: &Value| value["event"] == "joined" || text(value, "reason") == "local";
         self.process.wait_that("`joined`", SOON, answered)?;
@@ -22,13 +22,13 @@ impl Viewer {
     }
 
     /// Waits until it has seen its session to the end; its report.
-    pub(in super::super) fn end(&mut self) -> Result<Value> {
+    pub(crate) fn end(&mut self) -> Result<Value> {
         self.process.succeed(SOON)?;
         self.process.last("end").context("a viewer told no end")
     }
 
     /// Frames that it misses so far.
-    pub(in super::super) fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         let last = self
             .process
             .last("end")
@@ -49,12 +49,7 @@ impl Federation {
     }
 
     /// A viewer on an island's host.
-    pub(in super::super) fn view(
-        &self,
-        at: usize,
-        session: &str,
-        options: &[&str],
-    ) -> Result<Viewer> {
+    pub(crate) fn view(&self, at: usize, session: &str, options: &[&str]) -> Result<Viewer> {
         let host = self.islands[at].host;
         let short: String = session
             .chars()
@@ -78,14 +73,14 @@ impl Federation {
     }
 
     /// The URL of a session on an HTTP island.
-    pub(in super::super) fn url(&self, at: usize, session: &str) -> Result<String> {
+    pub(crate) fn url(&self, at: usize, session: &str) -> Result<String> {
         let mediator = self.mediator(at).context("no HTTP network")?;
         let name = session.replace(':', "%3A").replace('/', "%2F");
         Ok(format!("{mediator}/s/{name}"))
     }
 
     /// Bytes of frames that one island's gateway has sent to another's.
-    pub(in super::super) fn crossed(&mut self, from: usize, to: usize) -> Result<u64> {
+    pub(crate) fn crossed(&mut self, from: usize, to: usize) -> Result<u64> {
         let gateway = self.gateway(from);
         let index = self.network.index(gateway, self.link(from, to)?)?;
         Ok(self.network.editor(gateway).counters(index)?.tx_bytes)
@@ -93,12 +88,7 @@ impl Federation {
 
     /// A plain HTTP client on an HTTP island's host, if there is one on this machine: it reads a session
     /// and knows nothing of the federation. Clients of one island have different numbers.
-    pub(in super::super) fn curl(
-        &self,
-        at: usize,
-        session: &str,
-        number: usize,
-    ) -> Result<Option<Viewer>> {
+    pub(crate) fn curl(&self, at: usize, session: &str, number: usize) -> Result<Option<Viewer>> {
         if std::process::Command::new("curl")
             .arg("--version")
             .output()
@@ -117,7 +107,7 @@ impl Federation {
     }
 
     /// The source of a session, on an island's host.
-    pub(in super::super) fn send(
+    pub(crate) fn send(
         &self,
         at: usize,
         session: &str,

@@ -20,7 +20,7 @@ struct Track {
 }
 
 /// Looks at files until it is dropped.
-pub(in super::super) struct Watch {
+pub(crate) struct Watch {
     tracks: Arc<Mutex<Vec<Track>>>,
     /// Shorter pauses are none.
     least: Duration,
@@ -30,21 +30,18 @@ pub(in super::super) struct Watch {
 
 /// What a viewer saw after something was done to its session.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in super::super) struct Seen {
+pub(crate) struct Seen {
     /// Time from the action until data came again after the longest pause since; none if it never did.
-    pub(in super::super) again: Option<Duration>,
+    pub(crate) again: Option<Duration>,
     /// That pause, from the last data before.
-    pub(in super::super) pause: Duration,
+    pub(crate) pause: Duration,
     /// How long ago data came last.
-    pub(in super::super) ago: Duration,
+    pub(crate) ago: Duration,
 }
 
 impl Watch {
     /// Records pauses that are at least this long.
-    pub(in super::super) fn start(
-        files: impl IntoIterator<Item = PathBuf>,
-        least: Duration,
-    ) -> Watch {
+    pub(crate) fn start(files: impl IntoIterator<Item = PathBuf>, least: Duration) -> Watch {
         let track = |file| Track {
             file,
             len: 0,
@@ -72,14 +69,14 @@ impl Watch {
     }
 
     /// Whether every file grew in the last `lately`.
-    pub(in super::super) fn flows(&self, lately: Duration) -> bool {
+    pub(crate) fn flows(&self, lately: Duration) -> bool {
         let tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = |track: &Track| track.at.is_some_and(|at| at.elapsed() < lately);
         tracks.iter().all(fresh)
     }
 
     /// Waits until every file has grown for half a second; returns whether they do.
-    pub(in super::super) fn until_all_flow(&self, limit: Duration) -> bool {
+    pub(crate) fn until_all_flow(&self, limit: Duration) -> bool {
         let begun = Instant::now();
         let mut since = None;
         while begun.elapsed() < limit {
@@ -97,7 +94,7 @@ impl Watch {
     }
 
     /// What came of something done at `then`, for each file: of pauses that end after it the longest.
-    pub(in super::super) fn since(&self, then: Instant) -> Vec<Seen> {
+    pub(crate) fn since(&self, then: Instant) -> Vec<Seen> {
         let tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = tracks.iter().map(|track| track.since(then, self.least));
         seen.collect()

@@ -28,46 +28,46 @@ const BUFFER: usize = 32 << 20;
 
 /// Real-time sessions.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Datagrams {
-    pub(in super::super) sessions: usize,
-    pub(in super::super) frame: usize,
+pub(crate) struct Datagrams {
+    pub(crate) sessions: usize,
+    pub(crate) frame: usize,
     /// Bit/s of frames for each session.
-    pub(in super::super) rate_bps: u64,
+    pub(crate) rate_bps: u64,
 }
 
 /// What came of them.
 #[derive(Clone, Debug, Serialize)]
-pub(in super::super) struct Live {
-    pub(in super::super) seconds: f64,
+pub(crate) struct Live {
+    pub(crate) seconds: f64,
     /// Frames sent, and frames that arrived unchanged.
-    pub(in super::super) sent: u64,
-    pub(in super::super) arrived: u64,
+    pub(crate) sent: u64,
+    pub(crate) arrived: u64,
     /// Frames that arrived changed, or twice.
-    pub(in super::super) wrong: u64,
+    pub(crate) wrong: u64,
     /// Lateness of the source, in seconds, when it could not send frames in time.
-    pub(in super::super) behind_s: f64,
+    pub(crate) behind_s: f64,
     /// Processor time of the data node.
-    pub(in super::super) cpu_s: f64,
+    pub(crate) cpu_s: f64,
     /// Memory of the data node before the first session and after the last frame, in bytes.
-    pub(in super::super) memory: [u64; 2],
+    pub(crate) memory: [u64; 2],
     /// Datagrams that the data node read, reports among them.
-    pub(in super::super) read: u64,
+    pub(crate) read: u64,
     /// Copies that it sent.
-    pub(in super::super) copies: u64,
+    pub(crate) copies: u64,
     /// Frames that it dropped because a queue was full.
-    pub(in super::super) dropped: u64,
+    pub(crate) dropped: u64,
 }
 
 impl Live {
     /// Memory for each session, in bytes.
-    pub(in super::super) fn per_session(&self, sessions: usize) -> f64 {
+    pub(crate) fn per_session(&self, sessions: usize) -> f64 {
         self.memory[1].saturating_sub(self.memory[0]) as f64 / sessions.max(1) as f64
     }
 }
 
 impl Stage {
     /// Lets sessions flow for this long. The data node's processor time is not limited.
-    pub(in super::super) fn live(&self, load: Datagrams, seconds: f64) -> Result<Live> {
+    pub(crate) fn live(&self, load: Datagrams, seconds: f64) -> Result<Live> {
         ensure!(load.frame > NUMBER_LEN, "frames of more than 8 bytes");
         let (content, native) = (Content::RealTime, "");
         let mut nodes = DataNodes::start(&self.network, self.gateway, 1, content, native)?;

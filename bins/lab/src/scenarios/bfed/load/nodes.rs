@@ -16,8 +16,8 @@ const UP: PeerId = PeerId(1);
 const SOON: Duration = Duration::from_secs(10);
 
 /// Programs that forward: each on its own share of a core, if shares can be had.
-pub(in super::super) struct Forwarders {
-    pub(in super::super) processes: Vec<Process>,
+pub(crate) struct Forwarders {
+    pub(crate) processes: Vec<Process>,
     shares: Vec<Share>,
 }
 
@@ -45,7 +45,7 @@ impl Forwarders {
     }
 
     /// Memory of all of them that is not shared with others, bytes.
-    pub(in super::super) fn memory(&self) -> u64 {
+    pub(crate) fn memory(&self) -> u64 {
         self.processes.iter().map(memory).sum()
     }
 }
@@ -80,7 +80,7 @@ fn memory(process: &Process) -> u64 {
 
 /// The content type in a session's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Content {
+pub(crate) enum Content {
     Bulk,
     RealTime,
 }
@@ -277,7 +277,7 @@ fn core(number: usize) -> [usize; 1] {
     [number % cores]
 }
 
-pub(in super::super) fn has_haproxy() -> bool {
+pub(crate) fn has_haproxy() -> bool {
     installed("haproxy").is_some()
 }
 

@@ -20,14 +20,14 @@ enum Version {
 
 /// Where groups can be made.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Hierarchy {
+pub(crate) struct Hierarchy {
     version: Version,
     parent: PathBuf,
 }
 
 impl Hierarchy {
     /// Finds where this process may make groups.
-    pub(in super::super) fn find() -> Result<Hierarchy> {
+    pub(crate) fn find() -> Result<Hierarchy> {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let mut why = Vec::new();
         for (version, mounts) in [
@@ -86,7 +86,7 @@ impl Hierarchy {
     }
 
     /// A control group that may use this many cores, a tenth for 0.1.
-    pub(in super::super) fn share(&self, cores: f64) -> Result<Share> {
+    pub(crate) fn share(&self, cores: f64) -> Result<Share> {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -135,13 +135,13 @@ fn own_group(version: Version, own: &str) -> Option<&str> {
 
 /// A group. It is gone when this is dropped, if its processes have ended by then.
 #[derive(Debug)]
-pub(in super::super) struct Share {
+pub(crate) struct Share {
     folder: PathBuf,
 }
 
 impl Share {
     /// Holds a process, with all of its threads, to the share.
-    pub(in super::super) fn hold(&self, process: u32) -> Result<()> {
+    pub(crate) fn hold(&self, process: u32) -> Result<()> {
         let path = self.folder.join("cgroup.procs");
         fs::write(&path, process.to_string()).with_context(|| format!("write {}", path.display()))
     }

@@ -12,7 +12,7 @@ use stage::{Role, Stage};
 
 /// The TCP-XM engine over IP against the kernel's own TCP: loss, options, closing, windows, groups
 #[derive(Debug, clap::Args)]
-pub(in crate::scenarios) struct KernelInterop {
+pub(crate) struct KernelInterop {
     /// KiB that each side sends the other (quick: 512)
     #[arg(long, default_value_t = 4096, default_value_if("quick", "true", "512"))]
     kib: usize,
