@@ -43,7 +43,7 @@ struct Lab {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Name the scenarios and what they repeat from the papers
+    /// List the scenarios and the figures of the papers that they repeat
     List {
         /// Print a JSON array
         #[arg(long)]
@@ -159,7 +159,7 @@ fn parse(args: &[OsString], inside: bool) -> Result<ExitCode> {
     }
 }
 
-/// Exit codes: of the worst scenario. Scenarios that were skipped are named, and are no failure.
+/// Returns the exit code of the worst scenario. A skipped scenario is named and is no failure.
 fn report(options: &Options) -> Result<ExitCode> {
     prepare_out(&options.out, true)?;
     let folder = options
@@ -217,7 +217,7 @@ fn described(scenario: &Entry) -> serde_json::Value {
     })
 }
 
-/// Fails before the run where the report could not be written after it.
+/// Fails before the run when the report could not be written after it.
 fn prepare_out(folder: &Path, sandboxed: bool) -> Result<()> {
     let shown = folder.display();
     std::fs::create_dir_all(folder).with_context(|| format!("create {shown}"))?;

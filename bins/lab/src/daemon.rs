@@ -82,7 +82,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// What its `status` shows.
+    /// Queries its status socket.
     pub(crate) fn status(&self, show: &str) -> Result<Value> {
         let socket = self.config.with_extension("sock");
         let answer = daemon_kit::client::query(&socket, self.program, &json!({"show": show}));

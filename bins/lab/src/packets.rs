@@ -1,4 +1,4 @@
-//! Whole IPv4 packets for probes, and the reading of captured ones.
+//! Builds whole IPv4 packets for probes, and parses captured ones.
 
 use crate::prelude::*;
 use lms_proto::wire::encap::{DmcastRepr, Placement};
@@ -77,7 +77,7 @@ pub(crate) fn dmcast(
     Ok(packet)
 }
 
-/// What a captured IPv4 packet is, as far as LMS is concerned.
+/// The fields of a captured IPv4 packet that LMS needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) source: Ipv4Addr,

@@ -1,4 +1,4 @@
-//! What most scenarios use.
+//! Names that most scenarios use.
 
 pub(crate) use anyhow::{Context as _, Result, anyhow, bail, ensure};
 pub(crate) use nix::sys::signal::Signal;

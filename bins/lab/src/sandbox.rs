@@ -1,14 +1,14 @@
 //! The sandbox of `lab`: everything a scenario makes disappears with its processes.
 //!
 //! ```text
-//! lab run NAME            the process that was started: waits, forwards signals, hands on the exit code
+//! lab run NAME            the process that was started: waits, forwards signals, passes on the exit code
 //!  `- lab __inside run NAME    first process of its own process namespace, in mount and network
 //!      |                       namespaces of its own (and a user namespace when it was not root)
 //!      |- lab lms-send ...
 //!      `- lab emulator ...
 //! ```
 //!
-//! When the first process of a process namespace ends, by whatever cause, the kernel kills all others
+//! When the first process of a process namespace ends, for any reason, the kernel kills all others
 //! in it; when the outer process ends, even by SIGKILL, the inner one is killed by its parent-death
 //! signal. The networks are namespaces without a name, and every file lies on a tmpfs that only the
 //! sandbox sees, so nothing is left to clean up.
@@ -122,7 +122,7 @@ fn separate() -> Result<()> {
     Ok(())
 }
 
-/// Prepares the inner process: it dies with the outer one, has private mounts, and loopback is up.
+/// Prepares the inner process: it is killed when the outer one ends, has private mounts, and loopback is up.
 pub(crate) fn prepare() -> Result<()> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).context("parent-death signal")?;
     let denied = |what: &'static str| {
@@ -139,8 +139,8 @@ pub(crate) fn prepare() -> Result<()> {
         Some("mode=0755,size=80%"),
     )
     .map_err(denied("tmpfs on /run"))?;
-    // A /proc of the own process namespace; containers with masked paths refuse it, and the old one
-    // works nearly as well.
+    // A /proc of the own process namespace; containers with masked paths refuse it; the old one
+    // shows nearly the same.
     let _ = mount(
         Some("proc"),
         "/proc",

@@ -1,4 +1,4 @@
-//! One file carried by the real programs over a session: started, watched, and accounted for.
+//! Transfers one file with the real programs over a session, and collects the results.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -59,7 +59,7 @@ pub(crate) struct Ending {
 
 impl Transfer {
     /// Starts all receivers, waits until they listen, then starts the sender: it waits until all have
-    /// joined, and with its first word they know the source and offer to be repliers.
+    /// joined; with its first packet they know the source and offer to be repliers.
     pub(crate) fn start(session: &Session, file: &Path, send: &[&str]) -> Result<Transfer> {
         let mut receivers = Vec::new();
         for node in session.receivers.clone() {

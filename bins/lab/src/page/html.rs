@@ -1,4 +1,4 @@
-//! The page itself. Every word is escaped: reports carry names and errors that came from outside.
+//! The page itself. All text is escaped: reports contain names and errors of other programs.
 
 use super::Entry;
 use super::papers::{FINDINGS, Finding, Ours};
@@ -8,7 +8,7 @@ use sims::report::Verdict;
 
 const STYLE: &str = include_str!("style.css");
 
-/// A part of the page: the scenarios whose names start so.
+/// A part of the page: the scenarios whose names have this prefix.
 struct Part {
     prefix: &'static str,
     title: &'static str,
@@ -49,8 +49,8 @@ const PARTS: &[Part] = &[
     },
     Part {
         prefix: "",
-        title: "The house",
-        about: "What the experiments themselves stand on.",
+        title: "The lab",
+        about: "Checks of the lab itself.",
     },
 ];
 
@@ -123,7 +123,7 @@ fn about(name: &str) -> String {
     scenarios::find(name).map_or(String::new(), |scenario| scenario.about())
 }
 
-/// The scenario's verdict, as coloured words.
+/// The scenario's verdict, as a coloured label.
 fn badge(entry: &Entry) -> String {
     let class = match entry.verdict(false) {
         None => "none",
@@ -313,7 +313,7 @@ fn without_size(svg: &str) -> String {
     format!("<svg {}", &svg[end..])
 }
 
-/// A cell as people read it: up to four digits that mean something, thousands apart.
+/// A cell as text: up to four significant digits.
 fn value(cell: &Value) -> String {
     match cell {
         Value::String(text) => text.clone(),

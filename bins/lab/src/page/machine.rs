@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-/// Packages of Debian that scenarios measure beside us or build on, where they are installed.
+/// Debian packages that scenarios compare with or depend on, where they are installed.
 const PEERS: &[&str] = &[
     "uftp",
     "udpcast",
@@ -66,7 +66,7 @@ fn peers() -> Option<String> {
         .output()
         .ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    // A package that was asked for and is not installed has no version.
+    // A package that is not installed has no version.
     let there = text
         .split(", ")
         .filter(|entry| entry.contains(' ') && !entry.ends_with(' '));

@@ -1,5 +1,5 @@
 //! `lab report`: every scenario, and one page of their tables and plots with the papers' figures beside
-//! ours. The page is one file: it needs no network, and nothing beside it.
+//! ours. The page is one file: it needs no network and no other file.
 
 mod collect;
 mod html;

@@ -13,7 +13,7 @@ pub(super) struct Finding {
     pub(super) ours: Ours,
 }
 
-/// Where the report has a figure of ours.
+/// Where the report has the corresponding figure.
 pub(super) enum Ours {
     /// In the tables and plots below: it is more than one number.
     Below,

@@ -14,7 +14,7 @@ pub(crate) struct Adapt {
 
 const GROUP: SocketAddrV4 = SocketAddrV4::new(std::net::Ipv4Addr::new(239, 9, 3, 1), 5_000);
 const DELAY: Duration = Duration::from_millis(2);
-/// What waits for the link: 20 ms at its rate, as small switches have, and a few packets at least.
+/// Queue of the link: 20 ms at its rate, as small switches have, and a few packets at least.
 const QUEUE_MS: u64 = 20;
 const LEAST_QUEUE: u64 = 32 * 1514;
 /// The share of a link without random loss that the file's own bytes use, at least; headers, the search

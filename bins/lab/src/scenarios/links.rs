@@ -205,7 +205,7 @@ fn socket(network: &Network, node: NodeId) -> Result<UdpSocket> {
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
     let socket = network.within(node, || Ok(UdpSocket::bind(address)?))?;
     socket.set_read_timeout(Some(Duration::from_millis(300)))?;
-    // A user namespace is not let beyond the machine's limit; the flood is paced by its windows then.
+    // In a user namespace the machine's limit applies; windows then pace the flood.
     if setsockopt(&socket, sockopt::RcvBufForce, &(64 << 20)).is_err() {
         let _ = setsockopt(&socket, sockopt::RcvBuf, &(64 << 20));
     }
@@ -244,7 +244,7 @@ fn round_trip(network: &Network, case: &Case) -> Result<Duration> {
         done.store(true, Ordering::Relaxed);
         Ok(trips)
     })?;
-    // The first one has waited for ARP.
+    // The first echo waited for ARP.
     let mut trips = trips.split_off(1.min(trips.len()));
     trips.sort();
     trips
@@ -262,7 +262,7 @@ fn flood(network: &Network, case: &Case, count: u64, offered: u64) -> Result<See
     let all_sent = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let counter = scope.spawn(|| count_arrivals(&far, &received, &all_sent));
-        // Whatever happens, the counter ends.
+        // The counter ends also after an error.
         let _ended = Ends(&all_sent);
         let mut packet = [0; PAYLOAD];
         let start = Instant::now();
@@ -301,7 +301,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Until nothing has come for as long as the socket waits, once everything was sent.
+/// Counts until no packet has arrived within the socket's timeout after all were sent.
 fn count_arrivals(
     socket: &UdpSocket,
     received: &std::sync::atomic::AtomicU64,

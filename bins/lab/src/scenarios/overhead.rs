@@ -465,7 +465,7 @@ impl Programs {
             some,
         );
         let mut only = |name: &str, exact: usize, sizes: BTreeSet<usize>| {
-            // Of several sizes the one that is off.
+            // Of several sizes, the first that differs.
             let measured = sizes.iter().copied().find(|&size| size != exact);
             let measured = measured
                 .or(sizes.first().copied())

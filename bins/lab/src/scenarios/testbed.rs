@@ -10,7 +10,7 @@ use crate::prelude::*;
 use crate::session::{Owner, Replies, Session};
 use netlab::Capture;
 
-/// How long a packet may take to show up.
+/// Time limit for a packet to arrive.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A host's end: a socket for requests, its address, what went over its link.

@@ -258,7 +258,7 @@ impl Session {
     }
 
     /// Records the replier of each router, once there is one: (router, replier and interface). They withdraw at
-    /// the end, when it would be too late to ask.
+    /// the end, when it is too late to query them.
     pub(crate) fn remember_repliers(&self, known: &mut Vec<(String, String)>) {
         let group = self.group.ip().to_string();
         for router in &self.routers {

@@ -1,5 +1,5 @@
 //! Owners of a network's multicast routes: the lab's own helper, or a routing daemon that is
-//! installed here. `lms-router` follows whatever they do.
+//! installed here. `lms-router` follows their routes.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -130,7 +130,7 @@ fn smcroute(network: &Network, branch: &Branch, wanted: &Wanted) -> Result<Proce
 }
 
 /// zebra and pimd of one router. Its links lose packets, and a lost PIM join is repeated only with the next
-/// periodic one: after a minute, were it not set to the least there is. Neighbours are kept longer than
+/// periodic one, by default after a minute; here it is set to the minimum. Neighbours are kept longer than
 /// a busy machine may stall a daemon.
 fn pimd(network: &Network, branch: &Branch, wanted: &Wanted) -> Result<Vec<Process>> {
     let folder = folder(network, branch, "frr")?;

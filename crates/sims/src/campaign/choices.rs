@@ -1,4 +1,4 @@
-//! What a user of LTP may choose, drawn at random: the same for LTP alone, with LMS, through DyRAM.
+//! Options of an LTP session, drawn at random: the same for LTP alone, with LMS, through DyRAM.
 
 use ltp::digest::{Digest, Hashing};
 use ltp::store::HeapRing;
@@ -108,7 +108,7 @@ impl Choices {
         Receiver::new(config, HeapRing::new(capacity), seed, now)
     }
 
-    /// How it ended for this receiver, of whose events `last` is the last word.
+    /// The result of this receiver, whose final event is `last`.
     pub(super) fn end(
         &self,
         receiver: &Receiver<'static, HeapRing>,
@@ -142,11 +142,11 @@ fn digest(content: &[u8], key: Option<[u8; 32]>) -> Digest {
     Hashing::new(key).whole(content)
 }
 
-/// The last word of a machine.
+/// The final event of a receiver.
 #[derive(Default)]
-pub(super) struct LastWord(Option<ReceiverEvent>);
+pub(super) struct FinalEvent(Option<ReceiverEvent>);
 
-impl LastWord {
+impl FinalEvent {
     pub(super) fn handle_event(&mut self, event: &ReceiverEvent) {
         if matches!(
             event,

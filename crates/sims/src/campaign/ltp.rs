@@ -11,7 +11,7 @@ use netsim::tree::Role;
 use netsim::{Duration, Instant, Node, NodeId, Sim};
 
 use super::checked::Checked;
-use super::choices::{Choices, LastWord};
+use super::choices::{Choices, FinalEvent};
 use super::daemon::Daemon;
 use super::outcome::{End, Outcome, run as run_until};
 use super::profile::NetworkProfile;
@@ -59,15 +59,15 @@ impl Application<HeapRing> for Feeder {
 }
 
 #[derive(Default)]
-struct Ear(LastWord);
+struct Observer(FinalEvent);
 
-impl Watcher for Ear {
+impl Watcher for Observer {
     fn event(&mut self, _now: Instant, event: &ReceiverEvent) {
         self.0.handle_event(event);
     }
 }
 
-type Peer<T, R, N> = simulated::Peer<HeapRing, Feeder, Ear, T, R, N>;
+type Peer<T, R, N> = simulated::Peer<HeapRing, Feeder, Observer, T, R, N>;
 type Place<T, R, N> = Daemon<Checked<Peer<T, R, N>>>;
 
 /// A relay serves one session here.
@@ -121,7 +121,7 @@ pub(super) fn run(seed: u64, lms: bool, watch: &Watch) -> Result<Outcome> {
                 }
                 Role::Receiver => {
                     let receiver = choices.receiver(choices.receiver.clone(), seed, now);
-                    let host = Host::new(plan, node, help, receiver, seed, Ear::default());
+                    let host = Host::new(plan, node, help, receiver, seed, Observer::default());
                     simulated::Peer::Host(Box::new(host))
                 }
             }
@@ -148,7 +148,7 @@ fn relayed_peer(
     node: u32,
     now: Instant,
     up: bool,
-) -> RelayedPeer<HeapRing, Feeder, Ear> {
+) -> RelayedPeer<HeapRing, Feeder, Observer> {
     let (plan, seed) = (&profile.plan, profile.node_seed(node, now));
     let group = (*GROUP.ip()).into();
     match plan.tree.role(node) {
@@ -174,7 +174,7 @@ fn relayed_peer(
             let (source, relays) = ((*plan.source().ip()).into(), relays_above(plan, node));
             let receiver = relayed::Receiver::new(receiver, source, group, relays, seed, now);
             let receiver = receiver.expect("all is IPv4");
-            let host = Host::new(plan, node, Help::None, receiver, seed, Ear::default());
+            let host = Host::new(plan, node, Help::None, receiver, seed, Observer::default());
             RelayedPeer::Host(Box::new(host))
         }
     }
@@ -204,7 +204,7 @@ fn play<T: Sending<HeapRing>, R: Receiving<HeapRing>, N: Node>(
         })
     });
     watch.begin(&mut sim, profile, words)?;
-    // A source waits for its relay for as long as it is let.
+    // A source waits for its relay without a limit.
     let waits = choices.receiver.assist == Assist::Dyram && profile.first_hop_is_lost();
     let is_done = |sim: &Sim<Place<T, R, N>>| {
         sim.nodes().all(|(_, place)| match &place.node.node {

@@ -10,12 +10,12 @@
 //! | loss from the source to a receiver, and back | 0 to 30 %, on its own or in bursts of 2 to 500 ms, on all links or on the last |
 //! | rate | none, or 1 to 200 Mbit/s with queues of 20 to 300 packets |
 //! | packets that come late, twice, with a bit flipped (on a receiver's link) | up to 20 %, 10 %, 2 % on a link |
-//! | accidents, in 45 % of the seeds | up to three links or nodes (the source too) that fail within 20 s, for up to 5 s or permanently; helping daemons likewise |
+//! | outages, in 45 % of the seeds | up to three links or nodes (the source too) that fail within 20 s, for up to 5 s or permanently; helping daemons likewise |
 //! | the session | length, packets, blocks, windows, rates, keys, file or stream, receivers known or not; modes, buffers, options |
 //!
-//! # What may come of it
+//! Possible results
 //!
-//! Every receiver has every byte; or, where something that it needs stayed dead (for TCP-XM: where
+//! Every receiver has every byte; or, where something that it needs stayed down (for TCP-XM: where
 //! either end lost its memory of the connection), it names the reason. Wrong bytes, a session that
 //! does not end, a source that does not, a panic: faults. No transfer depends on helping daemons,
 //! but the relay that the source of a DyRAM session is registered at: it carries the data. A
@@ -131,7 +131,7 @@ impl Plan {
     }
 }
 
-/// What came of all seeds of one transport.
+/// Results of all seeds of one transport.
 #[derive(Default)]
 struct Tally {
     seeds: u64,
@@ -216,7 +216,7 @@ impl Tally {
     }
 }
 
-/// What repeats a seed.
+/// Component repeats a seed.
 fn command(transport: Transport, seed: u64) -> String {
     let name = transport.name();
     format!("lab run campaign --transport {name} --seed {seed} --trace {name}-{seed}.pcap")
@@ -284,7 +284,7 @@ fn campaign(context: &Context, plan: &Plan, transport: Transport) -> Tally {
     tally
 }
 
-/// One seed, with all that there is to see.
+/// Replays one seed with full output.
 impl Campaign {
     fn replay(&self, context: &Context, transports: &[Transport]) -> Result<Report> {
         let seed = self.seed;

@@ -11,7 +11,7 @@ use super::profile::NetworkProfile;
 pub(super) enum End {
     /// Every byte, the right ones.
     Whole,
-    /// It reports that it is complete, but its content is wrong.
+    /// It reports that it is complete, but its content is difference.
     Wrong,
     /// It gave up with a named error.
     Named(String),
@@ -21,13 +21,13 @@ pub(super) enum End {
     Open,
 }
 
-/// What came of one seed.
+/// The result of one seed.
 #[derive(Default)]
 pub(super) struct Outcome {
-    /// What must not be. Empty: all well.
+    /// Faults; empty when the run is correct.
     pub(super) faults: Vec<String>,
     pub(super) whole: u64,
-    /// Named errors, where something that was needed stayed dead.
+    /// Named errors of receivers that lacked something permanently.
     pub(super) named: BTreeMap<String, u64>,
     pub(super) packets: u64,
     pub(super) virtual_ms: u64,
@@ -82,8 +82,8 @@ pub(super) fn run<N: Node>(
     done: impl Fn(&Sim<N>) -> bool,
 ) -> bool {
     // A run is not over while a failure or a recovery is still scheduled.
-    let last = profile.accidents.iter();
-    let last = last.filter_map(|accident| accident.until.or(Some(accident.at)));
+    let last = profile.outages.iter();
+    let last = last.filter_map(|outage| outage.until.or(Some(outage.at)));
     let settled = last.max().unwrap_or(Instant::ZERO);
     let mut slice_ms = 20;
     while sim.now() <= settled || !done(sim) {

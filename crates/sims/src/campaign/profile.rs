@@ -15,9 +15,9 @@ const DOMAIN_NODE: u64 = 2;
 const DOMAIN_CHOICES: u64 = 3;
 const DOMAIN_CONTENT: u64 = 4;
 
-/// What fails.
+/// A component that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum Component {
     /// The link from this node to the one above it.
     Link(u32),
     /// This node, with all its state.
@@ -28,8 +28,8 @@ pub(super) enum What {
 
 /// A failure, temporary or permanent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Accident {
-    pub(super) what: What,
+pub(super) struct Outage {
+    pub(super) what: Component,
     pub(super) at: Instant,
     pub(super) until: Option<Instant>,
 }
@@ -45,7 +45,7 @@ struct Way {
 /// A network and its failures.
 pub(super) struct NetworkProfile {
     pub(super) plan: Rc<Plan>,
-    pub(super) accidents: Vec<Accident>,
+    pub(super) outages: Vec<Outage>,
     /// Both directions of the link above each node: down, up.
     links: Vec<[Way; 2]>,
     key: [u8; 32],
@@ -62,10 +62,10 @@ impl NetworkProfile {
         let rng = &mut Rng::new(derive_seed(&key, DOMAIN_PROFILE, 0));
         let tree = tree(rng);
         let links = links(&tree, rng);
-        let accidents = accidents(&tree, daemons, rng);
+        let outages = outages(&tree, daemons, rng);
         Self {
             plan: Rc::new(Plan::new(tree)),
-            accidents,
+            outages,
             links,
             key,
         }
@@ -119,19 +119,19 @@ impl NetworkProfile {
             sim.add_asymmetric_link(above, NodeId(id), down.config, up.config);
         }
         self.script(&mut sim);
-        for accident in &self.accidents {
-            match accident.what {
-                What::Link(below) => {
+        for outage in &self.outages {
+            match outage.what {
+                Component::Link(below) => {
                     let link = LinkId(below - 1);
-                    sim.fail_link(accident.at, link);
-                    accident.until.inspect(|at| sim.restore_link(*at, link));
+                    sim.fail_link(outage.at, link);
+                    outage.until.inspect(|at| sim.restore_link(*at, link));
                 }
-                What::Node(node) => {
-                    sim.fail_node(accident.at, NodeId(node));
+                Component::Node(node) => {
+                    sim.fail_node(outage.at, NodeId(node));
                     let back = |at: &Instant| sim.restore_node(*at, NodeId(node));
-                    accident.until.inspect(back);
+                    outage.until.inspect(back);
                 }
-                What::Daemon(_) => {}
+                Component::Daemon(_) => {}
             }
         }
         sim
@@ -164,49 +164,48 @@ impl NetworkProfile {
 
     /// When the daemon of this router does not run.
     pub(super) fn daemon_outages(&self, node: u32) -> Vec<(Instant, Option<Instant>)> {
-        let here = self.accidents.iter();
-        here.filter(|accident| accident.what == What::Daemon(node))
-            .map(|accident| (accident.at, accident.until))
+        let here = self.outages.iter();
+        here.filter(|outage| outage.what == Component::Daemon(node))
+            .map(|outage| (outage.at, outage.until))
             .collect()
     }
 
-    /// The accidents on the way from the source to this receiver, both ends included. Daemons do
+    /// The outages on the way from the source to this receiver, both ends included. Daemons do
     /// not count: no transfer depends on them.
-    fn on_path(&self, receiver: u32) -> impl Iterator<Item = &Accident> {
-        self.accidents.iter().filter(move |accident| {
+    fn on_path(&self, receiver: u32) -> impl Iterator<Item = &Outage> {
+        self.outages.iter().filter(move |outage| {
             let above = |node: u32| self.tree().below(node).contains(&receiver);
-            match accident.what {
-                What::Link(node) | What::Node(node) => node == 0 || above(node),
-                What::Daemon(_) => false,
+            match outage.what {
+                Component::Link(node) | Component::Node(node) => node == 0 || above(node),
+                Component::Daemon(_) => false,
             }
         })
     }
 
     /// Whether something that this receiver needs failed permanently.
     pub(super) fn is_cut_off(&self, receiver: u32) -> bool {
-        self.on_path(receiver)
-            .any(|accident| accident.until.is_none())
+        self.on_path(receiver).any(|outage| outage.until.is_none())
     }
 
     /// Whether the source's first hop failed permanently: the link, the router or its daemon.
     pub(super) fn first_hop_is_lost(&self) -> bool {
-        let lost = |accident: &Accident| {
-            let first = [What::Link(1), What::Node(1), What::Daemon(1)];
-            accident.until.is_none() && first.contains(&accident.what)
+        let lost = |outage: &Outage| {
+            let first = [Component::Link(1), Component::Node(1), Component::Daemon(1)];
+            outage.until.is_none() && first.contains(&outage.what)
         };
-        self.accidents.iter().any(lost)
+        self.outages.iter().any(lost)
     }
 
     /// Whether this node failed, temporarily or permanently.
     pub(super) fn fails(&self, node: u32) -> bool {
-        let all = self.accidents.iter();
+        let all = self.outages.iter();
         all.clone()
-            .any(|accident| accident.what == What::Node(node))
+            .any(|outage| outage.what == Component::Node(node))
     }
 
     /// Whether nothing failed.
     pub(super) fn is_calm(&self) -> bool {
-        self.accidents.is_empty()
+        self.outages.is_empty()
     }
 
     /// A description of the network, for replaying a seed.
@@ -223,14 +222,11 @@ impl NetworkProfile {
                 link_words(up)
             ));
         }
-        for accident in &self.accidents {
-            let until = accident
+        for outage in &self.outages {
+            let until = outage
                 .until
                 .map_or("for good".to_owned(), |at| format!("until {at}"));
-            lines.push(format!(
-                "{:?} fails at {} {until}",
-                accident.what, accident.at
-            ));
+            lines.push(format!("{:?} fails at {} {until}", outage.what, outage.at));
         }
         lines.join("\n")
     }
@@ -288,7 +284,7 @@ fn tree(rng: &mut Rng) -> Tree {
 }
 
 /// What all links of a network have in common.
-struct Climate {
+struct Conditions {
     /// Loss of one link: the longest path loses at most 30 %.
     loss: f64,
     /// How long bursts of losses last.
@@ -301,7 +297,7 @@ struct Climate {
     last_mile: bool,
 }
 
-impl Climate {
+impl Conditions {
     fn draw(depth: u16, rng: &mut Rng) -> Self {
         let path_loss = match rng.below(10) {
             0 | 1 => 0.0,
@@ -364,41 +360,41 @@ impl Climate {
 
 fn links(tree: &Tree, rng: &mut Rng) -> Vec<[Way; 2]> {
     let depth = tree.receivers().map(|node| tree.depth(node)).max();
-    let climate = Climate::draw(depth.unwrap_or(1), rng);
+    let conditions = Conditions::draw(depth.unwrap_or(1), rng);
     let mut all = vec![[Way::default(); 2]];
     for node in 1..tree.len() {
         let last = tree.children(node).is_empty();
         let delay = tree.link_delay(node);
-        all.push([0; 2].map(|_| climate.way(delay, last, rng)));
+        all.push([0; 2].map(|_| conditions.way(delay, last, rng)));
     }
     all
 }
 
 /// None in most networks, else up to three.
-fn accidents(tree: &Tree, daemons: bool, rng: &mut Rng) -> Vec<Accident> {
+fn outages(tree: &Tree, daemons: bool, rng: &mut Rng) -> Vec<Outage> {
     if rng.chance(0.55) {
         return Vec::new();
     }
     let count = rng.between(1, 3);
-    let mut all: Vec<Accident> = Vec::new();
+    let mut all: Vec<Outage> = Vec::new();
     for _ in 0..count {
         let below = rng.between(1, u64::from(tree.len()) - 1) as u32;
         let what = match rng.below(10) {
-            0..=3 => What::Link(below),
-            4 if rng.chance(0.5) => What::Node(0),
-            5..=6 if daemons && !tree.children(below).is_empty() => What::Daemon(below),
-            _ => What::Node(below),
+            0..=3 => Component::Link(below),
+            4 if rng.chance(0.5) => Component::Node(0),
+            5..=6 if daemons && !tree.children(below).is_empty() => Component::Daemon(below),
+            _ => Component::Node(below),
         };
         if all.iter().any(|other| other.what == what) {
             continue; // one fate for each thing
         }
         let at = Instant::from_micros(log_uniform(rng, 1e3, 2e7) as i64);
         let for_good = match what {
-            What::Daemon(_) => rng.chance(0.5),
-            What::Link(_) | What::Node(_) => rng.chance(0.3),
+            Component::Daemon(_) => rng.chance(0.5),
+            Component::Link(_) | Component::Node(_) => rng.chance(0.3),
         };
         let outage = Duration::from_millis(1 + rng.below(LONGEST_OUTAGE_MS));
-        all.push(Accident {
+        all.push(Outage {
             what,
             at,
             until: (!for_good).then(|| at + outage),

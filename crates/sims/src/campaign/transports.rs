@@ -1,4 +1,4 @@
-//! The transports that are put to the test.
+//! The transports of the campaign.
 
 use anyhow::Result;
 
@@ -27,7 +27,7 @@ pub(super) const NAMES: [&str; 5] = ["all", "ltp", "lms", "dyram", "xm"];
 pub(super) struct Watch {
     /// The packets go there, as pcap.
     pub(super) trace: Option<std::path::PathBuf>,
-    /// Say on standard error what the network is like, and how it ended for each.
+    /// Print the network and each receiver's result on standard error.
     pub(super) verbose: bool,
 }
 

@@ -17,7 +17,7 @@ use tcpxm::{
 
 use super::checked::Checked;
 use super::outcome::{End, Outcome, run as run_until};
-use super::profile::{NetworkProfile, What};
+use super::profile::{Component, NetworkProfile};
 use super::transports::Watch;
 use crate::simulated::{GROUP, Help, Plan, RouterNode};
 
@@ -87,7 +87,7 @@ impl Choices {
 }
 
 fn config(mode: GroupMode, is_calm: bool, rng: &mut Rng) -> Config {
-    // A receiver learns from probes alone that a source has died in silence.
+    // Only probes show a receiver that its source has failed silently.
     let keep_alive = (!is_calm).then_some(KEEP_ALIVE);
     let policy = match rng.below(6) {
         _ if mode == GroupMode::Multicast => GroupPolicy::Accept,
@@ -143,7 +143,7 @@ impl Host {
         let mut endpoint = Endpoint::new(config, seed, now);
         let mut group = None;
         if node == 0 {
-            // A restarted source knows nothing of the session: it resets connections.
+            // A restarted source has no state of the session: it resets connections.
             if now == Instant::ZERO {
                 let store = SliceStore::new(Rc::clone(&choices.content));
                 let id = endpoint.open_group(now, &choices.group, store);
@@ -254,7 +254,7 @@ impl Host {
     }
 }
 
-/// A host or a router that forwards, and no more.
+/// A host, or a router that only forwards.
 enum Peer {
     Host(Box<Host>),
     Router(RouterNode),
@@ -364,7 +364,7 @@ fn judge(
             how_it_ended(host, choices)
         });
         watch.print(|| format!("receiver {number}: {end:?}"));
-        // A connection does not outlive the end that forgets it.
+        // A connection fails when either end loses its state.
         let may_fail = profile.is_cut_off(number) || profile.fails(number) || profile.fails(0);
         outcome.receiver(number, may_fail, &end);
     }
@@ -390,10 +390,10 @@ fn judge_source(source: &Host, profile: &NetworkProfile, outcome: &mut Outcome) 
             ));
         }
     }
-    let accidents = profile.accidents.iter();
-    let source_died = accidents
+    let outages = profile.outages.iter();
+    let source_died = outages
         .clone()
-        .any(|accident| accident.what == What::Node(0));
+        .any(|outage| outage.what == Component::Node(0));
     if source.group == Some(false) && !source_died {
         outcome.fault("the group never ends");
     }

@@ -1,5 +1,5 @@
 //! `bfed-convergence`: federations that no lab can build, in virtual time: how long routes and trees
-//! take to settle when links break and are mended, and how many messages that costs.
+//! take to settle when links fail and recover, and how many messages that costs.
 //!
 //! # What runs
 //!

@@ -80,7 +80,7 @@ impl Watch {
             .ok()
     }
 
-    /// The next sequence that it knows nothing of.
+    /// The first sequence that is neither known nor missing.
     pub(super) fn next(&self) -> u32 {
         self.next
     }

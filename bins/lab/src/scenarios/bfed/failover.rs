@@ -1,5 +1,5 @@
 //! `bfed-control-failover`: control nodes are killed, stopped or cut off, and etcd is unreachable for a while: one of them
-//! takes over, and no frame of an established session is lost.
+//! takes over and no frame of an established session is lost.
 
 use super::federation::{Design, Federation, Kind, Part, Peering, SOON};
 use super::under_way::{Load, PAUSE, millis, sessions};
@@ -104,7 +104,7 @@ impl<'c> Play<'c> {
         Ok(play)
     }
 
-    /// Waits until exactly one control node is active, with everything that belongs to it; which.
+    /// Waits until exactly one control node is active, with all its peers, data nodes and trees; returns it.
     fn one_active(&self) -> Result<Part> {
         let (begun, sessions) = (Instant::now(), self.load.sessions.len() as u64);
         let mut shown = Vec::new();
@@ -132,7 +132,7 @@ impl<'c> Play<'c> {
         )
     }
 
-    /// Does something, waits for the successor, and notes what viewers saw of it.
+    /// Acts on the active control node, waits for its successor, and records what viewers saw.
     fn act(
         &mut self,
         words: &'static str,
@@ -199,8 +199,8 @@ impl<'c> Play<'c> {
         self.federation.start(parts.0)
     }
 
-    /// Its host's wire is cut: from etcd, from the data nodes and from peers. It must not think that it
-    /// still is the one when the wire is mended.
+    /// Cuts its host's link: etcd, data nodes and peers are unreachable. It must not consider itself active
+    /// when the link is restored.
     fn cut_off(&mut self) -> Result<()> {
         self.standby()?;
         let words = "the active one's link cut";
@@ -212,7 +212,7 @@ impl<'c> Play<'c> {
         self.federation.cut(parts.0, false)
     }
 
-    /// Only etcd is out of its reach: the rival must be able to take over everything else.
+    /// Only etcd is unreachable: the standby must be able to take over everything else.
     fn without_etcd_alone(&mut self) -> Result<()> {
         self.standby()?;
         let words = "the active one cut off from etcd alone";
@@ -227,7 +227,7 @@ impl<'c> Play<'c> {
             play.idle(active)
         })?;
         self.other(words, parts);
-        // It is started anew, and finds etcd again, on its way over the wire.
+        // It is restarted, and reaches etcd over the link again.
         self.federation.signal(parts.0, Signal::SIGKILL)?;
         let node = self.federation.node(parts.0);
         let editor = self.federation.network.editor(node);
@@ -250,13 +250,13 @@ impl<'c> Play<'c> {
         Ok(())
     }
 
-    /// Waits until that one knows that it is not the active one any more.
+    /// Waits until this control node reports that it is not active.
     fn idle(&self, part: Part) -> Result<()> {
         let idle = |view: &Value| view["active"] == false;
         self.federation.until(part, "overview", idle).map(drop)
     }
 
-    /// Waits until the one that is not active reaches etcd.
+    /// Waits until every control node reaches etcd.
     fn standby(&self) -> Result<()> {
         for part in CONTROLS {
             let there = |view: &Value| view["store_answers"] == true;

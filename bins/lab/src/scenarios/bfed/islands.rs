@@ -1,6 +1,6 @@
 //! `bfed-islands`: a session from an IP multicast island to viewers in a source-specific one and an HTTP
-//! one, across three gateways: the digests match, and the tree is drawn. Beside it a plain stream, which
-//! `curl` reads in the HTTP island.
+//! one, across three gateways: the digests match, and the tree is drawn. A second, plain stream is read
+//! by `curl` in the HTTP island.
 
 use super::federation::{Design, Federation, Kind, Peering, SOON, Viewer};
 use crate::prelude::*;
@@ -24,7 +24,7 @@ pub(crate) struct Islands {
 const SESSION: &str = "bfed://1/239.1.2.3/5004/?framing=numbered";
 /// A stream without any framing, for clients that know nothing of the federation.
 const PLAIN: &str = "bfed://1/239.1.2.4/5004";
-/// Where they come from; where they are viewed: beside the source, one network on, two networks on.
+/// The source's island, and the viewers' islands: the source's own, the next, and the one after it.
 const SOURCE: usize = 0;
 const VIEWERS: [usize; 3] = [0, 1, 2];
 const KINDS: [Kind; 3] = [Kind::Ip, Kind::Ssm, Kind::Http];
@@ -63,8 +63,8 @@ impl Scenario for Islands {
         let mut viewers = viewers.into_iter().collect::<Result<Vec<_>>>()?;
         viewers.iter_mut().try_for_each(Viewer::joined)?;
         let curl = federation.curl(WEB, PLAIN, 1)?;
-        // A viewer is answered by its own gateway; the tree behind it takes some round trips more, and a
-        // session that is live does not wait for it.
+        // A viewer is answered by its own gateway; the tree beyond it takes some more round trips, and a
+        // live session does not wait for it.
         std::thread::sleep(TREE_GROWS);
         context.note("all viewers have joined");
         let trees = (0..KINDS.len()).map(|at| federation.show(at, "sessions"));
@@ -77,11 +77,12 @@ impl Scenario for Islands {
             .transpose()?;
         source.succeed(SOON + Duration::from_secs(mib * 2))?;
         let sent = source.last("end").context("the source told no end")?;
-        saw(&mut report, &federation, &sent, &mut viewers, &file)?;
+        let agree = saw(&mut report, &federation, &sent, &mut viewers, &file)?;
         match plain {
             Some((source, curl)) => read_by_curl(&mut report, source, curl, &file)?,
             None => report.note("no curl on this machine: the plain stream was not read"),
         }
+        report.holds("all digests match", agree);
         picture(&mut report, &trees);
         report.holds("gateways end in an orderly way", federation.stop());
         report.datum("trees", &trees);
@@ -110,14 +111,14 @@ fn build(by_system: bool) -> Result<Federation> {
     Ok(federation)
 }
 
-/// What each viewer saw, beside what was sent.
+/// Compares what each viewer saw with what was sent; whether all digests match.
 fn saw(
     report: &mut Report,
     federation: &Federation,
     sent: &Value,
     viewers: &mut [Viewer],
     file: &Path,
-) -> Result<()> {
+) -> Result<bool> {
     let columns = "island | native network | joined after s | bytes | frames | lost | digest";
     let mut table = Table::with_header(format!("who saw {SESSION}"), columns);
     let mut row = |name: String, kind: Kind, joined: Option<f64>, end: &Value| {
@@ -145,8 +146,7 @@ fn saw(
         report.holds(name, same(file, &viewer.file)?);
     }
     report.tables.push(table);
-    report.holds("all digests match", agree);
-    Ok(())
+    Ok(agree)
 }
 
 /// The file that a plain HTTP client wrote. The stream has no end: it is complete when it is

@@ -1,6 +1,6 @@
 //! `bfed-node-crash`: a data node dies under load, three ways: killed, stopped (it holds its sockets and
-//! is silent), and its host's link cut. Its sessions move to another node, here and in the networks
-//! behind.
+//! is silent), and its host's link cut. Its sessions move to another node, here and in downstream
+//! networks.
 
 use std::collections::BTreeSet;
 
@@ -19,46 +19,46 @@ pub(crate) struct NodeCrash {
     rate: u64,
 }
 
-/// Where the gateway of several processes is; the source is before it, another network behind it.
+/// The island whose gateway has several processes; the source is upstream of it, another network downstream.
 const MIDDLE: usize = 1;
 const VIEWERS: [usize; 2] = [1, 2];
 /// Its data nodes.
 const NODES: [Part; 2] = [Part::Data(MIDDLE, 0), Part::Data(MIDDLE, 1)];
-/// Sessions flow again within, milliseconds: the target.
+/// Target: milliseconds until sessions flow again.
 const TARGET_MS: f64 = 1500.0;
 
 /// How a data node dies.
 #[derive(Clone, Copy, Debug)]
-enum Death {
+enum Failure {
     Killed,
     Stopped,
     Cut,
 }
 
-impl Death {
-    const ALL: [Death; 3] = [Death::Killed, Death::Stopped, Death::Cut];
+impl Failure {
+    const ALL: [Failure; 3] = [Failure::Killed, Failure::Stopped, Failure::Cut];
 
     fn words(self) -> &'static str {
         match self {
-            Death::Killed => "killed (-9)",
-            Death::Stopped => "stopped (SIGSTOP)",
-            Death::Cut => "its link cut",
+            Failure::Killed => "killed (-9)",
+            Failure::Stopped => "stopped (SIGSTOP)",
+            Failure::Cut => "its link cut",
         }
     }
 
     fn strike(self, federation: &mut Federation, node: Part) -> Result<()> {
         match self {
-            Death::Killed => federation.signal(node, Signal::SIGKILL),
-            Death::Stopped => federation.signal(node, Signal::SIGSTOP),
-            Death::Cut => federation.cut(node, true),
+            Failure::Killed => federation.signal(node, Signal::SIGKILL),
+            Failure::Stopped => federation.signal(node, Signal::SIGSTOP),
+            Failure::Cut => federation.cut(node, true),
         }
     }
 
     fn heal(self, federation: &mut Federation, node: Part) -> Result<()> {
         match self {
-            Death::Killed => federation.start(node),
-            Death::Stopped => federation.signal(node, Signal::SIGCONT),
-            Death::Cut => federation.cut(node, false),
+            Failure::Killed => federation.start(node),
+            Failure::Stopped => federation.signal(node, Signal::SIGCONT),
+            Failure::Cut => federation.cut(node, false),
         }
     }
 }
@@ -82,7 +82,7 @@ impl Scenario for NodeCrash {
         );
         let (mut means, mut mosts) = (Vec::new(), Vec::new());
         let mut next = 0;
-        for death in Death::ALL {
+        for failure in Failure::ALL {
             // The node that carries more: after a failure the other one carries everything.
             let carried = carried(&federation)?;
             if carried[next].len() < carried[1 - next].len() {
@@ -92,25 +92,31 @@ impl Scenario for NodeCrash {
             context.note(format!(
                 "{} {}, with {} sessions",
                 node.name(),
-                death.words(),
+                failure.words(),
                 struck.len()
             ));
             let lost = load.lost();
             let then = Instant::now();
-            death.strike(&mut federation, node)?;
-            // What it does not flow through must not notice; what does, stops first.
+            failure.strike(&mut federation, node)?;
+            // Sessions of the other node must not be affected; those of this node stop first.
             std::thread::sleep(Duration::from_millis(1000));
-            let (mean, longest) =
-                judge(&mut report, &mut table, death, &load, (then, lost), struck);
+            let (mean, longest) = judge(
+                &mut report,
+                &mut table,
+                failure,
+                &load,
+                (then, lost),
+                struck,
+            );
             means.push(mean);
             mosts.push(longest);
-            death.heal(&mut federation, node)?;
+            failure.heal(&mut federation, node)?;
             federation.until(control, "nodes", |nodes| registered(nodes) == NODES.len())?;
-            let name = format!("{}: everything flows on when it is back", death.words());
+            let name = format!("{}: everything flows on when it is back", failure.words());
             report.holds(name, load.flows_again());
             next = 1 - next;
         }
-        let names = Death::ALL.map(Death::words);
+        let names = Failure::ALL.map(Failure::words);
         let plot = Plot::bars("until data comes again", "ms", names);
         let plot = plot.heights("mean", means).heights("longest", mosts);
         report.plots.push(plot);
@@ -126,12 +132,12 @@ impl Scenario for NodeCrash {
     }
 }
 
-/// What the viewers of the dead node's sessions and those of the others saw of it; the mean and the longest time until data
+/// Reports what viewers of the failed node's sessions and of other sessions saw; returns the mean and the longest time until data
 /// came again.
 fn judge(
     report: &mut Report,
     table: &mut Table,
-    death: Death,
+    failure: Failure,
     load: &Load,
     (then, lost): (Instant, Vec<u64>),
     struck: &BTreeSet<String>,
@@ -150,7 +156,7 @@ fn judge(
     let again = mine.iter().filter_map(|(outcome, _)| outcome.again_ms());
     let (mean, longest) = (mean(again.clone()), most(again));
     let pause = most(others.iter().map(|(outcome, _)| millis(outcome.seen.pause)));
-    let words = death.words();
+    let words = failure.words();
     table.row([
         words.into(),
         struck.len().into(),
@@ -175,7 +181,7 @@ fn judge(
         })
     });
     let rows: Vec<Value> = rows.collect();
-    report.datum(&format!("{death:?}").to_lowercase(), rows);
+    report.datum(&format!("{failure:?}").to_lowercase(), rows);
     (mean, longest)
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Policy {
 
 const ONE: &str = "bfed://1/239.1.2.3/5004/?framing=numbered";
 const MANY: &str = "bfed://1/239.1.2.4/5004/?framing=numbered&multi-source=true";
-/// Of many sources too; its only one is not in the network that owns it.
+/// Also a multi-source session; its only source is not in the network that owns it.
 const AFAR: &str = "bfed://1/239.1.2.5/5004/?framing=numbered&multi-source=true";
 const OWNER: usize = 0;
 const SSM: usize = 1;
@@ -44,6 +44,8 @@ const VIEWS: [(&str, usize); 8] = [
     (AFAR, FAR),
 ];
 
+/// From the first route to every network until each table has its best ones: each gateway collects updates for 100 ms.
+const ROUTES_SETTLE: Duration = Duration::from_secs(2);
 /// Until data flows once a viewer has its answer.
 const TREE_GROWS: Duration = Duration::from_secs(1);
 
@@ -61,6 +63,7 @@ impl Scenario for Policy {
         write_file(&file, mib << 20)?;
         let mut federation = build()?;
         federation.settle()?;
+        std::thread::sleep(ROUTES_SETTLE);
         tables(&mut report, &federation)?;
 
         let mut views = Vec::new();

@@ -53,7 +53,7 @@ impl Break {
         }
     }
 
-    /// Whose viewers can be served at all.
+    /// Islands whose viewers are affected and have another path.
     fn strikes(self) -> &'static [usize] {
         match self {
             Break::Last | Break::Gateway => &[END],

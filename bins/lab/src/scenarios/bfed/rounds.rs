@@ -1,4 +1,4 @@
-//! What the scenarios of loaded data nodes have in common.
+//! Code that the scenarios with loaded data nodes share.
 
 use super::load::Stage;
 use crate::prelude::*;

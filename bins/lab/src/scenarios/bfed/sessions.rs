@@ -163,7 +163,7 @@ impl Run<'_> {
     }
 
     /// Bytes that flowed with this many sessions, in each round, and whether everything arrived. A machine
-    /// that gets faster or slower meanwhile favours no number: every other round goes backwards.
+    /// whose speed changes meanwhile favours no number: every other round runs in reverse order.
     ///
     /// Sources fill the buffers, so that with buffers of one size a hundred times the sessions have a hundred
     /// times the bytes on their way: copied bytes then no longer come from a cache, and the figures compare

@@ -3,7 +3,7 @@
 use super::federation::{Federation, SOON, Seen, Viewer, Watch};
 use crate::prelude::*;
 
-/// Pauses shorter than this are the machine's and the network's own.
+/// Shorter pauses are caused by scheduling and by the network.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 /// Length of a source's content: longer than any run.
 const SUPPLY: Duration = Duration::from_secs(300);
@@ -80,7 +80,7 @@ impl Load {
         })
     }
 
-    /// Waits until everything has flowed on for half a second; whether it does.
+    /// Waits until all sessions have flowed for half a second; returns whether they do.
     pub(super) fn flows_again(&self) -> bool {
         self.watch.until_all_flow(SOON)
     }

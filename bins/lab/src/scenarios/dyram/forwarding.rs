@@ -148,7 +148,7 @@ impl Ends {
         self.sinks.iter().map(address).collect()
     }
 
-    /// Takes in what came; how many packets the first receiver got.
+    /// Handles received packets; returns how many the first receiver got.
     fn step(&mut self) -> Result<u64> {
         let now = dyram::Instant::from_micros(self.began.elapsed().as_micros() as i64);
         let mut arrived = 0;
@@ -264,7 +264,7 @@ impl PlainLoop {
         };
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            // The clock that others read this thread's processor time by.
+            // The clock of this thread's processor time, for other threads.
             let _ = tell.send(thread_clock());
             work();
         });

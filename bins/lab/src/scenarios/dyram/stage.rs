@@ -8,7 +8,7 @@ use netlab::mroute;
 pub(super) const PORT: u16 = 4143;
 /// The group, which only names the session: nothing is sent to it.
 pub(super) const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 4, 1, 43), 5_000);
-/// A relay comes up, and children attach, within this.
+/// Time limit for a relay to start, and for children to attach.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A session that relays help.
@@ -23,7 +23,7 @@ pub(super) struct Stage {
 fn address(network: &Network, from: NodeId, relay: NodeId) -> Result<SocketAddrV4> {
     let plan = network.plan();
     let (link, _) = plan.toward(relay)[from.0].context("no way to the relay")?;
-    // The last link of the way: on longer ones the relay's first address does.
+    // The relay's address on a link to the node; beyond one hop, its first address.
     let near = plan.address_on(relay, link);
     Ok(SocketAddrV4::new(
         near.unwrap_or_else(|| plan.address(relay)),

@@ -2,7 +2,7 @@
 //!
 //! All networks are built before the first measurement, and every round measures each line of the table
 //! once, backwards in every other round: what the machine does meanwhile (its clock, its neighbours,
-//! the heat of its caches) falls on all lines alike, and no line is the one that came first.
+//! the state of its caches) affects all lines alike, and no line always comes first.
 
 mod results;
 mod saturate;

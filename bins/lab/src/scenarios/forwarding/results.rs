@@ -1,4 +1,4 @@
-//! What the measurements add up to: the table, the targets, the plot.
+//! The table, the targets and the plot of the measurements.
 
 use super::saturate::Cost;
 use crate::prelude::*;

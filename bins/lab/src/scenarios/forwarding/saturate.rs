@@ -47,7 +47,7 @@ pub(super) struct Stream {
 
 /// Requests that a router turns, so that it takes dmcasts; they are 1 in 1,000 packets.
 pub(super) struct Requests {
-    /// The node that asks, and its interface.
+    /// The requesting node, and its interface.
     pub(super) from: (NodeId, &'static str),
     pub(super) group: SocketAddrV4,
     /// The request, whole.
@@ -162,7 +162,7 @@ fn done(netlink: &mut Editor, stream: &Stream) -> Result<u64> {
 pub(super) const ROUNDS: u32 = 10;
 
 impl Cost {
-    /// What the rounds of a line say together.
+    /// Combines the rounds of a line.
     pub(super) fn of_rounds(mut rounds: Vec<Cost>) -> Cost {
         rounds.sort_by(|a, b| a.ns_per_packet.total_cmp(&b.ns_per_packet));
         let (least, median) = (rounds.first(), rounds.get(rounds.len() / 2));
@@ -174,7 +174,7 @@ impl Cost {
     }
 }
 
-/// How long nothing at all may come out.
+/// Time limit for the first packet to leave.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Keeps the window full for a while and measures.
@@ -201,7 +201,7 @@ pub(super) fn round(network: &Network, stream: &Stream, time: Duration) -> Resul
             if out > progress.1 {
                 progress = (now, out);
             } else if now - progress.0 > Duration::from_millis(100) {
-                // A queue of the kernel's was full with what others send on this machine.
+                // A kernel queue was full with traffic of other programs.
                 ensure!(
                     out > 0 || now - begin < TIMEOUT,
                     "{sent} packets sent, none came out"

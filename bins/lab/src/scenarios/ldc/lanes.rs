@@ -10,9 +10,9 @@ pub(super) const KBIT: u64 = 1_024;
 pub(super) const LAYER_BPS: u64 = 128 * KBIT;
 /// Layers of the thesis.
 pub(super) const LAYERS: usize = 8;
-/// What waits at the slow link: about twenty packets, as routers are wont to have. The thesis does not say.
+/// What waits at the slow link: about twenty packets, as is usual for routers. The thesis does not state it.
 const QUEUE: usize = 32 << 10;
-/// The thesis's hosts stood side by side.
+/// The hosts of the thesis were on one local network.
 const DELAY: Duration = Duration::from_millis(1);
 const LOSS: f64 = 0.05;
 
@@ -193,7 +193,7 @@ pub(super) struct Ages {
 }
 
 impl Stream {
-    /// What the receiver has told so far: the fields of its last `progress`.
+    /// The fields of the receiver's last `progress` event.
     pub(super) fn progress(&self) -> Value {
         self.receiver.last("progress").unwrap_or_default()
     }

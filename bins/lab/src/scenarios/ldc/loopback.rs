@@ -1,4 +1,4 @@
-//! Streams over this machine's loopback, to a receiver that throws everything away.
+//! Streams over this machine's loopback, to a receiver that discards everything.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,7 +1,7 @@
-//! `soak`: the programs under load for as long as one likes, some of them restarted again and again,
-//! and what the others use of memory and descriptors.
+//! `soak`: the programs under load for a chosen time, some of them restarted repeatedly,
+//! and the memory and descriptors that the others use.
 //!
-//! | from the start to the end, and looked at | again and again |
+//! | from the start to the end, and sampled | repeatedly |
 //! | --- | --- |
 //! | `lms-router`, `dyram-relay`, `mcpd`; `lms-send` and two `lms-recv` with an endless stream; `ldc-stream` at both ends | files by `lms-send` to two `lms-recv`, with LMS and through relays; copies by `mcp` to two `mcpd`, one of them started for each; a second `lms-router` restarted and a second `dyram-relay` killed and started, in turn, while transfers run |
 //!
@@ -31,7 +31,7 @@ pub(crate) struct Soak {
     restart_seconds: u64,
 }
 
-/// Between two turns of the programs' keeper.
+/// Time between two turns of the main loop.
 const TURN: Duration = Duration::from_millis(100);
 /// Time between two samples of memory and descriptors.
 const LOOK: Duration = Duration::from_secs(2);

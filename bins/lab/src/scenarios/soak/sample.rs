@@ -14,7 +14,7 @@ pub(super) struct Sample {
     pub(super) descriptors: f64,
 }
 
-/// Looks at a process; `None` when it is gone.
+/// Samples a process; `None` when it has ended.
 pub(super) fn look(pid: u32, minutes: f64) -> Option<Sample> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let field = |name: &str| -> Option<f64> {

@@ -1,4 +1,4 @@
-//! The programs of a soak: daemons that run from start to end, and transfers that come and go.
+//! The programs of a soak: daemons that run from start to end, and transfers that are repeated.
 //!
 //! ```text
 //! source --- r1 --- r2 --- h3        5 ms and 1 % loss on the links of h2 and h4
@@ -44,7 +44,7 @@ pub(super) struct World {
     pub(super) restarts: u64,
 }
 
-/// A transfer that is made again and again.
+/// A transfer that is repeated.
 struct Round {
     name: &'static str,
     start: fn(&World) -> Result<Vec<Process>>,
@@ -53,7 +53,7 @@ struct Round {
     done: u64,
 }
 
-/// How often each transfer was made, and what went wrong.
+/// How often each transfer was made, and what went difference.
 pub(super) struct Tally {
     pub(super) rounds: Vec<(&'static str, u64)>,
     pub(super) restarts: u64,
@@ -336,7 +336,7 @@ impl World {
         sender.context("no stream")?.write_line(&line)
     }
 
-    /// Starts the second router's daemon, or the second relay, again.
+    /// Restarts the second router's daemon and the second relay in turn.
     pub(super) fn restart(&mut self) -> Result<()> {
         self.restarts += 1;
         if self.restarts % 2 == 1 {

@@ -12,7 +12,7 @@ pub(crate) struct Contest<'a> {
     rounds: usize,
     /// The program around NORM's library, when it could be made.
     norm: Option<PathBuf>,
-    /// Tools of others that failed in the current setting: rows of its table.
+    /// Other tools that failed in the current setting: rows of its table.
     failed: Vec<String>,
 }
 

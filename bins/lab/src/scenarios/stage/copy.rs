@@ -1,4 +1,4 @@
-//! A copy by `mcp` and `mcpd`, the programs themselves: started, watched, and accounted for.
+//! Runs a copy by `mcp` and `mcpd`, the real programs, and collects the results.
 
 use super::{Stage, Wire};
 use crate::prelude::*;
@@ -13,7 +13,7 @@ const LOOKS: u32 = 8;
 pub(crate) struct Copying {
     /// With a key: data is sealed (AEAD), and the control connections are TLS. Without: neither.
     pub(crate) sealed: bool,
-    /// The port that every `mcpd` listens on, where several copies go on at once.
+    /// The port that every `mcpd` listens on, when several copies run at once.
     pub(crate) port: Option<u16>,
     /// The receivers, counted from 0, in the order of `mcp`'s arguments; none: all.
     pub(crate) receivers: Vec<usize>,
@@ -78,7 +78,7 @@ pub(crate) struct Copied {
     pub(crate) seconds: f64,
     /// The file's bits in that time.
     pub(crate) goodput_bps: f64,
-    /// What the sender put on its wire, all in all.
+    /// What the sender sent on its link in total.
     pub(crate) wire: Wire,
     /// The same for each byte of the file.
     pub(crate) overhead: f64,
@@ -154,7 +154,7 @@ impl Running {
         })
     }
 
-    /// Looks at the programs; whether `mcp` still runs.
+    /// Samples the programs; returns whether `mcp` still runs.
     pub(crate) fn look(&mut self) -> bool {
         self.memory[0] = self.memory[0].max(self.sender.peak_memory());
         self.cpu.0 = self.cpu.0.max(self.sender.cpu_time());

@@ -1,4 +1,4 @@
-//! The stage that tools compete on: one sender and its receivers on one switch, one file. What the
+//! The network in which tools are compared: one sender and its receivers on one switch, one file. What the
 //! sender's wire carries is counted there, and each copy is compared with the original.
 //!
 //! | part | what |
@@ -7,7 +7,7 @@
 //! | [`copy`] | `mcpd` on each receiver, `mcp` on the sender, and their reports |
 //! | [`tcp`] | kernel TCP, one stream to each receiver, all at once |
 //! | [`contest`] | several tools, the best of some rounds of each |
-//! | [`play`], [`tools`], [`norm`] | the tools of others, where they are installed |
+//! | [`play`], [`tools`], [`norm`] | other tools, where they are installed |
 
 pub(super) mod contest;
 pub(super) mod copy;
@@ -48,7 +48,7 @@ pub(super) struct Setting {
     pub(super) bytes: u64,
     /// Segmentation offloads and GRO on all links.
     pub(super) offloads: bool,
-    /// What the sender's own queue lets go, by the kernel's token bucket; 0 for no limit.
+    /// Rate limit of the sender, by the kernel's token bucket, bit/s; 0 for none.
     pub(super) rate_bps: u64,
     /// A kernel multicast router between the sender and each receiver, in a network shaped by the system.
     pub(super) system: Option<System>,
@@ -59,14 +59,14 @@ pub(super) struct Setting {
 pub(super) struct System {
     /// The group that the router forwards.
     pub(super) group: Ipv4Addr,
-    /// What HTB on the sender's interface lets go, bit/s.
+    /// Rate limit of HTB on the sender's interface, bit/s.
     pub(super) rate_bps: u64,
     /// The share of packets to each receiver that nftables drops.
     pub(super) loss: f64,
 }
 
 impl Setting {
-    /// So many receivers on plain wires, no limit, no offloads.
+    /// This many receivers on plain wires, no limit, no offloads.
     pub(super) fn plain(receivers: usize, bytes: u64) -> Setting {
         Setting {
             ports: vec![Port::default(); receivers],
@@ -281,12 +281,12 @@ impl Stage {
         Ok(())
     }
 
-    /// Time limit of a transfer by our own tools, before it counts as failed.
+    /// Time limit of a transfer by polycast's tools.
     pub(super) fn timeout(&self) -> Duration {
         Duration::from_secs(40 + self.bytes / 100_000)
     }
 
-    /// Time limit of each program of a tool of others: ten times what 100 Mbit/s need, and 20 s.
+    /// Time limit of each program of other tools: ten times what 100 Mbit/s need, and 20 s.
     pub(super) fn foreign_limit(&self) -> Duration {
         Duration::from_secs(20 + self.bytes / 1_250_000)
     }

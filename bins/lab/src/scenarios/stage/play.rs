@@ -34,7 +34,7 @@ impl Outcome {
 pub(crate) trait Tool {
     fn name(&self) -> String;
 
-    /// Whether its failure is ours: a foreign tool's is a result.
+    /// Whether it is a tool of polycast, whose failure ends the scenario; another tool's failure is a result.
     fn is_ours(&self) -> bool {
         false
     }
@@ -113,7 +113,7 @@ pub(crate) fn reason(error: &anyhow::Error) -> String {
     words.lines().next().unwrap_or_default().to_owned()
 }
 
-/// Plays one transfer and checks what arrived.
+/// Runs one transfer and compares the copies.
 pub(crate) fn play(tool: &dyn Tool, stage: &mut Stage) -> Result<Outcome> {
     let (mut receivers, mut copies) = (Vec::new(), Vec::new());
     for (at, node) in stage.receivers.iter().enumerate() {

@@ -74,7 +74,7 @@ fn pour(stream: &mut TcpStream, file: Option<&Path>, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Plays one transfer to all receivers and checks what arrived.
+/// Runs one transfer to all receivers and compares the copies.
 pub(crate) fn tcp(stage: &mut Stage, ends: Ends) -> Result<Outcome> {
     let all: Vec<usize> = (0..stage.receivers.len()).collect();
     let streams = streams(stage, &all, ends)?;

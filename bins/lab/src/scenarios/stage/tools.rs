@@ -1,4 +1,4 @@
-//! File senders of others, where they are installed.
+//! Other file senders, where they are installed.
 
 use super::Stage;
 use super::play::{Tool, external};

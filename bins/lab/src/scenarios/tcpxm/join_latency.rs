@@ -20,7 +20,7 @@ pub(crate) struct JoinLatency {
 
 /// Length of the copy relative to the time until the last path opens.
 const LONGER: f64 = 1.25;
-/// How often ports are looked at, and so how late one may open.
+/// Time between checks of the ports: the largest delay of an opening.
 const LATE: Duration = Duration::from_millis(50);
 
 impl Scenario for JoinLatency {

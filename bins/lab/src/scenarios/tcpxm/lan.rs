@@ -56,7 +56,7 @@ const LONG_RECEIVERS: usize = 8;
 /// file: unicast to n hosts would cost n times as much.
 const SYSTEM_GROUP: Ipv4Addr = Ipv4Addr::new(239, 192, 4, 1);
 const SYSTEM_WIRE: f64 = 1.5;
-/// So many hosts, and how many of them multicast does not reach.
+/// Number of hosts, and of those that multicast does not reach.
 const MIXED: (usize, usize) = (8, 2);
 /// Number of receivers, and the least goodput relative to kernel TCP.
 const FAST: [(usize, f64); 2] = [(4, 1.0), (8, 1.5)];

@@ -1,4 +1,4 @@
-//! The experiments of the TCP-XM paper (§4) and beyond it, by `mcp` and `mcpd`. All play on
+//! The experiments of the TCP-XM paper (§4) and beyond it, by `mcp` and `mcpd`. All run on
 //! [`super::stage`], two of them over the paper's own testbed.
 //!
 //! | scenario | paper |

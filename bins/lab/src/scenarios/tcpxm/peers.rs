@@ -99,7 +99,7 @@ struct Line {
 struct Run<'a> {
     contest: Contest<'a>,
     sizes: &'a [usize],
-    /// Tools of others that failed in the current setting, with the size of the group: rows of its table.
+    /// Other tools that failed in the current setting, with the size of the group: rows of its table.
     failed: Vec<(usize, String)>,
 }
 

@@ -12,7 +12,7 @@ const QUEUE_BYTES: usize = 50 * 1514;
 /// A link that is no bottleneck.
 const WIDE_BPS: u64 = 100_000_000;
 
-/// A receiver, by its place on the stage.
+/// A receiver, by its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pc {
     A,

@@ -6,9 +6,9 @@ use super::{Federation, Kind, Part, cluster_secret, secret};
 use crate::prelude::*;
 
 impl Kind {
-    /// Its section of a gateway's configuration: of the data process with that number.
+    /// Its section of a gateway's configuration; data processes are numbered.
     fn section(self, interface: &str, own: Ipv4Addr, part: Part) -> String {
-        // Data nodes on several hosts have pools of their own.
+        // Data nodes on several hosts have different pools.
         let number = match part {
             Part::Data(_, number) => number,
             _ => 0,

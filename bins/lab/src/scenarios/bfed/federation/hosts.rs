@@ -13,7 +13,7 @@ pub(crate) struct Viewer {
 }
 
 impl Viewer {
-    /// Waits until it has its gateway's answer; in the session's own island that is "local".
+    /// Waits for its gateway's answer, which is "local" in the session's own island.
     pub(crate) fn joined(&mut self) -> Result<()> {
         let answered =
             |value: &Value| value["event"] == "joined" || text(value, "reason") == "local";
@@ -21,7 +21,7 @@ impl Viewer {
         Ok(())
     }
 
-    /// Waits until it has seen its session to the end; its report.
+    /// Waits until its session has ended; returns its final report.
     pub(crate) fn end(&mut self) -> Result<Value> {
         self.process.succeed(SOON)?;
         self.process.last("end").context("a viewer told no end")
@@ -86,8 +86,8 @@ impl Federation {
         Ok(self.network.editor(gateway).counters(index)?.tx_bytes)
     }
 
-    /// A plain HTTP client on an HTTP island's host, if there is one on this machine: it reads a session
-    /// and knows nothing of the federation. Clients of one island have different numbers.
+    /// A plain HTTP client on an HTTP island's host, if there is installed: it reads a session
+    /// and needs no support for the federation. Clients of one island have different numbers.
     pub(crate) fn curl(&self, at: usize, session: &str, number: usize) -> Result<Option<Viewer>> {
         if std::process::Command::new("curl")
             .arg("--version")

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! island k:   host k --+-- gateway k ---- gateways of other islands
-//!                      +-- data k.1, k.2 ...        processes of their own, where a scenario
-//!                      +-- control k.1, k.2 ...     wants them
+//!                      +-- data k.1, k.2 ...        separate processes in scenarios
+//!                      +-- control k.1, k.2 ...     that have them
 //! ```
 
 mod config;
@@ -18,7 +18,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 pub(super) use hosts::Viewer;
 pub(super) use watch::{Seen, Watch};
 
-/// How long anything may take that takes a moment.
+/// Time limit of operations that normally take less than a second.
 pub(super) const SOON: Duration = Duration::from_secs(30);
 /// Where data nodes and standby control nodes are connected: a link of their island that can be cut.
 const PORT: Shape = Shape {
@@ -50,15 +50,15 @@ impl Kind {
     }
 }
 
-/// An island on paper.
+/// The plan of an island.
 #[derive(Clone, Debug)]
 pub(super) struct Design {
     pub(super) kind: Kind,
-    /// Data processes on hosts of their own; none: the gateway is one process.
+    /// Number of data processes on separate hosts; 0: the gateway is one process.
     pub(super) data: usize,
-    /// Control nodes on hosts of their own, which etcd elects; none: one, at the gateway itself.
+    /// Number of control nodes on separate hosts, elected by etcd; 0: one, on the gateway's host.
     pub(super) controls: usize,
-    /// More lines of `[gateway]`.
+    /// Further lines of `[gateway]`.
     pub(super) keys: &'static str,
 }
 
@@ -74,7 +74,7 @@ impl Design {
     }
 }
 
-/// A link between the gateways of two islands, by their places, and its cost.
+/// A link between the gateways of two islands, by index, and its cost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peering {
     pub(super) between: (usize, usize),
@@ -99,7 +99,7 @@ impl Peering {
     }
 }
 
-/// One network: a gateway and a host on a wire of their own.
+/// One network: a gateway and a host on one link.
 pub(super) struct Island {
     design: Design,
     gateway: NodeId,
@@ -149,7 +149,7 @@ pub(super) struct Federation {
     islands: Vec<Island>,
     peerings: Vec<(Peering, LinkId)>,
     daemons: Vec<(Part, Daemon)>,
-    /// More sections of every configuration.
+    /// Further sections of every configuration.
     more: &'static str,
     /// The `[etcd]` section of a control node, without its name.
     etcd: Option<String>,
@@ -191,7 +191,7 @@ impl Federation {
         Ok(federation)
     }
 
-    /// Both ends of each link between gateways lose that share by nftables, and the host of an island sends through HTB.
+    /// Drops this share at both ends of each link between gateways by nftables, and limits the rate of an island's host by HTB.
     pub(super) fn use_system(&self, at: usize, loss: f64, rate_bps: u64) -> Result<()> {
         for (peering, link) in &self.peerings {
             let (a, b) = peering.between;
@@ -204,7 +204,7 @@ impl Federation {
         self.network.shape_by_htb(island.host, island.lan, rate_bps)
     }
 
-    /// Control nodes are elected in that etcd.
+    /// Elects control nodes in this etcd.
     pub(super) fn use_etcd(&mut self, section: String) {
         self.etcd = Some(section);
     }
@@ -244,7 +244,7 @@ impl Federation {
         Ok(&mut daemon.process)
     }
 
-    /// Sends a signal to a process of a gateway, and waits for its end where the signal means it.
+    /// Sends a signal to a process of a gateway, and waits for its end after SIGKILL.
     pub(super) fn signal(&mut self, part: Part, signal: Signal) -> Result<()> {
         let process = self.process(part)?;
         process.signal(signal)?;
@@ -254,14 +254,14 @@ impl Federation {
         Ok(())
     }
 
-    /// Asks a process to end in an orderly way; whether it did, and how long it took.
+    /// Stops a process by SIGTERM; returns whether it exited with success, and how long it took.
     pub(super) fn end(&mut self, part: Part) -> Result<(bool, Duration)> {
         let begun = Instant::now();
         let status = self.process(part)?.stop(SOON)?;
         Ok((status.success(), begun.elapsed()))
     }
 
-    /// Cuts the wire of a data node's or control node's host, or mends it: nothing passes either way,
+    /// Cuts the link of a data node's or control node's host, or restores it: no packet passes in either direction,
     /// without notification.
     pub(super) fn cut(&mut self, part: Part, cut: bool) -> Result<()> {
         let (node, lan) = (self.node(part), self.islands[part.island()].lan);
@@ -269,7 +269,7 @@ impl Federation {
         self.network.reshape(node, lan, shape)
     }
 
-    /// Cuts the link between two islands' gateways, or mends it.
+    /// Cuts the link between two islands' gateways, or restores it.
     pub(super) fn cut_between(&mut self, a: usize, b: usize, cut: bool) -> Result<()> {
         let link = self.link(a, b)?;
         let shape = if cut { broken(self.shape) } else { self.shape };
@@ -295,18 +295,18 @@ impl Federation {
         hosts.get(number).copied().unwrap_or(island.gateway)
     }
 
-    /// An island's gateway, whatever runs there.
+    /// The host of an island's gateway.
     pub(super) fn gateway(&self, at: usize) -> NodeId {
         self.islands[at].gateway
     }
 
-    /// The address of a node on its island's own wire.
+    /// The address of a node on its island's link.
     fn on_lan(&self, at: usize, node: NodeId) -> Ipv4Addr {
         let address = self.network.plan().address_on(node, self.islands[at].lan);
         address.unwrap_or(Ipv4Addr::UNSPECIFIED)
     }
 
-    /// Where a gateway is reached on its own island.
+    /// The address of a gateway on its own island.
     pub(super) fn address(&self, at: usize) -> Ipv4Addr {
         self.on_lan(at, self.islands[at].gateway)
     }
@@ -359,19 +359,19 @@ impl Federation {
         })
     }
 
-    /// What a process shows of itself: `overview`, or what `bfed-gateway status` names.
+    /// Queries a process's status: `overview`, or another document of `bfed-gateway status`.
     pub(super) fn status(&self, part: Part, what: &str) -> Result<Value> {
         let found = self.daemons.iter().find(|(other, _)| *other == part);
         found.context("no such process")?.1.status(what)
     }
 
-    /// What the active control node of an island's gateway shows.
+    /// Queries the status of the active control node of an island's gateway.
     pub(super) fn show(&self, at: usize, what: &str) -> Result<Value> {
         let part = self.active(at).context("no active control node")?;
         self.status(part, what)
     }
 
-    /// Waits until what a process shows is as wanted; how long it took.
+    /// Waits until a process's status is as expected; returns how long it took.
     pub(super) fn until(
         &self,
         part: Part,
@@ -413,9 +413,9 @@ impl Federation {
         daemon.map_or(String::new(), |(_, daemon)| daemon.process.tail())
     }
 
-    /// Ends all gateways in an orderly way; whether they all did.
+    /// Stops all gateways by SIGTERM; returns whether all exited with success.
     pub(super) fn stop(mut self) -> bool {
-        // The control nodes end first, so that no other data node takes sessions over.
+        // Control nodes end first, so that no data node takes over sessions of another.
         self.daemons.sort_by_key(|(part, _)| *part);
         let mut all = true;
         for (_, Daemon { process, .. }) in &mut self.daemons {
@@ -457,7 +457,7 @@ fn island(plan: &mut Plan, at: usize, design: &Design) -> Island {
     }
 }
 
-/// A link that lets nothing pass.
+/// The same link, losing every packet.
 fn broken(shape: Shape) -> Shape {
     Shape { loss: 1.0, ..shape }
 }
@@ -466,7 +466,7 @@ fn secret() -> PathBuf {
     Path::new(SCRATCH).join("federation.key")
 }
 
-/// That of a gateway's control and data nodes, which peers do not have.
+/// The key of a gateway's control and data nodes, unknown to peers.
 fn cluster_secret() -> PathBuf {
     Path::new(SCRATCH).join("cluster.key")
 }

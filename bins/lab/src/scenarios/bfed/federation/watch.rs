@@ -1,5 +1,5 @@
-//! When data came: files of viewers are looked at every few milliseconds, and pauses in their growth
-//! noted.
+//! Records when data arrives: samples the length of viewers' files every few milliseconds, and records pauses in
+//! their growth.
 
 use crate::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ struct Track {
     pauses: Vec<(Instant, Instant)>,
 }
 
-/// Looks at files until it is dropped.
+/// Samples files until it is dropped.
 pub(crate) struct Watch {
     tracks: Arc<Mutex<Vec<Track>>>,
     /// Shorter pauses are none.
@@ -28,7 +28,7 @@ pub(crate) struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a viewer saw after something was done to its session.
+/// What a viewer saw after an action on its session.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     /// Time from the action until data came again after the longest pause since; none if it never did.
@@ -93,7 +93,7 @@ impl Watch {
         false
     }
 
-    /// What came of something done at `then`, for each file: of pauses that end after it the longest.
+    /// Returns, for each file, the longest pause that ends after `then`.
     pub(crate) fn since(&self, then: Instant) -> Vec<Seen> {
         let tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = tracks.iter().map(|track| track.since(then, self.least));
@@ -130,7 +130,7 @@ impl Track {
         let pause = longest.map_or(Duration::ZERO, |(begin, end)| *end - *begin);
         Seen {
             again: Some(longest.map_or(Duration::ZERO, |(_, end)| *end - then)),
-            // One that lasts counts as far as it has come.
+            // A pause that still lasts counts until now.
             pause: if ago >= least { pause.max(ago) } else { pause },
             ago,
         }

@@ -1,4 +1,4 @@
-//! What flows: numbered frames, so that a receiver knows every byte before it comes.
+//! Content of the test sessions: numbered frames, so that a receiver can predict every byte.
 
 use bfed::FlowLabel;
 use bfed::wire::data::{HEADER_LEN, Kind, Repr};
@@ -6,7 +6,7 @@ use bfed::wire::data::{HEADER_LEN, Kind, Repr};
 /// A frame's number, in front of its payload.
 pub(super) const NUMBER_LEN: usize = 8;
 
-/// The payload behind the number, at any place of any frame.
+/// The payload byte at an offset of any frame.
 const fn byte(at: usize) -> u8 {
     (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8)
 }
@@ -40,7 +40,7 @@ pub(super) struct Checker {
 }
 
 impl Checker {
-    /// For frames of that length behind that header, which may be empty.
+    /// Expects frames of this length after this header, which may be empty.
     pub(super) fn new(header: &[u8], frame: usize, until: u64) -> Checker {
         Checker {
             frame: [header, &[0; NUMBER_LEN], &payload(frame)].concat(),
@@ -60,7 +60,7 @@ impl Checker {
         self.until = 0;
     }
 
-    /// Whether these are the next bytes.
+    /// Returns whether these are the next bytes.
     pub(super) fn fits(&mut self, mut bytes: &[u8]) -> bool {
         let whole = self.frame.len() as u64;
         while !bytes.is_empty() {

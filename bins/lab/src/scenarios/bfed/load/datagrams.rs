@@ -35,7 +35,7 @@ pub(crate) struct Datagrams {
     pub(crate) rate_bps: u64,
 }
 
-/// What came of them.
+/// The result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Live {
     pub(crate) seconds: f64,
@@ -142,7 +142,7 @@ impl Shared {
     }
 }
 
-/// Sends everything that is there.
+/// Sends all queued packets.
 fn push(socket: &UdpSocket, to: SocketAddr, mut bytes: &[u8], len: usize) -> Result<()> {
     while !bytes.is_empty() {
         let transmit = Transmit {
@@ -222,7 +222,7 @@ impl Session {
             self.above.swap_remove(at);
             self.next += 1;
         }
-        // What is missing for long is lost: the list stays short.
+        // A packet that is missing for long counts as lost, which bounds the list.
         if self.above.len() > 64 {
             self.next = self.above.iter().copied().min().unwrap_or(self.next);
         }
@@ -230,7 +230,7 @@ impl Session {
     }
 }
 
-/// Takes what comes, and reports.
+/// Receives packets, and sends reports.
 fn receive(
     socket: &UdpSocket,
     to: SocketAddr,

@@ -1,7 +1,7 @@
 //! Data nodes under load. Sources and receivers are threads of `lab`; between them are real data
 //! nodes (`bfed-gateway data`), instructed by a control node made for this purpose, or haproxy in
-//! their place. Each forwarder is held to a share of a core, so that it limits what flows, and not
-//! whoever makes the load.
+//! their place. Each forwarder is limited to a share of a core, so that it is the bottleneck,
+//! and not the load generator.
 //!
 //! ```text
 //!   sources --- TCP channels ---> data node --- TCP channels ---> receivers
@@ -36,7 +36,7 @@ const BUFFER: usize = 32 << 20;
 const SEND_BUFFER: usize = 4 << 20;
 /// After this long without a datagram the missing ones count as lost.
 const SILENCE: Duration = Duration::from_secs(3);
-/// The same on TCP channels, which only wait longer each time something of theirs was dropped.
+/// The same for TCP channels, whose retransmission timeout doubles with each loss.
 const STREAM_SILENCE: Duration = Duration::from_secs(30);
 
 /// The forwarder.
@@ -102,16 +102,16 @@ impl Flow {
     }
 }
 
-/// What must hold whatever the machine.
+/// Facts that must hold on every machine.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Facts {
     /// Bytes that should have arrived.
     pub(super) due: u64,
     /// Bytes that did.
     pub(super) arrived: u64,
-    /// Receivers whose bytes differ from the sent ones.
+    /// Number of receivers whose bytes differ from those sent.
     pub(super) wrong: u64,
-    /// Where bytes are missing, what the data nodes counted.
+    /// Counters of the data nodes, when bytes are missing.
     pub(super) counters: Vec<serde_json::Value>,
 }
 
@@ -242,7 +242,7 @@ impl Stage {
             nodes.receive(node, share(node), sources.address)?;
         }
         sources.gather(load.nodes * load.sessions)?;
-        // A session that begins before its receivers have come is no loss, but no measure either.
+        // A session that starts before its receivers are connected cannot be measured.
         let edges = (load.nodes * load.sessions * (1 + load.fanout)) as u64;
         self.until_open(&nodes, edges)?;
         Ok(Running {

@@ -8,14 +8,14 @@ use bfed::{ChannelAddress, FlowLabel, PeerId, SessionName};
 use super::quota::{Hierarchy, Share};
 use daemon_kit::client::query;
 
-use super::steer::{Ask, Steering};
+use super::steer::{Steering, Subscription};
 use crate::prelude::*;
 
 /// The peer that sends the sessions; the receiving peers have the numbers above.
 const UP: PeerId = PeerId(1);
 const SOON: Duration = Duration::from_secs(10);
 
-/// Programs that forward: each on its own share of a core, if shares can be had.
+/// Programs that forward, each limited to a share of a core where the kernel permits it.
 pub(crate) struct Forwarders {
     pub(crate) processes: Vec<Process>,
     shares: Vec<Share>,
@@ -39,7 +39,7 @@ impl Forwarders {
         Ok(())
     }
 
-    /// Processor time of all of them, with what the kernel did in their name.
+    /// Processor time of all of them, system time included.
     pub(super) fn cpu_time(&self) -> Duration {
         self.processes.iter().map(cpu_time).sum()
     }
@@ -146,10 +146,10 @@ impl DataNodes {
         fanout: usize,
         receiver: SocketAddr,
     ) -> Result<Vec<(SocketAddr, FlowLabel)>> {
-        let mut asks = Vec::new();
+        let mut subscriptions = Vec::new();
         for number in sessions {
             for one in 0..fanout {
-                asks.push(Ask {
+                subscriptions.push(Subscription {
                     up: false,
                     peer: Some(PeerId(UP.0 + 1 + one as u32)),
                     flows: vec![FlowChannel {
@@ -160,7 +160,7 @@ impl DataNodes {
                 });
             }
         }
-        let answers = self.steering.ask(node, asks)?;
+        let answers = self.steering.ask(node, subscriptions)?;
         let channel = |flows: Vec<FlowChannel>| match flows.first() {
             Some(FlowChannel {
                 label: Some(label),
@@ -173,7 +173,7 @@ impl DataNodes {
 
     /// A session to the native network; its group.
     pub(super) fn send_native(&mut self, node: usize, number: usize) -> Result<SocketAddr> {
-        let ask = Ask {
+        let ask = Subscription {
             up: false,
             peer: None,
             flows: Vec::new(),
@@ -189,15 +189,15 @@ impl DataNodes {
         }
     }
 
-    /// Sessions come from there, each with its number plus one as its label.
+    /// Subscribes a data node to sessions of this source; a session's label is its number plus one.
     pub(super) fn receive(
         &mut self,
         node: usize,
         sessions: std::ops::Range<usize>,
         from: SocketAddr,
     ) -> Result<()> {
-        let asks = sessions.map(|number| {
-            Ok(Ask {
+        let subscriptions = sessions.map(|number| {
+            Ok(Subscription {
                 up: true,
                 peer: Some(UP),
                 flows: vec![FlowChannel {
@@ -207,8 +207,8 @@ impl DataNodes {
                 session: self.session(number)?,
             })
         });
-        let asks = asks.collect::<Result<Vec<_>>>()?;
-        self.steering.ask(node, asks).map(drop)
+        let subscriptions = subscriptions.collect::<Result<Vec<_>>>()?;
+        self.steering.ask(node, subscriptions).map(drop)
     }
 
     fn address(&self, at: SocketAddr) -> ChannelAddress {
@@ -302,7 +302,7 @@ pub(super) fn haproxy(
          server source {sources}\n"
     );
     fs::write(&file, text)?;
-    // In a folder that is not among an ordinary user's.
+    // It is installed in a folder that is not in an ordinary user's `PATH`.
     let program = installed("haproxy").context("haproxy is not installed")?;
     let launch = Launch::external(program, "haproxy")
         .cores(&core(0))

@@ -1,4 +1,4 @@
-//! A share of processor time that the kernel holds processes to: control groups of version 1 (`cpu`) or
+//! Limits processes to a share of processor time: control groups of version 1 (`cpu`) or
 //! of version 2.
 
 use crate::prelude::*;
@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const PERIOD_US: u64 = 20_000;
 /// Name prefix of this program's control groups.
 const PREFIX: &str = "polycast-lab-";
-/// An empty group of that age was left: others are filled as soon as they are made.
+/// An empty group of this age is stale: groups are filled as soon as they are made.
 const LEFT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,14 +133,14 @@ fn own_group(version: Version, own: &str) -> Option<&str> {
     })
 }
 
-/// A group. It is gone when this is dropped, if its processes have ended by then.
+/// A control group. Dropping the value removes it if its processes have ended.
 #[derive(Debug)]
 pub(crate) struct Share {
     folder: PathBuf,
 }
 
 impl Share {
-    /// Holds a process, with all of its threads, to the share.
+    /// Limits a process, with all of its threads, to the share.
     pub(crate) fn hold(&self, process: u32) -> Result<()> {
         let path = self.folder.join("cgroup.procs");
         fs::write(&path, process.to_string()).with_context(|| format!("write {}", path.display()))
@@ -153,7 +153,7 @@ impl Drop for Share {
             if fs::remove_dir(&self.folder).is_ok() {
                 return;
             }
-            // The kernel takes a moment to take the dead out.
+            // The kernel removes ended processes after a moment.
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
     }

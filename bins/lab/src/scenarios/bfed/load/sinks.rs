@@ -1,5 +1,5 @@
 //! Receivers: over TCP, and of native multicast. The first bytes are compared with the sent ones;
-//! after that the kernel throws away what came, uncopied, so that receiving costs little.
+//! after that the kernel discards the data without a copy, so that receiving costs little.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -37,7 +37,7 @@ struct Shared {
     over: AtomicBool,
     /// Bytes that came, for each receiver.
     received: Vec<AtomicU64>,
-    /// Receivers whose bytes differ from the sent ones.
+    /// Number of receivers whose bytes differ from those sent.
     wrong: AtomicU64,
     /// Receivers whose channel has ended.
     ended: AtomicU64,
@@ -120,7 +120,7 @@ impl Sinks {
         self.received().iter().sum()
     }
 
-    /// Receivers whose bytes differ from the sent ones.
+    /// Number of receivers whose bytes differ from those sent.
     pub(super) fn wrong(&self) -> u64 {
         self.shared.wrong.load(Ordering::Relaxed)
     }
@@ -170,7 +170,7 @@ impl Shared {
         self.received[at].fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    /// Looks at what came, as long as that is wanted.
+    /// Compares received bytes until the limit of the checker.
     fn look(&self, checker: &mut Checker, bytes: &[u8]) {
         if checker.looks() && !checker.fits(bytes) {
             self.wrong.fetch_add(1, Ordering::Relaxed);
@@ -190,7 +190,7 @@ fn streams(set: &Set, mut open: Vec<(TcpStream, Checker)>, shared: &Shared) -> R
             let (stream, checker) = &mut open[at];
             let read = match checker.looks() {
                 true => stream.read(&mut buffer[..1 << 16]),
-                // Nothing is copied: the kernel's answer is how much it threw away.
+                // Nothing is copied: the result is the number of bytes discarded.
                 false => recv(stream.as_raw_fd(), &mut buffer, MsgFlags::MSG_TRUNC)
                     .map_err(std::io::Error::from),
             };

@@ -22,8 +22,8 @@ const LISTENER: u64 = u64::MAX;
 const BURST: usize = 256 << 10;
 /// Frames that are offered at once: two pieces each, and the kernel takes 1,024.
 const FRAMES: usize = 512;
-/// Bytes that may wait for a receiver's window: what waits is sent by the kernel in whoever opens it, and a
-/// forwarder would do its sources' work.
+/// Bytes that may wait for a receiver's window: the kernel sends them in the process that opens the window, and a
+/// forwarder would do the work of its sources.
 const UNSENT: u32 = 4 << 10;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -32,7 +32,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct Plan {
     /// Bytes of a frame, its number included.
     pub(super) frame: usize,
-    /// Callers say with an ATTACH which session they have come for; without, each gets the label 1.
+    /// Callers name their session in an ATTACH packet; otherwise each gets the label 1.
     pub(super) attached: bool,
     /// Bit/s of frames for each session; as fast as it is taken if not set.
     pub(super) rate_bps: Option<u64>,
@@ -147,7 +147,7 @@ struct Worker {
     listener: TcpListener,
     callers: BTreeMap<u64, Caller>,
     next: u64,
-    /// Callers in the order in which they came for their sessions.
+    /// Callers in the order of their ATTACH packets.
     order: Vec<u64>,
     /// Callers that are in the middle of a frame.
     busy: usize,
@@ -229,7 +229,7 @@ impl Worker {
             .is_some_and(|caller| caller.header.is_some())
     }
 
-    /// Hears for which session a caller has come.
+    /// Reads the ATTACH packet of a caller.
     fn greet(&mut self, key: u64) -> Result<()> {
         let Some(caller) = self.callers.get_mut(&key) else {
             return Ok(());
@@ -317,7 +317,7 @@ impl Worker {
             (true, false) => self.busy -= 1,
             _ => {}
         }
-        // Paced callers are watched only while something of theirs could not leave.
+        // Paced callers are watched only while unsent data waits.
         let waits =
             busy || (caller.allowed != u64::MAX && caller.at < caller.allowed * whole as u64);
         let watch = waits || (self.plan.rate_bps.is_none() && !stop);

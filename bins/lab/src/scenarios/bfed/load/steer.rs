@@ -14,18 +14,18 @@ use bfed::wire::subscribe::{Edge, Repr as Subscribe};
 use bfed::wire::{Frames, MAX_MESSAGE_LEN, Message};
 use bfed::{NodeId, PeerId, SessionName};
 
-/// How long a data node may take to call, and to answer.
+/// Time limit for a data node to connect, and to answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Between heartbeats: a data node waits a second for one.
 const HEARTBEAT: Duration = Duration::from_millis(200);
-/// Questions that are on their way at once.
+/// Largest number of requests in flight.
 const WINDOW: usize = 256;
 /// The only epoch.
 const EPOCH: u64 = 1;
 
-/// What a data node is to do with a session.
+/// A subscription of a data node to a session.
 #[derive(Clone, Debug)]
-pub(super) struct Ask {
+pub(super) struct Subscription {
     /// Receive it; send it otherwise.
     pub(super) up: bool,
     /// The peer; none: the native network.
@@ -89,11 +89,15 @@ impl Steering {
         Ok(())
     }
 
-    /// Asks a data node; its channels for each, in the same order.
-    pub(super) fn ask(&mut self, node: usize, asks: Vec<Ask>) -> Result<Vec<Vec<FlowChannel>>> {
+    /// Sends subscriptions to a data node; returns its channels for each, in the same order.
+    pub(super) fn ask(
+        &mut self,
+        node: usize,
+        subscriptions: Vec<Subscription>,
+    ) -> Result<Vec<Vec<FlowChannel>>> {
         let node = &self.nodes[node];
-        let mut done = Vec::with_capacity(asks.len());
-        for some in asks.chunks(WINDOW) {
+        let mut done = Vec::with_capacity(subscriptions.len());
+        for some in subscriptions.chunks(WINDOW) {
             let first = self.next;
             let mut bytes = Vec::new();
             for ask in some {
@@ -124,7 +128,7 @@ impl Drop for Steering {
     }
 }
 
-fn subscribe(ask: &Ask, request: u32) -> Message {
+fn subscribe(ask: &Subscription, request: u32) -> Message {
     let edge = match ask.peer {
         Some(peer) => Edge::Peer { peer, rate_bps: 0 },
         None => Edge::Native,
@@ -156,7 +160,7 @@ fn greet(stream: TcpStream, over: Arc<AtomicBool>) -> Result<Node> {
     let (to_number, number) = channel();
     let heart = Arc::clone(&stream);
     std::thread::spawn(move || {
-        let mut heard = Hearing {
+        let mut messages = NodeMessages {
             to_answers,
             to_number,
         };
@@ -171,7 +175,7 @@ fn greet(stream: TcpStream, over: Arc<AtomicBool>) -> Result<Node> {
             };
             let mut input = &buffer[..read];
             while let Ok(Some(message)) = frames.next(&mut input) {
-                heard.message(message);
+                messages.message(message);
             }
             if beat.1.elapsed() >= HEARTBEAT {
                 beat = (beat.0 + 1, Instant::now());
@@ -190,12 +194,12 @@ fn greet(stream: TcpStream, over: Arc<AtomicBool>) -> Result<Node> {
 }
 
 /// Messages of a data node, and the channel to the waiting thread.
-struct Hearing {
+struct NodeMessages {
     to_answers: Sender<Response>,
     to_number: Sender<NodeId>,
 }
 
-impl Hearing {
+impl NodeMessages {
     fn message(&mut self, message: &[u8]) {
         // Messages without a request are dropped.
         match Message::parse(message) {

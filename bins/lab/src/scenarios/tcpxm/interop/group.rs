@@ -15,7 +15,7 @@ const PORT: u16 = 7_100;
 const MEMBERS: usize = 2;
 
 /// The hosts on one switch.
-struct Cast {
+struct Hosts {
     network: Network,
     sender: NodeId,
     kernel: NodeId,
@@ -41,8 +41,8 @@ pub(super) fn run(context: &Context, report: &mut Report, bytes: usize) -> Resul
     );
     for (name, loss) in [("no loss", 0.0), ("1 % loss", 0.01)] {
         context.note(format!("a group with the kernel in it, {name}"));
-        let cast = cast(loss)?;
-        let outcome = transfer(&cast, bytes);
+        let hosts = hosts(loss)?;
+        let outcome = transfer(&hosts, bytes);
         let title = |what: &str| format!("a group with the kernel in it, {name}: {what}");
         let outcome = match outcome {
             Ok(outcome) => outcome,
@@ -52,9 +52,9 @@ pub(super) fn run(context: &Context, report: &mut Report, bytes: usize) -> Resul
             }
         };
         check(report, title("every receiver has every byte"), Ok(()));
-        judge(report, &title, &cast, &outcome, bytes);
-        let address = |node| IpAddr::V4(cast.network.plan().address(node));
-        let members = cast
+        judge(report, &title, &hosts, &outcome, bytes);
+        let address = |node| IpAddr::V4(hosts.network.plan().address(node));
+        let members = hosts
             .members
             .iter()
             .map(|node| outcome.seen.data_to(address(*node)));
@@ -63,7 +63,7 @@ pub(super) fn run(context: &Context, report: &mut Report, bytes: usize) -> Resul
             name.into(),
             Cell::number(outcome.seconds, 2),
             outcome.seen.data_to(outcome.group).into(),
-            outcome.seen.data_to(address(cast.kernel)).into(),
+            outcome.seen.data_to(address(hosts.kernel)).into(),
             members.sum::<u64>().into(),
             mode.map_or_else(String::new, |mode| format!("{mode:?}"))
                 .into(),
@@ -76,7 +76,7 @@ pub(super) fn run(context: &Context, report: &mut Report, bytes: usize) -> Resul
 fn judge(
     report: &mut Report,
     title: &dyn Fn(&str) -> String,
-    cast: &Cast,
+    hosts: &Hosts,
     outcome: &Outcome,
     bytes: usize,
 ) {
@@ -97,7 +97,7 @@ fn judge(
         "",
         Bound::Exactly(MEMBERS as f64),
     );
-    let address = cast.network.plan().address(cast.kernel);
+    let address = hosts.network.plan().address(hosts.kernel);
     let offered = |seen: &super::segments::Seen| seen.syn && seen.group;
     let asked = outcome
         .seen
@@ -130,7 +130,7 @@ fn judge(
     report.holds(title("no resets"), resets == 0);
 }
 
-fn cast(loss: f64) -> Result<Cast> {
+fn hosts(loss: f64) -> Result<Hosts> {
     let mut plan = Plan::default();
     let (sender, kernel) = (plan.host("sender"), plan.host("kernel"));
     let members: Vec<NodeId> = (0..MEMBERS)
@@ -139,7 +139,7 @@ fn cast(loss: f64) -> Result<Cast> {
     let mut ports = vec![(sender, shape(0.0, 0.0)), (kernel, shape(loss, 0.0))];
     ports.extend(members.iter().map(|node| (*node, shape(loss, 0.0))));
     plan.shared(&ports);
-    Ok(Cast {
+    Ok(Hosts {
         network: Network::build(plan, 21)?,
         sender,
         kernel,
@@ -147,7 +147,7 @@ fn cast(loss: f64) -> Result<Cast> {
     })
 }
 
-impl Cast {
+impl Hosts {
     fn address(&self, node: NodeId) -> Ipv4Addr {
         self.network.plan().address(node)
     }
@@ -161,27 +161,27 @@ impl Cast {
     }
 }
 
-fn transfer(cast: &Cast, bytes: usize) -> Result<Outcome> {
+fn transfer(hosts: &Hosts, bytes: usize) -> Result<Outcome> {
     let content: Vec<u8> = (0..bytes).map(|at| (at * 31 + at / 251) as u8).collect();
-    let kernel = SocketAddr::new(cast.address(cast.kernel).into(), PORT);
-    let kernel = cast
+    let kernel = SocketAddr::new(hosts.address(hosts.kernel).into(), PORT);
+    let kernel = hosts
         .network
-        .within(cast.kernel, || Ok(TcpListener::bind(kernel)?))?;
-    let endpoints = cast.members.iter().map(|node| cast.endpoint(*node, PORT));
+        .within(hosts.kernel, || Ok(TcpListener::bind(kernel)?))?;
+    let endpoints = hosts.members.iter().map(|node| hosts.endpoint(*node, PORT));
     let endpoints: Vec<XmEndpoint> = endpoints.collect::<Result<_>>()?;
     let listeners = endpoints.iter().map(|endpoint| Ok(endpoint.listen()?));
     let listeners = listeners.collect::<Result<Vec<_>>>()?;
-    let sender = cast.endpoint(cast.sender, 0)?;
+    let sender = hosts.endpoint(hosts.sender, 0)?;
     let watch = Watch::start(
-        &cast.network,
-        cast.sender,
+        &hosts.network,
+        hosts.sender,
         "eth0",
-        cast.address(cast.sender),
+        hosts.address(hosts.sender),
     )?;
-    let hosts = [cast.kernel]
+    let nodes = [hosts.kernel]
         .into_iter()
-        .chain(cast.members.iter().copied());
-    let receivers: Vec<IpAddr> = hosts.map(|node| cast.address(node).into()).collect();
+        .chain(hosts.members.iter().copied());
+    let receivers: Vec<IpAddr> = nodes.map(|node| hosts.address(node).into()).collect();
     let count = receivers.len();
     let mut group = GroupConfig::new(sender.local_address(), receivers, PORT);
     group.receiver_timeout = tcpxm::Duration::from_secs(60);

@@ -86,7 +86,7 @@ impl Scenario for KernelInterop {
     }
 }
 
-/// Adds a check that holds if the story ended as expected; otherwise a note with the error.
+/// Adds a check that holds if the exchange succeeded; otherwise a note with the error.
 fn check(report: &mut Report, name: impl Into<String>, story: Result<()>) {
     let name = name.into();
     if let Err(error) = &story {
@@ -136,7 +136,7 @@ fn transfers(context: &Context, report: &mut Report, bytes: usize) -> Result<()>
     Ok(())
 }
 
-/// A kernel whose options are switched off: nothing is taken for granted.
+/// A kernel whose TCP options are switched off: the engine must not use them.
 fn plain_kernel(context: &Context, report: &mut Report, bytes: usize) -> Result<()> {
     let stage = Stage::new(shape(0.01, 0.0), 11)?;
     stage.switch_kernel_options_off()?;

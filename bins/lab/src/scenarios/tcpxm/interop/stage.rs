@@ -11,10 +11,10 @@ use crate::prelude::*;
 /// The longest that anything may take.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 /// The port of the kernel's listener, and the first of the engine's: each has another, since an engine
-/// keeps its port for as long as a connection of the story before takes to end.
+/// keeps its port until the connection of the previous exchange has ended.
 const PORT: u16 = 7_000;
 
-/// What the engine is in a story.
+/// The role of the engine in an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Client,

@@ -1,5 +1,5 @@
-//! Exchanges between the two TCPs. Each story succeeds, or fails with an error that says what was
-//! wrong.
+//! Exchanges between the two TCPs. Each succeeds, or fails with an error that names the
+//! difference.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener};
@@ -74,7 +74,7 @@ fn same(what: &str, received: &[u8], sent: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// So many bytes each way at once, then both ends close.
+/// Sends this many bytes each way at once, then closes both ends.
 pub(super) fn exchange(stage: &Stage, role: Role, bytes: usize) -> Result<()> {
     let Pair {
         mut engine, kernel, ..
@@ -108,7 +108,7 @@ pub(super) fn exchange(stage: &Stage, role: Role, bytes: usize) -> Result<()> {
     })
 }
 
-/// A few bytes, so that the connection is one.
+/// Exchanges a few bytes to prove the connection.
 fn greet(pair: &mut Pair) -> Result<()> {
     std::io::Write::write_all(&mut pair.engine, b"hello")?;
     let mut bytes = [0; 5];
