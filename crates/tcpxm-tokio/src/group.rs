@@ -3,16 +3,14 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tcpxm::{ConnStats, Failure, GroupConfig, GroupId, Mode};
-use tokio::io::AsyncWrite;
 
 use crate::shared::{Shared, State, refused};
 use crate::store::{Archive, SendStore};
-use crate::wait::{Interest, block_on};
+use crate::wait::{Interest, block_on, impl_write};
 
 /// Bytes copied to the send buffer at once.
 const MAX_COPY: usize = 64 << 10;
@@ -151,6 +149,15 @@ impl XmGroup {
         Poll::Pending
     }
 
+    /// Ready when each receiver has everything or has failed.
+    fn poll_close(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        if !self.is_over(&self.shared.lock()) {
+            self.shared.lock().alive()?;
+            self.finish()?;
+        }
+        self.poll_over(context)
+    }
+
     fn is_over(&self, state: &State) -> bool {
         let group = state.groups.get(&self.id);
         group.is_none_or(|group| group.is_over())
@@ -210,38 +217,10 @@ impl GroupHandle {
     }
 }
 
-impl io::Write for XmGroup {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        block_on(None, |context| self.poll_send(bytes, context))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl AsyncWrite for XmGroup {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_send(bytes, context)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
+impl_write!(
+    XmGroup,
     /// Ready when each receiver has everything or has failed.
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.is_over(&self.shared.lock()) {
-            self.shared.lock().alive()?;
-            self.finish()?;
-        }
-        self.poll_over(context)
-    }
-}
+);
 
 impl Drop for XmGroup {
     fn drop(&mut self) {

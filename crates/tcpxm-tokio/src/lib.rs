@@ -52,6 +52,7 @@
 mod batch;
 mod driver;
 mod group;
+mod lease;
 pub mod seal;
 mod shared;
 mod socket;

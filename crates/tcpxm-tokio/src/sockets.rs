@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(sockets.ready().groups, 0b10010);
         let mut received = Vec::new();
         let taken = sockets.receive(1 << 20, |_, to, bytes, _| {
-            received.push((to, bytes.to_vec()))
+            received.push((to, bytes.to_vec()));
         });
         assert_eq!(taken.expect("goes on").packets, 2);
         assert_eq!(received, [(group(1), vec![1]), (group(4), vec![4])]);

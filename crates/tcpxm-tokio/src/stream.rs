@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use tcpxm::wire::SegmentKey;
 use tcpxm::{CommandError, ConnId, Received};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::shared::{Shared, State, failed, refused};
-use crate::wait::{Interest, block_on};
+use crate::wait::{Interest, block_on, impl_write};
 
 /// Accepts connections.
 #[derive(Debug)]
@@ -252,16 +252,6 @@ impl io::Read for XmStream {
     }
 }
 
-impl io::Write for XmStream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        block_on(None, |context| self.poll_send(bytes, context))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 impl AsyncRead for XmStream {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -273,21 +263,14 @@ impl AsyncRead for XmStream {
     }
 }
 
-impl AsyncWrite for XmStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_send(bytes, context)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
+impl_write!(
+    XmStream,
     /// Ready when the peer has received everything.
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+);
+
+impl XmStream {
+    /// Ready when the peer has received everything.
+    fn poll_close(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
         // A connection whose peer closed first is removed when the end is acknowledged.
         let over = self.poll_delivered(context);
         if over.is_ready() {
@@ -296,9 +279,7 @@ impl AsyncWrite for XmStream {
         self.finish()?;
         self.poll_delivered(context)
     }
-}
 
-impl XmStream {
     fn poll_delivered(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
         let state = self.shared.lock();
         match state.connections.get(&self.id) {

@@ -87,3 +87,44 @@ pub(crate) fn block_on<T>(
         thread::park_timeout(left);
     }
 }
+
+/// Implements [`std::io::Write`] and [`tokio::io::AsyncWrite`] by `poll_send` and `poll_close`.
+macro_rules! impl_write {
+    ($type:ty, $(#[doc = $doc:literal])+) => {
+        impl std::io::Write for $type {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                $crate::wait::block_on(None, |context| self.poll_send(bytes, context))
+            }
+
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+
+        impl tokio::io::AsyncWrite for $type {
+            fn poll_write(
+                self: std::pin::Pin<&mut Self>,
+                context: &mut std::task::Context<'_>,
+                bytes: &[u8],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.poll_send(bytes, context)
+            }
+
+            fn poll_flush(
+                self: std::pin::Pin<&mut Self>,
+                _context: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                std::task::Poll::Ready(Ok(()))
+            }
+
+            $(#[doc = $doc])+
+            fn poll_shutdown(
+                self: std::pin::Pin<&mut Self>,
+                context: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                self.poll_close(context)
+            }
+        }
+    };
+}
+pub(crate) use impl_write;

@@ -96,6 +96,31 @@ fn a_connection_carries_bytes_both_ways_and_ends() {
     assert_eq!(writer.join().expect("the writer"), b"thanks");
 }
 
+/// Sends to the receivers from 127.0.0.2 on: each gets every byte, and is in mode multicast.
+fn reaches_all_by_multicast(sender: &XmEndpoint, listeners: Vec<XmListener>, port: u16) {
+    let count = listeners.len();
+    let receivers = (0..count).map(|at| Ipv4Addr::new(127, 0, 0, 2 + at as u8).into());
+    let config = GroupConfig::new(sender.local_address(), receivers.collect(), port);
+    let mut group = sender.open_group(config).expect("a group");
+    let handle = group.handle();
+    let bytes = content(5_000_000);
+    let readers = read_all(listeners);
+    Write::write_all(&mut group, &bytes).expect("written");
+    group.finish().expect("shut");
+    assert_eq!(group.wait_delivered().expect("delivered"), count);
+    for reader in readers {
+        assert!(reader.join().expect("a reader") == bytes);
+    }
+    let events: Vec<GroupEvent> = std::iter::from_fn(|| handle.poll_event()).collect();
+    for receiver in 0..count {
+        let expected = [
+            GroupEvent::Mode(receiver, Mode::Multicast),
+            GroupEvent::Delivered(receiver),
+        ];
+        assert!(expected.iter().all(|e| events.contains(e)), "{events:?}");
+    }
+}
+
 #[test]
 fn a_group_reaches_every_receiver_by_multicast() {
     let first = open(2, 0);
@@ -104,32 +129,7 @@ fn a_group_reaches_every_receiver_by_multicast() {
     let listeners: Vec<_> = [&first, &others[0], &others[1]]
         .map(|endpoint| endpoint.listen().expect("listening"))
         .into();
-    let sender = open(1, 0);
-    let receivers: Vec<IpAddr> = [2, 3, 4]
-        .map(|last| Ipv4Addr::new(127, 0, 0, last).into())
-        .into();
-    let config = GroupConfig::new(sender.local_address(), receivers, port);
-    let mut group = sender.open_group(config).expect("a group");
-    let handle = group.handle();
-    let bytes = content(5_000_000);
-    let readers = read_all(listeners);
-    Write::write_all(&mut group, &bytes).expect("written");
-    group.finish().expect("shut");
-    assert_eq!(group.wait_delivered().expect("delivered"), 3);
-    for reader in readers {
-        assert!(reader.join().expect("a reader") == bytes);
-    }
-    let events: Vec<GroupEvent> = std::iter::from_fn(|| handle.poll_event()).collect();
-    for receiver in 0..3 {
-        assert!(
-            events.contains(&GroupEvent::Mode(receiver, Mode::Multicast)),
-            "{events:?}"
-        );
-        assert!(
-            events.contains(&GroupEvent::Delivered(receiver)),
-            "{events:?}"
-        );
-    }
+    reaches_all_by_multicast(&open(1, 0), listeners, port);
 }
 
 #[test]
@@ -299,27 +299,7 @@ fn over_ip_a_group_reaches_every_receiver_by_multicast() {
     let second = open_over_ip(3, port).expect("an endpoint");
     let listeners = [&first, &second].map(|endpoint| endpoint.listen().expect("listening"));
     let sender = open_over_ip(1, 0).expect("an endpoint");
-    let receivers: Vec<IpAddr> = [2, 3]
-        .map(|last| Ipv4Addr::new(127, 0, 0, last).into())
-        .into();
-    let config = GroupConfig::new(sender.local_address(), receivers, port);
-    let mut group = sender.open_group(config).expect("a group");
-    let handle = group.handle();
-    let bytes = content(5_000_000);
-    let readers = read_all(listeners);
-    Write::write_all(&mut group, &bytes).expect("written");
-    group.finish().expect("shut");
-    assert_eq!(group.wait_delivered().expect("delivered"), 2);
-    for reader in readers {
-        assert!(reader.join().expect("a reader") == bytes);
-    }
-    let events: Vec<GroupEvent> = std::iter::from_fn(|| handle.poll_event()).collect();
-    for receiver in 0..2 {
-        assert!(
-            events.contains(&GroupEvent::Mode(receiver, Mode::Multicast)),
-            "{events:?}"
-        );
-    }
+    reaches_all_by_multicast(&sender, listeners.into(), port);
 }
 
 /// The side that closes last is removed when its end is acknowledged: that is no error.

@@ -8,15 +8,15 @@ use std::process::Command;
 
 use crate::common::{Finished, Running, Stage, listening, mcp, mcpd, names};
 use linux_net::link::{Editor, WireEnd};
-use linux_net::netns::Namespace;
+use netlab::host::Host;
 use netlab::permitted;
 
 pub(crate) const MIB: usize = 1 << 20;
 
 /// Hosts on one switch: `eth0` of the n-th has 10.77.0.n and fd77::n, n from 1.
 struct Network {
-    hosts: Vec<Namespace>,
-    hub: Namespace,
+    hosts: Vec<Host>,
+    hub: Host,
 }
 
 fn mac(host: usize) -> [u8; 6] {
@@ -31,13 +31,8 @@ fn v6(host: usize) -> String {
     Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, host as u16).to_string()
 }
 
-pub(crate) fn editing<T: Send>(host: &Namespace, work: impl FnOnce(&mut Editor) -> T + Send) -> T {
-    let edited = host.run(|| work(&mut Editor::open().expect("an editor")));
-    edited.expect("a namespace")
-}
-
 /// Connects port `near` of the editor's namespace to `eth0` of a host; returns the port's index.
-pub(crate) fn wire(editor: &mut Editor, near: &str, host: &Namespace, mac: Option<[u8; 6]>) -> u32 {
+fn wire(editor: &mut Editor, near: &str, host: &Host, mac: [u8; 6]) -> u32 {
     let near_end = WireEnd {
         name: near,
         link_address: None,
@@ -45,16 +40,16 @@ pub(crate) fn wire(editor: &mut Editor, near: &str, host: &Namespace, mac: Optio
     };
     let far_end = WireEnd {
         name: "eth0",
-        link_address: mac,
-        namespace: Some(host.as_fd()),
+        link_address: Some(mac),
+        namespace: Some(host.namespace.as_fd()),
     };
     editor.add_wire([near_end, far_end]).expect("a wire");
     editor.index(near).expect("the port")
 }
 
 /// Addresses of `eth0`, and the route of groups.
-fn address(host: &Namespace, number: usize) {
-    editing(host, |editor| {
+fn address(host: &Host, number: usize) {
+    host.edit(|editor| {
         let index = editor.index("eth0").expect("eth0");
         editor.set_up(index, true).expect("up");
         for (address, prefix_len) in [(v4(number), 24), (v6(number), 64)] {
@@ -72,17 +67,15 @@ fn address(host: &Namespace, number: usize) {
 
 impl Network {
     fn new(count: usize) -> Network {
-        let hub = Namespace::new().expect("a namespace");
-        let hosts: Vec<Namespace> = (0..count)
-            .map(|_| Namespace::new().expect("a namespace"))
-            .collect();
-        editing(&hub, |editor| {
+        let hub = Host::new();
+        let hosts: Vec<Host> = (0..count).map(|_| Host::new()).collect();
+        hub.edit(|editor| {
             editor.add_flooding_bridge("switch").expect("a bridge");
             let switch = editor.index("switch").expect("it");
             editor.set_up(switch, true).expect("up");
             for (at, host) in hosts.iter().enumerate() {
                 let port = format!("port{at}");
-                let index = wire(editor, &port, host, Some(mac(at + 1)));
+                let index = wire(editor, &port, host, mac(at + 1));
                 editor.set_bridge(index, switch).expect("plugged in");
                 editor.set_up(index, true).expect("up");
             }
@@ -94,7 +87,7 @@ impl Network {
     }
 
     fn within<T: Send>(&self, host: usize, work: impl FnOnce() -> T + Send) -> T {
-        self.hosts[host - 1].run(work).expect("a namespace")
+        self.hosts[host - 1].run(work)
     }
 
     /// A receiver that listens on all addresses.
@@ -300,7 +293,7 @@ fn versions_of_ip_do_not_mix() {
 fn copies_through_a_silent_hole(host: fn(usize) -> String, carrier: &str) {
     let stage = Stage::new();
     let network = Network::new(3);
-    editing(&network.hub, |editor| {
+    network.hub.edit(|editor| {
         let port = editor.index("port1").expect("the port");
         editor.set_mtu(port, 1400).expect("an MTU");
     });
@@ -439,8 +432,8 @@ fn shape(network: &Network, host: usize, rate: &str) {
         tc.args(["tbf", "rate", rate, "burst", "32kbit", "latency", "50ms"]);
         tc.status()
     };
-    let status = network.hub.run(run).expect("a namespace");
-    assert!(status.expect("tc runs").success(), "{rate}");
+    let status = network.hub.run(run).expect("tc runs");
+    assert!(status.success(), "{rate}");
 }
 
 #[test]

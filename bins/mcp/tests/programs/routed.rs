@@ -4,17 +4,16 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use crate::common::{Finished, Running, Stage, listening, mcp, mcpd};
-use crate::network::{MIB, editing, same, wire};
-use linux_net::link::Editor;
+use crate::network::{MIB, same};
 use linux_net::mroute::{Route, Table};
-use linux_net::netns::Namespace;
+use netlab::host::{Host, wire};
 use netlab::permitted;
 
 /// A sender and a receiver with a router between them.
 struct Routed {
-    sender: Namespace,
-    router: Namespace,
-    receiver: Namespace,
+    sender: Host,
+    router: Host,
+    receiver: Host,
 }
 
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
@@ -22,30 +21,19 @@ const FAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 impl Routed {
     /// Creates the hosts; the link to the receiver has this MTU.
     fn new(mtu: u32) -> Routed {
-        let [sender, router, receiver] = [(); 3].map(|()| Namespace::new().expect("a namespace"));
-        for (host, number) in [(&sender, 77), (&receiver, 78)] {
-            editing(&router, |editor| {
-                let port = format!("net{number}");
-                let index = wire(editor, &port, host, None);
-                let own = Ipv4Addr::new(10, number, 0, 1);
-                editor.add_address(index, own, 24).expect("an address");
-                if number == 78 {
-                    editor.set_mtu(index, mtu).expect("an MTU");
-                }
-                editor.set_up(index, true).expect("up");
-            });
-            editing(host, |editor| {
-                let index = editor.index("eth0").expect("eth0");
-                let own = Ipv4Addr::new(10, number, 0, 2);
-                editor.add_address(index, own, 24).expect("an address");
-                editor.set_up(index, true).expect("up");
-                let via = Some(Ipv4Addr::new(10, number, 0, 1));
+        let [sender, router, receiver] = [(); 3].map(|()| Host::new());
+        for (host, number, port) in [(&sender, 77, "net77"), (&receiver, 78, "net78")] {
+            let [near, far] = [1, 2].map(|last| Ipv4Addr::new(10, number, 0, last));
+            wire([(&router, port, near), (host, "eth0", far)]);
+            host.edit(|editor| {
                 let all = Ipv4Addr::UNSPECIFIED;
-                editor.set_route(all, 0, via, None).expect("a route");
+                editor.set_route(all, 0, Some(near), None).expect("a route");
             });
         }
+        let far = router.index("net78");
+        router.edit(|editor| editor.set_mtu(far, mtu).expect("an MTU"));
         let forwards = router.run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1"));
-        forwards.expect("a namespace").expect("forwarding");
+        forwards.expect("forwarding");
         Routed {
             sender,
             router,
@@ -59,16 +47,14 @@ impl Routed {
         receive
             .args(["--json", "--insecure", "--dir"])
             .arg(stage.dir(2));
-        let running = self.receiver.run(|| listening(&mut receive));
-        let _running = running.expect("a namespace");
+        let _running = self.receiver.run(|| listening(&mut receive));
         let file = stage.content("image", len);
         let mut send = Command::new(mcp());
         send.args(["--json", "--insecure"])
             .args(extra)
             .arg(&file)
             .arg(FAR.to_string());
-        let sending = self.sender.run(|| Running::start(&mut send));
-        let done = sending.expect("a namespace").finish();
+        let done = self.sender.run(|| Running::start(&mut send)).finish();
         done.expect(0);
         same(stage, 2, "image");
         done
@@ -86,7 +72,7 @@ fn a_router_s_word_about_its_link_is_heard() {
         network.copy(&stage, 3 * MIB, &["--carrier", carrier]);
         // The router said so, not a timeout: the kernel knows the MTU of the link.
         let learnt = network.sender.run(|| linux_net::inet::route(FAR.into(), 0));
-        assert_eq!(learnt.expect("a namespace").expect("a route").mtu, 1400);
+        assert_eq!(learnt.expect("a route").mtu, 1400);
         drop(network.router);
     }
 }
@@ -101,11 +87,9 @@ fn batches_cross_a_kernel_multicast_router() {
     for extra in [&[][..], &["--no-gso"], &["--carrier", "ip"]] {
         let stage = Stage::new();
         let network = Routed::new(1500);
+        let [near, far] = ["net77", "net78"].map(|name| network.router.index(name));
         let _table = network.router.run(|| {
             let mut table = Table::open().expect("multicast routing");
-            let [near, far] =
-                editing_here(|editor| ["net77", "net78"].map(|name| editor.index(name)));
-            let (near, far) = (near.expect("net77"), far.expect("net78"));
             table.add_interface(near).expect("an interface");
             table.add_interface(far).expect("an interface");
             let route = Route {
@@ -139,14 +123,6 @@ fn batches_cross_a_kernel_multicast_router() {
                 .expect("it");
             ip[1][at].clone()
         });
-        assert_eq!(
-            dropped.expect("a namespace"),
-            "0",
-            "{extra:?}: batches were dropped"
-        );
+        assert_eq!(dropped, "0", "{extra:?}: batches were dropped");
     }
-}
-
-fn editing_here<T>(work: impl FnOnce(&mut Editor) -> T) -> T {
-    work(&mut Editor::open().expect("an editor"))
 }

@@ -330,103 +330,78 @@ fn forward_at_fifty_per_cent_and_not_before_sixteen_segments() {
     }
 }
 
-#[test]
-fn losses_with_successes_between_them_are_not_consecutive() {
-    let answer = |_| Options {
+/// A group of one receiver, with segments of 1000 bytes.
+fn half_by_multicast() -> HandGroup {
+    HandGroup::new(1, |_| Options {
         mss: Some(1000),
         sack_permitted: true,
         group: Some(GroupOption::Named(ip(GROUP))),
         ..Options::default()
-    };
-    let mut group = HandGroup::new(1, answer);
+    })
+}
+
+/// Acknowledges this number of segments, and those in these ranges.
+fn acknowledge(group: &mut HandGroup, segments: u32, ranges: &[(u32, u32)]) {
     let iss = group.iss[0];
-    let ack = |group: &mut HandGroup, segments: u32, holes: bool| {
-        let at = |segment: u32| iss.plus(1 + segment * 1000);
-        let mut options = Options {
-            feedback: Some(Feedback { percent: 50 }),
-            ..Options::default()
-        };
-        if holes {
-            for first in [1, 3, 5, 7] {
-                options
-                    .sack
-                    .push((at(segments + first), at(segments + first + 1)));
-            }
-        }
-        let segment = Segment {
-            source_port: PORT,
-            destination_port: 4444,
-            seq: Seq(101),
-            ack: at(segments),
-            flags: ACK,
-            window: 60_000,
-            options,
-            payload: &[],
-        };
-        group.inject(1, &segment).unwrap();
+    let at = |segment: u32| iss.plus(1 + segment * 1000);
+    let mut options = Options {
+        feedback: Some(Feedback { percent: 50 }),
+        ..Options::default()
     };
+    for (from, to) in ranges {
+        options.sack.push((at(*from), at(*to)));
+    }
+    let segment = Segment {
+        source_port: PORT,
+        destination_port: 4444,
+        seq: Seq(101),
+        ack: at(segments),
+        flags: ACK,
+        window: 60_000,
+        options,
+        payload: &[],
+    };
+    group.inject(1, &segment).unwrap();
+}
+
+#[test]
+fn losses_with_successes_between_them_are_not_consecutive() {
+    let mut group = half_by_multicast();
     for segments in [8, 16, 24, 32] {
         group.sent();
-        ack(&mut group, segments, false);
+        acknowledge(&mut group, segments, &[]);
     }
     let member = group.endpoint.members(group.id).unwrap().next().unwrap();
     let mode = |group: &HandGroup| group.endpoint.conn_stats(member).unwrap().mode;
     assert_eq!(mode(&group), Mode::Multicast);
     group.sent();
-    ack(&mut group, 40, false);
+    acknowledge(&mut group, 40, &[]);
     group.sent();
     // Every other segment arrived: no two losses follow one another.
-    ack(&mut group, 40, true);
+    let holes = [1, 3, 5, 7].map(|first| (40 + first, 41 + first));
+    acknowledge(&mut group, 40, &holes);
     assert!(!group.sent().is_empty(), "a repair");
     assert_eq!(mode(&group), Mode::Multicast);
 }
 
 #[test]
 fn losses_with_a_later_success_are_congestion_and_so_is_one_flight() {
-    let answer = |_| Options {
-        mss: Some(1000),
-        sack_permitted: true,
-        group: Some(GroupOption::Named(ip(GROUP))),
-        ..Options::default()
-    };
-    let mut group = HandGroup::new(1, answer);
-    let iss = group.iss[0];
-    let ack = |group: &mut HandGroup, segments: u32, sack: Option<(u32, u32)>| {
-        let at = |segment: u32| iss.plus(1 + segment * 1000);
-        let mut options = Options {
-            feedback: Some(Feedback { percent: 50 }),
-            ..Options::default()
-        };
-        if let Some((from, to)) = sack {
-            options.sack.push((at(from), at(to)));
-        }
-        let segment = Segment {
-            source_port: PORT,
-            destination_port: 4444,
-            seq: Seq(101),
-            ack: at(segments),
-            flags: ACK,
-            window: 60_000,
-            options,
-            payload: &[],
-        };
-        group.inject(1, &segment).unwrap();
-    };
+    let mut group = half_by_multicast();
     for segments in [8, 16, 24, 32] {
         group.sent();
-        ack(&mut group, segments, None);
+        acknowledge(&mut group, segments, &[]);
     }
     let member = group.endpoint.members(group.id).unwrap().next().unwrap();
     let mode = |group: &HandGroup| group.endpoint.conn_stats(member).unwrap().mode;
     group.sent();
-    ack(&mut group, 40, None);
+    acknowledge(&mut group, 40, &[]);
     group.sent();
     // Five in a row are lost, and one behind them has arrived.
-    ack(&mut group, 40, Some((45, 48)));
+    acknowledge(&mut group, 40, &[(45, 48)]);
     assert!(!group.sent().is_empty(), "a repair");
     assert_eq!(mode(&group), Mode::Multicast);
     // Everything is repaired, and then nothing comes any more: a full queue does that too.
-    ack(&mut group, 50, None);
+    acknowledge(&mut group, 50, &[]);
     group.sent();
     let wait = |group: &mut HandGroup| {
         for _ in 0..40 {
@@ -441,7 +416,7 @@ fn losses_with_a_later_success_are_congestion_and_so_is_one_flight() {
     // That is repaired too, and what was sent since has not come either.
     let stats = group.endpoint.conn_stats(member).unwrap();
     let sent = (stats.acknowledged + stats.outstanding) / 1000;
-    ack(&mut group, sent as u32, None);
+    acknowledge(&mut group, sent as u32, &[]);
     group.sent();
     wait(&mut group);
     assert_eq!(mode(&group), Mode::UnicastGroup);

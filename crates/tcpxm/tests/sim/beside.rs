@@ -25,28 +25,32 @@ fn link() -> LinkConfig {
         .queue_packets(50)
 }
 
-/// What A has read from PC-C's group, and from PC-X.
-fn read(net: &Net) -> [u64; 2] {
-    let host = net.host(usize::from(A));
-    let mut peers = host.peers.values().map(|peer| peer.read);
-    [0, 1].map(|_| peers.next().unwrap_or(0))
-}
-
-/// Per cent of what both get that the group gets.
-fn share(control: CongestionControl, seed: u64) -> f64 {
+/// A group of A and B over these links, of the sender, A, B and X, and after `lead` seconds a connection from X to one
+/// receiver. Returns the percentage of the group in what that receiver reads of both in `seconds`.
+fn share(
+    control: CongestionControl,
+    seed: u64,
+    links: [LinkConfig; 4],
+    receiver: u16,
+    (lead, seconds): (u64, u64),
+) -> f64 {
     let trusting = Plan {
         trusting: true,
         ..Plan::default()
     };
-    let pours = Plan {
+    let endless = Plan {
         send: u64::MAX / 2,
         ..trusting.clone()
     };
     let mut machine = config();
     machine.congestion_control = control;
-    let hosts = [trusting.clone(), trusting, pours];
-    let hosts = hosts.map(|plan| (machine.clone(), plan, link()));
-    let mut net = group_net(seed, (machine, link()), hosts.to_vec());
+    let [sender, a, b, x] = links;
+    let hosts = vec![
+        (machine.clone(), trusting.clone(), a),
+        (machine.clone(), trusting, b),
+        (machine.clone(), endless, x),
+    ];
+    let mut net = group_net(seed, (machine, sender), hosts);
     let address = Ipv4Addr::new(239, 192, 11, 1);
     net.switch(|switch| switch.trees.insert(address, BTreeSet::from([A, B])));
     let wanted = GroupConfig {
@@ -54,16 +58,17 @@ fn share(control: CongestionControl, seed: u64) -> f64 {
         ..group(2)
     };
     start(&mut net, &wanted, 10_000_000_000);
+    let receiver = usize::from(receiver);
     let after = |net: &mut Net, seconds| {
         let until = net.sim.now() + Duration::from_secs(seconds);
         net.sim.run_until(until);
-        read(net)
+        let mut peers = net.host(receiver).peers.values();
+        [0, 1].map(|_| peers.next().map_or(0, |peer| peer.read))
     };
-    after(&mut net, 1);
-    let x = usize::from(X);
-    net.with(x, |host, now| host.connect(now, usize::from(A)));
+    after(&mut net, lead);
+    net.with(usize::from(X), |host, now| host.connect(now, receiver));
     let before = after(&mut net, 5);
-    let then = after(&mut net, SECONDS);
+    let then = after(&mut net, seconds);
     let [ours, other] = [0, 1].map(|flow| (then[flow] - before[flow]) as f64);
     100.0 * ours / (ours + other)
 }
@@ -72,7 +77,7 @@ fn share(control: CongestionControl, seed: u64) -> f64 {
 fn a_group_and_a_connection_get_half_of_a_link_each() {
     for control in [CongestionControl::Cubic, CongestionControl::NewReno] {
         for seed in 1..=2 {
-            let share = share(control, seed);
+            let share = share(control, seed, [link(); 4], A, (1, SECONDS));
             println!("{control:?}, seed {seed}: {share:.1} %");
             assert!((42.0..=58.0).contains(&share), "{control:?}: {share:.1} %");
         }
@@ -82,50 +87,12 @@ fn a_group_and_a_connection_get_half_of_a_link_each() {
 /// Cross traffic at a receiver that is not the narrowest: A's link takes 8 Mbit/s, and B's, which takes
 /// 10, a connection from X as well. What B loses has to slow the group down, or else it keeps nearly 8
 /// of the 10.
-fn share_at_the_second_narrowest(control: CongestionControl, seed: u64) -> f64 {
-    let trusting = Plan {
-        trusting: true,
-        ..Plan::default()
-    };
-    let pours = Plan {
-        send: u64::MAX / 2,
-        ..trusting.clone()
-    };
-    let mut machine = config();
-    machine.congestion_control = control;
-    let wide = link().rate_bps(100_000_000);
-    let hosts = vec![
-        (machine.clone(), trusting.clone(), link()),
-        (machine.clone(), trusting, link().rate_bps(10_000_000)),
-        (machine.clone(), pours, wide),
-    ];
-    let mut net = group_net(seed, (machine, wide), hosts);
-    let address = Ipv4Addr::new(239, 192, 11, 1);
-    net.switch(|switch| switch.trees.insert(address, BTreeSet::from([A, B])));
-    let wanted = GroupConfig {
-        group: GroupChoice::Given(IpAddr::V4(address)),
-        ..group(2)
-    };
-    start(&mut net, &wanted, 10_000_000_000);
-    let after = |net: &mut Net, seconds| {
-        let until = net.sim.now() + Duration::from_secs(seconds);
-        net.sim.run_until(until);
-        let mut peers = net.host(usize::from(B)).peers.values();
-        [0, 1].map(|_| peers.next().map_or(0, |peer| peer.read))
-    };
-    after(&mut net, 5);
-    let x = usize::from(X);
-    net.with(x, |host, now| host.connect(now, usize::from(B)));
-    let before = after(&mut net, 5);
-    let then = after(&mut net, 30);
-    let [ours, other] = [0, 1].map(|flow| (then[flow] - before[flow]) as f64);
-    100.0 * ours / (ours + other)
-}
-
 #[test]
 fn a_group_gives_way_to_a_connection_at_its_second_narrowest_receiver() {
     for control in [CongestionControl::Cubic, CongestionControl::NewReno] {
-        let share = share_at_the_second_narrowest(control, 1);
+        let wide = link().rate_bps(100_000_000);
+        let links = [wide, link(), link().rate_bps(10_000_000), wide];
+        let share = share(control, 1, links, B, (5, 30));
         println!("{control:?}: {share:.1} %");
         assert!((35.0..=60.0).contains(&share), "{control:?}: {share:.1} %");
     }

@@ -445,6 +445,12 @@ pub(crate) fn net(seed: u64, hosts: Vec<(Config, Plan, LinkConfig)>) -> Net {
 }
 
 impl Net {
+    /// The receivers of host 0 that failed, each with the reason.
+    pub(crate) fn failed(&self) -> Vec<(SocketAddr, Failure)> {
+        let ends = self.host(0).ends.iter();
+        ends.filter_map(|end| Some((end.0, end.1?))).collect()
+    }
+
     pub(crate) fn host(&self, number: usize) -> &Host {
         self.sim.get::<Host>(self.hosts[number])
     }

@@ -208,8 +208,7 @@ fn multicast_only_never_falls_back_and_demands_the_group() {
     let host = net.host(0);
     assert_eq!(host.modes, []);
     assert_eq!(host.endpoint.stats().fall_backs, 0);
-    let failed: Vec<_> = host.ends.iter().filter(|end| end.1.is_some()).collect();
-    assert_eq!(failed, [&(socket(3, PORT), Some(Failure::NoMulticast))]);
+    assert_eq!(net.failed(), [(socket(3, PORT), Failure::NoMulticast)]);
 }
 
 /// From the start, and from the middle on: a receiver that gets nothing but repairs fails, and the others
@@ -229,9 +228,7 @@ fn multicast_only_fails_a_receiver_that_multicast_does_not_reach() {
         };
         start(&mut net, &group, len);
         assert!(net.run(600, closed), "{:?}", net.host(0).events);
-        let host = net.host(0);
-        let failed: Vec<_> = host.ends.iter().filter(|end| end.1.is_some()).collect();
-        assert_eq!(failed, [&(socket(2, PORT), Some(Failure::NoMulticast))]);
+        assert_eq!(net.failed(), [(socket(2, PORT), Failure::NoMulticast)]);
         assert_delivered(&net, [1, 3].into_iter(), len, "the others");
         for number in [1, 3] {
             let finished = net.host(number).finished_at.expect("finished");
@@ -273,13 +270,7 @@ fn those_who_do_not_answer_are_named_and_the_others_served() {
     start(&mut net, &wanted, len);
     assert!(net.run(60, closed));
     assert_delivered(&net, [1, 2, 4].into_iter(), len, "no answer");
-    let failed: Vec<_> = net
-        .host(0)
-        .ends
-        .iter()
-        .filter(|end| end.1.is_some())
-        .collect();
-    assert_eq!(failed, [&(socket(3, PORT), Some(Failure::ConnectTimeout))]);
+    assert_eq!(net.failed(), [(socket(3, PORT), Failure::ConnectTimeout)]);
 }
 
 #[test]
@@ -312,13 +303,7 @@ fn a_receiver_that_dies_is_dropped_and_named() {
     net.sim.fail_node(Instant::from_millis(700), dead);
     assert!(net.run(60, closed));
     assert_delivered(&net, [1, 3, 4].into_iter(), len, "dies");
-    let failed: Vec<_> = net
-        .host(0)
-        .ends
-        .iter()
-        .filter(|end| end.1.is_some())
-        .collect();
-    assert_eq!(failed, [&(socket(2, PORT), Some(Failure::Timeout))]);
+    assert_eq!(net.failed(), [(socket(2, PORT), Failure::Timeout)]);
 }
 
 #[test]

@@ -145,13 +145,7 @@ fn a_straggler_on_a_bounded_store_is_dropped_and_named() {
     net.with(0, |host, now| host.open_group(now, &wanted, store));
     write_all(&mut net, len);
     assert_delivered(&net, 1..=2, len, "bounded store");
-    let failed: Vec<_> = net
-        .host(0)
-        .ends
-        .iter()
-        .filter(|end| end.1.is_some())
-        .collect();
-    assert_eq!(failed, [&(socket(3, PORT), Some(Failure::TooSlow))]);
+    assert_eq!(net.failed(), [(socket(3, PORT), Failure::TooSlow)]);
 }
 
 /// Three receivers at 100 Mbit/s and one at 20.

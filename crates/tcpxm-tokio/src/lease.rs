@@ -1,0 +1,221 @@
+//! The lease: which thread drives the endpoint, its own or one that reads.
+//!
+//! Data that is used by the thread that took it from the socket is still in that processor's cache, and no other
+//! thread has to be woken for it. The lease is given only while no task and no other thread waits for anything, and
+//! ends when one begins to wait, when the machine has output or a timer is due, or when its time is over.
+
+use std::io;
+use std::sync::MutexGuard;
+use std::thread;
+use std::time::Duration;
+
+use crate::driver::Driver;
+use crate::shared::{Shared, State};
+
+/// Time in which a thread that has read may read again before the endpoint's thread drives.
+const LEASE: tcpxm::Duration = tcpxm::Duration::from_millis(20);
+/// The longest piece that a socket returns at once. A reader that drives takes no more than it reads.
+const PIECE: usize = 64 << 10;
+
+/// Whether a reader drives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lease {
+    /// The endpoint's thread drives.
+    None,
+    /// A thread has read, and drives if it reads again before this time.
+    Until(tcpxm::Instant),
+    /// A thread that reads is driving now.
+    InUse,
+}
+
+/// What the endpoint's thread does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ThreadState {
+    /// It drives.
+    Driving,
+    /// It is parked until the end of the lease.
+    ParkedUntil,
+    /// It is parked until a reader no longer drives and unparks it.
+    Parked,
+}
+
+impl Shared {
+    /// Parks the endpoint's thread while a reader drives.
+    pub(crate) fn await_turn(&self) {
+        loop {
+            let mut state = self.lock();
+            let now = self.now();
+            match state.lease {
+                Lease::Until(end) if end > now => {
+                    state.thread = ThreadState::ParkedUntil;
+                    drop(state);
+                    let pause = Duration::from_micros((end - now).total_micros());
+                    thread::park_timeout(pause);
+                }
+                Lease::InUse => {
+                    state.thread = ThreadState::Parked;
+                    drop(state);
+                    thread::park();
+                }
+                Lease::None | Lease::Until(_) => {
+                    state.lease = Lease::None;
+                    state.thread = ThreadState::Driving;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The endpoint's thread drives again, unless a reader is driving now.
+    pub(crate) fn end_lease(&self, mut state: MutexGuard<'_, State>) {
+        if matches!(state.lease, Lease::Until(_)) {
+            state.lease = Lease::None;
+            drop(state);
+            self.unpark_thread();
+        }
+    }
+
+    /// After a successful read by a thread, which probably reads again soon: gives it the lease.
+    pub(crate) fn lease_to_reader(&self, mut state: MutexGuard<'_, State>) {
+        if state.lease != Lease::InUse {
+            state.lease = state.next_lease(self.now());
+        }
+        self.kick_if_due(state);
+    }
+
+    /// Drives once, for a thread that waits for up to `len` bytes, if no other thread drives; returns the lock if one
+    /// does.
+    pub(crate) fn drive_for<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        len: usize,
+    ) -> Result<(), MutexGuard<'a, State>> {
+        let enough = len.saturating_sub(PIECE);
+        self.with_lease(state, |driver| {
+            if !driver.work(self, enough)? {
+                driver.sleep(self, None)?;
+            }
+            Ok(driver.has_chores())
+        })
+    }
+
+    /// Calls `drive` with the driver, if the lease is free; returns the lock if it is not. The lease ends if `drive`
+    /// fails or returns that there is work for the endpoint's own thread.
+    fn with_lease<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        drive: impl FnOnce(&mut Driver) -> io::Result<bool>,
+    ) -> Result<(), MutexGuard<'a, State>> {
+        let is_free = state.thread != ThreadState::Driving && state.waiting == 0;
+        if !is_free || !matches!(state.lease, Lease::Until(_)) {
+            return Err(state);
+        }
+        state.lease = Lease::InUse;
+        drop(state);
+        let mut turn = Turn {
+            shared: self,
+            is_over: true,
+        };
+        if let Ok(mut held) = self.driver()
+            && let Some(driver) = held.as_mut()
+        {
+            // Sockets that fail do so for the endpoint's thread too, which reports it.
+            turn.is_over = drive(driver).unwrap_or(true);
+        }
+        Ok(())
+    }
+}
+
+/// A reader's turn to drive. When it ends, also by a panic, the lease is free again or the endpoint's thread drives.
+struct Turn<'a> {
+    shared: &'a Shared,
+    is_over: bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.lease = if self.is_over {
+            Lease::None
+        } else {
+            state.next_lease(self.shared.now())
+        };
+        let must_unpark = state.lease == Lease::None || state.thread == ThreadState::Parked;
+        drop(state);
+        if must_unpark {
+            self.shared.unpark_thread();
+        }
+    }
+}
+
+impl State {
+    /// The lease of a thread that has just read.
+    fn next_lease(&self, now: tcpxm::Instant) -> Lease {
+        let end = now + LEASE;
+        let end = self
+            .machine
+            .poll_timeout()
+            .map_or(end, |next| next.min(end));
+        if self.waiting == 0 && end > now {
+            Lease::Until(end)
+        } else {
+            Lease::None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::Config;
+    use crate::sockets::Sockets;
+
+    /// An endpoint whose thread is parked, and whose lease is free.
+    fn leased() -> Arc<Shared> {
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        let config = Config::new(local);
+        let sockets = Sockets::open(&config).expect("a socket");
+        let shared = Arc::new(Shared::new(&config, local).expect("an endpoint"));
+        shared.hold();
+        shared.lock().lease = Lease::Until(shared.now() + tcpxm::Duration::from_secs(1000));
+        Driver::start(Arc::clone(&shared), sockets).expect("a thread");
+        while shared.lock().thread == ThreadState::Driving {
+            thread::sleep(Duration::from_millis(1));
+        }
+        shared
+    }
+
+    #[test]
+    fn a_reader_gives_the_lease_back() {
+        let shared = leased();
+        let driven = shared.with_lease(shared.lock(), |_| Ok(false));
+        assert!(driven.is_ok());
+        assert!(matches!(shared.lock().lease, Lease::Until(_)));
+        // Work for the endpoint's own thread: it drives again.
+        let driven = shared.with_lease(shared.lock(), |_| Ok(true));
+        assert!(driven.is_ok());
+        while shared.lock().thread != ThreadState::Driving {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(shared.lock().lease, Lease::None);
+        shared.release();
+    }
+
+    #[test]
+    fn a_reader_that_panics_while_it_drives_ends_the_endpoint_for_all() {
+        let shared = leased();
+        let driving = AssertUnwindSafe(|| {
+            let _ = shared.with_lease(shared.lock(), |_| panic!("for the test"));
+        });
+        catch_unwind(driving).expect_err("it panicked");
+        assert_ne!(shared.lock().lease, Lease::InUse);
+        while shared.lock().alive().is_ok() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(shared.lock().dead, Some(io::ErrorKind::Other));
+    }
+}
