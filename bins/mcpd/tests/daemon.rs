@@ -165,6 +165,22 @@ fn the_page_of_metrics_has_what_the_table_names_and_the_manual_lists() {
 }
 
 #[test]
+fn status_and_top_find_the_socket_in_the_configuration() {
+    let daemon = Daemon::start();
+    for (verb, more, expected) in [
+        ("status", "counters", "refused"),
+        ("status", "--json", "\"running\":0"),
+        ("top", "--once", "copied"),
+    ] {
+        let output = program(verb, &daemon.folder).arg(more).output();
+        let output = output.expect("run");
+        let shown = String::from_utf8_lossy(&output.stdout);
+        assert!(shown.contains(expected), "{verb} {more}: {shown}");
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    }
+}
+
+#[test]
 fn check_names_every_problem_and_its_place() {
     let folder = tempfile::tempdir().expect("folder");
     write(&folder, "carrier = \"pigeon\"\nfysnc = true");

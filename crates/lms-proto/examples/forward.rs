@@ -6,9 +6,8 @@
 
 use core::net::Ipv4Addr;
 
-use lms_proto::hier::StaticStorage;
-use lms_proto::router::{Config, Interface, Router, Storage, Verdict};
-use lms_proto::table::{self, Entry, Neighbour, Replier, Slot};
+use lms_proto::router::{Config, Router, Verdict};
+use lms_proto::table::{Neighbour, Replier};
 use lms_proto::wire::encap::{DmcastRepr, Placement};
 use lms_proto::wire::ipv4;
 use lms_proto::{Form, Iface, Instant, InterfaceConfig, Key, Kind, LmsOption, Meta};
@@ -18,30 +17,22 @@ const GROUP: Ipv4Addr = Ipv4Addr::new(232, 1, 1, 1);
 const H1: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
 const H2: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 
+lms_proto::router_storage! {
+    /// The tables of a small router.
+    struct Tables {
+        groups: 16,
+        interfaces: 4,
+        sources: 0,
+        offers: 32,
+        neighbours: 16,
+        branches: 32,
+    }
+}
+
 fn main() {
-    // Room for 16 groups on interfaces 0 to 47: 16 * 72 bytes, and LMS-HIER's.
-    let mut entries = [Entry::default(); 16];
-    let mut slots = [Slot::default(); 32];
-    let mut interfaces = [Interface::default(); 4];
-    let mut addresses = [Slot::default(); 8];
-    let mut subnets = [Slot::default(); 8];
-    let mut hierarchy = StaticStorage::<16, 32, 16, 48, 8>::default();
-    let storage = Storage {
-        table: table::Storage {
-            entries: (&mut entries[..]).into(),
-            slots: (&mut slots[..]).into(),
-            // Nothing beyond interface 47.
-            downstream: (&mut [][..]).into(),
-        },
-        interfaces: (&mut interfaces[..]).into(),
-        addresses: (&mut addresses[..]).into(),
-        subnets: (&mut subnets[..]).into(),
-        // No shared trees.
-        sources: (&mut [][..]).into(),
-        hierarchy: hierarchy.lend(),
-    };
+    let mut tables = Tables::default();
     let now = Instant::from_millis(0);
-    let mut router = Router::new(Config::default(), storage, [42; 32], now);
+    let mut router = Router::new(Config::default(), tables.lend(), [42; 32], now);
 
     // The testbed of LMS §6.5.3: the source above, H1 (the replier) and H2 on links below.
     let (source, h1, h2) = (Iface(0), Iface(1), Iface(2));

@@ -37,6 +37,7 @@ mod numbers;
 mod policy;
 mod sources;
 mod stats;
+mod storage;
 mod subnets;
 mod verdict;
 
@@ -68,7 +69,7 @@ use crate::table::{
 use crate::types::is_host;
 use crate::{Iface, Instant, InterfaceConfig, Key};
 
-/// Storage of a [`Router`]: borrowed, or owned with feature `alloc`. Nothing in it grows.
+/// Storage of a [`Router`]: borrowed (see [`router_storage!`](crate::router_storage)), or owned with feature `alloc`. Nothing in it grows.
 #[derive(Debug)]
 pub struct Storage<'a> {
     /// The group table's.

@@ -43,6 +43,11 @@ pub(crate) struct Index<'a> {
     mask: usize,
 }
 
+/// Returns the smallest number of slots that `values` values fit into.
+pub const fn min_slots(values: usize) -> usize {
+    (values * 5).div_ceil(4).next_power_of_two()
+}
+
 /// Slots for `values` values: the power of two that they fill to four fifths at most.
 #[cfg(feature = "alloc")]
 pub(crate) const fn slots_for(values: usize) -> usize {

@@ -29,6 +29,8 @@ pub use ifaces::{IFACES_PER_WORD, IfaceWord};
 use ifaces::{Set, SetMut};
 pub(crate) use index::Index;
 pub use index::Slot;
+#[doc(hidden)]
+pub use index::min_slots;
 #[cfg(feature = "alloc")]
 pub(crate) use index::slots_for;
 pub(crate) use proto_core::hash::{HashKey, Prefix};
@@ -225,6 +227,12 @@ proto_core::errors! {
 pub const fn bytes_per_group(iface_limit: usize) -> usize {
     let slots = size_of::<Slot>() * 5 / 2 + 1;
     size_of::<Entry>() + words_beyond_entry(iface_limit) * size_of::<IfaceWord>() + slots
+}
+
+/// Returns the words of [`Storage::downstream`] for `groups` entries and interface numbers below `iface_limit`.
+#[doc(hidden)]
+pub const fn words_for(groups: usize, iface_limit: usize) -> usize {
+    groups * words_beyond_entry(iface_limit)
 }
 
 const fn words_beyond_entry(iface_limit: usize) -> usize {

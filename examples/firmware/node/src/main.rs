@@ -18,9 +18,8 @@ mod packets;
 use core::mem::{size_of, size_of_val};
 use core::net::{Ipv4Addr, SocketAddrV4};
 
-use lms_proto::hier::StaticStorage;
-use lms_proto::router::{self, Interface, Router, Verdict};
-use lms_proto::table::{self, Entry, Replier, Slot as TableSlot};
+use lms_proto::router::{self, Router, Verdict};
+use lms_proto::table::Replier;
 use lms_proto::{Iface, InterfaceConfig, Key};
 use ltp::storage::{
     HoldDown, Member, Pending, PendingRequest, ReceiverStorage, SenderStorage, Slot, TargetEntry,
@@ -99,14 +98,16 @@ struct ReceiverTables {
     targets: [TargetEntry; 3],
 }
 
-/// The tables of a router with three interfaces and one group.
-struct RouterTables {
-    entries: [Entry; 1],
-    slots: [TableSlot; 2],
-    interfaces: [Interface; 3],
-    addresses: [TableSlot; 4],
-    subnets: [TableSlot; 4],
-    hierarchy: StaticStorage<1, 2, 2, 4, 6>,
+lms_proto::router_storage! {
+    /// The tables of a router with three interfaces and one group.
+    struct RouterTables {
+        groups: 1,
+        interfaces: 3,
+        sources: 0,
+        offers: 2,
+        neighbours: 2,
+        branches: 3,
+    }
 }
 
 /// A receiver and its application, which hashes the bytes that it reads.
@@ -314,20 +315,7 @@ fn host<'a>(tables: &'a mut ReceiverTables, number: u8, now: Instant) -> Host<'a
 }
 
 fn router<'a>(tables: &'a mut RouterTables, now: Instant) -> Router<'a> {
-    let storage = router::Storage {
-        table: table::Storage {
-            entries: (&mut tables.entries[..]).into(),
-            slots: (&mut tables.slots[..]).into(),
-            downstream: (&mut [][..]).into(),
-        },
-        interfaces: (&mut tables.interfaces[..]).into(),
-        addresses: (&mut tables.addresses[..]).into(),
-        subnets: (&mut tables.subnets[..]).into(),
-        // No shared trees.
-        sources: (&mut [][..]).into(),
-        hierarchy: tables.hierarchy.lend(),
-    };
-    let mut router = Router::new(router::Config::default(), storage, [9; 32], now);
+    let mut router = Router::new(router::Config::default(), tables.lend(), [9; 32], now);
     for number in 0..3u16 {
         let interface = InterfaceConfig {
             address: Ipv4Addr::new(10, 0, number as u8, 1),
@@ -368,14 +356,7 @@ fn main() {
         hold_down: Default::default(),
         targets: Default::default(),
     });
-    let mut router_tables = RouterTables {
-        entries: Default::default(),
-        slots: Default::default(),
-        interfaces: Default::default(),
-        addresses: Default::default(),
-        subnets: Default::default(),
-        hierarchy: StaticStorage::default(),
-    };
+    let mut router_tables = RouterTables::default();
     let sizes = [
         ("sender, tables", size_of_val(&sender_tables)),
         ("sender, machine", size_of::<Sender<'_, File>>() - BLOCK_LEN),
