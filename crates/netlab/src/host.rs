@@ -16,8 +16,12 @@ const INSIDE: &str = "POLYCAST_TEST_INSIDE";
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs `body` where namespaces can be made: here as root, else in a child process that is root of its own user
-/// namespace. Where neither works, the test is [skipped](crate::skip). `test` is its name, with the path of its module.
-pub fn with_namespaces(test: &str, body: impl FnOnce()) {
+/// namespace. Where neither works, the test is [skipped](crate::skip). Call it in the test itself, with a closure: its
+/// type has the name of the test.
+pub fn with_namespaces<F: FnOnce()>(body: F) {
+    let name = std::any::type_name::<F>();
+    let test = name.split_once("::").map_or(name, |(_, path)| path);
+    let test = test.trim_end_matches("::{{closure}}");
     let refused = match Namespace::new() {
         Ok(_) => return body(),
         Err(error) => error,

@@ -65,6 +65,11 @@ impl Testbed {
         bed
     }
 
+    /// Returns endpoints on SRC, H1 and H2, joined to `source` or to any.
+    pub(crate) fn endpoints(&self, source: Option<Ipv4Addr>) -> [Endpoint; 3] {
+        [&self.src, &self.h1, &self.h2].map(|host| Endpoint::new(host, source))
+    }
+
     /// H2 asks, and the router turns the request to H1: the number that stands for the router's
     /// interface `two` in the turning point that H1 reads.
     pub(crate) fn asked(&self) -> Iface {
@@ -74,6 +79,13 @@ impl Testbed {
         let heard = h1.heard(SOON).expect("H1 hears the request");
         heard.option.turning_point.expect("turned").iface
     }
+}
+
+/// Starts a router with the static route, whose replier is H1.
+pub(crate) fn start(router: &Host) -> Daemon {
+    let daemon = Daemon::start(router, &format!("{STATIC_ROUTE}{H1_REPLIES}"));
+    daemon.groups(1);
+    daemon
 }
 
 /// A running `lms-router`; killed when dropped.

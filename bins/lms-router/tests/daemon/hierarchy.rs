@@ -78,74 +78,68 @@ fn ring(host: &Host) -> Ring {
 
 #[test]
 fn the_cheapest_replier_is_elected_and_replaced_when_it_falls_silent() {
-    with_namespaces(
-        "hierarchy::the_cheapest_replier_is_elected_and_replaced_when_it_falls_silent",
-        || {
-            let bed = Testbed::new();
-            let (mut above, mut below) = (ring(&bed.src), ring(&bed.h1));
-            let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{HIERARCHY}"));
-            daemon.groups(1);
-            eventually("H1 is elected", || {
-                offer(&bed.h1, H1, Cost(3));
-                offer(&bed.h2, H2, Cost(5));
-                (replier(&daemon)["neighbour"] == "10.0.2.2").then_some(())
-            });
-            assert_eq!(
-                (&replier(&daemon)["cost"], &replier(&daemon)["interface"]),
-                (&3.into(), &"one".into())
-            );
-            hears(&mut above, Kind::Update, |cost, _| cost == 5);
-            hears(&mut below, Kind::Elected, |_, neighbour| {
-                neighbour == Some(H1)
-            });
-            // A request goes to H1 in a frame of its own: its link address is known from its offer.
-            let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
-            h2.ask(request(), b"nak");
-            assert!(h1.heard(SOON).is_some());
-            assert_eq!(daemon.counter("queues", "unresolved_neighbour"), 0);
-            eventually("H2 takes over", || {
-                offer(&bed.h2, H2, Cost(5));
-                (replier(&daemon)["neighbour"] == "10.0.3.2").then_some(())
-            });
-            assert_eq!(daemon.counter("hierarchy", "expired"), 1);
-            hears(&mut above, Kind::Update, |cost, _| cost == 7);
-            eventually("nobody is left", || {
-                replier(&daemon).is_null().then_some(())
-            });
-            // No replier: requests go up.
-            let src = Endpoint::new(&bed.src, None);
-            h2.ask(request(), b"nak");
-            assert_eq!(src.heard(SOON).expect("request").option, request());
-        },
-    );
+    with_namespaces(|| {
+        let bed = Testbed::new();
+        let (mut above, mut below) = (ring(&bed.src), ring(&bed.h1));
+        let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{HIERARCHY}"));
+        daemon.groups(1);
+        eventually("H1 is elected", || {
+            offer(&bed.h1, H1, Cost(3));
+            offer(&bed.h2, H2, Cost(5));
+            (replier(&daemon)["neighbour"] == "10.0.2.2").then_some(())
+        });
+        assert_eq!(
+            (&replier(&daemon)["cost"], &replier(&daemon)["interface"]),
+            (&3.into(), &"one".into())
+        );
+        hears(&mut above, Kind::Update, |cost, _| cost == 5);
+        hears(&mut below, Kind::Elected, |_, neighbour| {
+            neighbour == Some(H1)
+        });
+        // A request goes to H1 in a frame of its own: its link address is known from its offer.
+        let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
+        h2.ask(request(), b"nak");
+        assert!(h1.heard(SOON).is_some());
+        assert_eq!(daemon.counter("queues", "unresolved_neighbour"), 0);
+        eventually("H2 takes over", || {
+            offer(&bed.h2, H2, Cost(5));
+            (replier(&daemon)["neighbour"] == "10.0.3.2").then_some(())
+        });
+        assert_eq!(daemon.counter("hierarchy", "expired"), 1);
+        hears(&mut above, Kind::Update, |cost, _| cost == 7);
+        eventually("nobody is left", || {
+            replier(&daemon).is_null().then_some(())
+        });
+        // No replier: requests go up.
+        let src = Endpoint::new(&bed.src, None);
+        h2.ask(request(), b"nak");
+        assert_eq!(src.heard(SOON).expect("request").option, request());
+    });
 }
 
 #[test]
 fn the_router_withdraws_when_it_is_told_to_end() {
-    with_namespaces(
-        "hierarchy::the_router_withdraws_when_it_is_told_to_end",
-        || {
-            let bed = Testbed::new();
-            let mut above = ring(&bed.src);
-            // With this refresh interval only the end sends a message.
-            let config = HIERARCHY.replace("200ms", "18s");
-            let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{config}"));
-            daemon.groups(1);
-            eventually("H1 is elected", || {
-                offer(&bed.h1, H1, Cost(3));
-                (replier(&daemon)["neighbour"] == "10.0.2.2").then_some(())
-            });
-            hears(&mut above, Kind::Update, |cost, _| cost == 5);
-            let (status, _) = daemon.stop();
-            assert!(status.success());
-            hears(&mut above, Kind::Update, |cost, _| cost == 0xffff);
-        },
-    );
+    with_namespaces(|| {
+        let bed = Testbed::new();
+        let mut above = ring(&bed.src);
+        // With this refresh interval only the end sends a message.
+        let config = HIERARCHY.replace("200ms", "18s");
+        let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{config}"));
+        daemon.groups(1);
+        eventually("H1 is elected", || {
+            offer(&bed.h1, H1, Cost(3));
+            (replier(&daemon)["neighbour"] == "10.0.2.2").then_some(())
+        });
+        hears(&mut above, Kind::Update, |cost, _| cost == 5);
+        let (status, _) = daemon.stop();
+        assert!(status.success());
+        hears(&mut above, Kind::Update, |cost, _| cost == 0xffff);
+    });
 }
 
 #[test]
 fn forged_offers_are_refused_and_counted() {
-    with_namespaces("hierarchy::forged_offers_are_refused_and_counted", || {
+    with_namespaces(|| {
         let bed = Testbed::new();
         let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{HIERARCHY}"));
         daemon.groups(1);

@@ -24,92 +24,82 @@ fn configuration(overview: &Value) -> &Value {
 
 #[test]
 fn a_reload_changes_routes_repliers_and_limits() {
-    with_namespaces(
-        "lifecycle::a_reload_changes_routes_repliers_and_limits",
-        || {
-            let bed = Testbed::new();
-            let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{H1_REPLIES}"));
-            assert_eq!(daemon.groups(1)[0]["replier"]["neighbour"], "10.0.2.2");
-            let (src, h1, h2) = (
-                Endpoint::new(&bed.src, None),
-                Endpoint::new(&bed.h1, None),
-                Endpoint::new(&bed.h2, None),
-            );
-            // H2 becomes the replier, a second route comes.
-            let more = "[[route]]\nsource = \"*\"\ngroup = \"239.9.9.9\"\nupstream = \"up\"\ndownstream = []\n";
-            let replies = H1_REPLIES
-                .replace("\"one\"", "\"two\"")
-                .replace("10.0.2.2", "10.0.3.2");
-            let overview = daemon.reload(&format!("{STATIC_ROUTE}{more}{replies}"));
-            assert_eq!(configuration(&overview)["reloads"], 1);
-            assert_eq!(
-                configuration(&overview)["needs_restart"],
-                Value::Array(vec![])
-            );
-            let groups = daemon.groups(2);
-            let first = groups
-                .as_array()
-                .unwrap()
-                .iter()
-                .find(|group| group["source"] == "10.0.1.2");
-            assert_eq!(first.unwrap()["replier"]["neighbour"], "10.0.3.2");
-            h1.ask(request(), b"nak");
-            assert!(
-                h2.heard(SOON)
-                    .expect("H2 replies now")
-                    .option
-                    .turning_point
-                    .is_some()
-            );
-            h2.ask(request(), b"nak");
-            assert_eq!(src.heard(SOON).expect("to the source").option, request());
-            // A policy without repliers, and no second route.
-            let overview = daemon.reload(STATIC_ROUTE);
-            assert_eq!(overview["policy"], "hierarchy");
-            assert!(daemon.groups(1)[0]["replier"].is_null());
-        },
-    );
+    with_namespaces(|| {
+        let bed = Testbed::new();
+        let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{H1_REPLIES}"));
+        assert_eq!(daemon.groups(1)[0]["replier"]["neighbour"], "10.0.2.2");
+        let [src, h1, h2] = bed.endpoints(None);
+        // H2 becomes the replier, a second route comes.
+        let more = "[[route]]\nsource = \"*\"\ngroup = \"239.9.9.9\"\nupstream = \"up\"\ndownstream = []\n";
+        let replies = H1_REPLIES
+            .replace("\"one\"", "\"two\"")
+            .replace("10.0.2.2", "10.0.3.2");
+        let overview = daemon.reload(&format!("{STATIC_ROUTE}{more}{replies}"));
+        assert_eq!(configuration(&overview)["reloads"], 1);
+        assert_eq!(
+            configuration(&overview)["needs_restart"],
+            Value::Array(vec![])
+        );
+        let groups = daemon.groups(2);
+        let first = groups
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|group| group["source"] == "10.0.1.2");
+        assert_eq!(first.unwrap()["replier"]["neighbour"], "10.0.3.2");
+        h1.ask(request(), b"nak");
+        assert!(
+            h2.heard(SOON)
+                .expect("H2 replies now")
+                .option
+                .turning_point
+                .is_some()
+        );
+        h2.ask(request(), b"nak");
+        assert_eq!(src.heard(SOON).expect("to the source").option, request());
+        // A policy without repliers, and no second route.
+        let overview = daemon.reload(STATIC_ROUTE);
+        assert_eq!(overview["policy"], "hierarchy");
+        assert!(daemon.groups(1)[0]["replier"].is_null());
+    });
 }
 
 #[test]
 fn a_bad_reload_is_rejected_whole_and_shown() {
-    with_namespaces(
-        "lifecycle::a_bad_reload_is_rejected_whole_and_shown",
-        || {
-            let bed = Testbed::new();
-            let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{H1_REPLIES}"));
-            let groups = daemon.groups(1);
-            let bad = "[limits]\ngroups = 0\n[source]\nkind = \"static\"\n";
-            let overview = daemon.reload(bad);
-            let error = configuration(&overview)["last_error"]
-                .as_str()
-                .expect("why")
-                .to_owned();
-            assert!(error.ends_with("config.toml:2:10: limits.groups: 0 is too small; write a whole number from 1 to 1000000"), "{error}");
-            assert_eq!(configuration(&overview)["rejected"], 1);
-            assert_eq!(daemon.groups(1), groups, "everything is as before");
-            assert!(
-                daemon
-                    .log()
-                    .contains("configuration rejected, the old one stays")
-            );
-            // The next good one clears it.
-            let overview = daemon.reload(&format!("{STATIC_ROUTE}{H1_REPLIES}"));
-            assert!(configuration(&overview)["last_error"].is_null());
-            // A file that is not there is a bad one too.
-            std::fs::remove_file(daemon.folder.path().join("config.toml")).expect("remove");
-            daemon.signal(nix::sys::signal::Signal::SIGHUP);
-            eventually("it is rejected", || {
-                let overview = daemon.status(Show::Overview);
-                (configuration(&overview)["rejected"] == 2).then_some(())
-            });
-        },
-    );
+    with_namespaces(|| {
+        let bed = Testbed::new();
+        let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{H1_REPLIES}"));
+        let groups = daemon.groups(1);
+        let bad = "[limits]\ngroups = 0\n[source]\nkind = \"static\"\n";
+        let overview = daemon.reload(bad);
+        let error = configuration(&overview)["last_error"]
+            .as_str()
+            .expect("why")
+            .to_owned();
+        assert!(error.ends_with("config.toml:2:10: limits.groups: 0 is too small; write a whole number from 1 to 1000000"), "{error}");
+        assert_eq!(configuration(&overview)["rejected"], 1);
+        assert_eq!(daemon.groups(1), groups, "everything is as before");
+        assert!(
+            daemon
+                .log()
+                .contains("configuration rejected, the old one stays")
+        );
+        // The next good one clears it.
+        let overview = daemon.reload(&format!("{STATIC_ROUTE}{H1_REPLIES}"));
+        assert!(configuration(&overview)["last_error"].is_null());
+        // A file that is not there is a bad one too.
+        std::fs::remove_file(daemon.folder.path().join("config.toml")).expect("remove");
+        daemon.signal(nix::sys::signal::Signal::SIGHUP);
+        eventually("it is rejected", || {
+            let overview = daemon.status(Show::Overview);
+            (configuration(&overview)["rejected"] == 2).then_some(())
+        });
+    });
 }
 
 #[test]
 fn what_a_reload_cannot_change_is_said() {
-    with_namespaces("lifecycle::what_a_reload_cannot_change_is_said", || {
+    with_namespaces(|| {
         let bed = Testbed::new();
         let daemon = Daemon::start(&bed.router, STATIC_ROUTE);
         let next =
@@ -130,41 +120,38 @@ fn what_a_reload_cannot_change_is_said() {
 
 #[test]
 fn a_second_instance_is_refused_with_a_reason() {
-    with_namespaces(
-        "lifecycle::a_second_instance_is_refused_with_a_reason",
-        || {
-            let bed = Testbed::new();
-            let daemon = Daemon::start(&bed.router, STATIC_ROUTE);
-            // The same status socket.
-            let output = bed.h1.run(|| {
-                Command::new(PROGRAM)
-                    .args(["run", "--config"])
-                    .arg(daemon.folder.path().join("config.toml"))
-                    .output()
-                    .expect("run")
-            });
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert_eq!(output.status.code(), Some(1));
-            assert!(
-                said.contains("another lms-router is running with this status socket"),
-                "{said}"
-            );
-            // Another socket, the same network.
-            let folder = tempfile::tempdir().expect("folder");
-            let (code, said) = Daemon::refused(&bed.router, STATIC_ROUTE, folder);
-            assert_eq!(code, 1);
-            assert!(
-                said.contains("another lms-router runs in this network namespace"),
-                "{said}"
-            );
-            daemon.groups(1);
-        },
-    );
+    with_namespaces(|| {
+        let bed = Testbed::new();
+        let daemon = Daemon::start(&bed.router, STATIC_ROUTE);
+        // The same status socket.
+        let output = bed.h1.run(|| {
+            Command::new(PROGRAM)
+                .args(["run", "--config"])
+                .arg(daemon.folder.path().join("config.toml"))
+                .output()
+                .expect("run")
+        });
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(
+            said.contains("another lms-router is running with this status socket"),
+            "{said}"
+        );
+        // Another socket, the same network.
+        let folder = tempfile::tempdir().expect("folder");
+        let (code, said) = Daemon::refused(&bed.router, STATIC_ROUTE, folder);
+        assert_eq!(code, 1);
+        assert!(
+            said.contains("another lms-router runs in this network namespace"),
+            "{said}"
+        );
+        daemon.groups(1);
+    });
 }
 
 #[test]
 fn sigterm_and_sigint_leave_nothing_behind() {
-    with_namespaces("lifecycle::sigterm_and_sigint_leave_nothing_behind", || {
+    with_namespaces(|| {
         use nix::sys::signal::Signal;
         let bed = Testbed::new();
         for signal in [Signal::SIGTERM, Signal::SIGINT] {
@@ -188,63 +175,53 @@ fn sigterm_and_sigint_leave_nothing_behind() {
 
 #[test]
 fn kill_9_leaves_no_guard_and_the_stale_socket_is_replaced() {
-    with_namespaces(
-        "lifecycle::kill_9_leaves_no_guard_and_the_stale_socket_is_replaced",
-        || {
-            let bed = Testbed::new();
-            let daemon = Daemon::start(&bed.router, STATIC_ROUTE);
-            assert!(guarded(&bed.router));
-            let folder = daemon.kill();
-            let stale =
-                std::fs::symlink_metadata(folder.path().join("sock")).expect("stale socket");
-            assert!(stale.file_type().is_socket());
-            eventually("the guard is gone", || {
-                (!guarded(&bed.router)).then_some(())
-            });
-            let daemon = Daemon::start_in(&bed.router, STATIC_ROUTE, folder);
-            daemon.groups(1);
-        },
-    );
+    with_namespaces(|| {
+        let bed = Testbed::new();
+        let daemon = Daemon::start(&bed.router, STATIC_ROUTE);
+        assert!(guarded(&bed.router));
+        let folder = daemon.kill();
+        let stale = std::fs::symlink_metadata(folder.path().join("sock")).expect("stale socket");
+        assert!(stale.file_type().is_socket());
+        eventually("the guard is gone", || {
+            (!guarded(&bed.router)).then_some(())
+        });
+        let daemon = Daemon::start_in(&bed.router, STATIC_ROUTE, folder);
+        daemon.groups(1);
+    });
 }
 
 #[test]
 fn a_socket_that_another_program_listens_on_is_left_alone() {
-    with_namespaces(
-        "lifecycle::a_socket_that_another_program_listens_on_is_left_alone",
-        || {
-            let folder = tempfile::tempdir().expect("folder");
-            let socket = folder.path().join("sock");
-            let other = std::os::unix::net::UnixListener::bind(&socket).expect("listen");
-            let (code, said) = Daemon::refused(&Host::new(), "", folder);
-            assert_eq!(code, 1);
-            assert!(said.contains("another program listens here"), "{said}");
-            // One connection waits, the router's; the socket was not replaced.
-            other.accept().expect("accept");
-        },
-    );
+    with_namespaces(|| {
+        let folder = tempfile::tempdir().expect("folder");
+        let socket = folder.path().join("sock");
+        let other = std::os::unix::net::UnixListener::bind(&socket).expect("listen");
+        let (code, said) = Daemon::refused(&Host::new(), "", folder);
+        assert_eq!(code, 1);
+        assert!(said.contains("another program listens here"), "{said}");
+        // One connection waits, the router's; the socket was not replaced.
+        other.accept().expect("accept");
+    });
 }
 
 #[test]
 fn a_neighbour_named_by_a_reload_alone_is_served_by_multicast_and_said_to_wait() {
-    with_namespaces(
-        "lifecycle::a_neighbour_named_by_a_reload_alone_is_served_by_multicast_and_said_to_wait",
-        || {
-            let bed = Testbed::new();
-            let daemon = Daemon::start(&bed.router, STATIC_ROUTE);
-            let overview = daemon.reload(&format!("{STATIC_ROUTE}{H1_REPLIES}"));
-            let waiting = &configuration(&overview)["needs_restart"];
-            assert_eq!(*waiting, serde_json::json!(["replier.static.neighbour"]));
-            let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
-            h2.ask(request(), b"nak");
-            assert_eq!(h1.heard(SOON).expect("on the whole link").payload, b"nak");
-            assert_eq!(daemon.counter("queues", "unresolved_neighbour"), 1);
-        },
-    );
+    with_namespaces(|| {
+        let bed = Testbed::new();
+        let daemon = Daemon::start(&bed.router, STATIC_ROUTE);
+        let overview = daemon.reload(&format!("{STATIC_ROUTE}{H1_REPLIES}"));
+        let waiting = &configuration(&overview)["needs_restart"];
+        assert_eq!(*waiting, serde_json::json!(["replier.static.neighbour"]));
+        let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
+        h2.ask(request(), b"nak");
+        assert_eq!(h1.heard(SOON).expect("on the whole link").payload, b"nak");
+        assert_eq!(daemon.counter("queues", "unresolved_neighbour"), 1);
+    });
 }
 
 #[test]
 fn a_file_that_is_no_socket_is_left_alone() {
-    with_namespaces("lifecycle::a_file_that_is_no_socket_is_left_alone", || {
+    with_namespaces(|| {
         let host = Host::new();
         let folder = tempfile::tempdir().expect("folder");
         let file = folder.path().join("sock");
@@ -283,29 +260,26 @@ fn proc_status(pid: u32, key: &str) -> String {
 
 #[test]
 fn privileges_are_given_up_and_what_is_left_suffices() {
-    with_namespaces(
-        "lifecycle::privileges_are_given_up_and_what_is_left_suffices",
-        || {
-            let bed = Testbed::new();
-            let daemon = Daemon::start(&bed.router, STATIC_ROUTE);
-            for set in ["CapEff", "CapPrm", "CapBnd", "CapAmb"] {
-                assert_eq!(proc_status(daemon.pid(), set), "0000000000000000", "{set}");
-            }
-            assert_eq!(proc_status(daemon.pid(), "NoNewPrivs"), "1");
-            assert_eq!(
-                daemon.status(Show::Overview)["capabilities"],
-                Value::Array(vec![])
-            );
-            drop(daemon);
-            // Finding a static replier's link address out takes one.
-            let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{H1_REPLIES}"));
-            assert_eq!(proc_status(daemon.pid(), "CapEff"), "0000000000001000");
-            assert_eq!(
-                daemon.status(Show::Overview)["capabilities"][0],
-                "CAP_NET_ADMIN"
-            );
-        },
-    );
+    with_namespaces(|| {
+        let bed = Testbed::new();
+        let daemon = Daemon::start(&bed.router, STATIC_ROUTE);
+        for set in ["CapEff", "CapPrm", "CapBnd", "CapAmb"] {
+            assert_eq!(proc_status(daemon.pid(), set), "0000000000000000", "{set}");
+        }
+        assert_eq!(proc_status(daemon.pid(), "NoNewPrivs"), "1");
+        assert_eq!(
+            daemon.status(Show::Overview)["capabilities"],
+            Value::Array(vec![])
+        );
+        drop(daemon);
+        // Finding a static replier's link address out takes one.
+        let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{H1_REPLIES}"));
+        assert_eq!(proc_status(daemon.pid(), "CapEff"), "0000000000001000");
+        assert_eq!(
+            daemon.status(Show::Overview)["capabilities"][0],
+            "CAP_NET_ADMIN"
+        );
+    });
 }
 
 #[test]

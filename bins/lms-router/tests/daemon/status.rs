@@ -22,10 +22,9 @@ fn keys(value: &Value) -> Vec<&str> {
 
 #[test]
 fn documents_keep_their_names() {
-    with_namespaces("status::documents_keep_their_names", || {
+    with_namespaces(|| {
         let bed = Testbed::new();
-        let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{H1_REPLIES}"));
-        daemon.groups(1);
+        let daemon = start(&bed.router);
         let overview = daemon.status(Show::Overview);
         assert_eq!(
             keys(&overview),
@@ -133,7 +132,7 @@ fn documents_keep_their_names() {
 
 #[test]
 fn hundreds_of_groups_come_whole() {
-    with_namespaces("status::hundreds_of_groups_come_whole", || {
+    with_namespaces(|| {
         let bed = Testbed::new();
         let mut config = "[source]\nkind = \"static\"\n".to_owned();
         for n in 0..1000 {
@@ -157,42 +156,39 @@ fn hundreds_of_groups_come_whole() {
 
 #[test]
 fn nonsense_on_the_socket_is_answered_and_does_no_harm() {
-    with_namespaces(
-        "status::nonsense_on_the_socket_is_answered_and_does_no_harm",
-        || {
-            let host = Host::new();
-            let daemon = Daemon::start(&host, "");
-            for nonsense in [
-                &b"\n"[..],
-                b"groups\n",
-                b"{\"show\":\"all\"}\n",
-                &[0xff; 5000],
-                b"{",
-            ] {
-                let mut stream = UnixStream::connect(daemon.socket()).expect("connect");
-                // The other side may have closed before it read everything.
-                let _ = stream.write_all(nonsense);
-                let _ = stream.shutdown(std::net::Shutdown::Write);
-                let mut answer = String::new();
-                let _ = stream.read_to_string(&mut answer);
-                assert!(
-                    answer.is_empty() || answer.starts_with("{\"error\":"),
-                    "{answer}"
-                );
-            }
-            // Connections that say nothing do not lock others out for long.
-            let idle: Vec<_> = (0..15)
-                .map(|_| UnixStream::connect(daemon.socket()).expect("connect"))
-                .collect();
-            assert!(status::query(&daemon.socket(), Show::Overview).is_ok());
-            drop(idle);
-        },
-    );
+    with_namespaces(|| {
+        let host = Host::new();
+        let daemon = Daemon::start(&host, "");
+        for nonsense in [
+            &b"\n"[..],
+            b"groups\n",
+            b"{\"show\":\"all\"}\n",
+            &[0xff; 5000],
+            b"{",
+        ] {
+            let mut stream = UnixStream::connect(daemon.socket()).expect("connect");
+            // The other side may have closed before it read everything.
+            let _ = stream.write_all(nonsense);
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let mut answer = String::new();
+            let _ = stream.read_to_string(&mut answer);
+            assert!(
+                answer.is_empty() || answer.starts_with("{\"error\":"),
+                "{answer}"
+            );
+        }
+        // Connections that say nothing do not lock others out for long.
+        let idle: Vec<_> = (0..15)
+            .map(|_| UnixStream::connect(daemon.socket()).expect("connect"))
+            .collect();
+        assert!(status::query(&daemon.socket(), Show::Overview).is_ok());
+        drop(idle);
+    });
 }
 
 #[test]
 fn metrics_carry_what_the_status_says() {
-    with_namespaces("status::metrics_carry_what_the_status_says", || {
+    with_namespaces(|| {
         let bed = Testbed::new();
         let metrics = "[metrics]\nlisten = \"127.0.0.1:9464\"\n";
         let daemon = Daemon::start(&bed.router, &format!("{metrics}{STATIC_ROUTE}{H1_REPLIES}"));
@@ -243,7 +239,7 @@ fn every_metric_is_documented() {
 
 #[test]
 fn a_service_manager_is_told() {
-    with_namespaces("status::a_service_manager_is_told", || {
+    with_namespaces(|| {
         let host = Host::new();
         let folder = tempfile::tempdir().expect("folder");
         let at = |name: &str| folder.path().join(name);
@@ -278,7 +274,7 @@ fn a_service_manager_is_told() {
 
 #[test]
 fn logs_as_json_are_json() {
-    with_namespaces("status::logs_as_json_are_json", || {
+    with_namespaces(|| {
         let host = Host::new();
         let folder = tempfile::tempdir().expect("folder");
         let socket = folder.path().join("sock");

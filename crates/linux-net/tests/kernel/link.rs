@@ -14,56 +14,53 @@ const B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 
 #[test]
 fn the_watcher_sees_interfaces_come_change_and_go() {
-    with_namespaces(
-        "link::the_watcher_sees_interfaces_come_change_and_go",
-        || {
-            let host = Host::new();
-            let mut watcher = host.run(|| Watcher::open().unwrap());
-            let mut editor = host.run(|| Editor::open().unwrap());
-            let mut next = || soon(&mut watcher, |w| w.next_event().unwrap()).expect("an event");
-            let LinkEvent::Added(lo) = next() else {
-                panic!("the loopback is there first")
-            };
-            assert!(lo.is_loopback && lo.is_up);
+    with_namespaces(|| {
+        let host = Host::new();
+        let mut watcher = host.run(|| Watcher::open().unwrap());
+        let mut editor = host.run(|| Editor::open().unwrap());
+        let mut next = || soon(&mut watcher, |w| w.next_event().unwrap()).expect("an event");
+        let LinkEvent::Added(lo) = next() else {
+            panic!("the loopback is there first")
+        };
+        assert!(lo.is_loopback && lo.is_up);
 
-            editor.add_veth("left", "right", None).unwrap();
-            let mut names = vec![];
-            while names.len() < 2 {
-                if let LinkEvent::Added(interface) = next() {
-                    assert!(!interface.is_up && interface.link_address.is_some());
-                    names.push(interface.name);
-                }
+        editor.add_veth("left", "right", None).unwrap();
+        let mut names = vec![];
+        while names.len() < 2 {
+            if let LinkEvent::Added(interface) = next() {
+                assert!(!interface.is_up && interface.link_address.is_some());
+                names.push(interface.name);
             }
-            names.sort();
-            assert_eq!(names, ["left", "right"]);
-            let index = host.index("left");
-            let mut until = |wanted: &dyn Fn(&LinkEvent) -> bool| while !wanted(&next()) {};
-            editor.set_up(index, true).unwrap();
-            until(&|e| matches!(e, LinkEvent::Changed(i) if i.index == index && i.is_up));
-            editor.add_address(index, A, 24).unwrap();
-            until(&|e| {
-                matches!(e, LinkEvent::Changed(i) if i.addresses.iter().any(|a| {
-                    a.address == A && a.prefix_len == 24 && a.is_neighbour(B)
-                        && !a.is_neighbour(Ipv4Addr::new(10, 9, 1, 1))
-                }))
-            });
-            editor.set_mtu(index, 9000).unwrap();
-            until(&|e| matches!(e, LinkEvent::Changed(i) if i.mtu == 9000));
-            editor.remove_address(index, A, 24).unwrap();
-            until(
-                &|e| matches!(e, LinkEvent::Changed(i) if i.index == index && i.addresses.is_empty()),
-            );
-            editor.remove(index).unwrap();
-            until(&|e| matches!(e, LinkEvent::Removed(i) if i.name == "left"));
-            until(&|e| matches!(e, LinkEvent::Removed(i) if i.name == "right"));
-            assert_eq!(watcher.interfaces().count(), 1);
-        },
-    );
+        }
+        names.sort();
+        assert_eq!(names, ["left", "right"]);
+        let index = host.index("left");
+        let mut until = |wanted: &dyn Fn(&LinkEvent) -> bool| while !wanted(&next()) {};
+        editor.set_up(index, true).unwrap();
+        until(&|e| matches!(e, LinkEvent::Changed(i) if i.index == index && i.is_up));
+        editor.add_address(index, A, 24).unwrap();
+        until(&|e| {
+            matches!(e, LinkEvent::Changed(i) if i.addresses.iter().any(|a| {
+                a.address == A && a.prefix_len == 24 && a.is_neighbour(B)
+                    && !a.is_neighbour(Ipv4Addr::new(10, 9, 1, 1))
+            }))
+        });
+        editor.set_mtu(index, 9000).unwrap();
+        until(&|e| matches!(e, LinkEvent::Changed(i) if i.mtu == 9000));
+        editor.remove_address(index, A, 24).unwrap();
+        until(
+            &|e| matches!(e, LinkEvent::Changed(i) if i.index == index && i.addresses.is_empty()),
+        );
+        editor.remove(index).unwrap();
+        until(&|e| matches!(e, LinkEvent::Removed(i) if i.name == "left"));
+        until(&|e| matches!(e, LinkEvent::Removed(i) if i.name == "right"));
+        assert_eq!(watcher.interfaces().count(), 1);
+    });
 }
 
 #[test]
 fn a_flood_of_changes_ends_in_the_true_state() {
-    with_namespaces("link::a_flood_of_changes_ends_in_the_true_state", || {
+    with_namespaces(|| {
         let host = Host::new();
         let mut watcher = host.run(|| Watcher::open().unwrap());
         let mut editor = host.run(|| Editor::open().unwrap());
@@ -83,7 +80,7 @@ fn a_flood_of_changes_ends_in_the_true_state() {
 
 #[test]
 fn errors_say_what_is_wrong() {
-    with_namespaces("link::errors_say_what_is_wrong", || {
+    with_namespaces(|| {
         let host = Host::new();
         host.run(|| {
             let mut editor = Editor::open().unwrap();
@@ -110,7 +107,7 @@ fn errors_say_what_is_wrong() {
 
 #[test]
 fn offloads_are_switched_and_neighbours_found() {
-    with_namespaces("link::offloads_are_switched_and_neighbours_found", || {
+    with_namespaces(|| {
         let (a, b) = (Host::new(), Host::new());
         wire(&a, "a0", A.octets(), &b, "b0", B.octets());
         a.run(|| {
@@ -139,7 +136,7 @@ fn offloads_are_switched_and_neighbours_found() {
 
 #[test]
 fn bridges_and_routes_carry_packets() {
-    with_namespaces("link::bridges_and_routes_carry_packets", || {
+    with_namespaces(|| {
         let hub = Host::new();
         let mut editor = hub.run(|| Editor::open().unwrap());
         editor.add_flooding_bridge("br0").unwrap();
@@ -164,59 +161,56 @@ fn bridges_and_routes_carry_packets() {
 
 #[test]
 fn a_shared_link_counts_and_limits_what_it_carries() {
-    with_namespaces(
-        "link::a_shared_link_counts_and_limits_what_it_carries",
-        || {
-            let (near, far) = (Host::new(), Host::new());
-            let mut editor = near.run(|| Editor::open().unwrap());
-            editor.add_flooding_bridge("bridge").unwrap();
-            let address = Some([2, 0, 0, 0, 0, 9]);
-            let namespace = Some(far.namespace.as_fd());
-            let end = WireEnd {
-                link_address: address,
-                namespace,
-                ..WireEnd::new("eth0")
-            };
-            editor.add_wire([WireEnd::new("port"), end]).unwrap();
-            assert_eq!(
-                far.run(|| link::find("eth0").unwrap().link_address),
-                address
-            );
-            let (bridge, port) = (near.index("bridge"), near.index("port"));
-            assert_eq!(editor.index("port").unwrap(), port);
-            assert!(matches!(
-                editor.index("nobody"),
-                Err(EditError::NotFound { .. })
-            ));
-            assert!(editor.set_multicast_flood(port, false).is_err());
-            editor.set_bridge(port, bridge).unwrap();
-            for on in [false, true] {
-                editor.set_multicast_flood(port, on).unwrap();
+    with_namespaces(|| {
+        let (near, far) = (Host::new(), Host::new());
+        let mut editor = near.run(|| Editor::open().unwrap());
+        editor.add_flooding_bridge("bridge").unwrap();
+        let address = Some([2, 0, 0, 0, 0, 9]);
+        let namespace = Some(far.namespace.as_fd());
+        let end = WireEnd {
+            link_address: address,
+            namespace,
+            ..WireEnd::new("eth0")
+        };
+        editor.add_wire([WireEnd::new("port"), end]).unwrap();
+        assert_eq!(
+            far.run(|| link::find("eth0").unwrap().link_address),
+            address
+        );
+        let (bridge, port) = (near.index("bridge"), near.index("port"));
+        assert_eq!(editor.index("port").unwrap(), port);
+        assert!(matches!(
+            editor.index("nobody"),
+            Err(EditError::NotFound { .. })
+        ));
+        assert!(editor.set_multicast_flood(port, false).is_err());
+        editor.set_bridge(port, bridge).unwrap();
+        for on in [false, true] {
+            editor.set_multicast_flood(port, on).unwrap();
+        }
+        for index in [port, bridge] {
+            editor.set_up(index, true).unwrap();
+        }
+        let mut other = far.run(|| Editor::open().unwrap());
+        let eth0 = far.index("eth0");
+        other.set_up(eth0, true).unwrap();
+        other.add_address(eth0, A, 24).unwrap();
+        // One packet and a little more pass at once; the rest waits longer than the test.
+        other.set_token_bucket(eth0, 8_000, 2_000, 4_000).unwrap();
+        let before = other.counters(eth0).unwrap();
+        far.run(|| {
+            let socket = std::net::UdpSocket::bind((A, 0)).unwrap();
+            socket.set_broadcast(true).unwrap();
+            for _ in 0..100 {
+                let _ = socket.send_to(&[0; 1_000], (Ipv4Addr::new(10, 9, 0, 255), 9));
             }
-            for index in [port, bridge] {
-                editor.set_up(index, true).unwrap();
-            }
-            let mut other = far.run(|| Editor::open().unwrap());
-            let eth0 = far.index("eth0");
-            other.set_up(eth0, true).unwrap();
-            other.add_address(eth0, A, 24).unwrap();
-            // One packet and a little more pass at once; the rest waits longer than the test.
-            other.set_token_bucket(eth0, 8_000, 2_000, 4_000).unwrap();
-            let before = other.counters(eth0).unwrap();
-            far.run(|| {
-                let socket = std::net::UdpSocket::bind((A, 0)).unwrap();
-                socket.set_broadcast(true).unwrap();
-                for _ in 0..100 {
-                    let _ = socket.send_to(&[0; 1_000], (Ipv4Addr::new(10, 9, 0, 255), 9));
-                }
-            });
-            let sent = other.counters(eth0).unwrap().tx_packets - before.tx_packets;
-            assert!(sent <= 5, "{sent} packets passed the bucket");
-            let arrived = (0..500).any(|_| {
-                std::thread::sleep(Duration::from_millis(10));
-                editor.counters(port).unwrap().rx_bytes >= 1_042
-            });
-            assert!(arrived, "no packet came");
-        },
-    );
+        });
+        let sent = other.counters(eth0).unwrap().tx_packets - before.tx_packets;
+        assert!(sent <= 5, "{sent} packets passed the bucket");
+        let arrived = (0..500).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            editor.counters(port).unwrap().rx_bytes >= 1_042
+        });
+        assert!(arrived, "no packet came");
+    });
 }

@@ -163,112 +163,106 @@ fn table() -> Vec<(&'static str, bool, Vec<u8>)> {
 
 #[test]
 fn the_ring_shows_exactly_what_a_router_handles() {
-    with_namespaces(
-        "packet::the_ring_shows_exactly_what_a_router_handles",
-        || {
-            let (a, b) = (Host::new(), Host::new());
-            wire(&a, "a0", A.octets(), &b, "b0", B.octets());
-            let mut ring = b.run(|| Ring::open(&small()).unwrap());
-            let (from, at) = (a.interface("a0"), b.interface("b0"));
-            let link = at.link_address.unwrap();
-            let sender = a.run(|| Sender::open().unwrap());
-            for (name, wanted, packet) in table() {
-                let to = Ipv4Addr::new(packet[16], packet[17], packet[18], packet[19]);
-                let to = if to.is_multicast() {
-                    group_link_address(to)
-                } else {
-                    link
-                };
-                assert_eq!(sender.send(from.index, to, &packet).sent, 1, "{name}");
-                // A marker that always passes says that the packet was looked at.
-                let marker = ipv4(IGMP, A, HIER, &[], &[0xee; 8]);
-                assert_eq!(
-                    sender
-                        .send(from.index, group_link_address(HIER), &marker)
-                        .sent,
-                    1
-                );
-                let mut seen = Vec::new();
-                while seen.last() != Some(&marker) {
-                    assert!(readable(ring.as_fd()), "{name}: nothing arrives");
-                    let mut batch = ring.batch(64);
-                    for frame in batch.frames() {
-                        // Hosts join and leave groups of their own: not ours.
-                        if frame.link_source != from.link_address || frame.packet[8] == 1 {
-                            continue;
-                        }
-                        assert_eq!(frame.interface, at.index, "{name}");
-                        seen.push(frame.packet.to_vec());
+    with_namespaces(|| {
+        let (a, b) = (Host::new(), Host::new());
+        wire(&a, "a0", A.octets(), &b, "b0", B.octets());
+        let mut ring = b.run(|| Ring::open(&small()).unwrap());
+        let (from, at) = (a.interface("a0"), b.interface("b0"));
+        let link = at.link_address.unwrap();
+        let sender = a.run(|| Sender::open().unwrap());
+        for (name, wanted, packet) in table() {
+            let to = Ipv4Addr::new(packet[16], packet[17], packet[18], packet[19]);
+            let to = if to.is_multicast() {
+                group_link_address(to)
+            } else {
+                link
+            };
+            assert_eq!(sender.send(from.index, to, &packet).sent, 1, "{name}");
+            // A marker that always passes says that the packet was looked at.
+            let marker = ipv4(IGMP, A, HIER, &[], &[0xee; 8]);
+            assert_eq!(
+                sender
+                    .send(from.index, group_link_address(HIER), &marker)
+                    .sent,
+                1
+            );
+            let mut seen = Vec::new();
+            while seen.last() != Some(&marker) {
+                assert!(readable(ring.as_fd()), "{name}: nothing arrives");
+                let mut batch = ring.batch(64);
+                for frame in batch.frames() {
+                    // Hosts join and leave groups of their own: not ours.
+                    if frame.link_source != from.link_address || frame.packet[8] == 1 {
+                        continue;
                     }
+                    assert_eq!(frame.interface, at.index, "{name}");
+                    seen.push(frame.packet.to_vec());
                 }
-                assert_eq!(seen.len(), 1 + usize::from(wanted), "{name}");
-                assert!(!wanted || seen[0] == packet, "{name}: another packet");
             }
-            // What others send to others is not shown, nor what this host sends itself.
-            let request = ipv4(UDP, A, GROUP, &classic(REQUEST, A, GROUP), &udp(9, 9, b""));
-            sender.send(from.index, [2, 0, 0, 0, 0, 9], &request);
-            let own = b.run(|| Sender::open().unwrap());
-            own.send(at.index, group_link_address(GROUP), &request);
-            assert!(!readable_within(ring.as_fd(), NOT_SOON));
-            // A multicast packet in a frame to this host alone is.
-            sender.send(from.index, link, &request);
-            assert!(readable(ring.as_fd()));
-        },
-    );
+            assert_eq!(seen.len(), 1 + usize::from(wanted), "{name}");
+            assert!(!wanted || seen[0] == packet, "{name}: another packet");
+        }
+        // What others send to others is not shown, nor what this host sends itself.
+        let request = ipv4(UDP, A, GROUP, &classic(REQUEST, A, GROUP), &udp(9, 9, b""));
+        sender.send(from.index, [2, 0, 0, 0, 0, 9], &request);
+        let own = b.run(|| Sender::open().unwrap());
+        own.send(at.index, group_link_address(GROUP), &request);
+        assert!(!readable_within(ring.as_fd(), NOT_SOON));
+        // A multicast packet in a frame to this host alone is.
+        sender.send(from.index, link, &request);
+        assert!(readable(ring.as_fd()));
+    });
 }
 
 /// What the sender puts on a link keeps to the rate that the interface is given.
 #[test]
 fn the_sender_keeps_to_the_queueing_discipline_of_the_interface() {
-    with_namespaces(
-        "packet::the_sender_keeps_to_the_queueing_discipline_of_the_interface",
-        || {
-            const BYTES_PER_S: u64 = 10_000;
-            const BURST: u32 = 3_000;
-            const QUEUE: u32 = 6_000;
-            const PACKETS: usize = 200;
-            let (a, b) = (Host::new(), Host::new());
-            wire(&a, "a0", A.octets(), &b, "b0", B.octets());
-            let from = a.interface("a0");
-            let heard = b.run(|| UdpSocket::bind((B, 5004)).unwrap());
-            heard
-                .set_read_timeout(Some(Duration::from_millis(500)))
-                .unwrap();
-            a.run(|| {
-                let mut editor = Editor::open().unwrap();
-                let limited = editor.set_token_bucket(from.index, 8 * BYTES_PER_S, BURST, QUEUE);
-                limited.expect("token bucket");
-            });
-            let link = b.interface("b0").link_address.unwrap();
-            let packet = ipv4(UDP, A, B, &[], &udp(9, 5004, &[7; 972]));
-            let sender = a.run(|| Sender::open().unwrap());
-            let start = Instant::now();
-            let mut batch = sender.batch();
-            for _ in 0..PACKETS {
-                batch.queue(from.index, link, &packet);
-            }
-            let sent = batch.flush();
-            assert_eq!(sent.sent + sent.failed, PACKETS as u64);
-            let mut arrived = 0;
-            while heard.recv(&mut [0; 2_000]).is_ok() {
-                arrived += 1;
-            }
-            let allowed = u64::from(BURST + QUEUE) + BYTES_PER_S * (1 + start.elapsed().as_secs());
-            assert!(arrived > 0);
-            assert!(
-                arrived * 1_000 <= allowed,
-                "{arrived} packets of 1,000 bytes passed, {allowed} bytes are allowed"
-            );
-            // Packets beyond the queue are counted, and not as sent.
-            assert!(sent.failed >= PACKETS as u64 - allowed / 1_000, "{sent:?}");
-        },
-    );
+    with_namespaces(|| {
+        const BYTES_PER_S: u64 = 10_000;
+        const BURST: u32 = 3_000;
+        const QUEUE: u32 = 6_000;
+        const PACKETS: usize = 200;
+        let (a, b) = (Host::new(), Host::new());
+        wire(&a, "a0", A.octets(), &b, "b0", B.octets());
+        let from = a.interface("a0");
+        let heard = b.run(|| UdpSocket::bind((B, 5004)).unwrap());
+        heard
+            .set_read_timeout(Some(Duration::from_millis(500)))
+            .unwrap();
+        a.run(|| {
+            let mut editor = Editor::open().unwrap();
+            let limited = editor.set_token_bucket(from.index, 8 * BYTES_PER_S, BURST, QUEUE);
+            limited.expect("token bucket");
+        });
+        let link = b.interface("b0").link_address.unwrap();
+        let packet = ipv4(UDP, A, B, &[], &udp(9, 5004, &[7; 972]));
+        let sender = a.run(|| Sender::open().unwrap());
+        let start = Instant::now();
+        let mut batch = sender.batch();
+        for _ in 0..PACKETS {
+            batch.queue(from.index, link, &packet);
+        }
+        let sent = batch.flush();
+        assert_eq!(sent.sent + sent.failed, PACKETS as u64);
+        let mut arrived = 0;
+        while heard.recv(&mut [0; 2_000]).is_ok() {
+            arrived += 1;
+        }
+        let allowed = u64::from(BURST + QUEUE) + BYTES_PER_S * (1 + start.elapsed().as_secs());
+        assert!(arrived > 0);
+        assert!(
+            arrived * 1_000 <= allowed,
+            "{arrived} packets of 1,000 bytes passed, {allowed} bytes are allowed"
+        );
+        // Packets beyond the queue are counted, and not as sent.
+        assert!(sent.failed >= PACKETS as u64 - allowed / 1_000, "{sent:?}");
+    });
 }
 
 /// The ring shows the data of the sources that are watched, and no longer once they are not.
 #[test]
 fn data_of_watched_sources_is_shown() {
-    with_namespaces("packet::data_of_watched_sources_is_shown", || {
+    with_namespaces(|| {
         let (a, b) = (Host::new(), Host::new());
         wire(&a, "a0", A.octets(), &b, "b0", B.octets());
         let (from, at) = (a.interface("a0"), b.interface("b0"));
@@ -311,85 +305,82 @@ fn data_of_watched_sources_is_shown() {
 /// it in place; the host behind accepts it.
 #[test]
 fn a_request_is_forwarded_from_the_ring_with_a_whole_checksum() {
-    with_namespaces(
-        "packet::a_request_is_forwarded_from_the_ring_with_a_whole_checksum",
-        || {
-            let (a, router, c) = (Host::new(), Host::new(), Host::new());
-            wire(&a, "a0", A.octets(), &router, "r0", B.octets());
-            wire(&router, "r1", [10, 9, 1, 1], &c, "c0", C.octets());
-            let (mut ring, out) =
-                router.run(|| (Ring::open(&small()).unwrap(), Sender::open().unwrap()));
-            let (r0, r1) = (router.index("r0"), router.index("r1"));
-            let membership = Membership {
-                group: GROUP,
-                source: None,
-                interface: c.index("c0"),
-            };
-            let c_link = c.interface("c0").link_address.unwrap();
-            let receiver = c.run(|| {
-                let bind = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 5004);
-                let socket = OptionSocket::open(&Config {
-                    bind,
-                    ..Config::default()
-                })
-                .unwrap();
-                socket.join(&membership).unwrap();
-                socket
-            });
-            let config = Config {
-                interface: a.index("a0"),
-                ttl: 8,
+    with_namespaces(|| {
+        let (a, router, c) = (Host::new(), Host::new(), Host::new());
+        wire(&a, "a0", A.octets(), &router, "r0", B.octets());
+        wire(&router, "r1", [10, 9, 1, 1], &c, "c0", C.octets());
+        let (mut ring, out) =
+            router.run(|| (Ring::open(&small()).unwrap(), Sender::open().unwrap()));
+        let (r0, r1) = (router.index("r0"), router.index("r1"));
+        let membership = Membership {
+            group: GROUP,
+            source: None,
+            interface: c.index("c0"),
+        };
+        let c_link = c.interface("c0").link_address.unwrap();
+        let receiver = c.run(|| {
+            let bind = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 5004);
+            let socket = OptionSocket::open(&Config {
+                bind,
                 ..Config::default()
-            };
-            a.run(|| {
-                let socket = OptionSocket::open(&config).unwrap();
-                let to = SocketAddrV4::new(GROUP, 5004);
-                for i in 0..100_u8 {
-                    socket
-                        .send(to, &classic(REQUEST, A, GROUP), &[i; 12])
-                        .unwrap();
-                }
-            });
-            let mut forwarded = 0;
-            while forwarded < 100 && readable(ring.as_fd()) {
-                let mut batch = ring.batch(64);
-                let mut queue = out.batch();
-                for (n, frame) in batch.frames().enumerate() {
-                    if frame.interface != r0 || frame.packet[9] != UDP {
-                        continue;
-                    }
-                    // The turning point, as LMS §6.4.3 has it: an edit in place.
-                    frame.packet[22..24].copy_from_slice(&[0, 7]);
-                    frame.packet[24..28].copy_from_slice(&B.octets());
-                    fix_header_checksum(frame.packet);
-                    // To the group's address and to the replier's own: both must be heard.
-                    let link = if n % 2 == 0 {
-                        c_link
-                    } else {
-                        group_link_address(GROUP)
-                    };
-                    queue.queue(r1, link, frame.packet);
-                }
-                let sent = queue.flush();
-                assert_eq!(sent.failed, 0);
-                forwarded += sent.sent;
-            }
-            assert_eq!(forwarded, 100);
-            let mut buffer = OptionBuffer::new(64);
+            })
+            .unwrap();
+            socket.join(&membership).unwrap();
+            socket
+        });
+        let config = Config {
+            interface: a.index("a0"),
+            ttl: 8,
+            ..Config::default()
+        };
+        a.run(|| {
+            let socket = OptionSocket::open(&config).unwrap();
+            let to = SocketAddrV4::new(GROUP, 5004);
             for i in 0..100_u8 {
-                assert!(
-                    readable(receiver.as_fd()),
-                    "request {i} is lost: a wrong checksum?"
-                );
-                let got = receiver.receive(&mut buffer).unwrap().unwrap();
-                assert_eq!((*got.source.ip(), got.payload), (A, &[i; 12][..]));
-                assert_eq!(got.options[2..8], [0, 7, 10, 9, 0, 2]);
+                socket
+                    .send(to, &classic(REQUEST, A, GROUP), &[i; 12])
+                    .unwrap();
             }
-            let stats = ring.stats().unwrap();
-            assert_eq!((stats.dropped_full, stats.dropped_truncated), (0, 0));
-            assert!(stats.received >= 100);
-        },
-    );
+        });
+        let mut forwarded = 0;
+        while forwarded < 100 && readable(ring.as_fd()) {
+            let mut batch = ring.batch(64);
+            let mut queue = out.batch();
+            for (n, frame) in batch.frames().enumerate() {
+                if frame.interface != r0 || frame.packet[9] != UDP {
+                    continue;
+                }
+                // The turning point, as LMS §6.4.3 has it: an edit in place.
+                frame.packet[22..24].copy_from_slice(&[0, 7]);
+                frame.packet[24..28].copy_from_slice(&B.octets());
+                fix_header_checksum(frame.packet);
+                // To the group's address and to the replier's own: both must be heard.
+                let link = if n % 2 == 0 {
+                    c_link
+                } else {
+                    group_link_address(GROUP)
+                };
+                queue.queue(r1, link, frame.packet);
+            }
+            let sent = queue.flush();
+            assert_eq!(sent.failed, 0);
+            forwarded += sent.sent;
+        }
+        assert_eq!(forwarded, 100);
+        let mut buffer = OptionBuffer::new(64);
+        for i in 0..100_u8 {
+            assert!(
+                readable(receiver.as_fd()),
+                "request {i} is lost: a wrong checksum?"
+            );
+            let got = receiver.receive(&mut buffer).unwrap().unwrap();
+            assert_eq!((*got.source.ip(), got.payload), (A, &[i; 12][..]));
+            assert_eq!(got.options[2..8], [0, 7, 10, 9, 0, 2]);
+        }
+        let stats = ring.stats().unwrap();
+        assert_eq!((stats.dropped_full, stats.dropped_truncated), (0, 0));
+        assert!(stats.received >= 100);
+    });
 }
 
 fn fix_header_checksum(packet: &mut [u8]) {
@@ -407,7 +398,7 @@ fn fix_header_checksum(packet: &mut [u8]) {
 
 #[test]
 fn a_full_ring_drops_counts_and_goes_on() {
-    with_namespaces("packet::a_full_ring_drops_counts_and_goes_on", || {
+    with_namespaces(|| {
         let (a, b) = (Host::new(), Host::new());
         wire(&a, "a0", A.octets(), &b, "b0", B.octets());
         let config = RingConfig {
@@ -459,45 +450,42 @@ fn a_full_ring_drops_counts_and_goes_on() {
 
 #[test]
 fn a_sender_counts_what_cannot_be_sent_and_sends_the_rest() {
-    with_namespaces(
-        "packet::a_sender_counts_what_cannot_be_sent_and_sends_the_rest",
-        || {
-            let (a, b) = (Host::new(), Host::new());
-            wire(&a, "a0", A.octets(), &b, "b0", B.octets());
-            let a0 = a.index("a0");
-            let membership = Membership {
-                group: GROUP,
-                source: None,
-                interface: b.index("b0"),
-            };
-            let receiver = b.run(|| {
-                let bind = SocketAddrV4::new(GROUP, 5004);
-                let socket = GroupSocket::open(&Config {
-                    bind,
-                    ..Config::default()
-                })
-                .unwrap();
-                socket.join(&membership).unwrap();
-                socket
-            });
-            let sender = a.run(|| Sender::open().unwrap());
-            let link = group_link_address(GROUP);
-            let good = ipv4(UDP, A, GROUP, &[], &udp(9, 5004, b"good"));
-            let too_big = ipv4(UDP, A, GROUP, &[], &udp(9, 5004, &[0; 1600]));
-            let mut queue = sender.batch();
-            queue.queue(4_000_000, link, &good);
-            queue.queue(a0, link, &good);
-            queue.queue(a0, link, &too_big);
-            queue.queue(a0, link, &good);
-            let sent = queue.flush();
-            assert_eq!((sent.sent, sent.failed), (2, 2));
-            let mut batch = Batch::new(4);
-            let mut heard = 0;
-            while heard < 2 && readable(receiver.as_fd()) {
-                receiver.receive(&mut batch).unwrap();
-                heard += batch.iter().filter(|d| d.payload == b"good").count();
-            }
-            assert_eq!(heard, 2);
-        },
-    );
+    with_namespaces(|| {
+        let (a, b) = (Host::new(), Host::new());
+        wire(&a, "a0", A.octets(), &b, "b0", B.octets());
+        let a0 = a.index("a0");
+        let membership = Membership {
+            group: GROUP,
+            source: None,
+            interface: b.index("b0"),
+        };
+        let receiver = b.run(|| {
+            let bind = SocketAddrV4::new(GROUP, 5004);
+            let socket = GroupSocket::open(&Config {
+                bind,
+                ..Config::default()
+            })
+            .unwrap();
+            socket.join(&membership).unwrap();
+            socket
+        });
+        let sender = a.run(|| Sender::open().unwrap());
+        let link = group_link_address(GROUP);
+        let good = ipv4(UDP, A, GROUP, &[], &udp(9, 5004, b"good"));
+        let too_big = ipv4(UDP, A, GROUP, &[], &udp(9, 5004, &[0; 1600]));
+        let mut queue = sender.batch();
+        queue.queue(4_000_000, link, &good);
+        queue.queue(a0, link, &good);
+        queue.queue(a0, link, &too_big);
+        queue.queue(a0, link, &good);
+        let sent = queue.flush();
+        assert_eq!((sent.sent, sent.failed), (2, 2));
+        let mut batch = Batch::new(4);
+        let mut heard = 0;
+        while heard < 2 && readable(receiver.as_fd()) {
+            receiver.receive(&mut batch).unwrap();
+            heard += batch.iter().filter(|d| d.payload == b"good").count();
+        }
+        assert_eq!(heard, 2);
+    });
 }

@@ -86,71 +86,65 @@ fn checksum_holds(source: IpAddr, destination: IpAddr, segment: &[u8]) -> bool {
 /// The kernel's TCP on the same host would refuse the connection at once: it keeps silent.
 #[test]
 fn the_kernel_does_not_answer_for_a_held_port() {
-    with_namespaces(
-        "segments::the_kernel_does_not_answer_for_a_held_port",
-        || {
-            let (a, b) = pair();
-            let address = SocketAddr::new(B.into(), PORT);
-            let refused = a.run(|| TcpStream::connect(address));
-            assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    with_namespaces(|| {
+        let (a, b) = pair();
+        let address = SocketAddr::new(B.into(), PORT);
+        let refused = a.run(|| TcpStream::connect(address));
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
 
-            let socket = open(&b, address).expect("open");
-            let patience = Duration::from_millis(300);
-            let silent = a.run(|| TcpStream::connect_timeout(&address, patience));
-            assert_eq!(silent.unwrap_err().kind(), ErrorKind::TimedOut);
-            // The SYN is here, with its checksum completed.
-            let (from, to, segment) = next(&socket).expect("a segment");
-            assert_eq!((from, to), (A.into(), B.into()));
-            assert_eq!(segment[13], 0x02);
-            assert!(checksum_holds(from, to, &segment));
-            // Segments of no connection at all are not answered either.
-            let sender = open(&a, SocketAddr::new(A.into(), PORT)).expect("open");
-            let bytes = &syn(A.into(), B.into(), PORT)[..];
-            let destination = address;
-            let transmit = Transmit {
-                source: None,
-                destination,
-                bytes,
-                segment_len: None,
-            };
-            assert_eq!(sender.send(&transmit).expect("sent"), bytes.len());
-            assert!(next(&socket).is_some());
-            assert!(next(&sender).is_none(), "the kernel has answered");
-        },
-    );
+        let socket = open(&b, address).expect("open");
+        let patience = Duration::from_millis(300);
+        let silent = a.run(|| TcpStream::connect_timeout(&address, patience));
+        assert_eq!(silent.unwrap_err().kind(), ErrorKind::TimedOut);
+        // The SYN is here, with its checksum completed.
+        let (from, to, segment) = next(&socket).expect("a segment");
+        assert_eq!((from, to), (A.into(), B.into()));
+        assert_eq!(segment[13], 0x02);
+        assert!(checksum_holds(from, to, &segment));
+        // Segments of no connection at all are not answered either.
+        let sender = open(&a, SocketAddr::new(A.into(), PORT)).expect("open");
+        let bytes = &syn(A.into(), B.into(), PORT)[..];
+        let destination = address;
+        let transmit = Transmit {
+            source: None,
+            destination,
+            bytes,
+            segment_len: None,
+        };
+        assert_eq!(sender.send(&transmit).expect("sent"), bytes.len());
+        assert!(next(&socket).is_some());
+        assert!(next(&sender).is_none(), "the kernel has answered");
+    });
 }
 
 #[test]
 fn a_held_port_is_taken_and_free_again_afterwards() {
-    with_namespaces(
-        "segments::a_held_port_is_taken_and_free_again_afterwards",
-        || {
-            let (a, b) = pair();
-            let address = SocketAddr::new(B.into(), PORT);
-            let socket = open(&b, address).expect("open");
-            let taken = open(&b, address);
-            assert!(
-                matches!(taken, Err(OpenError::AddressInUse { .. })),
-                "{taken:?}"
-            );
-            assert!(b.run(|| TcpListener::bind(address)).is_err());
-            drop(socket);
-            let listener = b.run(|| TcpListener::bind(address)).expect("free");
-            // Other connections of the host go on beside a held port.
-            let _other = open(&b, SocketAddr::new(B.into(), PORT + 1)).expect("open");
-            let mut client = a.run(|| TcpStream::connect(address)).expect("connected");
-            let mut server = listener.accept().expect("accepted").0;
-            client.write_all(b"hello").expect("written");
-            let mut bytes = [0; 5];
-            server.read_exact(&mut bytes).expect("read");
-            assert_eq!(&bytes, b"hello");
-        },
-    );
+    with_namespaces(|| {
+        let (a, b) = pair();
+        let address = SocketAddr::new(B.into(), PORT);
+        let socket = open(&b, address).expect("open");
+        let taken = open(&b, address);
+        assert!(
+            matches!(taken, Err(OpenError::AddressInUse { .. })),
+            "{taken:?}"
+        );
+        assert!(b.run(|| TcpListener::bind(address)).is_err());
+        drop(socket);
+        let listener = b.run(|| TcpListener::bind(address)).expect("free");
+        // Other connections of the host go on beside a held port.
+        let _other = open(&b, SocketAddr::new(B.into(), PORT + 1)).expect("open");
+        let mut client = a.run(|| TcpStream::connect(address)).expect("connected");
+        let mut server = listener.accept().expect("accepted").0;
+        client.write_all(b"hello").expect("written");
+        let mut bytes = [0; 5];
+        server.read_exact(&mut bytes).expect("read");
+        assert_eq!(&bytes, b"hello");
+    });
 }
 
 #[test]
 fn a_group_is_heard_from_its_source_only() {
-    with_namespaces("segments::a_group_is_heard_from_its_source_only", || {
+    with_namespaces(|| {
         let (a, b) = pair();
         let group = SocketAddr::new(SSM.into(), PORT);
         let (index, from) = (b.index("b0"), a.index("a0"));
@@ -187,7 +181,7 @@ fn a_group_is_heard_from_its_source_only() {
 /// Over loopback, where IPv6 is always there.
 #[test]
 fn ipv6_works_likewise() {
-    with_namespaces("segments::ipv6_works_likewise", || {
+    with_namespaces(|| {
         let host = Host::new();
         let address = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), PORT);
         let Ok(socket) = open(&host, address) else {

@@ -115,106 +115,94 @@ fn all() -> BTreeSet<u8> {
 
 #[test]
 fn a_train_to_a_group_crosses_a_kernel_multicast_router() {
-    with_namespaces(
-        "trains::a_train_to_a_group_crosses_a_kernel_multicast_router",
-        || {
-            let network = Routed::new();
-            let member = network.member();
-            let socket = network.group_socket();
-            assert!(socket.max_segments() > 1, "a kernel that segments");
-            let transmit = Transmit {
-                destination: SocketAddrV4::new(GROUP, PORT),
-                bytes: &train(),
-                segment_len: Some(SEGMENT),
-            };
-            socket.send_all(&transmit).unwrap();
-            assert_eq!(arrived(&member), all());
-        },
-    );
+    with_namespaces(|| {
+        let network = Routed::new();
+        let member = network.member();
+        let socket = network.group_socket();
+        assert!(socket.max_segments() > 1, "a kernel that segments");
+        let transmit = Transmit {
+            destination: SocketAddrV4::new(GROUP, PORT),
+            bytes: &train(),
+            segment_len: Some(SEGMENT),
+        };
+        socket.send_all(&transmit).unwrap();
+        assert_eq!(arrived(&member), all());
+    });
 }
 
 #[test]
 fn a_train_crosses_it_between_unicast_datagrams() {
-    with_namespaces(
-        "trains::a_train_crosses_it_between_unicast_datagrams",
-        || {
-            let network = Routed::new();
-            let member = network.member();
-            let socket = network.udp_socket();
-            let bytes = train();
-            let group = SocketAddr::new(GROUP.into(), PORT);
-            let to = |destination, bytes| inet::Transmit {
-                source: None,
-                destination,
-                bytes,
-                segment_len: Some(SEGMENT),
-            };
-            let host = SocketAddr::new(IpAddr::V4(R), 9);
-            socket.send(&to(host, &bytes[..SEGMENT])).unwrap();
-            assert_eq!(socket.send(&to(group, &bytes)).unwrap(), bytes.len());
-            assert_eq!(arrived(&member), all());
-        },
-    );
+    with_namespaces(|| {
+        let network = Routed::new();
+        let member = network.member();
+        let socket = network.udp_socket();
+        let bytes = train();
+        let group = SocketAddr::new(GROUP.into(), PORT);
+        let to = |destination, bytes| inet::Transmit {
+            source: None,
+            destination,
+            bytes,
+            segment_len: Some(SEGMENT),
+        };
+        let host = SocketAddr::new(IpAddr::V4(R), 9);
+        socket.send(&to(host, &bytes[..SEGMENT])).unwrap();
+        assert_eq!(socket.send(&to(group, &bytes)).unwrap(), bytes.len());
+        assert_eq!(arrived(&member), all());
+    });
 }
 
 /// Routers do not report packets above the MTU of a group's path to the sender (RFC 1112 section 7.2,
 /// RFC 1122 section 3.2.2): they cut it, or it is lost.
 #[test]
 fn what_a_narrower_link_behind_the_router_does_not_take_arrives_in_fragments() {
-    with_namespaces(
-        "trains::what_a_narrower_link_behind_the_router_does_not_take_arrives_in_fragments",
-        || {
-            let network = Routed::new();
-            let r1 = network.router.index("r1");
-            network.router.run(|| {
-                let mut editor = Editor::open().unwrap();
-                editor.set_mtu(r1, 1000).unwrap();
-            });
-            let member = network.member();
-            let socket = network.udp_socket();
-            let transmit = inet::Transmit {
-                source: None,
-                destination: SocketAddr::new(GROUP.into(), PORT),
-                bytes: &train(),
-                segment_len: Some(SEGMENT),
-            };
-            socket.send(&transmit).unwrap();
-            assert_eq!(arrived(&member), all(), "by a socket that finds path MTUs");
-            let transmit = Transmit {
-                destination: SocketAddrV4::new(GROUP, PORT),
-                bytes: &train(),
-                segment_len: Some(SEGMENT),
-            };
-            network.group_socket().send_all(&transmit).unwrap();
-            assert_eq!(arrived(&member), all(), "by a group's socket");
-        },
-    );
+    with_namespaces(|| {
+        let network = Routed::new();
+        let r1 = network.router.index("r1");
+        network.router.run(|| {
+            let mut editor = Editor::open().unwrap();
+            editor.set_mtu(r1, 1000).unwrap();
+        });
+        let member = network.member();
+        let socket = network.udp_socket();
+        let transmit = inet::Transmit {
+            source: None,
+            destination: SocketAddr::new(GROUP.into(), PORT),
+            bytes: &train(),
+            segment_len: Some(SEGMENT),
+        };
+        socket.send(&transmit).unwrap();
+        assert_eq!(arrived(&member), all(), "by a socket that finds path MTUs");
+        let transmit = Transmit {
+            destination: SocketAddrV4::new(GROUP, PORT),
+            bytes: &train(),
+            segment_len: Some(SEGMENT),
+        };
+        network.group_socket().send_all(&transmit).unwrap();
+        assert_eq!(arrived(&member), all(), "by a group's socket");
+    });
 }
 
 #[test]
 fn what_the_own_interface_does_not_take_is_refused_as_before() {
-    with_namespaces(
-        "trains::what_the_own_interface_does_not_take_is_refused_as_before",
-        || {
-            let network = Routed::new();
-            let bytes = [0; 1473];
-            for destination in [SocketAddrV4::new(GROUP, PORT), SocketAddrV4::new(R, PORT)] {
-                let transmit = Transmit {
-                    destination,
-                    bytes: &bytes,
-                    segment_len: None,
-                };
-                let refused = network.group_socket().send(&transmit);
-                assert!(matches!(refused, Err(SendError::TooBig)), "{refused:?}");
-                let transmit = inet::Transmit {
-                    source: None,
-                    destination: destination.into(),
-                    bytes: &bytes,
-                    segment_len: None,
-                };
-                let refused = network.udp_socket().send(&transmit);
-                assert!(matches!(refused, Err(SendError::TooBig)), "{refused:?}");
-            }
-        },
-    );
+    with_namespaces(|| {
+        let network = Routed::new();
+        let bytes = [0; 1473];
+        for destination in [SocketAddrV4::new(GROUP, PORT), SocketAddrV4::new(R, PORT)] {
+            let transmit = Transmit {
+                destination,
+                bytes: &bytes,
+                segment_len: None,
+            };
+            let refused = network.group_socket().send(&transmit);
+            assert!(matches!(refused, Err(SendError::TooBig)), "{refused:?}");
+            let transmit = inet::Transmit {
+                source: None,
+                destination: destination.into(),
+                bytes: &bytes,
+                segment_len: None,
+            };
+            let refused = network.udp_socket().send(&transmit);
+            assert!(matches!(refused, Err(SendError::TooBig)), "{refused:?}");
+        }
+    });
 }

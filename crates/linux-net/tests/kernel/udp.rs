@@ -50,7 +50,7 @@ fn member(host: &Host, name: &str, group: Ipv4Addr, source: Option<Ipv4Addr>) ->
 
 #[test]
 fn options_make_the_round_trip() {
-    with_namespaces("udp::options_make_the_round_trip", || {
+    with_namespaces(|| {
         let (a, b) = pair();
         let config = sending(&a, "a0");
         let sender = a.run(|| OptionSocket::open(&config).unwrap());
@@ -114,7 +114,7 @@ fn options_make_the_round_trip() {
 
 #[test]
 fn bad_options_are_told_from_missing_privileges() {
-    with_namespaces("udp::bad_options_are_told_from_missing_privileges", || {
+    with_namespaces(|| {
         let (a, _b) = pair();
         let config = sending(&a, "a0");
         let sender = a.run(|| OptionSocket::open(&config).unwrap());
@@ -128,96 +128,93 @@ fn bad_options_are_told_from_missing_privileges() {
 
 #[test]
 fn a_source_specific_member_hears_its_source_and_the_tap_hears_the_others() {
-    with_namespaces(
-        "udp::a_source_specific_member_hears_its_source_and_the_tap_hears_the_others",
-        || {
-            // Two senders on one link: a bridge would do, two addresses of one host do as well.
-            let (a, b) = pair();
-            let other = Ipv4Addr::new(10, 9, 0, 77);
-            let index = a.index("a0");
-            a.run(|| {
-                let mut editor = linux_net::link::Editor::open().unwrap();
-                editor.add_address(index, other, 24).unwrap();
-            });
-            let membership = member(&b, "b0", SSM, Some(A));
-            let (data, options, mut tap) = b.run(|| {
-                let data = GroupSocket::open(&Config {
-                    options: Options::Refuse,
-                    ..receiving()
-                })
-                .unwrap();
-                data.join(&membership).unwrap();
-                assert!(matches!(
-                    data.join(&membership),
-                    Err(JoinError::AlreadyJoined)
-                ));
-                let options = OptionSocket::open(&receiving()).unwrap();
-                options.join(&membership).unwrap();
-                (
-                    data,
-                    options,
-                    RequestTap::open(membership.interface, SSM, PORT).unwrap(),
-                )
-            });
-            let to = SocketAddrV4::new(SSM, PORT);
-            let from = |address| Config {
-                bind: SocketAddrV4::new(address, 0),
-                ..Config {
-                    interface: index,
-                    ..Config::default()
-                }
-            };
-            a.run(|| {
-                for (address, text) in [(other, b"no!"), (A, b"yes")] {
-                    let socket = GroupSocket::open(&from(address)).unwrap();
-                    socket
-                        .send_all(&Transmit {
-                            destination: to,
-                            bytes: text,
-                            segment_len: None,
-                        })
-                        .unwrap();
-                }
-                let socket = OptionSocket::open(&from(other)).unwrap();
-                socket.send(to, &classic(REQUEST, A, SSM), b"plea").unwrap();
-                // Not for the tap: another port, and no LMS option.
-                let elsewhere = SocketAddrV4::new(SSM, PORT + 1);
-                socket
-                    .send(elsewhere, &classic(REQUEST, A, SSM), b"port")
-                    .unwrap();
-                socket.send(to, &[148, 4, 0, 0], b"alert").unwrap();
-            });
-            let mut buffer = OptionBuffer::new(1500);
-            soon(&mut tap, |tap| {
-                let got = tap.receive(&mut buffer).unwrap()?;
-                assert_eq!((*got.source.ip(), got.destination), (other, SSM));
-                assert_eq!(got.options, classic(REQUEST, A, SSM));
-                assert_eq!(got.payload, b"plea");
-                assert_eq!(got.interface, membership.interface);
-                Some(())
+    with_namespaces(|| {
+        // Two senders on one link: a bridge would do, two addresses of one host do as well.
+        let (a, b) = pair();
+        let other = Ipv4Addr::new(10, 9, 0, 77);
+        let index = a.index("a0");
+        a.run(|| {
+            let mut editor = linux_net::link::Editor::open().unwrap();
+            editor.add_address(index, other, 24).unwrap();
+        });
+        let membership = member(&b, "b0", SSM, Some(A));
+        let (data, options, mut tap) = b.run(|| {
+            let data = GroupSocket::open(&Config {
+                options: Options::Refuse,
+                ..receiving()
             })
-            .expect("the tap hears another host's request");
-            assert!(!readable_within(tap.as_fd(), NOT_SOON));
-            let mut batch = Batch::new(4);
-            data.receive(&mut batch).unwrap();
-            let heard: Vec<_> = batch
-                .iter()
-                .map(|d| (*d.source.ip(), d.payload.to_vec()))
-                .collect();
-            assert_eq!(heard, [(A, b"yes".to_vec())]);
-            let mut buffer = OptionBuffer::new(1500);
-            assert!(
-                options.receive(&mut buffer).unwrap().is_none(),
-                "hidden by the membership"
-            );
-            b.run(|| data.leave(&membership).unwrap());
-        },
-    );
+            .unwrap();
+            data.join(&membership).unwrap();
+            assert!(matches!(
+                data.join(&membership),
+                Err(JoinError::AlreadyJoined)
+            ));
+            let options = OptionSocket::open(&receiving()).unwrap();
+            options.join(&membership).unwrap();
+            (
+                data,
+                options,
+                RequestTap::open(membership.interface, SSM, PORT).unwrap(),
+            )
+        });
+        let to = SocketAddrV4::new(SSM, PORT);
+        let from = |address| Config {
+            bind: SocketAddrV4::new(address, 0),
+            ..Config {
+                interface: index,
+                ..Config::default()
+            }
+        };
+        a.run(|| {
+            for (address, text) in [(other, b"no!"), (A, b"yes")] {
+                let socket = GroupSocket::open(&from(address)).unwrap();
+                socket
+                    .send_all(&Transmit {
+                        destination: to,
+                        bytes: text,
+                        segment_len: None,
+                    })
+                    .unwrap();
+            }
+            let socket = OptionSocket::open(&from(other)).unwrap();
+            socket.send(to, &classic(REQUEST, A, SSM), b"plea").unwrap();
+            // Not for the tap: another port, and no LMS option.
+            let elsewhere = SocketAddrV4::new(SSM, PORT + 1);
+            socket
+                .send(elsewhere, &classic(REQUEST, A, SSM), b"port")
+                .unwrap();
+            socket.send(to, &[148, 4, 0, 0], b"alert").unwrap();
+        });
+        let mut buffer = OptionBuffer::new(1500);
+        soon(&mut tap, |tap| {
+            let got = tap.receive(&mut buffer).unwrap()?;
+            assert_eq!((*got.source.ip(), got.destination), (other, SSM));
+            assert_eq!(got.options, classic(REQUEST, A, SSM));
+            assert_eq!(got.payload, b"plea");
+            assert_eq!(got.interface, membership.interface);
+            Some(())
+        })
+        .expect("the tap hears another host's request");
+        assert!(!readable_within(tap.as_fd(), NOT_SOON));
+        let mut batch = Batch::new(4);
+        data.receive(&mut batch).unwrap();
+        let heard: Vec<_> = batch
+            .iter()
+            .map(|d| (*d.source.ip(), d.payload.to_vec()))
+            .collect();
+        assert_eq!(heard, [(A, b"yes".to_vec())]);
+        let mut buffer = OptionBuffer::new(1500);
+        assert!(
+            options.receive(&mut buffer).unwrap().is_none(),
+            "hidden by the membership"
+        );
+        b.run(|| data.leave(&membership).unwrap());
+    });
 }
 
 #[test]
 fn segments_arrive_as_they_were_sent() {
-    with_namespaces("udp::segments_arrive_as_they_were_sent", || {
+    with_namespaces(|| {
         let (a, b) = pair();
         let config = sending(&a, "a0");
         let sender = a.run(|| GroupSocket::open(&config).unwrap());
