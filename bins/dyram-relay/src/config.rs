@@ -10,7 +10,7 @@ use daemon_kit::host::HostCheck;
 use daemon_kit::reader::{At, Section, shown};
 pub use daemon_kit::settings::Daemon;
 use daemon_kit::settings::differing;
-use daemon_kit::value::{INTERFACE, boolean, interface, listen};
+use daemon_kit::value::{INTERFACE, interface, listen};
 use dyram::storage::{Limits, MAX_ENTRIES};
 use dyram::{Carriage, DefaultReplier, MAX_PARENTS, RelayId};
 use toml::de::DeValue;
@@ -246,8 +246,7 @@ fn recovery(section: Section<'_, '_>, config: &mut dyram::Config) {
     if let Some(replier) = section.choice("default-replier", &choices, DefaultReplier::First) {
         config.default_replier = replier;
     }
-    let early = section.get("early-detection", "true or false", boolean);
-    config.early_detection = early.is_none_or(|at| at.value);
+    config.early_detection = section.flag("early-detection", true);
     config.replier_tries = section.number("replier-tries", 0..=16, config.replier_tries);
     config.parent_tries = section.number("parent-tries", 1..=16, config.parent_tries);
     section.finish();
@@ -291,25 +290,17 @@ fn limits(section: Section<'_, '_>, config: &mut dyram::Config) -> Limits {
     let read = |key, range: RangeInclusive<u32>, default: usize| {
         section.number(key, range, default as u32) as usize
     };
+    let power_of_two = |key, range: RangeInclusive<u32>, default: usize| {
+        section.power_of_two(key, range, default as u32) as usize
+    };
     let limits = Limits {
         sessions: read("sessions", 1..=16_128, default.sessions),
         children: read("children", 1..=65_534, default.children),
-        nack_states: read("nack-states", 2..=32_768, default.nack_states),
-        window: read("window", 64..=1 << 20, default.window),
+        nack_states: power_of_two("nack-states", 2..=32_768, default.nack_states),
+        window: power_of_two("window", 64..=1 << 20, default.window),
     };
     let each = usize::from(config.children_per_host);
     config.children_per_host = read("children-per-host", 1..=65_534, each) as u16;
-    for (key, value) in [
-        ("nack-states", limits.nack_states),
-        ("window", limits.window),
-    ] {
-        if !value.is_power_of_two() {
-            let above = value.next_power_of_two();
-            let wrong = format!("{value} is not a power of two");
-            let instead = format!("write {} or {above}", above / 2);
-            section.complain(section.offset_of(key), key, wrong, instead);
-        }
-    }
     let most = MAX_ENTRIES / (limits.nack_states + 2);
     if limits.sessions > most {
         let wrong = format!(

@@ -10,7 +10,7 @@ use daemon_kit::host::HostCheck;
 use daemon_kit::reader::Section;
 pub use daemon_kit::settings::Daemon;
 use daemon_kit::settings::differing;
-use daemon_kit::value::{boolean, text};
+use daemon_kit::value::text;
 use linux_net::{Capability, privileges};
 use mcp_control::wire::hello::Capabilities;
 use mcp_control::{PORT, ServerConfig};
@@ -183,7 +183,7 @@ fn receive(section: Section<'_, '_>, security: Section<'_, '_>) -> Receive {
     let listen_wants = "an address and a port, such as \"0.0.0.0:4139\"";
     let listen = section.get("listen", listen_wants, |value| listen(&text(value)?));
     let dir = section.require("dir", "a folder, such as \"/srv/incoming\"", text);
-    let fsync = section.get("fsync", "true or false", boolean);
+    let fsync = section.flag("fsync", false);
     let carriers = [
         ("any", None),
         ("udp", Some(Carrier::Udp)),
@@ -195,16 +195,16 @@ fn receive(section: Section<'_, '_>, security: Section<'_, '_>) -> Receive {
         "a path, such as \"/etc/polycast/mcp.key\"",
         text,
     );
-    let insecure = security.get("insecure", "true or false", boolean);
-    let encryption = security.get("encryption", "true or false", boolean);
+    let insecure = security.flag("insecure", false);
+    let encryption = security.flag("encryption", true);
     let receive = Receive {
         listen: listen.map(|at| at.value),
         dir: dir.map_or_else(PathBuf::new, |at| at.value.into()),
-        fsync: fsync.is_some_and(|at| at.value),
+        fsync,
         carrier: carrier.flatten(),
         key_file: key_file.map(|at| at.value.into()),
-        insecure: insecure.is_some_and(|at| at.value),
-        encryption: encryption.is_none_or(|at| at.value),
+        insecure,
+        encryption,
     };
     if receive.is_unprotected() {
         section.complain(

@@ -58,6 +58,24 @@ impl Section<'_, '_> {
             .unwrap_or(default)
     }
 
+    /// Reads `true` or `false`; `default` when absent or wrong.
+    pub fn flag(&self, key: &'static str, default: bool) -> bool {
+        self.get(key, "true or false", boolean)
+            .map_or(default, |at| at.value)
+    }
+
+    /// Reads a power of two within `range`; `default` when absent or wrong.
+    pub fn power_of_two(&self, key: &'static str, range: RangeInclusive<u32>, default: u32) -> u32 {
+        let value = self.number(key, range, default);
+        if !value.is_power_of_two() {
+            let above = value.next_power_of_two();
+            let wrong = format!("{value} is not a power of two");
+            let instead = format!("write {} or {above}", above / 2);
+            self.complain(self.offset_of(key), key, wrong, instead);
+        }
+        value
+    }
+
     /// Reads a duration within `range`, with its position (the section's when absent).
     pub fn duration(
         &self,

@@ -13,7 +13,7 @@
 //! | off | single datagrams | the end |
 //!
 //! Each phase lasts at least [`MEASURE`] and [`LEAST_PACKETS`], after a pause in which reports of
-//! older packets still arrive; its loss is the average of what was reported. A wrong verdict costs processor time, never data.
+//! older packets still arrive; its loss is the average of the reports. A wrong verdict costs processor time, never data.
 
 use std::time::Duration;
 

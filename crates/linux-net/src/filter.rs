@@ -166,7 +166,7 @@ impl Assembler {
         self.require_eq(0x40);
     }
 
-    /// Walks the options of the IPv4 header at offset X; accepts at the wanted one, jumps to
+    /// Walks the options of the IPv4 header at offset X; accepts at the one sought, jumps to
     /// `absent` at the end. Uses M[0].
     fn walk_options(&mut self, wanted: Wanted, absent: Label) {
         // M[0] = X + header length; X = X + 20.

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use daemon_kit::reader::Section;
-use daemon_kit::value::{INTERFACE, boolean, interface, spelled};
+use daemon_kit::value::{INTERFACE, interface, spelled};
 
 use super::value::{
     PATTERN, ROUTED_GROUP, SOURCE, UNICAST, pattern, routed_group, source, unicast,
@@ -171,9 +171,7 @@ fn interfaces(sections: Vec<Section<'_, '_>>) -> Vec<InterfaceRule> {
     let mut rules: Vec<InterfaceRule> = Vec::new();
     for section in sections {
         let name = section.require("name", PATTERN, pattern);
-        let enabled = section
-            .get("use", "true or false", boolean)
-            .is_none_or(|at| at.value);
+        let enabled = section.flag("use", true);
         let address = section.get("address", UNICAST, unicast).map(|at| at.value);
         if let Some(name) = &name
             && let Some(i) = rules
@@ -285,20 +283,12 @@ fn limits(section: Section<'_, '_>) -> Limits {
 }
 
 fn capture(section: Section<'_, '_>) -> Capture {
-    let frames = section.number("frames", 64..=1 << 20, 1024u32);
-    if !frames.is_power_of_two() {
-        let above = frames.next_power_of_two();
-        let wrong = format!("{frames} is not a power of two");
-        let instead = format!("write {} or {above}", above / 2);
-        section.complain(section.offset_of("frames"), "frames", wrong, instead);
-    }
+    let frames = section.power_of_two("frames", 64..=1 << 20, 1024);
     let packet_bytes = match section.number("packet-bytes", 576..=65_535, 0u32) {
         0 => None,
         bytes => Some(bytes),
     };
-    let guard = section
-        .get("guard", "true or false", boolean)
-        .is_none_or(|at| at.value);
+    let guard = section.flag("guard", true);
     section.finish();
     Capture {
         frames,

@@ -14,7 +14,7 @@
 //!
 //! Unicast leaves with the don't-fragment bit, no more than the path is known to take: the kernel checks
 //! the ICMP messages that say so, and remembers them by route. [`SendError::TooBig`] means that
-//! something was longer; [`route`] says what is known.
+//! a packet was longer; [`route`] returns the known MTU.
 //!
 //! IPv4 multicast leaves without that bit, no longer than the interface takes: no router reports what
 //! is too long for a group's path, so the bit would only lose packets that a router could fragment. And

@@ -181,7 +181,7 @@ impl Ring {
     }
 
     /// The packets that have arrived, `max` at most, in order. They stay where they are, ours to
-    /// read and to change, until the batch is dropped; then the kernel has the room back.
+    /// read and to change, until the batch is dropped; then the frames return to the kernel.
     pub fn batch(&mut self, max: usize) -> RingBatch<'_> {
         let max = u32::try_from(max).unwrap_or(u32::MAX).min(self.map.frames);
         let mut ready = 0;

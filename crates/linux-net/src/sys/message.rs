@@ -425,7 +425,7 @@ impl IncomingBatch {
         }
     }
 
-    /// `recvmmsg` without waiting; longer packets than there is room for are left out.
+    /// `recvmmsg` without waiting; packets longer than the buffer are left out.
     pub(crate) fn receive(&mut self, fd: &impl AsFd) -> io::Result<()> {
         self.filled = 0;
         let mut parts = [libc::iovec {
