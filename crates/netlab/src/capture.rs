@@ -35,7 +35,7 @@ impl Capture {
     /// Waits for an IPv4 packet of which `wanted` makes something, and returns that.
     ///
     /// # Errors
-    /// When none comes in time.
+    /// When none arrives in time.
     pub fn wait<T>(
         &self,
         what: &str,
@@ -51,7 +51,7 @@ impl Capture {
         bail!("no {what} was captured by {}", self.place)
     }
 
-    /// The next IPv4 packet, or `None` when nothing comes in time.
+    /// Returns the next IPv4 packet, or `None` when none arrives in time.
     ///
     /// # Errors
     /// When the interface fails.
@@ -84,7 +84,7 @@ impl Capture {
         }
     }
 
-    /// Everything captured so far.
+    /// Returns everything captured so far.
     ///
     /// # Errors
     /// When the interface fails.

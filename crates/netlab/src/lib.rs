@@ -38,7 +38,7 @@
 //! | [`Capture`] | IPv4 packets of one interface |
 //! | [`host`] | single hosts and wires, for tests |
 //! | [`emulator`], [`mroute`] | the helper processes |
-//! | [`means`] | what the networks of this process were made of |
+//! | [`means`] | the mechanisms that the networks of this process use |
 #![forbid(unsafe_code)]
 
 pub mod emulator;

@@ -117,7 +117,7 @@ fn sysctl(path: &str, value: &str) -> Result<()> {
 /// Whether networks can be built here at all: one wire between two namespaces.
 ///
 /// # Errors
-/// What the kernel refused.
+/// When the kernel refuses namespaces.
 pub fn probe() -> Result<()> {
     let mut plan = Plan::default();
     let (a, b) = (plan.host("a"), plan.router("b"));
@@ -331,7 +331,7 @@ impl Network {
         Ok(())
     }
 
-    /// What the emulator did on each link so far.
+    /// Returns the emulator's counters of each link.
     ///
     /// # Errors
     /// When it has died.
@@ -452,7 +452,7 @@ impl Network {
         Ok((counters.rx_packets, bytes))
     }
 
-    /// Changes what a link (or a node's port of a shared one) does to packets from now on. It must
+    /// Changes the shape of a link (or of a node's port of a shared link) from now on. It must
     /// have had a shape when it was built; frames in flight keep their times.
     ///
     /// # Errors

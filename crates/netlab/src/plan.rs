@@ -14,7 +14,7 @@ pub struct NodeId(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub usize);
 
-/// What a link does to packets, the same in both directions. The default is a plain wire.
+/// The effect of a link on packets, equal in both directions. The default is a plain wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Shape {
@@ -28,7 +28,7 @@ pub struct Shape {
     pub rate_bps: u64,
     /// Bytes that wait for the link before more are dropped; 0 for 256 KiB.
     pub queue_bytes: usize,
-    /// Probability that a frame is lost (ARP is spared: its one-second retry would drown what is
+    /// Probability that a frame is lost (ARP is exempt: its one-second retry would dominate what is
     /// measured).
     pub loss: f64,
     /// Probability that a frame is held back long enough for others to overtake it.
@@ -156,7 +156,7 @@ impl Plan {
         id
     }
 
-    /// Adds a source, a binary tree of so many routers below it, and hosts below each of the last ones, all links of one
+    /// Adds a source, a binary tree of routers below it, and hosts below each leaf router, with all links of one
     /// shape: the source, the routers, the hosts.
     pub fn binary_tree(
         &mut self,
@@ -298,7 +298,7 @@ impl Plan {
         branches
     }
 
-    /// The routes a node needs beyond its own links: (network, first hop's address, link).
+    /// The routes of a node to networks of other links: (network, first hop's address, link).
     pub(crate) fn routes(&self, node: NodeId) -> Vec<((Ipv4Addr, u8), Ipv4Addr, LinkId)> {
         // Shortest paths from this node, outward.
         let mut reached: Vec<Option<(LinkId, NodeId)>> = vec![None; self.nodes.len()];

@@ -265,12 +265,12 @@ impl Process {
         self.child.id()
     }
 
-    /// Its events so far.
+    /// Returns its events so far.
     pub fn events(&self) -> Vec<Event> {
         self.events.lock().0.clone()
     }
 
-    /// The newest event whose `"event"` is this name.
+    /// Returns the newest event with this name.
     pub fn last(&self, event: &str) -> Option<Value> {
         let list = self.events.lock();
         list.0
@@ -280,7 +280,7 @@ impl Process {
             .map(|e| e.value.clone())
     }
 
-    /// Waits for an event whose `"event"` is this name.
+    /// Waits for an event with this name.
     ///
     /// # Errors
     /// When it ends or the time passes before.
@@ -387,7 +387,7 @@ impl Process {
         kill(pid, signal).with_context(|| format!("signal {}", self.name))
     }
 
-    /// Asks it to end by SIGTERM, and kills it when it does not.
+    /// Stops it by SIGTERM, and kills it when it does not end.
     ///
     /// # Errors
     /// When it had to be killed.
@@ -416,7 +416,7 @@ impl Process {
         read().unwrap_or_default()
     }
 
-    /// The most memory it has used so far, bytes. Zero where `/proc` does not show it.
+    /// Its peak memory in bytes; zero when `/proc` does not show it.
     pub fn peak_memory(&self) -> u64 {
         let read = || -> Option<u64> {
             let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;

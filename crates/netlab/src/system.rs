@@ -1,6 +1,6 @@
 //! Networks as users have them: segmentation offloads as the system has them, loss by nftables, HTB on a host's own
 //! interface. The lab's link emulator sees single packets, so that nothing which depends on batches of segments shows
-//! behind it; these do without it.
+//! on its links; these networks do not use it.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

@@ -8,7 +8,7 @@
 //! use netsim::{Io, LinkConfig, Node, Port, Sim};
 //! use proto_core::time::{Duration, Instant};
 //!
-//! /// Sends one packet at the start and counts what comes back.
+//! /// Sends one packet at the start and counts the replies.
 //! struct Ping { start: Option<Instant>, pongs: u32 }
 //! struct Echo;
 //!

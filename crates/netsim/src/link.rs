@@ -218,7 +218,7 @@ pub struct LinkStats {
     pub sent: u64,
     /// Bytes handed to the link.
     pub sent_bytes: u64,
-    /// Packets that arrived at the other end (also at a dead node), or are in flight.
+    /// Packets that arrived at the other end (also at a failed node), or are in flight.
     pub delivered: u64,
     /// Packets lost at random.
     pub lost: u64,

@@ -23,7 +23,7 @@ pub struct SimStats {
     pub packets: u64,
     /// Calls of [`Node::handle_timeout`].
     pub timeouts: u64,
-    /// Packets that arrived at a dead node.
+    /// Packets that arrived at a failed node.
     pub dead_node: u64,
     /// Packets sent on a port that does not exist.
     pub no_such_port: u64,
@@ -166,7 +166,7 @@ impl<N: Node> Sim<N> {
         (self.core.queue.len(), self.core.store.live())
     }
 
-    /// Returns the node unless it is dead.
+    /// Returns the node unless it has failed.
     #[must_use]
     pub fn node(&self, id: NodeId) -> Option<&N> {
         self.slots[id.0 as usize].node.as_ref()
@@ -179,7 +179,7 @@ impl<N: Node> Sim<N> {
     }
 
     /// Calls commands on a node at the present instant, and asks for its timeout afterwards. Returns `None` if the
-    /// node is dead.
+    /// node has failed.
     pub fn with_node<R>(
         &mut self,
         id: NodeId,
@@ -222,7 +222,7 @@ impl<N: Node> Sim<N> {
         self.plan(at, Kind::NodeDown, node.0);
     }
 
-    /// Creates a failed node anew at this time.
+    /// Recreates a failed node at this time.
     ///
     /// # Panics
     ///
@@ -438,7 +438,7 @@ impl<N: Node> Sim<N> {
 
     /// # Panics
     ///
-    /// A node asks for a timeout at one instant without end.
+    /// A node requests a timeout at one instant endlessly.
     fn check_progress(&mut self, id: u32) {
         let now_ns = self.core.now_ns;
         let (node, time_ns, count) = &mut self.spins;
@@ -489,7 +489,7 @@ impl Sim<Box<dyn Node>> {
     ///
     /// # Panics
     ///
-    /// The node is dead or of another type.
+    /// The node has failed or is of another type.
     #[must_use]
     pub fn get<T: Node>(&self, id: NodeId) -> &T {
         let node: &dyn Any = &**self.node(id).expect("the node is alive");
@@ -500,7 +500,7 @@ impl Sim<Box<dyn Node>> {
     ///
     /// # Panics
     ///
-    /// The node is dead or of another type.
+    /// The node has failed or is of another type.
     pub fn with<T: Node, R>(
         &mut self,
         id: NodeId,

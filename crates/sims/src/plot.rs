@@ -192,7 +192,7 @@ fn headroom(series: usize) -> f64 {
     }
 }
 
-/// The range with this much room above it, and a little below where zero is far.
+/// The range with this much free space above it, and a little below it if zero is outside.
 fn with_room(range: std::ops::Range<f64>, log: bool, room: f64) -> std::ops::Range<f64> {
     let above = room / (1.0 - room);
     if log {

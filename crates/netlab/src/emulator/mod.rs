@@ -270,7 +270,7 @@ impl Emulator {
                 let sent = match sendmmsg(fd, headers, slices.iter(), addresses, [], flags) {
                     Ok(sent) => sent.count(),
                     Err(Errno::EINTR) => 0,
-                    // The far end is down, or its buffer is full: the frame is lost, as on a wire.
+                    // The other interface is down, or its buffer is full: the frame is lost, as on a wire.
                     Err(Errno::ENETDOWN | Errno::ENOBUFS | Errno::EAGAIN | Errno::EMSGSIZE) => {
                         refused += 1;
                         rest = &rest[1..];

@@ -10,9 +10,9 @@ use crate::Shape;
 /// Counters of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Frames that came in.
+    /// Frames received.
     pub arrived: u64,
-    /// Bytes that came in, Ethernet headers included.
+    /// Bytes received, Ethernet headers included.
     pub arrived_bytes: u64,
     /// Lost on purpose.
     pub lost: u64,
@@ -24,11 +24,11 @@ pub struct Counts {
     pub duplicated: u64,
     /// Frames handed on, copies included.
     pub delivered: u64,
-    /// Frames that the far end did not take.
+    /// Frames that the other interface did not accept.
     pub refused: u64,
 }
 
-/// When a frame comes out: at these times (nanoseconds), at most twice.
+/// Departure times of a frame in nanoseconds, at most two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disposition {
     /// The frame itself; `None` when it is lost.
@@ -44,13 +44,13 @@ pub struct Pipe {
     random: u64,
     /// When the last accepted frame has left the transmitter.
     busy_until: u64,
-    /// With jitter: when the last frame comes out.
+    /// With jitter: departure time of the last frame.
     latest: u64,
     pub(crate) counts: Counts,
 }
 
 const DEFAULT_QUEUE: usize = 256 * 1024;
-/// How much later a reordered frame comes, beside the time of four frames like it.
+/// Extra delay of a reordered frame, in addition to the time of four such frames.
 const REORDER_NS: u64 = 300_000;
 
 impl Pipe {

@@ -80,7 +80,7 @@ enum Output {
 /// One whole run.
 #[derive(Debug)]
 pub(super) struct Recording<I> {
-    /// What the machine was given.
+    /// The inputs of the machine.
     pub(super) script: Vec<(Instant, I)>,
     outputs: Vec<(Instant, Output)>,
     received: usize,
@@ -122,7 +122,7 @@ impl<I> Recording<I> {
     }
 }
 
-/// Where inputs come from: the scenario that reacts, or what was recorded.
+/// The source of inputs: the scenario, or a recording.
 enum Source<'s, S: Scenario> {
     Live(&'s mut S),
     Script(&'s S, std::slice::Iter<'s, (Instant, InputOf<S>)>),
@@ -368,7 +368,7 @@ impl<S: Scenario> Driver<S> {
         Ok(())
     }
 
-    /// Injects one piece of junk, from wherever a valid packet came.
+    /// Injects one junk packet with the metadata of a valid one.
     fn inject(&mut self, now: Instant, source: &mut Source<'_, S>) -> Result<(), Violation> {
         let Some(rng) = &mut self.variation.junk else {
             return Ok(());
@@ -384,7 +384,7 @@ impl<S: Scenario> Driver<S> {
         Ok(())
     }
 
-    /// Polls packets and events until neither is left, then once more.
+    /// Polls packets and events until neither is left, then polls again.
     fn drain(&mut self, now: Instant, source: &mut Source<'_, S>) -> Result<(), Violation> {
         for _ in 0..MAX_DRAIN {
             let due = self.machine.poll_timeout();

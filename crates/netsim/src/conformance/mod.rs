@@ -197,7 +197,7 @@ pub trait Scenario {
     }
 
     /// Returns where junk of the form of a packet with this metadata comes from. Override where packets come over
-    /// authenticated streams, on which malformed bytes end the stream: junk then comes from a stranger.
+    /// authenticated streams, on which malformed bytes end the stream: junk then comes from another address.
     fn junk_meta(
         &self,
         meta: &<Self::Machine as Machine>::Meta,
@@ -251,7 +251,7 @@ pub enum Rule {
 pub struct Violation {
     /// Which one.
     pub rule: Rule,
-    /// Where and how: the time since the start, what was expected, what came.
+    /// The time since the start, the expected result, and the actual one.
     pub detail: String,
 }
 

@@ -13,11 +13,11 @@ const DELAY: Duration = Duration::from_millis(5);
 /// Size of the peer's largest packet in bytes.
 const PEER_BUFFER: usize = 65_536;
 
-/// What a driver knows of a packet that arrives at a machine.
+/// The metadata of a packet that arrives at a machine.
 pub type MetaOf<M> = <M as Machine>::Meta;
-/// What a machine says of a packet to send.
+/// The metadata of a packet to send.
 pub type TransmitOf<M> = <M as Machine>::Transmit;
-/// What a machine notifies its application of.
+/// The events of a machine.
 pub type EventOf<M> = <M as Machine>::Event;
 
 /// A machine under test, and another one that it talks to.
@@ -60,7 +60,7 @@ pub trait Pair {
     /// Acts as the application of the peer: receives its event, executes commands on it.
     fn peer_notified(&mut self, peer: &mut Self::Peer, now: Instant, event: EventOf<Self::Peer>);
 
-    /// Every so many packets, one is lost, each way. 0 for none.
+    /// Number of packets between two losses in each direction; 0 for no loss.
     fn loses_every(&self) -> u32 {
         0
     }
