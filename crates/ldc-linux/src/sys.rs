@@ -117,15 +117,12 @@ pub(crate) fn unacknowledged(fd: &impl AsFd) -> io::Result<u64> {
 pub(crate) const BATCH: usize = 64;
 
 /// `sendmsg` of at most [`BATCH`] claimed messages, the first from `offset` on. Never blocks and raises no signal.
-/// Returns the number of bytes sent. With `departure`, a datagram that leaves at that time (CLOCK_MONOTONIC,
-/// nanoseconds;
-/// `SCM_TXTIME`).
+/// Returns the number of bytes sent.
 pub(crate) fn send<'a>(
     fd: &impl AsFd,
     ring: &Consumer<Memory, Box<[u32]>>,
     messages: impl Iterator<Item = &'a Claimed>,
     mut offset: usize,
-    departure: Option<u64>,
 ) -> io::Result<usize> {
     let mut parts = [const { empty() }; 2 * BATCH];
     let mut count = 0;
@@ -139,20 +136,15 @@ pub(crate) fn send<'a>(
         }
         offset = 0;
     }
-    let mut control = Departure::new(departure.unwrap_or(0));
     // SAFETY: all zeros are a valid message header without an address.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = parts.as_mut_ptr();
     header.msg_iovlen = count as _;
-    if departure.is_some() {
-        header.msg_control = (&raw mut control).cast();
-        header.msg_controllen = size_of::<Departure>() as _;
-    }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     loop {
-        // SAFETY: the header points at `parts` and `control`, with their actual lengths; both outlive the call. The
-        // parts lie in the ring's mapping, which `ring` keeps alive, and the kernel only reads them. Another process
-        // may write there meanwhile, which only changes the bytes sent; no Rust reference covers them.
+        // SAFETY: the header points at `parts`, with their actual lengths, which outlive the call. They lie in the
+        // ring's mapping, which `ring` keeps alive, and the kernel only reads them. Another process may write there
+        // meanwhile, which only changes the bytes sent; no Rust reference covers them.
         let sent = unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, flags) };
         match usize::try_from(sent) {
             Ok(sent) => return Ok(sent),
@@ -169,49 +161,4 @@ const fn empty() -> libc::iovec {
         iov_base: std::ptr::null_mut(),
         iov_len: 0,
     }
-}
-
-/// A control message with the time of departure.
-#[repr(C)]
-struct Departure {
-    header: libc::cmsghdr,
-    time_ns: u64,
-}
-
-impl Departure {
-    fn new(time_ns: u64) -> Departure {
-        // SAFETY: all zeros are valid for a structure of integers.
-        let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
-        header.cmsg_len = size_of::<Departure>() as _;
-        header.cmsg_level = libc::SOL_SOCKET;
-        header.cmsg_type = SCM_TXTIME;
-        Departure { header, time_ns }
-    }
-}
-
-/// `SO_TXTIME` of asm-generic/socket.h, and the control message of the same number.
-const SCM_TXTIME: libc::c_int = 61;
-
-/// Enables times of departure in [`send`] (CLOCK_MONOTONIC, as the queueing discipline `fq` expects).
-pub(crate) fn allow_departures(fd: &impl AsFd) -> io::Result<()> {
-    /// `struct sock_txtime` of linux/net_tstamp.h.
-    #[repr(C)]
-    struct SockTxtime {
-        clock: libc::c_int,
-        flags: u32,
-    }
-    let value = SockTxtime {
-        clock: libc::CLOCK_MONOTONIC,
-        flags: 0,
-    };
-    // SAFETY: pointer and length describe `value`, which the kernel only reads during the call.
-    check(unsafe {
-        libc::setsockopt(
-            fd.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            SCM_TXTIME,
-            std::ptr::from_ref(&value).cast(),
-            size_of::<SockTxtime>() as libc::socklen_t,
-        )
-    })
 }

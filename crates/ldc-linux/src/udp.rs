@@ -1,12 +1,8 @@
 //! A ring drained into a UDP socket at a given rate: each message is a datagram, which stays in the ring until it is
 //! sent.
 //!
-//! The drain paces by its own clock. With the queueing discipline `fq` on the interface, the kernel can space datagrams
-//! more evenly: with [`Config::ahead`] the drain passes each datagram to the kernel that much before its time of
-//! departure (`SO_TXTIME`). Such a datagram can no longer be changed, so keep the time short. Other queueing
-//! disciplines ignore the time and send at once.
+//! The drain paces by its own clock.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,8 +23,6 @@ pub struct Config {
     pub rate_bps: Option<u64>,
     /// Bytes that may leave at once after a pause, such as a wait for a processor.
     pub burst: u32,
-    /// Pass datagrams to the kernel that much before their time of departure, for `fq`.
-    pub ahead: Option<Duration>,
 }
 
 impl Default for Config {
@@ -37,7 +31,6 @@ impl Default for Config {
         Config {
             rate_bps: None,
             burst: 16 << 10,
-            ahead: None,
         }
     }
 }
@@ -139,25 +132,16 @@ pub struct Drain {
     receiver: Receiver,
     socket: UdpSocket,
     pacer: Pacer,
-    ahead_ns: u64,
-    stamped: bool,
-    /// At most one message, which the socket had no room for.
-    claimed: VecDeque<Claimed>,
+    /// The message that the socket had no room for.
+    claimed: Option<Claimed>,
     gone: bool,
     stats: Stats,
 }
 
 impl Drain {
     /// Returns a drain of this ring into this socket, which must be connected.
-    ///
-    /// # Errors
-    /// The kernel does not support times of departure ([`Config::ahead`]).
-    pub fn new(receiver: Receiver, socket: UdpSocket, config: Config) -> Result<Drain, InitError> {
-        if config.ahead.is_some() {
-            sys::allow_departures(&socket).map_err(InitError::io("cannot set SO_TXTIME"))?;
-        }
-        let ahead = config.ahead.unwrap_or_default();
-        Ok(Drain {
+    pub fn new(receiver: Receiver, socket: UdpSocket, config: Config) -> Drain {
+        Drain {
             receiver,
             socket,
             pacer: Pacer {
@@ -165,12 +149,10 @@ impl Drain {
                 burst: config.burst.into(),
                 next_ns: 0,
             },
-            ahead_ns: u64::try_from(ahead.as_nanos()).unwrap_or(u64::MAX),
-            stamped: config.ahead.is_some(),
-            claimed: VecDeque::with_capacity(1),
+            claimed: None,
             gone: false,
             stats: Stats::default(),
-        })
+        }
     }
 
     /// Returns the counters.
@@ -195,19 +177,18 @@ impl Drain {
     pub fn step(&mut self) -> Result<Next, Error> {
         let (now_ns, due_ns) = (now_ns(), self.pacer.due_ns());
         let early_ns = due_ns.saturating_sub(now_ns);
-        if early_ns > self.ahead_ns {
-            return Ok(Next::Due(Duration::from_nanos(early_ns - self.ahead_ns)));
+        if early_ns > 0 {
+            return Ok(Next::Due(Duration::from_nanos(early_ns)));
         }
-        if self.claimed.is_empty() {
+        if self.claimed.is_none() {
             let message = self.receiver.claim(Some(now()));
             let Some(message) = message.map_err(|_| Error::Corrupt)? else {
                 return Ok(self.idle());
             };
-            self.claimed.push_back(message);
+            self.claimed = Some(message);
         }
-        let departure = self.stamped.then_some(due_ns.max(now_ns));
         let ring = self.receiver.ring();
-        match sys::send(&self.socket, ring, self.claimed.iter(), 0, departure) {
+        match sys::send(&self.socket, ring, self.claimed.iter(), 0) {
             Ok(bytes) => {
                 self.stats.datagrams += 1;
                 self.stats.bytes += bytes as u64;
@@ -219,7 +200,7 @@ impl Drain {
                 }
             }
         }
-        while let Some(message) = self.claimed.pop_front() {
+        if let Some(message) = self.claimed.take() {
             self.receiver.complete(message);
         }
         Ok(Next::Again)
@@ -311,7 +292,7 @@ pub fn init(
     config: Config,
 ) -> Result<Drained<Result<Stats, Error>>, InitError> {
     let (sender, receiver) = ends::pair(shape)?;
-    let drain = Drain::new(receiver, socket, config)?;
+    let drain = Drain::new(receiver, socket, config);
     Drained::start(sender, "ldc-udp", move || drain.run())
         .map_err(InitError::io("cannot spawn the thread of the drain"))
 }

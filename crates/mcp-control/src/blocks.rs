@@ -77,11 +77,6 @@ impl BlockSet {
         true
     }
 
-    /// Whether all blocks of `run` are in the set.
-    pub fn contains_run(&self, run: Run) -> bool {
-        (run.first..run.end()).all(|block| self.contains(block))
-    }
-
     /// Adds the blocks that `held`, a set of the same copy, lacks: the blocks to send to several hosts.
     pub fn insert_missing(&mut self, held: &BlockSet) {
         let tail = self.total % 64;

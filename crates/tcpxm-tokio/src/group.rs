@@ -208,13 +208,6 @@ impl GroupHandle {
         }
         self.shared.kick(state);
     }
-
-    /// Aborts the connections to all receivers.
-    pub fn abort_all(&self) {
-        let mut state = self.shared.lock();
-        let _ = state.machine.abort(self.shared.now(), self.id);
-        self.shared.kick(state);
-    }
 }
 
 impl_write!(

@@ -32,7 +32,7 @@ pub enum GroupPolicy {
     Propose(IpAddr),
 }
 
-/// Configuration of an [`Endpoint`](crate::Endpoint). Start from [`Config::default`].
+/// Configuration of an [`Endpoint`](crate::Endpoint), one field for each setting. Start from [`Config::default`].
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The protocol that carries segments.

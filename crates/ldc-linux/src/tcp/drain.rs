@@ -110,7 +110,7 @@ impl Drain {
         }
         let first = self.offset;
         let ring = self.receiver.ring();
-        match sys::send(&self.socket, ring, self.claimed.iter(), first, None) {
+        match sys::send(&self.socket, ring, self.claimed.iter(), first) {
             Ok(sent) => {
                 self.written(sent);
                 Ok(Next::Again)

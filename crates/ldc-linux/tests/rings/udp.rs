@@ -37,31 +37,28 @@ fn all(far: &UdpSocket) -> Vec<Vec<u8>> {
 
 #[test]
 fn each_message_is_a_datagram_and_dropped_ones_stay_away() {
-    for ahead in [None, Some(Duration::from_millis(1))] {
-        let (near, far) = sockets();
-        let config = Config {
-            // A millisecond each, so that most of them wait in the ring.
-            rate_bps: Some(8_000_000),
-            burst: 1_000,
-            ahead,
-        };
-        let mut ldc = udp::init(near, shape(), config).unwrap();
-        for number in 0..50u8 {
-            ldc.send(number.into(), &[number; 972], PLAIN).unwrap();
-        }
-        ldc.notify();
-        let kept: Vec<u8> = (0..50)
-            .filter(|number| ldc.cancel((49 - number).into()).changed == 0 || *number > 44)
-            .collect();
-        ldc.send(99, b"", PLAIN).unwrap();
-        let stats = ldc.finish().unwrap();
-        let seen = all(&far);
-        assert!(kept.len() < 25, "{}", kept.len());
-        assert_eq!(stats.datagrams, seen.len() as u64 + 1);
-        assert_eq!(stats.datagrams + stats.cancelled, 51);
-        assert!(seen.iter().all(|one| one.len() == 972));
-        assert!(seen.is_sorted());
+    let (near, far) = sockets();
+    let config = Config {
+        // A millisecond each, so that most of them wait in the ring.
+        rate_bps: Some(8_000_000),
+        burst: 1_000,
+    };
+    let mut ldc = udp::init(near, shape(), config).unwrap();
+    for number in 0..50u8 {
+        ldc.send(number.into(), &[number; 972], PLAIN).unwrap();
     }
+    ldc.notify();
+    let kept: Vec<u8> = (0..50)
+        .filter(|number| ldc.cancel((49 - number).into()).changed == 0 || *number > 44)
+        .collect();
+    ldc.send(99, b"", PLAIN).unwrap();
+    let stats = ldc.finish().unwrap();
+    let seen = all(&far);
+    assert!(kept.len() < 25, "{}", kept.len());
+    assert_eq!(stats.datagrams, seen.len() as u64 + 1);
+    assert_eq!(stats.datagrams + stats.cancelled, 51);
+    assert!(seen.iter().all(|one| one.len() == 972));
+    assert!(seen.is_sorted());
 }
 
 #[test]
@@ -70,7 +67,6 @@ fn a_deadline_keeps_a_late_datagram_back() {
     let config = Config {
         rate_bps: Some(80_000),
         burst: 100,
-        ahead: None,
     };
     let mut ldc = udp::init(near, shape(), config).unwrap();
     // 100 ms each: the second is late when its turn comes.
