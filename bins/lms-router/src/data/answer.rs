@@ -139,7 +139,7 @@ impl DataPath {
                 ("sources_not_watched", self.watch.stats.full),
             ]),
             igmp: match &self.routes {
-                Routes::Proxy(proxy) => proxy.counters().into_iter().collect(),
+                Routes::Proxy(proxy) => proxy.counters(),
                 Routes::Kernel(_) | Routes::Static(_) => BTreeMap::new(),
             },
         };

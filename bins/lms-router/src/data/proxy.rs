@@ -65,6 +65,8 @@ pub(crate) struct Proxy {
     routes: BTreeMap<(Ipv4Addr, Ipv4Addr), Known>,
     next_sweep: Instant,
     pub(crate) stats: ProxyStats,
+    /// Counters of the machines of interfaces that are gone: counters never decrease.
+    past: BTreeMap<String, u64>,
 }
 
 impl Proxy {
@@ -85,6 +87,7 @@ impl Proxy {
             routes: BTreeMap::new(),
             next_sweep: Instant::ZERO,
             stats: ProxyStats::default(),
+            past: BTreeMap::new(),
         })
     }
 
@@ -340,8 +343,17 @@ impl Proxy {
             self.remove(key, install);
         }
         match &mut self.machine {
-            Some(machine) if machine.parent() == iface => self.machine = None,
+            Some(machine) if machine.parent() == iface => {
+                for stats in all_stats(machine) {
+                    add(&mut self.past, stats);
+                }
+                self.machine = None;
+            }
             Some(machine) => {
+                let mut queriers = machine.queriers().iter();
+                if let Some(querier) = queriers.find(|querier| querier.config().iface == iface) {
+                    add(&mut self.past, querier.stats());
+                }
                 machine.remove_downstream(now, iface);
             }
             None => {}
@@ -385,43 +397,38 @@ impl Proxy {
         seed
     }
 
-    /// The machines' counters, upstream and all downstream together.
-    pub(crate) fn counters(&self) -> Vec<(String, u64)> {
-        let Some(machine) = &self.machine else {
-            return Vec::new();
-        };
-        let downstream = machine.queriers().iter().map(Querier::stats);
-        let mut all = [machine.upstream().stats()].into_iter().chain(downstream);
-        let mut sum = igmp::Stats::default();
-        let mut refused: BTreeMap<&'static str, u64> = BTreeMap::new();
-        for stats in all.by_ref() {
-            sum.reports_received += stats.reports_received;
-            sum.queries_received += stats.queries_received;
-            sum.queries_sent += stats.queries_sent;
-            sum.reports_sent += stats.reports_sent;
-            for reason in igmp::DropReason::ALL {
-                *refused.entry(reason.name()).or_default() += stats.drops.get(*reason);
-            }
+    /// Returns the counters of all machines together, those that are gone included.
+    pub(crate) fn counters(&self) -> BTreeMap<String, u64> {
+        let mut counters = self.past.clone();
+        for stats in self.machine.iter().flat_map(all_stats) {
+            add(&mut counters, stats);
         }
-        let own = [
-            ("reports_received", sum.reports_received),
-            ("queries_received", sum.queries_received),
-            ("queries_sent", sum.queries_sent),
-            ("reports_sent", sum.reports_sent),
+        for (name, count) in [
             ("upcalls", self.stats.upcalls),
             (IGMP_ROUTES, self.routes.len() as u64),
             ("routes_refused", self.stats.refused),
             ("wrong_source", self.stats.wrong_source),
             ("kernel_errors", self.stats.kernel_errors),
-        ];
-        let own = own
-            .into_iter()
-            .map(|(name, count)| (name.to_owned(), count));
-        own.chain(
-            refused
-                .into_iter()
-                .map(|(name, n)| (format!("refused_{name}"), n)),
-        )
-        .collect()
+        ] {
+            counters.insert(name.to_owned(), count);
+        }
+        counters
+    }
+}
+
+/// Returns the counters of the upstream interface and of each downstream one.
+fn all_stats<'a>(machine: &'a igmp::Proxy<'static>) -> impl Iterator<Item = &'a igmp::Stats> {
+    let downstream = machine.queriers().iter().map(Querier::stats);
+    std::iter::once(machine.upstream().stats()).chain(downstream)
+}
+
+fn add(sum: &mut BTreeMap<String, u64>, stats: &igmp::Stats) {
+    let mut count = |name: String, count| *sum.entry(name).or_default() += count;
+    count("reports_received".to_owned(), stats.reports_received);
+    count("queries_received".to_owned(), stats.queries_received);
+    count("queries_sent".to_owned(), stats.queries_sent);
+    count("reports_sent".to_owned(), stats.reports_sent);
+    for (reason, drops) in stats.drops.iter() {
+        count(format!("refused_{}", reason.name()), drops);
     }
 }
