@@ -313,39 +313,20 @@ fn nothing_is_allocated_after_the_start() {
 
 #[test]
 fn without_a_heap() {
-    use ltp::storage::{
-        HoldDown, Member, Pending, PendingRequest, ReceiverStorage, SenderStorage, Slot,
-        TargetEntry,
-    };
+    use ltp::storage::{StaticReceiverStorage, StaticSenderStorage};
 
     let bytes = content(5_000, 4);
     let mut config = SenderConfig::new(group());
     config.block_exponent = 10;
     config.max_packet_len = 300;
-    let (mut digests, mut members) = ([[0; 32]; 8], [Member::default(); 4]);
-    let (mut pending, mut held) = ([Pending::default(); 8], [HoldDown::default(); 16]);
-    let mut targets = [TargetEntry::default(); 4];
-    let storage = SenderStorage {
-        digests: (&mut digests[..]).into(),
-        members: (&mut members[..]).into(),
-        window: (&mut [][..]).into(),
-        repairs: (&mut pending[..]).into(),
-        hold_down: (&mut held[..]).into(),
-        targets: (&mut targets[..]).into(),
-    };
+    let mut tables = StaticSenderStorage::<8, 4, 0, 8, 16, 4>::default();
     let ring = ArrayRing::<8192>::new();
-    let mut sender = Sender::with_storage(config, ring, storage, seed(1), Instant::ZERO).unwrap();
-    let (mut slots, mut asks) = ([Slot::default(); 8], [PendingRequest::default(); 8]);
-    let storage = ReceiverStorage {
-        slots: (&mut slots[..]).into(),
-        requests: (&mut asks[..]).into(),
-        repairs: (&mut [][..]).into(),
-        hold_down: (&mut [][..]).into(),
-        targets: (&mut [][..]).into(),
-    };
+    let mut sender =
+        Sender::with_storage(config, ring, tables.lend(), seed(1), Instant::ZERO).unwrap();
+    let mut tables = StaticReceiverStorage::<8, 8, 0, 0, 0>::default();
     let config = ReceiverConfig::new(group());
     let ring = ArrayRing::<8192>::new();
-    let mut receiver = Receiver::with_storage(config, ring, storage, seed(2), Instant::ZERO);
+    let mut receiver = Receiver::with_storage(config, ring, tables.lend(), seed(2), Instant::ZERO);
     let (before, _) = allocated();
     let mut now = Instant::ZERO;
     let mut buffer = [0; 512];

@@ -21,9 +21,7 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use lms_proto::router::{self, Router, Verdict};
 use lms_proto::table::Replier;
 use lms_proto::{Iface, InterfaceConfig, Key};
-use ltp::storage::{
-    HoldDown, Member, Pending, PendingRequest, ReceiverStorage, SenderStorage, Slot, TargetEntry,
-};
+use ltp::storage::{StaticReceiverStorage, StaticSenderStorage};
 use ltp::store::{ArrayRing, Store, StoreError};
 use ltp::{
     Assist, Delivery, Duration, Instant, Receiver, ReceiverConfig, ReceiverEvent, Sender,
@@ -80,23 +78,9 @@ impl Store for File {
 }
 
 /// The tables of a sender.
-struct SenderTables {
-    digests: [[u8; 32]; 16],
-    members: [Member; 2],
-    window: [u32; BLOCKS + 1],
-    repairs: [Pending; 8],
-    hold_down: [HoldDown; 16],
-    targets: [TargetEntry; 3],
-}
-
+type SenderTables = StaticSenderStorage<16, 2, { BLOCKS + 1 }, 8, 16, 3>;
 /// The tables of a receiver that is a replier too.
-struct ReceiverTables {
-    slots: [Slot; BLOCKS],
-    requests: [PendingRequest; BLOCKS],
-    repairs: [Pending; 4],
-    hold_down: [HoldDown; 16],
-    targets: [TargetEntry; 3],
-}
+type ReceiverTables = StaticReceiverStorage<BLOCKS, BLOCKS, 4, 16, 3>;
 
 lms_proto::router_storage! {
     /// The tables of a router with three interfaces and one group.
@@ -278,18 +262,10 @@ fn sender<'a>(tables: &'a mut SenderTables, now: Instant) -> Sender<'a, File> {
     config.rate_bps = Some(4_000_000);
     config.receivers = Some(2);
     config.window_blocks = Some(BLOCKS as u32);
-    let storage = SenderStorage {
-        digests: (&mut tables.digests[..]).into(),
-        members: (&mut tables.members[..]).into(),
-        window: (&mut tables.window[..]).into(),
-        repairs: (&mut tables.repairs[..]).into(),
-        hold_down: (&mut tables.hold_down[..]).into(),
-        targets: (&mut tables.targets[..]).into(),
-    };
     let file = File {
         block: [0; BLOCK_LEN],
     };
-    match Sender::with_storage(config, file, storage, [1; 32], now) {
+    match Sender::with_storage(config, file, tables.lend(), [1; 32], now) {
         Ok(sender) => sender,
         Err(error) => panic!("{error}"),
     }
@@ -299,15 +275,8 @@ fn host<'a>(tables: &'a mut ReceiverTables, number: u8, now: Instant) -> Host<'a
     let mut config = ReceiverConfig::new(GROUP.into());
     config.assist = Assist::Lms;
     config.delivery = Delivery::Read;
-    let storage = ReceiverStorage {
-        slots: (&mut tables.slots[..]).into(),
-        requests: (&mut tables.requests[..]).into(),
-        repairs: (&mut tables.repairs[..]).into(),
-        hold_down: (&mut tables.hold_down[..]).into(),
-        targets: (&mut tables.targets[..]).into(),
-    };
     Host {
-        receiver: Receiver::with_storage(config, Ring::new(), storage, [number; 32], now),
+        receiver: Receiver::with_storage(config, Ring::new(), tables.lend(), [number; 32], now),
         hash: blake3::Hasher::new(),
         read: 0,
         complete: false,
@@ -341,21 +310,8 @@ fn router<'a>(tables: &'a mut RouterTables, now: Instant) -> Router<'a> {
 /// Called by the machine once memory is ready.
 fn main() {
     let now = Instant::ZERO;
-    let mut sender_tables = SenderTables {
-        digests: [[0; 32]; 16],
-        members: Default::default(),
-        window: [0; BLOCKS + 1],
-        repairs: Default::default(),
-        hold_down: Default::default(),
-        targets: Default::default(),
-    };
-    let mut host_tables: [ReceiverTables; 2] = core::array::from_fn(|_| ReceiverTables {
-        slots: Default::default(),
-        requests: Default::default(),
-        repairs: Default::default(),
-        hold_down: Default::default(),
-        targets: Default::default(),
-    });
+    let mut sender_tables = SenderTables::default();
+    let mut host_tables = [ReceiverTables::default(), ReceiverTables::default()];
     let mut router_tables = RouterTables::default();
     let sizes = [
         ("sender, tables", size_of_val(&sender_tables)),
