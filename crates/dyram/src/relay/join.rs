@@ -100,18 +100,45 @@ impl Relay<'_> {
             },
         };
         if join.role == Role::Source {
-            if self.has_other_source(now, number, from) {
-                let session = self.tables.session_mut(number);
-                if !core::mem::replace(&mut session.collided, true) {
-                    self.notify(Event::SourceRefused(key, from.into()));
-                }
-                self.stats.refused = self.stats.refused.wrapping_add(1);
-                return (Status::Full, NO_CHILD);
-            }
-            self.tables.session_mut(number).source_us = join.far_us.min(4_000_000);
-            self.source_registers(now, number, key, from);
-            return (Status::Joined, NO_CHILD);
+            return (self.accept_source(now, number, key, from, join), NO_CHILD);
         }
+        match self.accept_child(now, number, key, from, child, join) {
+            Ok(child) => (Status::Joined, child),
+            Err(full) => self.refuse(key, from, full),
+        }
+    }
+
+    fn accept_source(
+        &mut self,
+        now: Instant,
+        number: u16,
+        key: SessionKey,
+        from: Addr,
+        join: &Join,
+    ) -> Status {
+        if self.has_other_source(now, number, from) {
+            let session = self.tables.session_mut(number);
+            if !core::mem::replace(&mut session.collided, true) {
+                self.notify(Event::SourceRefused(key, from.into()));
+            }
+            self.stats.refused = self.stats.refused.wrapping_add(1);
+            return Status::Full;
+        }
+        self.tables.session_mut(number).source_us = join.far_us.min(4_000_000);
+        self.source_registers(now, number, key, from);
+        Status::Joined
+    }
+
+    /// Adds a child, or refreshes it. Returns its number, or the limit that it exceeds.
+    fn accept_child(
+        &mut self,
+        now: Instant,
+        number: u16,
+        key: SessionKey,
+        from: Addr,
+        child: u16,
+        join: &Join,
+    ) -> Result<u16, Full> {
         let entry = Child {
             address: from,
             heard: self.refresh_clock(now),
@@ -133,14 +160,14 @@ impl Relay<'_> {
                 };
                 child
             }
-            None if self.is_host_full(number, from) => return self.refuse(key, from, Full::Host),
+            None if self.is_host_full(number, from) => return Err(Full::Host),
             None => match self.tables.add_child(number, entry) {
                 Some(child) => {
                     self.stats.joined = self.stats.joined.wrapping_add(1);
                     self.notify(Event::ChildJoined(key, from.into()));
                     child
                 }
-                None => return self.refuse(key, from, Full::Children),
+                None => return Err(Full::Children),
             },
         };
         self.tables
@@ -154,7 +181,7 @@ impl Relay<'_> {
         };
         session.below.near_us[0] = session.below.near_us[0].max(near_us);
         self.update_parent(number, now);
-        (Status::Joined, child)
+        Ok(child)
     }
 
     /// Refuses a JOIN because a table is full.

@@ -6,7 +6,7 @@ use ltp::{Assist, Delivery, Instant, Receiver, ReceiverConfig};
 
 use super::config::ReceiveConfig;
 use super::event::ReceiveEvent;
-use super::sink::{Content, FileSink, StreamSink};
+use super::sink::{Content, FileSink, Gather};
 use crate::clock::{seed, span};
 use crate::interface::Local;
 use crate::lms::Lms;
@@ -82,7 +82,7 @@ pub(super) fn receiver(
     let window = config.limits.window_blocks;
     let content = match (config.delivery, config.replier.enabled) {
         (Delivery::Store, _) => Content::File(Box::new(FileSink::new(window))),
-        (Delivery::Read, false) => Content::Stream(StreamSink::new(window)),
+        (Delivery::Read, false) => Content::Stream(Gather::new(window)),
         (Delivery::Read, true) => Content::Ring(HeapRing::new(window << BLOCK_EXPONENT)),
     };
     Ok(Receiver::new(config.clone(), content, seed()?, now))

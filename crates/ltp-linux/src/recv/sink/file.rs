@@ -158,7 +158,7 @@ impl Store for FileSink {
             self.error = Some(error);
             return Err(StoreError::Failed);
         }
-        self.gather.release(offset);
+        self.gather.discard(offset, 0);
         if self.recent.offset == offset {
             // What was read before is no longer what the file has.
             self.recent = Recent::default();
@@ -167,7 +167,7 @@ impl Store for FileSink {
     }
 
     fn discard(&mut self, offset: u64, _len: usize) {
-        self.gather.release(offset);
+        self.gather.discard(offset, 0);
     }
 }
 

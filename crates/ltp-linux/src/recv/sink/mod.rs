@@ -2,7 +2,6 @@
 
 mod file;
 mod gather;
-mod stream;
 mod writer;
 
 use std::io;
@@ -10,7 +9,7 @@ use std::io;
 use ltp::store::{HeapRing, Store, StoreError};
 
 pub(in crate::recv) use file::FileSink;
-pub(in crate::recv) use stream::StreamSink;
+pub(in crate::recv) use gather::Gather;
 pub(in crate::recv) use writer::StreamWriter;
 
 /// The store of a receiver.
@@ -18,7 +17,7 @@ pub(in crate::recv) enum Content {
     /// A file.
     File(Box<FileSink>),
     /// A stream that is passed on.
-    Stream(StreamSink),
+    Stream(Gather),
     /// A stream of which the newest part stays, to repair others' losses from.
     Ring(HeapRing),
 }
