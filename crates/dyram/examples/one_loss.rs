@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use dyram::storage::{Limits, Storage};
 use dyram::wire::{Body, Nack, Role};
 use dyram::{
-    Attachment, AttachmentConfig, Config, Duration, Input, Instant, Meta, Relay, RelayId, Seq,
-    SessionKey, Verdict,
+    Attachment, AttachmentConfig, Config, Duration, Instant, Meta, Relay, RelayId, Seq, SessionKey,
+    Verdict,
 };
 
 const SESSION: u32 = 7;
@@ -82,8 +82,10 @@ fn main() {
             let end = end.expect("one of us");
             let from = Meta::unicast(at_relay);
             let input = ends[end].handle_packet(now, &from, &buffer[..transmit.len]);
-            if let Ok(Input::Requested { first, .. }) = input {
-                break (end, first);
+            if let Ok(Some(request)) = input
+                && matches!(request.body, Body::Nack(_))
+            {
+                break (end, request.sequence);
             }
         } else {
             now += Duration::from_millis(1);

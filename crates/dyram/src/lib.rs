@@ -26,7 +26,7 @@
 //! use dyram::storage::{Limits, Storage};
 //! use dyram::wire::{Body, Role};
 //! use dyram::{
-//!     Attachment, AttachmentConfig, Config, Input, Instant, Meta, Relay, RelayId, Seq, SessionKey,
+//!     Attachment, AttachmentConfig, Config, Instant, Meta, Relay, RelayId, Seq, SessionKey,
 //!     Verdict,
 //! };
 //!
@@ -62,8 +62,8 @@
 //! let Verdict::Send(fanout) = relay.forward(now, &from, &mut buffer[..sent.len]) else { panic!() };
 //! assert_eq!(relay.targets(&fanout).collect::<Vec<_>>(), ["10.0.0.2:5000".parse().unwrap()]);
 //! let from = Meta::unicast(relay_address);
-//! let input = receiver.handle_packet(now, &from, &buffer[..sent.len]).unwrap();
-//! assert!(matches!(input, Input::Data { payload: b"hello", .. }));
+//! let packet = receiver.handle_packet(now, &from, &buffer[..sent.len]).unwrap().unwrap();
+//! assert_eq!(packet.body, Body::Data(b"hello"));
 //! ```
 //!
 //! # Module layout
@@ -117,7 +117,7 @@ mod types;
 mod wheel;
 pub mod wire;
 
-pub use attach::{Attachment, AttachmentConfig, AttachmentEvent, Input};
+pub use attach::{Attachment, AttachmentConfig, AttachmentEvent};
 pub use config::{Carriage, Config, ConfigError, DefaultReplier, MAX_PARENTS, Parents};
 pub use core::net::SocketAddr;
 pub use event::{Event, Full};

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
-use dyram::wire::{Body, Nack, Role};
-use dyram::{Attachment, AttachmentConfig, Input, Instant, Meta, Seq, SessionKey};
+use dyram::wire::{Body, Nack, Repr, Role};
+use dyram::{Attachment, AttachmentConfig, Instant, Meta, Seq, SessionKey};
 use linux_net::udp::{Batch, Config, GroupSocket, Membership, Transmit};
 use proto_core::clock::Clock;
 
@@ -117,11 +117,13 @@ impl Member {
     }
 
     fn handle(&mut self, now: Instant, meta: &Meta, bytes: &[u8]) {
-        let Ok(input) = self.attachment.handle_packet(now, meta, bytes) else {
+        let Ok(Some(packet)) = self.attachment.handle_packet(now, meta, bytes) else {
             return;
         };
-        match input {
-            Input::Data { seq, repair, .. } => {
+        let seq = packet.sequence;
+        match packet.body {
+            Body::Data(_) | Body::Repair(_) => {
+                let repair = matches!(packet.body, Body::Repair(_));
                 if !repair && self.lose > 0 && seq.0 % self.lose == 0 {
                     return;
                 }
@@ -130,13 +132,13 @@ impl Member {
                 self.unneeded += u32::from(repair && !new);
                 self.known = self.known.max(seq.0 + 1);
             }
-            Input::Cast { payload, .. } => {
+            Body::Cast(payload) => {
                 let next = payload.try_into().map(u32::from_be_bytes);
                 self.known = self.known.max(next.expect("a number"));
             }
-            Input::Requested { first, mask, .. } => {
+            Body::Nack(Nack { mask, .. }) => {
                 let mut buffer = [0; 2048];
-                for seq in dyram::packets(first, mask) {
+                for seq in dyram::packets(seq, mask) {
                     let out = if self.have.contains(&seq.0) {
                         self.attachment
                             .send(SESSION, seq, Body::Repair(&[1; 500]), &mut buffer)
@@ -196,8 +198,9 @@ impl Source {
         while self.socket.receive(&mut self.batch).expect("receive") > 0 {
             for datagram in self.batch.iter() {
                 let meta = Meta::unicast(datagram.source.into());
-                let input = self.attachment.handle_packet(now, &meta, datagram.payload);
-                self.asked += u32::from(matches!(input, Ok(Input::Requested { .. })));
+                let packet = self.attachment.handle_packet(now, &meta, datagram.payload);
+                let is_nack = |packet: &Repr<'_>| matches!(packet.body, Body::Nack(_));
+                self.asked += u32::from(packet.ok().flatten().as_ref().is_some_and(is_nack));
             }
         }
         self.attachment.handle_timeout(now);

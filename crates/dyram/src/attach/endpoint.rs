@@ -7,7 +7,7 @@ use super::parent::{Outcome, Parent};
 use crate::config::Parents;
 use crate::secret::Secrets;
 use crate::stats::DropReason;
-use crate::wire::{Body, Join, Joined, Nack, Packet, Repr, Role, Service, Stalled, emit};
+use crate::wire::{Body, Join, Joined, Packet, Repr, Role, Service, emit};
 use crate::{MAX_CONTROL_LEN, Meta, RelayId, Seq, SessionKey, SocketAddr, Transmit};
 
 /// Configuration of an [`Attachment`].
@@ -30,68 +30,6 @@ pub enum AttachmentEvent {
     Lost(SocketAddr),
     /// The relay is full or drains; the next one is tried.
     Refused(SocketAddr),
-}
-
-/// A packet from the relay.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Input<'a> {
-    /// A packet of the stream.
-    Data {
-        /// The session identifier.
-        session: u32,
-        /// The packet's number.
-        seq: Seq,
-        /// What the transport sent.
-        payload: &'a [u8],
-        /// Whether it is a repair.
-        repair: bool,
-    },
-    /// A message of the transport.
-    Cast {
-        /// The session identifier.
-        session: u32,
-        /// What the transport sent.
-        payload: &'a [u8],
-    },
-    /// Packets are requested: answer each with REPAIR or ABSENT. [`packets`](crate::packets) lists them.
-    Requested {
-        /// The session identifier.
-        session: u32,
-        /// The first of them.
-        first: Seq,
-        /// The others, as in [`Nack::mask`].
-        mask: u64,
-        /// Every receiver has everything before this packet; for the source.
-        ack: Option<Seq>,
-    },
-    /// Every receiver has everything before a packet; for the source.
-    Acknowledged {
-        /// The session identifier.
-        session: u32,
-        /// The first packet that a receiver may lack.
-        ack: Seq,
-    },
-    /// The last replier lacks these packets; for receivers.
-    Absent {
-        /// The session identifier.
-        session: u32,
-        /// The first of them.
-        first: Seq,
-        /// The others, as in [`Nack::mask`].
-        mask: u64,
-    },
-    /// The tree no longer waits for a receiver or relay: it does not count in the acknowledgements until the next run;
-    /// for the source.
-    Stalled {
-        /// The session identifier.
-        session: u32,
-        /// Its last acknowledgement.
-        ack: Seq,
-        /// Which it is.
-        stalled: Stalled,
-    },
-    /// The packet was for the attachment itself.
-    Nothing,
 }
 
 /// Attaches an endpoint to a relay, switches to the next relay when one is silent, and encodes the packets of the
@@ -150,7 +88,15 @@ impl Attachment {
         self.parent.answer_after()
     }
 
-    /// Handles a packet, and returns what is for the transport.
+    /// Handles a packet. Returns it if it is for the transport:
+    ///
+    /// | body | meaning | for |
+    /// | --- | --- | --- |
+    /// | [`Body::Data`], [`Body::Repair`], [`Body::Cast`] | what the source, or a replier, sent | receivers |
+    /// | [`Body::Nack`] | packets are requested ([`packets`](crate::packets) lists them): answer each with REPAIR or ABSENT | both |
+    /// | [`Body::Ack`], [`Nack::ack`](crate::wire::Nack::ack) | every receiver that the tree waits for has everything before this packet | the source |
+    /// | [`Body::Absent`] | the last replier lacks these packets | receivers |
+    /// | [`Body::Stalled`] | the tree no longer waits for a receiver or relay, until the next run | the source |
     ///
     /// # Errors
     /// The packet was dropped; nothing has changed.
@@ -159,65 +105,31 @@ impl Attachment {
         now: Instant,
         meta: &Meta,
         bytes: &'p [u8],
-    ) -> Result<Input<'p>, DropReason> {
+    ) -> Result<Option<Repr<'p>>, DropReason> {
         self.now = self.now.max(now);
         let packet = Packet::new_checked(bytes).map_err(|_| DropReason::Malformed)?;
         if packet.key() != self.config.key {
             return Err(DropReason::NoSession);
         }
+        let service = packet.service();
         if self.parent.address(&self.config.relays) != Some(meta.source) {
             // Where IP multicast carries the data, it comes from the source itself.
             let from_source = meta.group && meta.source.ip() == self.config.key.source;
-            let carried = matches!(packet.service(), Service::Data | Service::Cast);
-            if !(from_source && carried) {
+            if !from_source || !matches!(service, Service::Data | Service::Cast) {
                 return Err(DropReason::NotFromParent);
             }
         }
-        match packet.service() {
-            Service::Joined => return self.joined(now, &packet).map(|()| Input::Nothing),
-            Service::Move => return self.moved(now, &packet).map(|()| Input::Nothing),
-            _ => {}
-        }
-        self.read(&packet)
-    }
-
-    fn read<'p>(&self, packet: &Packet<&'p [u8]>) -> Result<Input<'p>, DropReason> {
-        let repr = Repr::parse(packet);
-        let (session, seq) = (repr.session, repr.sequence);
-        let source = self.config.role == Role::Source;
-        Ok(match repr.body {
-            Body::Data(payload) if !source => Input::Data {
-                session,
-                seq,
-                payload,
-                repair: false,
-            },
-            Body::Repair(payload) if !source => Input::Data {
-                session,
-                seq,
-                payload,
-                repair: true,
-            },
-            Body::Cast(payload) if !source => Input::Cast { session, payload },
-            Body::Nack(Nack { mask, ack, .. }) => Input::Requested {
-                session,
-                first: seq,
-                mask,
-                ack: ack.filter(|_| source),
-            },
-            Body::Ack if source => Input::Acknowledged { session, ack: seq },
-            Body::Stalled(stalled) if source => Input::Stalled {
-                session,
-                ack: seq,
-                stalled,
-            },
-            Body::Absent(mask) if !source => Input::Absent {
-                session,
-                first: seq,
-                mask,
-            },
-            _ => return Err(DropReason::WrongWay),
-        })
+        let is_source = self.config.role == Role::Source;
+        let fits = match service {
+            Service::Joined => return self.joined(now, &packet).map(|()| None),
+            Service::Move => return self.moved(now, &packet).map(|()| None),
+            Service::Nack => true,
+            Service::Ack | Service::Stalled => is_source,
+            Service::Data | Service::Repair | Service::Cast | Service::Absent => !is_source,
+            Service::Join | Service::Leave => false,
+        };
+        fits.then(|| Some(Repr::parse(&packet)))
+            .ok_or(DropReason::WrongWay)
     }
 
     fn joined(&mut self, now: Instant, packet: &Packet<&[u8]>) -> Result<(), DropReason> {

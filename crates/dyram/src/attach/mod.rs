@@ -3,5 +3,5 @@
 mod endpoint;
 mod parent;
 
-pub use endpoint::{Attachment, AttachmentConfig, AttachmentEvent, Input};
+pub use endpoint::{Attachment, AttachmentConfig, AttachmentEvent};
 pub(crate) use parent::{Outcome, Parent};

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use dyram::storage::{Limits, Storage};
-use dyram::wire::{Body, Nack, Role};
+use dyram::wire::{Body, Nack, Repr, Role};
 use dyram::{
-    Attachment, AttachmentConfig, AttachmentEvent, Config, Duration, Event, Input, Instant, Meta,
-    Relay, RelayId, Seq, SessionKey, Verdict, packets,
+    Attachment, AttachmentConfig, AttachmentEvent, Config, Duration, Event, Instant, Meta, Relay,
+    RelayId, Seq, SessionKey, Verdict, packets,
 };
 use netsim::{Io, LinkConfig, LinkId, Node, NodeId, Port, Sim};
 
@@ -117,10 +117,13 @@ impl SourceNode {
 impl Node for SourceNode {
     fn handle_packet(&mut self, now: Instant, port: Port, packet: &[u8], io: &mut Io<'_>) {
         let meta = self.wires.from(port);
-        match self.attachment.handle_packet(now, &meta, packet) {
-            Ok(Input::Requested {
-                first, mask, ack, ..
-            }) => {
+        let handled = self.attachment.handle_packet(now, &meta, packet);
+        match handled
+            .ok()
+            .flatten()
+            .map(|repr| (repr.sequence, repr.body))
+        {
+            Some((first, Body::Nack(Nack { mask, ack, .. }))) => {
                 self.acknowledged = ack.or(self.acknowledged);
                 for seq in packets(first, mask) {
                     *self.asked.entry(seq.0).or_default() += 1;
@@ -139,7 +142,7 @@ impl Node for SourceNode {
                     }
                 }
             }
-            Ok(Input::Acknowledged { ack, .. }) => self.acknowledged = Some(ack),
+            Some((ack, Body::Ack)) => self.acknowledged = Some(ack),
             _ => {}
         }
         self.drain(now, io);
@@ -209,14 +212,11 @@ impl ReceiverNode {
         }
     }
 
-    fn handle(&mut self, input: Input<'_>, io: &mut Io<'_>) {
-        match input {
-            Input::Data {
-                seq,
-                payload: bytes,
-                repair,
-                ..
-            } => {
+    fn handle(&mut self, packet: &Repr<'_>, io: &mut Io<'_>) {
+        let seq = packet.sequence;
+        match packet.body {
+            Body::Data(bytes) | Body::Repair(bytes) => {
+                let repair = matches!(packet.body, Body::Repair(_));
                 assert_eq!(bytes, payload(seq));
                 let index = seq.0.wrapping_sub(FIRST);
                 self.note(index + 1);
@@ -225,12 +225,12 @@ impl ReceiverNode {
                 self.unneeded += u32::from(repair && !new);
                 self.asked.remove(&index);
             }
-            Input::Cast { payload, .. } => {
+            Body::Cast(payload) => {
                 let next = u32::from_be_bytes(payload.try_into().unwrap());
                 self.note(next.wrapping_sub(FIRST));
             }
-            Input::Requested { first, mask, .. } if !self.silent => {
-                for seq in packets(first, mask) {
+            Body::Nack(Nack { mask, .. }) if !self.silent => {
+                for seq in packets(seq, mask) {
                     let mut buffer = [0; 256];
                     let answer = if self.have.contains(&seq.0.wrapping_sub(FIRST)) {
                         self.attachment
@@ -305,9 +305,8 @@ impl ReceiverNode {
 impl Node for ReceiverNode {
     fn handle_packet(&mut self, now: Instant, port: Port, packet: &[u8], io: &mut Io<'_>) {
         let meta = self.wires.from(port);
-        let input = self.attachment.handle_packet(now, &meta, packet);
-        if let Ok(input) = input {
-            self.handle(input, io);
+        if let Ok(Some(packet)) = self.attachment.handle_packet(now, &meta, packet) {
+            self.handle(&packet, io);
         }
     }
 

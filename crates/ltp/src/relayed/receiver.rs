@@ -3,12 +3,12 @@
 use core::net::{IpAddr, SocketAddr};
 
 use dyram::wire::{Body, Nack, Role};
-use dyram::{Attachment, AttachmentConfig, AttachmentEvent, Input, Parents, Seq, SessionKey};
+use dyram::{Attachment, AttachmentConfig, AttachmentEvent, Parents, Seq, SessionKey};
 use proto_core::time::Instant;
 
 use super::{
-    ACK_INTERVAL, ACK_REPEAT, Absent, MIN_BUFFER, Named, PORT_LEN, header_len, is_dyram, packet_to,
-    unicast, wrap,
+    ACK_INTERVAL, ACK_REPEAT, Absent, MIN_BUFFER, Named, header_len, is_dyram, packet_to, unicast,
+    wrap,
 };
 use crate::error::Error;
 use crate::receiver::Output;
@@ -114,45 +114,37 @@ impl<'a, S: Store> Receiver<'a, S> {
         }
         let source = meta.source;
         let meta = dyram::Meta { source, group };
-        let input = self.attachment.handle_packet(now, &meta, packet);
-        match input.map_err(|_| Error::Relay)? {
-            Input::Data {
-                session, payload, ..
-            } => {
+        let packet = self.attachment.handle_packet(now, &meta, packet);
+        let Some(packet) = packet.map_err(|_| Error::Relay)? else {
+            return Ok(());
+        };
+        let session = packet.session;
+        match packet.body {
+            Body::Data(payload) | Body::Repair(payload) => {
                 // The relay vouches for the origin of data, which carry no port of the source.
                 let known = self.receiver.source();
                 let source = known.filter(|source| source.ip() == self.key.source);
                 let source = source.unwrap_or(SocketAddr::new(self.key.source, 0));
                 self.handle_source_packet(now, session, source, payload)
             }
-            Input::Cast { session, payload } => {
-                let at = payload.len().checked_sub(PORT_LEN).ok_or(Error::Relay)?;
-                let (inner, port) = payload.split_at(at);
-                let port = u16::from_be_bytes([port[0], port[1]]);
-                let source = SocketAddr::new(self.key.source, port);
+            Body::Cast(payload) => {
+                let (inner, port) = payload.split_last_chunk().ok_or(Error::Relay)?;
+                let source = SocketAddr::new(self.key.source, u16::from_be_bytes(*port));
                 self.handle_source_packet(now, session, source, inner)
             }
-            Input::Requested {
-                session,
-                first,
-                mask,
-                ..
-            } => {
+            Body::Nack(nack) => {
                 if self.run.is_some_and(|known| known != session) {
                     return Err(Error::OtherSession);
                 }
-                for seq in dyram::packets(first, mask) {
+                for seq in dyram::packets(packet.sequence, nack.mask) {
                     if self.receiver.wanted(now, seq.0) != Ok(true) {
                         self.absent.push(seq.0);
                     }
                 }
                 Ok(())
             }
-            // The source no longer stores the packet: its heartbeats say so too.
-            Input::Absent { .. }
-            | Input::Acknowledged { .. }
-            | Input::Stalled { .. }
-            | Input::Nothing => Ok(()),
+            // ABSENT: the source no longer stores the packet. Its heartbeats say so too.
+            _ => Ok(()),
         }
     }
 

@@ -3,7 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 
 use dyram::wire::{Body, NO_CHILD, Role, Stalled};
-use dyram::{Attachment, AttachmentConfig, AttachmentEvent, Input, Parents, Seq, SessionKey};
+use dyram::{Attachment, AttachmentConfig, AttachmentEvent, Parents, Seq, SessionKey};
 use proto_core::time::Instant;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -153,51 +153,40 @@ impl<'a, S: Store> Sender<'a, S> {
             return self.sender.handle_packet(now, meta, packet);
         }
         let meta = dyram::Meta::unicast(meta.source);
-        let input = self.attachment.handle_packet(now, &meta, packet);
-        let own = self.run;
-        match input.map_err(|_| Error::Relay)? {
-            Input::Requested { session, .. }
-            | Input::Acknowledged { session, .. }
-            | Input::Stalled { session, .. }
-                if session != own =>
-            {
-                Err(Error::OtherSession)
-            }
-            Input::Requested {
-                first, mask, ack, ..
-            } => {
+        let packet = self.attachment.handle_packet(now, &meta, packet);
+        let Some(packet) = packet.map_err(|_| Error::Relay)? else {
+            self.begin_window();
+            return Ok(());
+        };
+        if packet.session != self.run {
+            return Err(Error::OtherSession);
+        }
+        match packet.body {
+            Body::Nack(nack) => {
                 self.is_heard = true;
-                if let Some(ack) = ack {
+                if let Some(ack) = nack.ack {
                     self.acknowledged(now, ack);
                 }
-                for seq in dyram::packets(first, mask) {
+                for seq in dyram::packets(packet.sequence, nack.mask) {
                     if self.sender.wanted(now, seq.0) == Ok(false) {
                         self.absent.push(seq.0);
                     }
                 }
-                Ok(())
             }
-            Input::Acknowledged { ack, .. } => {
+            Body::Ack => {
                 self.is_heard = true;
-                self.acknowledged(now, ack);
-                Ok(())
+                self.acknowledged(now, packet.sequence);
             }
-            Input::Stalled { stalled, .. } => {
+            Body::Stalled(stalled) => {
                 let known = self.stalled.iter().any(|one| one.child == stalled.child);
                 if !known {
                     // Without room the relay's own log names it.
                     let _ = self.stalled.push(stalled);
                 }
-                Ok(())
             }
-            Input::Nothing => {
-                self.begin_window();
-                Ok(())
-            }
-            Input::Data { .. } | Input::Cast { .. } | Input::Absent { .. } => {
-                Err(Error::Unexpected)
-            }
+            _ => return Err(Error::Unexpected),
         }
+        Ok(())
     }
 
     /// Hands an acknowledgement of the relay to the sender, which limits new data by it. One that has not

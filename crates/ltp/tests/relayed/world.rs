@@ -263,10 +263,12 @@ impl Node for Stuck {
     fn handle_packet(&mut self, now: Instant, _: Port, packet: &[u8], _: &mut Io<'_>) {
         let datagram = Datagram::parse(packet).unwrap();
         let meta = dyram::Meta::unicast(datagram.source.into());
-        let input = self.attachment.handle_packet(now, &meta, datagram.payload);
-        if let Ok(dyram::Input::Data { session, seq, .. }) = input {
-            let known = self.ack.filter(|(run, _)| *run == session);
-            self.ack = known.or(Some((session, seq)));
+        let packet = self.attachment.handle_packet(now, &meta, datagram.payload);
+        if let Ok(Some(packet)) = packet
+            && matches!(packet.body, Body::Data(_))
+        {
+            let known = self.ack.filter(|(run, _)| *run == packet.session);
+            self.ack = known.or(Some((packet.session, packet.sequence)));
         }
     }
 
