@@ -80,8 +80,8 @@ fn wrong_arguments_teach() {
 }
 
 #[test]
-fn a_folder_that_takes_no_files_is_known_before_anybody_sends() {
-    // Nobody makes files there, not even root.
+fn a_folder_that_takes_no_files_is_known_before_the_transfer() {
+    // No user can create files there, not even root.
     refused(
         &["--group", "239.1.2.3:5000", "--output", "/proc/self"],
         "--output: ",

@@ -73,7 +73,7 @@ fn an_error_before_the_transfer_is_an_event_too() {
 }
 
 #[test]
-fn what_cannot_be_sent_says_why() {
+fn a_content_that_cannot_be_sent_is_an_error_with_its_reason() {
     let with = |file| [&GROUP[..], &[file]].concat();
     says(
         1,

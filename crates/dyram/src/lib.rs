@@ -98,7 +98,7 @@
 //! downward and [`Config::parent_tries`] upward, regardless of the number of children that ask. Source addresses can be
 //! forged where networks allow it; a forger can confuse the track list (a jump ahead is accepted only when a second
 //! packet follows it) and waste repairs. Of two sources with one name, and of two session identifiers, the first is
-//! served until it is silent for [`Config::takeover`]. The transport verifies what is delivered.
+//! served until it is silent for [`Config::takeover`]. The transport verifies the data.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -193,12 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_source_says_was_sent_is_missing_until_it_comes() {
+    fn packets_that_the_source_has_sent_are_missing_until_they_come() {
         let (mut track, mut lost) = (Track::default(), [0u64; 1]);
         assert_eq!(
             track.expect(&mut lost, Seq(10)),
             None,
-            "what was before is not our loss"
+            "earlier packets are not lost here"
         );
         assert_eq!(track.newest(), Some(Seq(9)));
         assert_eq!(track.expect(&mut lost, Seq(10)), None);

@@ -104,7 +104,7 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_bit_is_refused_or_read_as_what_it_then_says(repr in repr(), bit in any::<usize>()) {
+    fn a_flipped_bit_is_refused_or_read_as_another_packet(repr in repr(), bit in any::<usize>()) {
         let mut bytes = vec![0; repr.buffer_len()];
         repr.emit(&mut bytes);
         let bit = bit % (bytes.len() * 8);

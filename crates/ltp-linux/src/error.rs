@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of a transfer.
 
 use std::io;
 use std::net::SocketAddrV4;
@@ -100,7 +100,7 @@ pub enum Error {
     Output {
         /// The folder.
         folder: PathBuf,
-        /// Length of the content in bytes, where room for it was being reserved.
+        /// Length of the content in bytes, where space for it was being reserved.
         wanted: Option<u64>,
         /// The system's answer.
         source: io::Error,

@@ -89,7 +89,7 @@ impl Bulk {
 enum Unsent {
     /// They wait: a source sends them later, and ends when they are too long for the interface.
     Wait,
-    /// They are dropped: a receiver repeats what it needs.
+    /// They are dropped: a receiver repeats its requests.
     Drop,
 }
 

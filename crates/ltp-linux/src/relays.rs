@@ -1,4 +1,4 @@
-//! DyRAM relays: their events, and how long none has served a transfer.
+//! DyRAM relays: their events, and the time without one.
 
 use std::fmt;
 use std::net::{SocketAddr, SocketAddrV4};
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_absence_is_told_once_it_is_long_enough() {
+    fn an_absence_is_an_error_once_it_is_long_enough() {
         let relay: SocketAddrV4 = "127.0.0.1:7".parse().expect("address");
         let mut absence = Absence::new(vec![relay]);
         assert_eq!(absence.error(Duration::from_secs(3600)), None);

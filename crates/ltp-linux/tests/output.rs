@@ -21,7 +21,7 @@ fn names(folder: &std::path::Path) -> Vec<String> {
 }
 
 #[test]
-fn a_folder_that_takes_no_files_is_told_from_one_that_does() {
+fn a_folder_that_takes_no_files_is_detected() {
     let folder = tempfile::tempdir().expect("folder");
     assert_eq!(ltp_linux::output::check_writable(folder.path()), Ok(()));
     let left = std::fs::read_dir(folder.path()).expect("folder").count();

@@ -43,7 +43,7 @@ fn started<S: Store>(
     sender
 }
 
-/// A receiver that has opened the session of a content of so many bytes.
+/// A receiver that has opened the session of a content of that length.
 fn receiver<S: Store>(store: S, length: u64, integrity: bool) -> Receiver<'static, S> {
     let mut config = ReceiverConfig::new(group());
     config.require_integrity = integrity;

@@ -1,8 +1,8 @@
-//! What a receiver that loses packets itself offers as a replier.
+//! The replier cost of a receiver that loses packets itself.
 //!
-//! Routers elect the host that offers the lowest cost (LMS-HIER). One that loses what the source sends has
-//! no repairs to give for just these packets, and each request sent to it waits for a timeout. So its cost
-//! rises with its own loss:
+//! Routers elect the host that offers the lowest cost (LMS-HIER). A host cannot
+//! repair packets that it has lost itself, and each request for them that is sent to it ends in a timeout. So its
+//! cost rises with its own loss:
 //!
 //! | it lost | cost |
 //! | --- | --- |
@@ -15,9 +15,9 @@
 
 use proto_core::time::{Duration, Instant};
 
-/// How long loss is measured before the cost may change.
+/// Length of a measurement before the cost may change.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// Fewer packets than these show nothing.
+/// Smallest number of packets in a measurement.
 const LEAST_PACKETS: u64 = 256;
 /// Intervals with less loss before the cost falls by a step.
 const QUIET_INTERVALS: u8 = 3;

@@ -16,7 +16,7 @@ proto_core::errors! {
         /// The source has ended, or started another session, and no other host had the rest.
         SourceLeft = "the source left before everything had arrived",
         /// The source no longer stores packets that are missing.
-        NoLongerStored = "the source no longer holds what is missing",
+        NoLongerStored = "the source no longer stores packets that are missing",
         /// Every block verified, but the whole is not what the source announced: a forger reached
         /// the group, and the wrong blocks could not be found and fetched again. The source did not
         /// answer, or contradicts itself; or the application reads the bytes as they come
@@ -25,9 +25,9 @@ proto_core::errors! {
         WholeDigest = "the digest of the whole is wrong",
         /// A block and the source's digest of it were fetched again and again, in turn, and disagreed for
         /// three times [`crate::ReceiverConfig::source_timeout`]: they are changed on the way, or forged.
-        Disagreement = "a block and its digest disagreed again and again",
+        Disagreement = "a block and its digest disagreed repeatedly",
         /// The source is alive, but requests are not answered.
-        Unanswered = "the source lives, but nobody answers requests",
+        Unanswered = "the source is alive but does not answer requests",
         /// The store failed.
         Store = "the store failed",
     }
@@ -53,7 +53,7 @@ pub enum ReceiverEvent {
         /// The new session.
         session: SessionId,
     },
-    /// A block's digest was wrong; it was thrown away and is asked for again.
+    /// A block's digest was wrong; it was discarded and is requested again.
     BlockRejected {
         /// The block's number.
         block: u64,
@@ -97,8 +97,8 @@ pub enum SenderEvent {
         /// Its address.
         address: SocketAddr,
     },
-    /// A receiver gave up, left early, went silent, stood still, or holds something else than was sent. It
-    /// is not waited for any more.
+    /// A receiver gave up, left early, went silent, stood still, or holds something else than was sent. The sender
+    /// no longer waits for it.
     ReceiverFailed {
         /// Its random identifier.
         receiver: u64,
@@ -149,18 +149,18 @@ pub struct ReceiverInfo {
 /// State of a receiver that joined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReceiverState {
-    /// It is waited for.
+    /// The sender waits for it.
     Receiving,
     /// It confirmed that it has everything.
     Complete,
-    /// It is not waited for. It may still complete.
+    /// The sender no longer waits for it. It may still complete.
     Failed(ReceiverFailure),
 }
 
 /// What happened to a receiver, as the sender sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReceiverFailure {
-    /// It said so.
+    /// It reported that it gave up.
     GaveUp,
     /// It left before it was complete.
     Left,

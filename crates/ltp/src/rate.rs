@@ -2,8 +2,8 @@
 //!
 //! It grows until a receiver loses more than 2 % of what the source sends, repaired or not,
 //! and slows down then. What receivers report decides ([`crate::wire::report::Loss`]): requests do not
-//! tell, since most of them never reach a source that has helpers. This is no congestion control: it
-//! takes no care of flows that yield at less loss, as TCP does.
+//! tell, since most of them never reach a source that has helpers. This is not congestion control: it
+//! does not yield to flows that slow down at less loss, such as TCP.
 
 use proto_core::time::{Duration, Instant};
 
@@ -14,14 +14,14 @@ pub const FLOOR_BPS: u64 = 64_000;
 /// Where it starts, bit/s. A slow link on the way then loses a few megabytes, not a whole window, before
 /// the first reports come, and a fast host is at 4 Gbit/s after 90 ms.
 pub const START_BPS: u64 = 500_000_000;
-/// As good as no limit, bit/s.
+/// Rates from this on count as unlimited, bit/s.
 pub const CEILING_BPS: u64 = 100_000_000_000;
 
-/// How long is counted before the rate changes.
+/// Length of a measurement before the rate changes.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// Likewise before the first loss, while the rate doubles.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(30);
-/// Fewer packets than these show nothing.
+/// Smallest number of packets in a measurement.
 const LEAST_PACKETS: u64 = 64;
 /// Time after slowing down in which reports are still of older packets.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -30,7 +30,7 @@ const FIRST_CUT: u64 = 8;
 /// In each interval the rate grows by one part in this number.
 const GROWTH: u64 = 32;
 
-/// What a sender has sent, in all.
+/// Totals of a sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sent {
     /// Data packets, without repairs.
@@ -63,7 +63,7 @@ impl RateSearch {
         }
     }
 
-    /// The rate to send with, bit/s of Ethernet frames; `None` while it is as good as unlimited.
+    /// The rate to send with, bit/s of Ethernet frames; `None` while it counts as unlimited.
     pub fn rate_bps(&self) -> Option<u64> {
         (self.rate_bps < CEILING_BPS).then_some(self.rate_bps)
     }
@@ -105,7 +105,7 @@ impl RateSearch {
         let lost = u64::from(self.worst.unwrap_or(0).min(875));
         // What got through, and a tenth less, so that queues on the way drain.
         let passed = self.rate_bps / 1000 * (1000 - lost) / 10 * 9;
-        // What was not reached need not be taken back step by step.
+        // A rate that was not reached is not reduced step by step.
         let mut rate = passed.min(achieved.max(self.rate_bps / FIRST_CUT));
         if core::mem::take(&mut self.searching) {
             rate = rate.min(self.rate_bps / FIRST_CUT);

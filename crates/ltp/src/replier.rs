@@ -1,5 +1,5 @@
-//! The answering half that source and replier share: what waits to be repaired for whom, what was
-//! repaired a moment ago, and how much each may get.
+//! Repairs, as source and replier share them: the queue for each target, the hold-down after a repair, and the rate
+//! of each target.
 
 use core::net::SocketAddr;
 
@@ -98,8 +98,8 @@ pub(crate) struct Repair {
 
 /// Index of the group in the target table: it is always there.
 const GROUP: u16 = 0;
-/// Stands for "any receiver by unicast" in the table of repairs made.
-const ANYBODY: u32 = u32::MAX;
+/// Stands for any receiver by unicast in the table of repairs made.
+const ANY_RECEIVER: u32 = u32::MAX;
 
 /// Limits of one target.
 #[derive(Clone, Copy, Debug)]
@@ -184,8 +184,8 @@ impl<'a> Repairs<'a> {
             .skip(1)
             .filter(|(_, entry)| entry.waiting == 0)
             .min_by_key(|(_, entry)| (entry.target.is_some(), entry.used))?;
-        // A target that used up its share may not come back with a full bucket by being
-        // forgotten: all but a never used place hand on what is left.
+        // An evicted target must not come back with a full bucket: only an entry that was never used begins
+        // with one, others pass on the tokens that are left.
         let fresh = Pacer::new(self.limits.rate_bps, self.limits.depth_len, now);
         let mut pacer = if entry.target.is_some() {
             entry.pacer
@@ -230,7 +230,7 @@ impl<'a> Repairs<'a> {
         }
     }
 
-    /// Whether that number was answered to that target a moment ago; if not, it now was.
+    /// Starts the hold-down of that number for that target. Returns false if it is held down already.
     pub(crate) fn hold_once(&mut self, now: Instant, target: u16, number: u64) -> bool {
         let key = self.key(target);
         if self.held_down(now, number, key).is_some() {
@@ -255,9 +255,9 @@ impl<'a> Repairs<'a> {
             .fold(0, |left, index| left | 1 << index)
     }
 
-    /// Puts repairs of one block to one target in the queue. The answer: the packets that are on
-    /// their way now, with those that already were.
-    pub(crate) fn ask(
+    /// Queues repairs of one block for one target. Returns the packets that are queued now, with those that
+    /// already were.
+    pub(crate) fn queue(
         &mut self,
         now: Instant,
         target: u16,
@@ -273,9 +273,9 @@ impl<'a> Repairs<'a> {
         Ok(mask)
     }
 
-    /// A receiver with a proven address asks the source by unicast: it alone gets the repair,
-    /// unless another one requests the same; then the group does.
-    pub(crate) fn ask_adaptive(
+    /// Queues repairs for a receiver with a verified address that requested them by unicast: it alone gets them,
+    /// unless another receiver requests the same; then the group does.
+    pub(crate) fn queue_adaptive(
         &mut self,
         now: Instant,
         requester: u16,
@@ -288,7 +288,7 @@ impl<'a> Repairs<'a> {
         let own = self.key(requester);
         let (mut group, mut alone) = (0, 0);
         for index in bits(mask) {
-            match self.held_down(now, self.number(block, index), ANYBODY) {
+            match self.held_down(now, self.number(block, index), ANY_RECEIVER) {
                 Some(held) if held.last == own => mask &= !(1 << index),
                 Some(_) => group |= 1 << index,
                 None => alone |= 1 << index,
@@ -401,7 +401,7 @@ impl<'a> Repairs<'a> {
                 Some(Target::Unicast(_))
             );
             if unicast {
-                self.hold(now, number, ANYBODY, key);
+                self.hold(now, number, ANY_RECEIVER, key);
             } else {
                 self.hold(now, number, key, 0);
             }

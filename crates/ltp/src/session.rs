@@ -1,4 +1,4 @@
-//! What driver and machines hand each other.
+//! Types at the interface between driver and machines.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -15,7 +15,7 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// Which way a packet came.
+/// How a packet arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Path {
     /// Its destination was the group.
@@ -29,7 +29,7 @@ pub enum Path {
 pub struct Meta {
     /// Source address and port of the datagram.
     pub source: SocketAddr,
-    /// Which way it came.
+    /// How it arrived.
     pub path: Path,
     /// The LMS option that it carried.
     pub option: Option<LmsOption>,

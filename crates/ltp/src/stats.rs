@@ -2,7 +2,7 @@
 
 use crate::error::Drops;
 
-/// What a sender did. Bytes are UDP payloads unless they say frame bytes (payload + 42).
+/// Counters of a sender. Bytes are UDP payloads unless they say frame bytes (payload + 42).
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct SenderStats {
     /// DATA packets sent.
@@ -27,7 +27,7 @@ pub struct SenderStats {
     pub requests_group: u64,
     /// REQUEST packets taken, by unicast.
     pub requests_unicast: u64,
-    /// Packets asked for, before holding down.
+    /// Packets requested, before the hold-down.
     pub requested_packets: u64,
     /// REPORT packets taken.
     pub reports: u64,
@@ -39,7 +39,7 @@ pub struct SenderStats {
     pub drops: Drops,
 }
 
-/// What a receiver did, as receiver and as replier.
+/// Counters of a receiver, which may be a replier too.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ReceiverStats {
     /// DATA packets that brought something new.
@@ -48,7 +48,7 @@ pub struct ReceiverStats {
     pub repairs: u64,
     /// DATA packets that brought nothing new.
     pub duplicate_data: u64,
-    /// REPAIR packets for a packet that was asked for and had already come.
+    /// REPAIR packets for a packet that was requested and had already come.
     pub duplicate_repairs: u64,
     /// REPAIR packets that this receiver had not requested: losses of other receivers.
     pub unneeded_repairs: u64,
@@ -62,15 +62,15 @@ pub struct ReceiverStats {
     pub requests_group: u64,
     /// REQUEST packets sent to the source.
     pub requests_source: u64,
-    /// Packets asked for, repeated ones included.
+    /// Packets requested, repetitions included.
     pub requested_packets: u64,
     /// REPORT packets sent.
     pub reports: u64,
-    /// Blocks thrown away because their digest was wrong.
+    /// Blocks discarded because their digest was wrong.
     pub blocks_rejected: u64,
     /// Digests requested again because the block, fetched again, did not match them either.
     pub digests_rejected: u64,
-    /// Times the whole was wrong and the source was asked which blocks are.
+    /// Times the whole was wrong and the source was asked which blocks are wrong.
     pub audits: u64,
     /// Blocks compared with the source's own digests in audits.
     pub blocks_audited: u64,

@@ -109,9 +109,9 @@ fn what_is_here_already_is_not_sent() {
     }
 }
 
-/// A sender that takes seconds to send everything learns at once that nobody needs it.
+/// A sender that takes seconds to send everything learns at once that no receiver needs it.
 #[test]
-fn nothing_is_sent_to_those_who_have_it() {
+fn nothing_is_sent_to_receivers_that_have_it() {
     let bytes = content(4 << 20);
     let mut pair = Pair::with_rate(&bytes, Some(10_000_000));
     while pair.receiver.announced().is_none() {

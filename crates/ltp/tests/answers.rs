@@ -56,7 +56,7 @@ fn digests_are_no_longer_than_the_sources_own_packets() {
 
 /// With room for one turning point, the one whose digests wait keeps it.
 #[test]
-fn digests_go_to_the_turning_point_that_asked() {
+fn digests_go_to_the_turning_point_of_the_request() {
     let mut net = replier(2);
     let (first, second) = (point(1, 1), point(2, 1));
     assert_eq!(

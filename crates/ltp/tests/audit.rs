@@ -1,4 +1,4 @@
-//! Without a key, a forger who is first with a block and a matching digest is believed for a
+//! Without a key, a forged block that comes first with a matching digest is accepted for a
 //! while; the whole tells, and the receiver finds the wrong blocks and ends with the true bytes.
 
 mod common;
@@ -88,7 +88,7 @@ fn forge(net: &mut Files, receiver: usize, block: u64) {
     }
 }
 
-/// The true bytes everywhere, and the books of receiver 0, which was deceived in `wrong` blocks.
+/// The true bytes everywhere, and the counters of receiver 0, which was deceived in `wrong` blocks.
 fn finish(net: &mut Files, bytes: &[u8], wrong: u64) {
     net.run_until(LIMIT, |net| net.all_complete());
     net.check_content(bytes);
@@ -96,7 +96,7 @@ fn finish(net: &mut Files, bytes: &[u8], wrong: u64) {
     let blocks = bytes.len().div_ceil(BLOCK) as u64;
     assert_eq!((stats.audits, stats.blocks_audited), (1, blocks));
     assert_eq!(stats.blocks_rejected, wrong);
-    // A replier that was deceived passes on what it believes, in good faith.
+    // A replier that was deceived repairs with the bytes that it accepted.
     for receiver in net.receivers[1..].iter().filter(|_| !net.lms) {
         assert_eq!(receiver.stats().audits, 0);
         assert_eq!(receiver.stats().blocks_rejected, 0);
@@ -155,7 +155,7 @@ fn a_single_block_is_all_there_is() {
 }
 
 #[test]
-fn a_forger_who_goes_on_forging() {
+fn a_forger_that_continues() {
     let bytes = content(60 * BLOCK, 6);
     let mut net = begun(&bytes, 6, 64, Assist::None, Delivery::Store);
     let next = unsent(&net);
@@ -180,7 +180,7 @@ fn forged_digest(net: &mut Files, block: u64) {
 }
 
 #[test]
-fn the_source_answers_no_more_than_it_is_asked() {
+fn the_source_answers_no_more_than_was_requested() {
     let bytes = content(500 * BLOCK, 7);
     let mut net = begun(&bytes, 7, 512, Assist::None, Delivery::Store);
     let next = unsent(&net);

@@ -8,7 +8,7 @@ use ltp::Duration;
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
-fn the_longest_duration_means_for_ever() {
+fn the_longest_duration_means_no_limit() {
     let bytes = content(200_000, 1);
     let mut sender = sender_config(bytes.len());
     sender.receivers = Some(1);

@@ -1,6 +1,6 @@
-//! Bits that change on the way under a valid checksum: what arrives is right, and nothing goes on for ever.
+//! Bits that change on the way under a valid checksum: the content is right, and every session ends.
 //!
-//! `LTP_SEED=n cargo test -p ltp --test corruption` replays one seed, `LTP_SEEDS=n` runs so many.
+//! `LTP_SEED=n cargo test -p ltp --test corruption` replays one seed, `LTP_SEEDS=n` runs `n`.
 
 mod common;
 
@@ -69,7 +69,7 @@ fn a_bit_in_the_data_and_one_in_the_digest_that_tells() {
     }
 }
 
-/// Digests of one block that are wrong in each answer, for ever: the receiver ends with an error that says
+/// Digests of one block that are wrong in each answer: the receiver ends with an error that says
 /// so, and the others with every byte.
 #[test]
 fn a_digest_that_is_always_wrong_ends_in_an_error() {
@@ -122,7 +122,7 @@ fn seeds() -> std::ops::Range<u64> {
     0..number("LTP_SEEDS").unwrap_or(if cfg!(debug_assertions) { 300 } else { 3000 })
 }
 
-/// One packet of a hundred is changed in one bit, each way, for each receiver by itself.
+/// One packet of a hundred is changed in one bit, in each direction, for each receiver separately.
 #[test]
 fn one_percent_of_the_packets_is_changed() {
     for number in seeds() {

@@ -61,7 +61,7 @@ fn an_application_that_sends_again_and_again_needs_few() {
 }
 
 #[test]
-fn a_pause_is_told_soon_and_then_rarely() {
+fn a_pause_is_announced_soon_and_then_rarely() {
     let (syncs, data) = run(Duration::from_millis(400), Duration::from_secs(4));
     for (index, &at) in data.iter().enumerate().skip(1) {
         let end = data

@@ -1,4 +1,4 @@
-//! Late joiners, sources that die, leave or come back, and what it costs on the wire.
+//! Late joiners, sources that die, leave or restart, and the packets that this costs.
 
 mod common;
 
@@ -120,7 +120,7 @@ fn a_late_joiner_may_start_where_the_stream_is() {
             late.len(),
             bytes.len()
         );
-        // The source told what lies to the left, so that the whole is known.
+        // The source sent the chaining values to the left, so that the whole is known.
         let complete = ReceiverEvent::Complete {
             length: 300_000,
             digest: Some(*blake3::hash(&bytes).as_bytes()),
@@ -223,7 +223,7 @@ fn a_source_restarted_with_the_same_content_is_followed_to_its_new_session_and_p
 }
 
 #[test]
-fn a_restarted_source_that_waits_for_its_receivers_goes_on_where_the_slowest_is() {
+fn a_restarted_source_that_waits_for_its_receivers_continues_at_the_slowest() {
     let bytes = content(2_000_000, 7);
     let mut config = sender_config(bytes.len());
     config.receivers = Some(2);
@@ -382,7 +382,7 @@ fn what_a_link_of_100_megabits_delivers() {
 }
 
 #[test]
-fn a_heartbeat_by_unicast_that_nobody_asked_for_opens_nothing() {
+fn an_unrequested_heartbeat_by_unicast_opens_nothing() {
     let bytes = content(10, 13);
     let mut net = files(&bytes, 1, 13, sender_config(10), &receiver_config());
     let mut buffer = [0; 2048];

@@ -181,8 +181,8 @@ fn the_rate_is_precise() {
     }
 }
 
-/// The repair that a replier has just got itself is on its way to those below, too: who asks it
-/// meanwhile gets no second one, and who asks later gets one.
+/// The repair that a replier has just got itself is on its way to the receivers below, too: one that requests
+/// it meanwhile gets no second one, and one that requests it later does.
 #[test]
 fn a_replier_does_not_repeat_what_has_just_been_repaired() {
     let bytes = content(60_000, 1);

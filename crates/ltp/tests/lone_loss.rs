@@ -86,7 +86,7 @@ fn without_reports_the_group_gets_the_repairs() {
 /// Receiver 0 is asked by the receivers below it, which lost the same: only the first losses, before it
 /// is asked, are repaired to it alone.
 #[test]
-fn a_replier_that_is_asked_has_its_losses_repaired_to_the_group() {
+fn losses_of_a_busy_replier_are_repaired_to_the_group() {
     let bytes = content(300_000, 1);
     let mut net = link(&bytes, &[0, 1, 2, 3], true);
     net.lms = true;
@@ -187,7 +187,7 @@ fn a_request_to_the_group_sends_nothing_to_an_address_that_proved_nothing() {
 
 /// After ten seconds without a request of a receiver below, a replier asks for itself alone again.
 #[test]
-fn a_replier_that_is_no_longer_asked_has_its_losses_repaired_to_it_alone() {
+fn losses_of_an_idle_replier_are_repaired_to_it_alone() {
     let bytes = content(300_000, 1);
     let mut net = link(&bytes, &[0], true);
     net.run_until(Duration::from_secs(60), |net| {

@@ -120,7 +120,7 @@ fn every_receiver_that_joined_is_waited_for() {
         let bytes = content(300_000, seed);
         let mut net = files(&bytes, 3, seed, config(bytes.len(), 2), &receiver_config());
         net.run_until(LIMIT, |net| net.sender.receivers().0 == 3);
-        // The third one loses what comes for a while.
+        // The third one loses all packets for a while.
         net.deaf[2] = true;
         net.run_until(LIMIT, |net| net.sender.receivers().1 == 2);
         let back = net.now + Duration::from_secs(4);
@@ -228,7 +228,7 @@ fn a_receiver_that_does_not_advance_is_dropped_and_named() {
         for receiver in &net.receivers[..2] {
             assert!(receiver.store().as_bytes()[..bytes.len()] == *bytes);
         }
-        // It goes on reporting, and the session ends all the same, without success.
+        // It continues to report, and the session still ends, without success.
         net.run_until(LIMIT, |net| net.sender.is_ended());
         assert!(!is_complete(&net));
         let state = net.sender.members().find(|info| info.address == host(2));
@@ -237,7 +237,7 @@ fn a_receiver_that_does_not_advance_is_dropped_and_named() {
     }
 }
 
-/// A stream of which nothing comes for minutes drops nobody: what lacks nothing cannot advance.
+/// A stream that pauses for minutes drops no receiver: one that lacks nothing cannot advance.
 #[test]
 fn a_pause_of_the_stream_drops_no_receiver() {
     let mut config = SenderConfig::new(common::group());
@@ -263,7 +263,7 @@ fn a_pause_of_the_stream_drops_no_receiver() {
     assert_eq!(failures(&net), []);
 }
 
-/// A host that joins again and again, and never advances, holds the others up for three timeouts, not for
+/// A host that joins repeatedly, and never advances, holds the others up for three timeouts, not for
 /// ever.
 #[test]
 fn a_host_that_joins_again_and_again_is_not_waited_for() {
@@ -332,7 +332,7 @@ fn one_host_cannot_fill_the_table() {
     assert_eq!(net.sender.receivers(), (20, 0));
 }
 
-/// Requests of a stranger after everything was sent do not hold the sender for ever, where receivers report.
+/// Requests of a stranger after everything was sent do not hold the sender without limit, where receivers report.
 #[test]
 fn requests_of_a_stranger_do_not_keep_the_sender() {
     let bytes = content(100_000, 9);
@@ -372,8 +372,8 @@ fn ask(net: &Files) -> Vec<u8> {
     packet
 }
 
-/// A relay acknowledges the same packet again and again, since something below it is stuck: the source says
-/// so and goes on, and the acknowledgement counts again once it advances.
+/// A relay acknowledges the same packet repeatedly, since a child below it is stuck: the source reports
+/// that and continues, and the acknowledgement counts again once it advances.
 #[test]
 fn a_stuck_subtree_is_left_behind_and_named() {
     let bytes = content(3_000_000, 10);
@@ -413,9 +413,9 @@ fn a_stuck_subtree_is_left_behind_and_named() {
     assert!(ended.is_some(), "the sender ends: {}", net.state());
 }
 
-/// The same, but the subtree goes on before the end.
+/// As above, but the subtree advances before the end.
 #[test]
-fn a_subtree_that_goes_on_counts_again() {
+fn a_subtree_that_advances_counts_again() {
     let bytes = content(3_000_000, 11);
     let mut config = sender_config(bytes.len());
     config.block_exponent = 12;

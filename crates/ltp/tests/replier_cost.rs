@@ -5,7 +5,7 @@ use ltp::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// The costs after each interval in which so many of 1,000 packets were lost.
+/// The costs after each interval in which that many of 1,000 packets were lost.
 fn costs(base: u16, lost: &[u64]) -> Vec<u16> {
     let mut now = Instant::ZERO;
     let (mut expected, mut came) = (7, 5);

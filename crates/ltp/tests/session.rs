@@ -62,10 +62,10 @@ fn a_file_with_loss_duplicates_and_reordering() {
     }
 }
 
-/// The source's last acknowledgement may be lost, and the source gone: those who hear its farewell do
+/// The source's last acknowledgement may be lost, and the source gone: receivers that get its last heartbeat do
 /// not wait for long then. All times are virtual.
 #[test]
-fn whoever_misses_the_last_acknowledgement_ends_soon_after_the_source() {
+fn a_receiver_that_misses_the_last_acknowledgement_ends_soon_after_the_source() {
     for seed in 0..40 {
         let bytes = content(60_000, seed);
         let mut sender = sender_config(bytes.len());
@@ -90,7 +90,7 @@ fn whoever_misses_the_last_acknowledgement_ends_soon_after_the_source() {
 /// A small content may be whole before the source has answered that its receiver joined; that answer
 /// does not put the last report off until the next sign of life.
 #[test]
-fn a_content_that_is_whole_before_its_receiver_was_welcomed_is_confirmed_at_once() {
+fn a_content_that_is_whole_before_its_receiver_joined_is_confirmed_at_once() {
     let mut overtaken = 0;
     for seed in 0..300 {
         let bytes = content(1, seed);
@@ -124,7 +124,7 @@ fn a_content_that_is_whole_before_its_receiver_was_welcomed_is_confirmed_at_once
 /// A receiver that joined and is not done is waited for, also when it asks for nothing for longer
 /// than the source lingers.
 #[test]
-fn the_source_stays_for_a_receiver_that_hears_nothing_for_a_while() {
+fn the_source_stays_for_a_receiver_that_is_cut_off_for_a_while() {
     let bytes = content(400_000, 31);
     let mut sender = sender_config(bytes.len());
     sender.receivers = Some(2);

@@ -1,6 +1,6 @@
 //! Thousands of seeds: every receiver ends with every byte, whatever the network does.
 //!
-//! `LTP_SEED=n cargo test -p ltp --test sim_group` replays one seed, `LTP_SEEDS=n` runs so many.
+//! `LTP_SEED=n cargo test -p ltp --test sim_group` replays one seed, `LTP_SEEDS=n` runs `n`.
 
 mod common;
 

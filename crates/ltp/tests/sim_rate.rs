@@ -1,4 +1,4 @@
-//! The rate of a sender to which nobody named one, in virtual time: links that carry less than it sends,
+//! The rate of a sender without a configured one, in virtual time: links that carry less than it sends,
 //! and receivers that are repaired by others.
 
 mod common;
@@ -18,7 +18,7 @@ fn unlimited(bytes: &[u8], bits_per_second: u64, lms: bool) -> Files {
     sender.receiver_timeout = Duration::from_secs(60);
     let mut receiver = receiver_config();
     receiver.assist = if lms { Assist::Lms } else { Assist::None };
-    // Repairs leave room for data on the same link.
+    // Repairs leave capacity for data on the same link.
     receiver.replier.turning_point_rate_bps = bits_per_second / 4;
     let mut net = files(bytes, 2, 1, sender, &receiver);
     net.lms = lms;
@@ -26,7 +26,7 @@ fn unlimited(bytes: &[u8], bits_per_second: u64, lms: bool) -> Files {
     net
 }
 
-/// Drives the transfer for so long with the rate that `search` finds.
+/// Drives the transfer for that time with the rate that `search` finds.
 fn run(net: &mut Files, search: &mut RateSearch, time: Duration) {
     let end = net.now + time;
     net.run_until(LIMIT, |net| {
@@ -43,7 +43,7 @@ fn run(net: &mut Files, search: &mut RateSearch, time: Duration) {
     });
 }
 
-/// What the source sent, bit/s, and the share that the link dropped of what it was given.
+/// The rate of the source, bit/s, and the share of the packets that the link dropped.
 fn measured(net: &mut Files, search: &mut RateSearch, time: Duration) -> (u64, f64) {
     net.wire.clear();
     let before = net.links[1].expect("a link");
@@ -58,7 +58,7 @@ fn measured(net: &mut Files, search: &mut RateSearch, time: Duration) -> (u64, f
 }
 
 #[test]
-fn without_a_rate_it_settles_where_a_receiver_loses_little_whoever_repairs_it() {
+fn without_a_rate_it_settles_where_a_receiver_loses_little() {
     for lms in [false, true] {
         let bytes = content(60_000_000, 1);
         let mut net = unlimited(&bytes, 20_000_000, lms);
@@ -72,7 +72,7 @@ fn without_a_rate_it_settles_where_a_receiver_loses_little_whoever_repairs_it() 
     }
 }
 
-/// A link of so many bit/s without a queue, of which the receivers report every 100 ms: the rates of the
+/// A link of that rate without a queue, of which the receivers report every 100 ms: the rates of the
 /// last half.
 fn settles(link_bps: u64) -> Vec<u64> {
     let mut search = RateSearch::new(ltp::Instant::ZERO);
@@ -103,7 +103,7 @@ fn it_goes_as_slow_as_the_slowest_link_needs_and_no_slower_than_its_floor() {
 }
 
 #[test]
-fn receivers_report_what_they_lost_themselves_whoever_repaired_it() {
+fn receivers_report_their_own_loss_repaired_or_not() {
     let bytes = content(6_000_000, 3);
     let mut sender = sender_config(bytes.len());
     sender.receivers = Some(2);
@@ -112,7 +112,7 @@ fn receivers_report_what_they_lost_themselves_whoever_repaired_it() {
     receiver.replier.turning_point_rate_bps = 5_000_000;
     let mut net = files(&bytes, 2, 3, sender, &receiver);
     net.lms = true;
-    // The link drops a part of the data that exceeds what it carries.
+    // The link drops a part of the data that exceeds its rate.
     net.links[1] = Some(Link::new(90_000_000, 64 << 10));
     let mut worst = None;
     net.run_until(LIMIT, |net| {

@@ -1,4 +1,4 @@
-//! Streams, whose length nobody knows beforehand: their end, their pauses, and what a forger makes
+//! Streams, whose length is not known beforehand: their end, their pauses, and what a forger makes
 //! of not knowing it.
 
 mod common;
@@ -33,7 +33,7 @@ fn ends_well(net: &mut Files, bytes: &[u8]) {
 
 /// Everything may have been sent before the application says that this was all.
 #[test]
-fn the_end_of_a_stream_may_be_told_long_after_its_last_byte() {
+fn the_end_of_a_stream_may_be_announced_long_after_its_last_byte() {
     for len in [0, 1 << 17] {
         for integrity in [true, false] {
             let bytes = content(len, 1);
@@ -75,8 +75,7 @@ fn is_failure(event: &ReceiverEvent) -> bool {
     matches!(event, ReceiverEvent::Failed { .. })
 }
 
-/// All packets are here, but nobody says what their digests are: that is an end with an error, not
-/// a wait for ever.
+/// All packets came, but no digests: that is an end with an error, not an endless wait.
 #[test]
 fn digests_that_never_come_end_in_an_error() {
     let bytes = content(1 << 17, 3);
@@ -91,8 +90,8 @@ fn digests_that_never_come_end_in_an_error() {
     assert_eq!(net.events[0].last(), Some(&failed));
 }
 
-/// A heartbeat that nobody can contradict names a packet far ahead: numbers on the wire, which are
-/// short, still mean what they meant.
+/// A heartbeat that cannot be contradicted names a packet far ahead: the short numbers on the wire still
+/// expand to the right ones.
 #[test]
 fn a_forged_newest_packet_does_not_shift_the_numbers() {
     let bytes = content(500_000, 4);
@@ -132,7 +131,7 @@ fn a_forged_newest_packet_does_not_shift_the_numbers() {
     assert_eq!(dropped.get(Error::BeyondEnd), 0);
 }
 
-/// Packets past the end, forged before anybody knew where that is, do not keep the last block from
+/// Packets past the end, forged before the end is known, do not keep the last block from
 /// being whole.
 #[test]
 fn data_past_the_end_is_forgotten_when_the_end_is_known() {

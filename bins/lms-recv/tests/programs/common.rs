@@ -90,7 +90,7 @@ impl Running {
         assert!(status.expect("kill runs").success());
     }
 
-    /// Waits for the end; what it printed, and its code.
+    /// Waits for the end. Returns the output and the exit code.
     pub fn finish(mut self) -> Finished {
         let mut child = self.child.take().expect("still there");
         let mut out = child.stdout.take().expect("piped");

@@ -57,7 +57,7 @@ fn ctrl_c_while_waiting() {
 }
 
 #[test]
-fn nobody_sends() {
+fn no_sender_appears() {
     let to = folder();
     let options = ["--connect-timeout", "400ms", "--timeout", "200ms"];
     let receiver = Running::start("receiver", &mut receive(&group(), to.path(), &options));
@@ -68,7 +68,7 @@ fn nobody_sends() {
 }
 
 #[test]
-fn patience_is_what_was_asked_for() {
+fn the_connect_timeout_is_the_configured_one() {
     let to = folder();
     let options = ["--connect-timeout", "300ms", "--timeout", "50s", "--json"];
     let receiver = Running::start("receiver", &mut receive(&group(), to.path(), &options));
@@ -90,7 +90,7 @@ fn ctrl_c_works_while_the_reader_of_the_last_bytes_stands_still() {
         .expect("receiver");
     let options = ["--receivers", "1", "--rate", "200M"];
     let sender = Running::start("sender", &mut send(&group, &file, &options));
-    // Everything is verified, and nobody reads.
+    // Everything is verified, and no bytes are read.
     sender.finish().expect(0);
     let id = receiver.id().to_string();
     let killed = Command::new("kill").args(["-INT", &id]).status();

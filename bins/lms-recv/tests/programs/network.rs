@@ -94,7 +94,7 @@ impl Network {
             .expect("namespace")
     }
 
-    /// Sends so many bytes to one receiver; what the sender said. All of it arrives.
+    /// Sends that many bytes to one receiver, all of which arrive. Returns the output of the sender.
     fn transfer(&self, len: usize, extra: &[&str]) -> Finished {
         let (from, to) = (folder(), folder());
         let bytes = content(len);

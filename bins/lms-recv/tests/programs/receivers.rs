@@ -69,7 +69,7 @@ fn a_third_receiver_is_waited_for_where_two_are_expected() {
 
 /// `--output -` into a program that never reads: the others finish, and the sender names it.
 #[test]
-fn a_reader_that_never_reads_stops_nobody_else() {
+fn a_reader_that_never_reads_stops_no_other_receiver() {
     let (from, to, bytes) = (folder(), folder(), content(48 << 20));
     let file = from.path().join("x");
     fs::write(&file, &bytes).expect("content");

@@ -140,7 +140,7 @@ fn a_stream_goes_through_a_relay() {
 
 #[test]
 fn where_no_relay_answers_both_say_so() {
-    // Bound, so that nobody else is there, and silent.
+    // Bound, so that the port is taken, and silent.
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("socket");
     let address = silent.local_addr().expect("address").to_string();
     let help = format!("dyram://{address}");
@@ -217,7 +217,7 @@ fn a_relay_that_dies_without_a_second_one_ends_both() {
 }
 
 #[test]
-fn interrupted_programs_take_leave_of_their_relay() {
+fn interrupted_programs_leave_their_relay() {
     let relay = Relay::start(1, &[]);
     let (from, to) = (folder(), folder());
     let file = from.path().join("x");
@@ -238,7 +238,7 @@ fn interrupted_programs_take_leave_of_their_relay() {
 }
 
 #[test]
-fn a_full_disk_below_a_relay_is_told() {
+fn a_full_disk_below_a_relay_is_reported() {
     let relay = Relay::start(1, &[]);
     let (from, mount) = (folder(), folder());
     let file = from.path().join("x");

@@ -413,7 +413,7 @@ fn a_disk_that_fills_up_during_a_stream_is_an_error() {
 }
 
 #[test]
-fn one_that_wakes_up_late_takes_everything_at_once() {
+fn a_receiver_that_wakes_up_late_takes_everything_at_once() {
     let (from, to) = (folder(), folder());
     let bytes = content(3_000_000);
     let file = from.path().join("x");
@@ -484,7 +484,7 @@ fn a_file_that_changes_while_it_is_sent_is_an_error_on_both_sides() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_an_error_and_the_sender_hears_of_it() {
+fn a_reader_that_ends_is_an_error_and_the_sender_is_told() {
     let from = folder();
     let file = from.path().join("x");
     fs::write(&file, content(20_000_000)).expect("content");

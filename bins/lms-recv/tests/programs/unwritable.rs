@@ -17,7 +17,7 @@ fn transfer(receiver: &mut Command, sender: &mut Command) -> (Option<i32>, Optio
 }
 
 #[test]
-fn a_transfer_goes_on_where_events_and_messages_cannot_be_written() {
+fn a_transfer_continues_where_events_and_messages_cannot_be_written() {
     for (out, errors, expected) in [
         (full(), full(), UNWRITTEN),
         (closed(), closed(), 0),

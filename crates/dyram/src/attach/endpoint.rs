@@ -35,7 +35,7 @@ pub enum AttachmentEvent {
 /// Attaches an endpoint to a relay, switches to the next relay when one is silent, and encodes the packets of the
 /// transport.
 ///
-/// [`Attachment::handle_packet`] returns what is for the transport, which sends through [`Attachment::send`].
+/// [`Attachment::handle_packet`] returns packets for the transport, which sends through [`Attachment::send`].
 #[derive(Clone, Debug)]
 pub struct Attachment {
     config: AttachmentConfig,
@@ -278,7 +278,7 @@ impl Attachment {
     }
 }
 
-/// As a [`Machine`], the attachment drops what is for the transport; a driver that carries one calls
+/// As a [`Machine`], the attachment drops packets for the transport; a driver that carries one calls
 /// [`Attachment::handle_packet`].
 impl Machine for Attachment {
     type Meta = Meta;

@@ -42,7 +42,7 @@ impl AnswerTime {
     }
 
     /// The first replier did not answer in time: a packet was lost, or the wait was too short. Late answers give no
-    /// sample, so the wait grows to a quarter above what was waited, regardless of the number of packets waited for.
+    /// sample, so the wait grows to five quarters of the last one, regardless of the number of packets.
     pub(super) fn missed(&mut self, asked: u8, now: Instant) {
         let waited_us = u32::from(units(now).wrapping_sub(asked)) * UNIT_US;
         let least = (waited_us * 5 / 4).saturating_sub(self.smoothed_us) / 4;

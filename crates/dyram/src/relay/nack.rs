@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mask_names_the_packets_behind_the_first() {
+    fn a_mask_names_the_packets_after_the_first() {
         let of = |first, mask| {
             packets(Seq(first), mask)
                 .map(|seq| seq.0)

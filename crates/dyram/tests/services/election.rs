@@ -100,7 +100,7 @@ fn a_turn_that_begins_late_goes_around_once() {
 }
 
 #[test]
-fn a_replier_without_the_packet_says_so_and_the_next_is_asked() {
+fn after_absent_the_next_replier_is_asked() {
     let mut hand = Hand::new(4, |_| {});
     hand.data(1);
     hand.nack(3, 1);
@@ -186,7 +186,7 @@ fn repliers_that_were_seen_to_be_slow_are_waited_for() {
 }
 
 #[test]
-fn what_the_parent_asks_for_is_looked_for_below() {
+fn packets_that_the_parent_requests_are_requested_below() {
     let mut hand = Hand::new(4, |_| {});
     hand.data(1);
     let wanted = Body::Nack(Default::default());
@@ -214,7 +214,7 @@ fn what_the_parent_asks_for_is_looked_for_below() {
 }
 
 #[test]
-fn who_has_nobody_below_says_that_it_is_absent() {
+fn a_relay_without_children_answers_absent() {
     let mut hand = Hand::new(0, |_| {});
     hand.data(1);
     hand.handle(source(), ID, 0xffff, 1, Body::Nack(Default::default()));
@@ -225,7 +225,7 @@ fn who_has_nobody_below_says_that_it_is_absent() {
 
 /// A NACK that arrives while ABSENT is pending is not lost.
 #[test]
-fn a_child_that_asks_while_absent_waits_to_be_sent_gets_its_repair() {
+fn a_child_that_requests_while_absent_waits_to_be_sent_gets_its_repair() {
     let mut hand = Hand::new(3, |_| {});
     hand.data(1);
     hand.handle(source(), ID, 0xffff, 1, Body::Nack(Default::default()));

@@ -6,7 +6,7 @@ use dyram::{DropReason, Event, Meta, RelayId, Seq, Verdict};
 use super::hand::{Hand, ID, child, key, nack_to, source};
 
 #[test]
-fn packets_come_from_those_who_may_send_them() {
+fn packets_are_accepted_only_from_their_senders() {
     let mut hand = Hand::new(2, |_| {});
     hand.data(1);
     let stranger = child(77);
@@ -39,7 +39,7 @@ fn nacks_for_what_was_never_sent_or_was_acknowledged() {
 }
 
 #[test]
-fn a_receiver_that_asks_for_everything_gets_as_many_states_as_there_are() {
+fn a_receiver_that_requests_everything_gets_as_many_states_as_there_are() {
     let mut hand = Hand::new(3, |_| {});
     for seq in 0..250 {
         hand.data(seq);
@@ -187,7 +187,7 @@ fn a_join_without_token_gets_one_and_changes_nothing() {
 }
 
 #[test]
-fn full_tables_refuse_and_put_nobody_out() {
+fn full_tables_refuse_and_evict_no_child() {
     let mut hand = Hand::new(4, |_| {});
     assert_eq!(hand.join(child(4), Role::Receiver, 0).0, Status::Full);
     assert_eq!(hand.relay.children(&key()).count(), 4);
@@ -197,7 +197,7 @@ fn full_tables_refuse_and_put_nobody_out() {
 }
 
 #[test]
-fn nobody_registers_as_source_for_another() {
+fn no_host_registers_as_source_for_another() {
     let mut hand = Hand::new(1, |_| {});
     let join = Join {
         role: Role::Source,
@@ -255,7 +255,7 @@ fn of_two_sources_on_one_host_the_first_is_served() {
 }
 
 #[test]
-fn one_stray_packet_far_ahead_asks_for_nothing() {
+fn one_stray_packet_far_ahead_requests_nothing() {
     let mut hand = Hand::new(1, |_| {});
     hand.data(1);
     let verdict = hand.handle(source(), ID, 0xffff, 1_000_000, Body::Data(b"x"));

@@ -162,7 +162,7 @@ fn one_host_gets_no_more_places_than_it_may_have() {
 }
 
 #[test]
-fn with_nothing_outstanding_nobody_stalls() {
+fn with_nothing_outstanding_no_child_stalls() {
     let mut hand = Hand::new(2, |_| {});
     for seq in 0..10 {
         hand.data(seq);
@@ -189,7 +189,7 @@ fn with_nothing_outstanding_nobody_stalls() {
 }
 
 #[test]
-fn where_all_children_stalled_the_acknowledgements_go_on() {
+fn where_all_children_stalled_the_acknowledgements_advance() {
     let mut hand = Hand::new(1, |_| {});
     let mut next = 0;
     hand.data(next);

@@ -7,7 +7,7 @@ use dyram::{Carriage, DropReason, Meta, Seq, Verdict};
 use super::hand::{Hand, ID, Sent, child, key, nack_to, source};
 
 #[test]
-fn a_gap_is_asked_for_at_once_and_like_nacks_are_ignored() {
+fn a_gap_is_requested_at_once_and_like_nacks_are_ignored() {
     let mut hand = Hand::new(3, |_| {});
     hand.data(1);
     assert_eq!(hand.data(4), 3);
@@ -37,7 +37,7 @@ fn a_gap_is_asked_for_at_once_and_like_nacks_are_ignored() {
 }
 
 #[test]
-fn without_early_detection_the_first_child_that_asks_is_waited_for() {
+fn without_early_detection_the_relay_waits_for_the_first_request() {
     let mut hand = Hand::new(3, |config| config.early_detection = false);
     hand.data(1);
     hand.data(3);
@@ -51,7 +51,7 @@ fn without_early_detection_the_first_child_that_asks_is_waited_for() {
 }
 
 #[test]
-fn what_the_parent_does_not_answer_is_asked_again_and_in_the_end_given_up() {
+fn a_request_without_an_answer_is_repeated_and_finally_given_up() {
     let mut hand = Hand::new(3, |config| config.parent_tries = 3);
     hand.data(1);
     hand.data(3);
@@ -83,7 +83,7 @@ fn packets_that_come_late_go_to_all_and_settle_the_matter() {
 }
 
 #[test]
-fn a_repair_goes_to_nobody_but_those_who_lost_the_packet() {
+fn a_repair_goes_only_to_children_that_lost_the_packet() {
     let mut hand = Hand::new(5, |_| {});
     hand.data(1);
     hand.nack(4, 1);

@@ -29,7 +29,7 @@ fn two_levels(seed: u64, packets: u32, middle: u32, fan_out: u32, loss: f64) -> 
 }
 
 #[test]
-fn without_loss_nobody_asks() {
+fn without_loss_nothing_is_requested() {
     let mut world = two_levels(1, 500, 3, 4, 0.0);
     world.run_to_end(5);
     assert_eq!(world.complete(), 12);
@@ -52,7 +52,7 @@ fn the_source_learns_the_slowest_receiver() {
 }
 
 #[test]
-fn thousands_of_losses_are_repaired_and_the_source_is_asked_for_its_own_links_losses() {
+fn thousands_of_losses_are_repaired_and_the_source_repairs_those_of_its_own_link() {
     let mut world = two_levels(2, 2_000, 3, 4, 0.05);
     world.run_to_end(30);
     assert_eq!(world.complete(), 12);
@@ -72,7 +72,7 @@ fn thousands_of_losses_are_repaired_and_the_source_is_asked_for_its_own_links_lo
 }
 
 #[test]
-fn repairs_reach_those_who_lost_something_and_few_others() {
+fn repairs_reach_receivers_that_lost_packets_and_few_others() {
     let mut world = two_levels(3, 2_000, 4, 8, 0.03);
     world.run_to_end(30);
     assert_eq!(world.complete(), 32);

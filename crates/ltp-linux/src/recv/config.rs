@@ -1,4 +1,4 @@
-//! What to receive, and how.
+//! Configuration of a receiver.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

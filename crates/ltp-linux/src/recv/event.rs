@@ -1,4 +1,4 @@
-//! What a receiver tells.
+//! Events of a receiver.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

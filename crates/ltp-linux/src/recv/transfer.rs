@@ -40,7 +40,7 @@ pub struct Receiver {
     config: ReceiverConfig,
     destination: Destination,
     /// Events of the machine that wait; and for each `Opened` among them the result of opening the destination.
-    told: VecDeque<relayed::ReceiverEvent>,
+    pending_events: VecDeque<relayed::ReceiverEvent>,
     openings: VecDeque<Result<String, Error>>,
     /// Wakes the loop when the writer's queue has space again.
     waker: Waker,
@@ -108,7 +108,7 @@ impl Receiver {
             began: now,
             config,
             destination,
-            told: VecDeque::new(),
+            pending_events: VecDeque::new(),
             openings: VecDeque::new(),
             waker,
             opened: None,
@@ -133,7 +133,7 @@ impl Receiver {
         let Receiver {
             core,
             destination,
-            told,
+            pending_events,
             openings,
             ..
         } = self;
@@ -149,14 +149,14 @@ impl Receiver {
                 {
                     openings.push_back(destination.open(machine.inner_mut(), session, start));
                 }
-                told.push_back(event);
+                pending_events.push_back(event);
             }
         })
     }
 
     fn take_events(&mut self, now: Instant) -> Result<(), Error> {
         while let Some(event) = self
-            .told
+            .pending_events
             .pop_front()
             .or_else(|| self.core.machine.poll_event())
         {

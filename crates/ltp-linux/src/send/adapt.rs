@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const LEAST_PACKETS: u64 = 64;
 /// Below a rate that the user set only a receiver that misses more than this share, in hundredths, slows the sender.
 const TOLERATED_PERCENT: u64 = 25;
-/// As good as no limit, bit/s.
+/// Rates from this on count as unlimited, bit/s.
 const CEILING: u64 = ltp::rate::CEILING_BPS;
 /// Time between two decreases without an interval without loss in between: the backlog of repairs says nothing
 /// about the new rate.
@@ -32,7 +32,7 @@ const MOST_REQUESTERS: usize = 4096;
 pub(super) struct Counts {
     /// Data packets sent.
     pub(super) sent: u64,
-    /// Packets asked for again.
+    /// Packets requested again.
     pub(super) requested: u64,
     /// Ethernet frame bytes sent.
     pub(super) frame_bytes: u64,
@@ -101,19 +101,19 @@ impl RateControl {
     }
 
     /// A packet came from this receiver.
-    pub(super) fn heard(&mut self, from: SocketAddr) {
+    pub(super) fn count_requester(&mut self, from: SocketAddr) {
         if self.requesters.len() < MOST_REQUESTERS {
             self.requesters.insert(from);
         }
     }
 
-    /// Looks at the counters now and then; whether the rate changed. `loss`: the worst that a receiver has
+    /// Updates the rate from the counters. Returns whether it changed. `loss`: the worst that a receiver has
     /// reported since the last call, in thousandths.
     pub(super) fn update(&mut self, now: Instant, counts: Counts, loss: Option<u16>) -> bool {
-        let asked = self.asked_again(now, counts);
+        let asked = self.requested_again(now, counts);
         let counts_requests = !matches!(self.policy, Policy::Unlimited { reported: true, .. });
-        let asked_loss = asked.filter(|_| counts_requests);
-        self.loss = loss.or(asked_loss.map(|asked| asked.per_mille()));
+        let request_loss = asked.filter(|_| counts_requests);
+        self.loss = loss.or(request_loss.map(|asked| asked.per_mille()));
         match &mut self.policy {
             Policy::Set { .. } => {
                 let Some(asked) = asked else {
@@ -134,8 +134,8 @@ impl RateControl {
         }
     }
 
-    /// What one receiver asked for again in the interval that ends now, if it has ended.
-    fn asked_again(&mut self, now: Instant, counts: Counts) -> Option<AskedAgain> {
+    /// Returns what one receiver requested again in the interval that ends now, if it has ended.
+    fn requested_again(&mut self, now: Instant, counts: Counts) -> Option<RequestedAgain> {
         let elapsed = now - self.started;
         if elapsed < INTERVAL {
             return None;
@@ -154,14 +154,14 @@ impl RateControl {
         self.started = now;
         self.since = counts;
         self.requesters.clear();
-        Some(AskedAgain {
+        Some(RequestedAgain {
             percent: 100 * requested / requesters / sent.max(1),
             achieved: bits / elapsed.total_micros().max(1),
         })
     }
 
     /// Additive increase up to the set rate, multiplicative decrease to an eighth of it.
-    fn keep_to_the_set_rate(&mut self, now: Instant, asked: AskedAgain) -> bool {
+    fn keep_to_the_set_rate(&mut self, now: Instant, asked: RequestedAgain) -> bool {
         let Policy::Set {
             set,
             rate,
@@ -179,7 +179,7 @@ impl RateControl {
             }
         } else if now >= *paused_until {
             *paused_until = now + PAUSE;
-            // What was not reached need not be taken back step by step.
+            // A rate that was not reached is not reduced step by step.
             let reached = (*rate).min(asked.achieved.max(1));
             *rate = (reached / 10 * 7).max((*set / 8).max(1));
         }
@@ -189,14 +189,14 @@ impl RateControl {
 
 /// One interval.
 #[derive(Debug, Clone, Copy)]
-struct AskedAgain {
+struct RequestedAgain {
     /// Share of the packets that one receiver requested again, in hundredths.
     percent: u64,
     /// Bits a second sent.
     achieved: u64,
 }
 
-impl AskedAgain {
+impl RequestedAgain {
     fn per_mille(self) -> u16 {
         (10 * self.percent).min(1000) as u16
     }
@@ -223,7 +223,7 @@ mod tests {
     fn a_set_rate_stands_against_ordinary_loss_of_many_receivers() {
         let mut control = RateControl::new(Some(100_000_000), after(0));
         for receiver in 0..100 {
-            control.heard(SocketAddr::from(([10, 0, 0, receiver], 1)));
+            control.count_requester(SocketAddr::from(([10, 0, 0, receiver], 1)));
         }
         // Each of 100 receivers misses 1 %.
         assert!(!control.update(after(1), counts(1, 400, 400), Some(10)));
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn heavy_loss_slows_and_its_end_restores() {
         let mut control = RateControl::new(Some(100_000_000), after(0));
-        control.heard(SocketAddr::from(([10, 0, 0, 1], 1)));
+        control.count_requester(SocketAddr::from(([10, 0, 0, 1], 1)));
         assert!(control.update(after(1), counts(1, 400, 200), None));
         assert_eq!(control.rate(), Some(70_000_000));
         for interval in 2..200 {
@@ -251,11 +251,11 @@ mod tests {
         assert_eq!(control.rate(), Some(12_500_000));
     }
 
-    /// The rate of an unlimited sender after 30 s in which one receiver asked for everything again.
+    /// The rate of an unlimited sender after 30 s in which one receiver requested everything again.
     fn unlimited(loss: Option<u16>) -> Option<u64> {
         let mut control = RateControl::new(None, after(0));
         for interval in 1..600 {
-            control.heard(SocketAddr::from(([10, 0, 0, 1], 1)));
+            control.count_requester(SocketAddr::from(([10, 0, 0, 1], 1)));
             let all = counts(interval, 100 * interval, 100 * interval);
             control.update(after(interval), all, loss);
         }

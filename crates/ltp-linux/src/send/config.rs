@@ -1,4 +1,4 @@
-//! What to send, and how.
+//! Configuration of a sender.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a sender tells, and how it ends.
+//! Events and results of a sender.
 
 use std::net::{SocketAddr, SocketAddrV4};
 use std::time::Duration;

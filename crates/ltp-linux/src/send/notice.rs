@@ -8,24 +8,24 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Limits events about the rate, which may change twenty times a second.
 #[derive(Debug)]
 pub(super) struct RateNotice {
-    told: Option<u64>,
+    reported: Option<u64>,
     next: Instant,
 }
 
 impl RateNotice {
-    /// `rate_bps` is the rate that was told at the start.
+    /// `rate_bps` is the rate that was reported at the start.
     pub(super) fn new(now: Instant, rate_bps: Option<u64>) -> Self {
         RateNotice {
-            told: rate_bps,
+            reported: rate_bps,
             next: now,
         }
     }
 
-    /// Whether this rate is to be told now.
+    /// Whether this rate is to be reported now.
     pub(super) fn is_due(&mut self, now: Instant, rate_bps: Option<u64>) -> bool {
-        let is_due = rate_bps != self.told && now >= self.next;
+        let is_due = rate_bps != self.reported && now >= self.next;
         if is_due {
-            self.told = rate_bps;
+            self.reported = rate_bps;
             self.next = now + PAUSE;
         }
         is_due
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_that_changes_all_the_time_is_told_once_a_second() {
+    fn a_rate_that_changes_all_the_time_is_reported_once_a_second() {
         let start = Instant::from_secs(1);
         let mut notice = RateNotice::new(start, Some(500));
         let told = (0..300).filter(|&step| {
@@ -50,7 +50,7 @@ mod tests {
         let end = start + Duration::from_secs(60);
         assert!(
             notice.is_due(end, Some(500 + 149)),
-            "the rate that it stays at is told"
+            "the rate that it stays at is reported"
         );
         assert!(!notice.is_due(end + Duration::from_secs(60), Some(500 + 149)));
     }

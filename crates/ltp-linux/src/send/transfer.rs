@@ -147,7 +147,7 @@ impl Sender {
     fn receive(&mut self, now: Instant) -> Result<(), Error> {
         let (machine, control) = (&mut self.core.machine, &mut self.control);
         self.core.net.receive(now, |meta, packet| {
-            control.heard(meta.source);
+            control.count_requester(meta.source);
             machine.handle_packet(now, meta, packet);
         })?;
         Ok(())

@@ -83,7 +83,7 @@ fn a_stream_arrives_as_a_stream() {
 }
 
 #[test]
-fn a_sent_file_is_told_of_event_by_event() {
+fn a_sent_file_is_reported_event_by_event() {
     let (group, folder) = (group(), tempfile::tempdir().expect("folder"));
     let path = folder.path().join("image");
     std::fs::write(&path, content(200_000)).expect("a file");

@@ -1,4 +1,4 @@
-//! A content that is here already.
+//! A content that was stored before the session.
 
 use proto_core::time::Instant;
 
@@ -7,7 +7,7 @@ use crate::digest::Digest;
 use crate::store::Store;
 
 impl<S: Store> Receiver<'_, S> {
-    /// The digest of the whole, once the source has announced it.
+    /// Returns the digest of the whole, once the source has announced it.
     pub fn announced(&self) -> Option<Digest> {
         self.session.as_ref()?.digest
     }
@@ -17,10 +17,10 @@ impl<S: Store> Receiver<'_, S> {
         self.session_is(|session| session.closing)
     }
 
-    /// The store holds the whole content already, and the application has found that its digest
-    /// is this one: nothing is asked for any more, and others' losses are repaired from it.
+    /// Completes the session with a content that the store already has, whose digest the application has
+    /// computed. Nothing more is requested, and losses of other receivers are repaired from it.
     ///
-    /// False, and nothing happens, unless it is what the source has announced and the start is
+    /// Returns false, and changes nothing, unless the source has announced this digest and the session starts at
     /// the first byte.
     pub fn adopt(&mut self, now: Instant, digest: Digest) -> bool {
         self.advance_clock(now);

@@ -182,7 +182,7 @@ impl<S: Store> Receiver<'_, S> {
                 mask => self
                     .replies
                     .repairs
-                    .ask(self.now, target, block as u32, mask, tag)
+                    .queue(self.now, target, block as u32, mask, tag)
                     .map(drop),
             };
             if queued == Err(Error::RepairsFull) {

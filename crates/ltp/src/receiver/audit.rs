@@ -1,11 +1,11 @@
-//! The audit: every block verified, but the whole is not what the source itself says it is, so a
-//! forger's digests were believed for some block. The source's own digests find it.
+//! The audit: every block verified, but the digest of the whole differs from the one that the source confirmed, so
+//! that a forged digest of some block was accepted. The source's own digests find the block.
 //!
 //! The frontier goes back to the start and the tree of chaining values is built again. Blocks
-//! count as here, but not as verified, until the source's digest for them has come by unicast
+//! count as received, but not as verified, until the source's digest for them has come by unicast
 //! under a nonce, in order, a bounded range at a time; each is then read from the store once. The
-//! right ones are final; the wrong ones are thrown away and asked for again. What is remembered
-//! of blocks are the slots of the window, as ever.
+//! right ones are final; the wrong ones are discarded and requested again. The slots
+//! of the window are the only state of blocks.
 //!
 //! Without a key, only where the store still holds everything ([`Delivery::Store`]): what an
 //! application has read cannot be taken back.
@@ -18,7 +18,7 @@ use crate::event::Failure;
 use crate::store::{Store, StoreError};
 use crate::wire::digests::MAX_DIGESTS;
 
-/// Bytes of the blocks asked about at a time, and so read in one call at most (or one block).
+/// Bytes of the blocks requested at a time, and so read in one call at most (or one block).
 const RANGE_LEN: usize = 4 << 20;
 
 #[derive(Clone, Copy, Debug)]

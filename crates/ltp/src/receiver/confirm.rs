@@ -18,8 +18,8 @@ const QUESTION_ATTEMPTS: u32 = 8;
 /// The source is asked to confirm a heartbeat no more often than this.
 const CONFIRM_PAUSE: Duration = Duration::from_secs(1);
 
-/// Whether this attempt goes to the other port: the known address has not answered two before, and is
-/// asked again in between.
+/// Whether this attempt goes to the other port: the known address has not answered two attempts, and is
+/// tried in between.
 fn asks_elsewhere(attempt: u32) -> bool {
     attempt > 2 && !attempt.is_multiple_of(2)
 }

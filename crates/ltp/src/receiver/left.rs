@@ -1,15 +1,13 @@
 //! A late start: the chaining values before the first block that is received.
 //!
-//! The digest of the whole is the root over all blocks. One who starts at block `s` lacks the blocks
-//! before it, but needs no more of them than the chaining values of the largest whole subtrees
-//! they make up: one for each bit set in `s`, at most 32. The source is asked for them by unicast
-//! under a nonce when the first packet at or past the start has come. Until it has answered nothing
-//! counts as final, one or two round trips; then the root is checked like anybody's, and whoever
-//! forged a value, to the left or right, is found out by it.
+//! The digest of the whole is the root over all blocks. A receiver that starts at block `s` needs, of the
+//! blocks before it, only the chaining values of their largest whole subtrees: one for each bit set in `s`,
+//! at most 32. It asks the source for them by unicast under a nonce when the first packet at or past the
+//! start has come. Until the source has answered, one or two round trips, no block is final. Then the root is
+//! checked as in any other receiver, which detects a forged value on either side.
 //!
-//! A source that does not know them any more says so; then, and when it does not answer, each block
-//! is still verified against its announced digest, but the whole is not, and
-//! [`crate::ReceiverEvent::Complete`] names no digest.
+//! When the source no longer knows them, or does not answer, each block is still verified against its announced
+//! digest, but the whole is not, and [`crate::ReceiverEvent::Complete`] names no digest.
 
 use super::{DigestRequest, Phase, Receiver};
 use crate::digest::{Digest, Tree};

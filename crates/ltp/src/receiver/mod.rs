@@ -253,7 +253,7 @@ impl<'a, S: Store> Receiver<'a, S> {
     }
 
     /// Whether the driver may stop: the last event ([`ReceiverEvent::Complete`] or
-    /// [`ReceiverEvent::Failed`]) was taken, and the source has confirmed the last report, or wants none, or
+    /// [`ReceiverEvent::Failed`]) was taken, and the source has confirmed the last report, or requests none, or
     /// could not be reached. A receiver that is driven further repairs losses of other receivers.
     pub fn is_finished(&self) -> bool {
         let told = self.events.is_last_taken();
@@ -344,7 +344,7 @@ impl<'a, S: Store> Receiver<'a, S> {
         }
     }
 
-    /// Leaves the session: tells the source, if that wants reports, and sends nothing more.
+    /// Leaves the session: reports that to a source that requests reports, and sends nothing more.
     pub fn close(&mut self, now: Instant) {
         self.advance_clock(now);
         let known = self.session_is(|session| session.reports);

@@ -15,7 +15,7 @@ use crate::wire::request::REPAIR_ALONE;
 
 /// After a request of a receiver below, a replier requests for the receivers below for this time.
 const REQUESTS_FOR_OTHERS: Duration = Duration::from_secs(10);
-/// Unanswered requests to the source until this receiver doubts what it requests.
+/// Unanswered requests to the source after which this receiver asks it to confirm its heartbeat.
 const DOUBT_AFTER: u8 = 2;
 /// Longer samples of the round-trip time count as this.
 const MAX_SAMPLE: Duration = Duration::from_secs(60);
@@ -94,7 +94,7 @@ impl Recovery {
         matches!(self.strategy, Strategy::Dyram { .. })
     }
 
-    /// Returns the target of a request after so many attempts.
+    /// Returns the target of a request after that number of attempts.
     pub(super) fn target(&self, attempts: u8) -> Target {
         match self.strategy {
             _ if attempts >= self.attempts_before_source => Target::Source,
@@ -127,7 +127,7 @@ impl Recovery {
         (base * (1 << number.saturating_sub(1).min(8))).min(max)
     }
 
-    /// Whether so many unanswered requests for packets raise the doubt that these were ever sent.
+    /// Whether that number of unanswered requests for packets puts in doubt that these were ever sent.
     pub(super) fn is_doubtful(&self, attempts: u8) -> bool {
         attempts >= self.attempts_before_source.saturating_add(DOUBT_AFTER)
     }
@@ -162,7 +162,7 @@ impl Recovery {
         }
     }
 
-    /// Whether so many unanswered requests for digests raise the doubt that they exist.
+    /// Whether that number of unanswered requests puts in doubt that the digests exist.
     pub(super) fn is_digest_doubtful(&self, number: u32) -> bool {
         number > u32::from(self.attempts_before_source) + u32::from(DOUBT_AFTER)
     }

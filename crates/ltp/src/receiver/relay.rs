@@ -40,7 +40,7 @@ impl<S: Store> Receiver<'_, S> {
         match self
             .replies
             .repairs
-            .ask(self.now, target, block as u32, 1 << index, 0)
+            .queue(self.now, target, block as u32, 1 << index, 0)
         {
             Ok(_) => {
                 self.replies.queued();

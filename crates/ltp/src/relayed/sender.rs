@@ -203,7 +203,7 @@ impl<'a, S: Store> Sender<'a, S> {
             Some((highest, _)) => highest.before(ack) || ack == next,
             None => true,
         };
-        // The sender refuses what was never sent, so it must not become the highest.
+        // The sender refuses a packet that was never sent, so it must not become the highest.
         if advances && !next.before(ack) {
             acks.advanced = Some((ack, now));
         }

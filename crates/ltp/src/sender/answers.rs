@@ -1,4 +1,4 @@
-//! Small packets to single receivers, in the order asked for, within their share of the rate.
+//! Small packets to single receivers, in the order of the requests, within their share of the rate.
 
 use core::net::SocketAddr;
 

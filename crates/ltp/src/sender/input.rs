@@ -222,16 +222,16 @@ impl<S: Store> Sender<'_, S> {
                     .repairs
                     .target(now, Target::Group)
                     .ok_or(Error::TargetsFull)?;
-                self.repairs.ask(now, group, block, mask, tag)?;
+                self.repairs.queue(now, group, block, mask, tag)?;
             }
             // Through relays the group is the whole tree, and nearly all of it has been repaired already.
             Some(target) if self.has_relay_ack() => {
-                self.repairs.ask(now, target, block, mask, tag)?;
+                self.repairs.queue(now, target, block, mask, tag)?;
             }
             Some(target) => {
                 let aggregate = self.config.repair.aggregate;
                 self.repairs
-                    .ask_adaptive(now, target, block, mask, tag, aggregate)?;
+                    .queue_adaptive(now, target, block, mask, tag, aggregate)?;
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
-//! The receivers a sender keeps account of, and how far the slowest is.
+//! The receivers that a sender tracks, and the position of the slowest.
 //!
-//! A member is one socket address that proved itself; a host is its IP address. All members of a host
+//! A member is one verified socket address; a host is its IP address. All members of a host
 //! lie in one probe sequence of the table, so that a host's share of the table and its confirmations are
 //! counted with one lookup.
 
@@ -77,7 +77,7 @@ impl Member {
     }
 }
 
-/// How many places a lookup tries.
+/// Entries that a lookup tries.
 const PROBES: usize = 32;
 /// Entries of one host at most, in a large table.
 const MAX_PER_HOST: usize = 16;
@@ -208,7 +208,7 @@ impl<'a> Members<'a> {
         if self.table[at].is_lost() {
             self.failed -= 1;
         }
-        // What a reused entry was guilty of stays with the host.
+        // The strikes of a reused entry count for its host.
         let strikes = self.table[at].strikes;
         self.table[at].state = State::Free;
         for other in self.probes(host) {
@@ -383,8 +383,7 @@ impl<'a> Window<'a> {
             return false;
         }
         if self.counted == 0 {
-            // Nobody holds the window: it stands where this one does, if that is not too far
-            // behind.
+            // No receiver is counted: the window starts at this one, unless that is too far back.
             self.base = new.max(sent.saturating_sub(self.blocks()));
         }
         if let Some(old) = old {

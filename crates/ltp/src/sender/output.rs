@@ -222,7 +222,7 @@ impl<S: Store> Sender<'_, S> {
             self.schedule_heartbeat(has && !stalled);
         }
         if self.repairs.is_empty() {
-            // Without repairs, what they took beyond their share is forgotten.
+            // Without repairs their debt is forgiven.
             self.pacing.forgive_debt();
         }
         self.check_sent();

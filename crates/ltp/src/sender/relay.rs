@@ -57,7 +57,7 @@ impl<S: Store> Sender<'_, S> {
         let target = target.ok_or(Error::TargetsFull)?;
         match self
             .repairs
-            .ask(self.now, target, block as u32, 1 << index, 0)
+            .queue(self.now, target, block as u32, 1 << index, 0)
         {
             Ok(_) | Err(Error::RequestHeldDown) => {
                 self.stats.requests_group += 1;

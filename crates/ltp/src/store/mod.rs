@@ -1,4 +1,4 @@
-//! Where the bytes of the stream live: a ring, a file, or nowhere (simulation).
+//! Stores of the bytes of a stream: a ring, a file, or none (simulation).
 
 #[cfg(feature = "alloc")]
 mod heap;
@@ -23,8 +23,8 @@ proto_core::errors! {
 /// The bytes of one content, addressed by their offset in it.
 ///
 /// The machines decide what is stored: a store with a [`Store::capacity`] is a ring, where writing
-/// at offset `x` ends what was at `x - capacity`. The machines never read what they did not write
-/// (a receiver, a stream's sender) or what the content's length excludes (a file's sender).
+/// at offset `x` replaces the byte at `x - capacity`. The machines never read bytes that they did not write
+/// (a receiver, a stream's sender) or that lie past the content's end (a file's sender).
 ///
 /// Blocks are the unit of verification: all packets of a block are written (in any order), then
 /// [`Store::block`] reads it once for the digest while it is warm, then [`Store::commit`] or

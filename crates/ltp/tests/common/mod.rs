@@ -34,7 +34,7 @@ pub const ROUTER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 254));
 
 #[derive(Clone, Copy)]
 pub struct Faults {
-    /// Per million, each way, each receiver by itself.
+    /// Per million, in each direction, for each receiver separately.
     pub loss: u64,
     pub duplicate: u64,
     pub reorder: u64,
@@ -55,7 +55,7 @@ impl Default for Faults {
     }
 }
 
-/// A link with a rate and a queue that drops what finds no room.
+/// A link with a rate and a queue that drops packets when it is full.
 #[derive(Clone, Copy)]
 pub struct Link {
     pub bits_per_second: u64,
@@ -126,7 +126,7 @@ pub struct Group<'a, S: Store, R: Store> {
     pub deaf: Vec<bool>,
     /// The link from the source to each receiver: bit/s, bytes that may wait, and when it is idle again.
     pub links: Vec<Option<Link>>,
-    /// Packets that get lost, whoever sends them.
+    /// Packets that are lost.
     pub lost: fn(&[u8]) -> bool,
     /// Changes packets on their way to that receiver.
     pub change: Change,
@@ -348,7 +348,7 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
         true
     }
 
-    /// Runs until the condition holds; panics after so much virtual time.
+    /// Runs until the condition holds; panics after `limit` of virtual time.
     pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&mut Self) -> bool) {
         let end = self.now + limit;
         let mut still = 0;

@@ -118,7 +118,7 @@ fn asked(turned: bool) -> Meta {
 }
 
 #[test]
-fn a_forged_repair_is_found_out_with_its_block_and_asked_for_again() {
+fn a_forged_repair_is_detected_with_its_block_and_requested_again() {
     for key in [None, Some([3; 32])] {
         let bytes = content(600_000, 1);
         let mut net = begun(&bytes, 1, false, key);
@@ -146,7 +146,7 @@ fn data_that_cannot_be_the_sources() {
     refused(&mut net, &meta, &packet, Error::BeyondEnd);
     let packet = data_packet(&net, 9, None);
     refused(&mut net, &Meta::group(host(5)), &packet, Error::OtherSource);
-    // Its host, and another port: who does not know the port is not the source.
+    // Its host, and another port: a host that does not know the port is not the source.
     let mut elsewhere = source();
     elsewhere.set_port(source().port() + 1);
     refused(
@@ -229,7 +229,7 @@ fn forged_digests_under_a_key_are_dropped() {
 }
 
 #[test]
-fn an_answer_nobody_asked_for_is_dropped() {
+fn an_unrequested_answer_is_dropped() {
     let bytes = content(600_000, 5);
     let mut net = begun(&bytes, 5, true, None);
     let meta = Meta::unicast(source());
@@ -288,7 +288,7 @@ fn a_forged_heartbeat_changes_nothing_the_source_does_not_confirm() {
     }
 }
 
-/// One who has everything waits for the source's word; a forged heartbeat that wants no reports must not
+/// A complete receiver waits for the source's confirmation; a forged heartbeat that wants no reports must not
 /// leave it waiting when its report is lost.
 #[test]
 fn a_forged_heartbeat_that_wants_no_reports_does_not_hold_up_the_end() {
@@ -335,7 +335,7 @@ fn an_acknowledgement_of_nothing_changes_no_token() {
     assert!(token != 0xdead && token != 0, "{token:x}");
 }
 
-/// A request for what was never sent names any round-trip time it likes.
+/// A request for packets that were never sent can name any round-trip time.
 #[test]
 fn a_refused_request_does_not_stretch_the_hold_down_time() {
     let bytes = content(600_000, 13);
@@ -371,9 +371,9 @@ fn a_forged_session_before_the_true_one_is_left() {
     assert_eq!(net.receivers[0].session(), Some(net.sender.session()));
 }
 
-/// As above, but the forger does not know the port either, and goes on.
+/// As above, but the forger does not know the port either, and continues.
 #[test]
-fn a_forged_session_of_another_port_is_left_while_the_forger_goes_on() {
+fn a_forged_session_of_another_port_is_left_while_the_forger_continues() {
     let bytes = content(300_000, 7);
     let mut net = files(&bytes, 1, 7, sender_config(bytes.len()), &receiver_config());
     let forged = sync::Repr {
@@ -393,7 +393,7 @@ fn a_forged_session_of_another_port_is_left_while_the_forger_goes_on() {
     net.check_content(&bytes);
 }
 
-/// A port that nobody listens on: the source is asked as well, and says what is true.
+/// A port without a listener: the source is asked as well, and answers with its state.
 #[test]
 fn heartbeats_from_another_port_take_no_receiver_away() {
     let bytes = content(600_000, 9);

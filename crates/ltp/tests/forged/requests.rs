@@ -98,7 +98,7 @@ fn requests_a_source_refuses() {
 }
 
 #[test]
-fn an_address_that_proved_nothing_gets_no_more_than_it_sent() {
+fn an_unverified_address_gets_no_more_than_it_sent() {
     let bytes = content(600_000, 10);
     let mut net = begun(&bytes, 10, false, None);
     let victim = host(99);
@@ -175,7 +175,7 @@ fn forged_reports_are_not_believed() {
     finish(&mut net, &bytes);
 }
 
-/// Who forges the lowest cost is elected replier; if he then says nothing, receivers lose time alone.
+/// A forger that offers the lowest cost is elected replier; if it then does not answer, receivers lose time only.
 #[test]
 fn a_replier_that_never_answers_costs_time_and_no_bytes() {
     let bytes = content(600_000, 31);

@@ -21,7 +21,7 @@ fn wait_for_six(config: &mut SenderConfig) {
 }
 
 #[test]
-fn everything_arrives_without_loss_and_nobody_asks() {
+fn everything_arrives_without_loss_and_without_requests() {
     let bytes = content(200_000, 1);
     let mut world = World::new(&bytes, &PARENTS, &LEAVES, 0, 1, wait_for_six);
     world.run(3_000);
@@ -34,7 +34,7 @@ fn everything_arrives_without_loss_and_nobody_asks() {
 }
 
 #[test]
-fn losses_are_repaired_by_leaves_and_the_source_is_the_last_that_is_asked() {
+fn receivers_repair_losses_and_the_source_repairs_the_rest() {
     let bytes = content(400_000, 2);
     let mut world = World::new(&bytes, &PARENTS, &LEAVES, 30_000, 2, wait_for_six);
     world.run(20_000);
@@ -52,7 +52,7 @@ fn losses_are_repaired_by_leaves_and_the_source_is_the_last_that_is_asked() {
 /// Relays repair data alone: digests come again with the next ones, so that a packet of them that was
 /// lost near the source does not bring a request of each leaf to the source.
 #[test]
-fn lost_digests_do_not_bring_everybody_to_the_source() {
+fn lost_digests_cause_few_requests_to_the_source() {
     let bytes = content(400_000, 3);
     let (mut asked, mut blocks) = (0, 0);
     for seed in 0..10 {
@@ -86,7 +86,7 @@ fn random_losses_end_with_every_byte() {
 }
 
 #[test]
-fn when_the_relay_dies_the_leaves_go_on_with_the_next_one() {
+fn when_a_relay_dies_its_receivers_continue_with_the_next_one() {
     let bytes = content(3_000_000, 3);
     let leaves: [&[usize]; 4] = [&[1, 2], &[1, 2], &[2], &[2]];
     let mut world = World::new(&bytes, &PARENTS, &leaves, 5_000, 3, |_| {});
@@ -97,7 +97,7 @@ fn when_the_relay_dies_the_leaves_go_on_with_the_next_one() {
     assert_eq!(world.leaves().next().unwrap().relay(), Some(relay(2)));
 }
 
-/// Any relay of the tree, the source's own too; the source lingers for less time than it is away.
+/// Any relay of the tree, the source's own too; the source lingers for less time than the relay is down.
 #[test]
 fn a_relay_that_is_killed_and_started_again_costs_time_and_nothing_else() {
     for number in 0..6 {
@@ -118,9 +118,9 @@ fn a_relay_that_is_killed_and_started_again_costs_time_and_nothing_else() {
     }
 }
 
-/// The only relay there is, is not told goodbye right behind a new JOIN: it would stop serving.
+/// The only relay gets no LEAVE right after a new JOIN: it would stop serving.
 #[test]
-fn who_hears_nothing_of_its_only_relay_for_a_while_goes_on_with_it_at_once() {
+fn a_receiver_that_was_cut_off_from_its_only_relay_attaches_again_at_once() {
     for number in 0..6 {
         let bytes = content(600_000, number);
         let mut world = World::new(&bytes, &[None], &[&[0]], 0, 20 + number, |config| {
@@ -140,7 +140,7 @@ fn who_hears_nothing_of_its_only_relay_for_a_while_goes_on_with_it_at_once() {
 
 /// An answer to a JOIN that takes longer than the wait for it counts.
 #[test]
-fn who_is_far_from_its_relay_stays_attached() {
+fn a_receiver_far_from_its_relay_stays_attached() {
     let bytes = content(200_000, 22);
     let mut world = World::new(&bytes, &[None], &[&[0], &[0]], 0, 22, wait_for_six);
     world.set_delay(Duration::from_millis(300));
@@ -191,7 +191,7 @@ fn reports_and_completion_work_through_relays() {
 
 /// Leaves that stay after they have everything, as repliers, do not hold the source.
 #[test]
-fn the_source_ends_while_complete_leaves_stay() {
+fn the_source_ends_while_complete_receivers_stay() {
     let bytes = content(100_000, 8);
     let mut world = World::new(&bytes, &PARENTS, &LEAVES, 10_000, 8, |config| {
         config.linger = Duration::from_secs(3);
@@ -202,7 +202,7 @@ fn the_source_ends_while_complete_leaves_stay() {
 }
 
 #[test]
-fn the_slowest_leaf_holds_the_window() {
+fn the_slowest_receiver_holds_the_window() {
     let bytes = content(800_000, 6);
     let mut world = World::new(&bytes, &PARENTS, &LEAVES, 0, 6, |config| {
         config.window_blocks = Some(16);
@@ -213,10 +213,10 @@ fn the_slowest_leaf_holds_the_window() {
     assert!(world.source().sender().stats().stalls > 0);
 }
 
-/// While the source waits for an acknowledgement nothing new makes another one: what was lost must be
-/// said again.
+/// While the source waits for an acknowledgement no new data causes another one: a lost one must be
+/// repeated.
 #[test]
-fn an_acknowledgement_that_is_lost_while_the_window_is_full_is_said_again() {
+fn an_acknowledgement_that_is_lost_while_the_window_is_full_is_repeated() {
     for number in 0..10 {
         let bytes = content(400_000, number);
         let mut world = World::new(&bytes, &[None], &[&[0], &[0]], 0, 40 + number, |config| {
@@ -233,7 +233,7 @@ fn an_acknowledgement_that_is_lost_while_the_window_is_full_is_said_again() {
 }
 
 /// The same content once more, with the same identifier of LTP's and the same numbers, while the relays still
-/// have the last run's session and the children that never said goodbye.
+/// have the last run's session and the children that never left.
 #[test]
 fn the_same_file_goes_through_the_same_relays_again_at_once() {
     let bytes = content(100_000, 9);
@@ -283,7 +283,7 @@ fn beside_ip_multicast_relays_serve_recovery() {
     assert!(world.source().is_heard());
 }
 
-/// Relays wait for none that has said goodbye: nor do those below that only see another identifier.
+/// Relays do not wait for a source that has left; nor do relays below, which only see another identifier.
 #[test]
 fn after_a_source_that_left_the_next_is_served_at_once() {
     let bytes = content(100_000, 11);
@@ -317,9 +317,9 @@ fn sealed_sessions_go_through_relays_too() {
     assert_eq!(world.complete(&bytes), 3);
 }
 
-/// One child stops the window for all for a while; then the session goes on, and the source knows who it was.
+/// One child stops the window for all for a while; then the session continues, and the source knows its address.
 #[test]
-fn a_leaf_that_never_advances_is_named_and_the_others_get_everything() {
+fn a_receiver_that_never_advances_is_named_and_the_others_get_everything() {
     let bytes = content(4_000_000, 31);
     let mut world = World::new(&bytes, &PARENTS, &LEAVES, 0, 31, |config| {
         config.window_blocks = Some(16);
@@ -336,7 +336,7 @@ fn a_leaf_that_never_advances_is_named_and_the_others_get_everything() {
     assert_eq!(world.relay(0).stats().stalled, 0);
 }
 
-/// The relay has children that are waited for, and says the same for ever: the source goes on without it, and
+/// The relay has children that are waited for, and repeats one acknowledgement: the source continues without it, and
 /// does not linger for it.
 #[test]
 fn a_relay_that_repeats_one_acknowledgement_does_not_hold_the_source() {
@@ -347,7 +347,7 @@ fn a_relay_that_repeats_one_acknowledgement_does_not_hold_the_source() {
     };
     let mut world = World::new(&bytes, &[None], &[], 0, 32, change);
     world.add_stuck(0);
-    // The relay itself is what is stuck here: it never stops waiting for its child.
+    // The relay itself is stuck here: it never stops waiting for its child.
     let mut config = relay_config(0, None);
     config.stall_timeout = Duration::from_secs(3600);
     world.reconfigure(0, config);
@@ -359,10 +359,10 @@ fn a_relay_that_repeats_one_acknowledgement_does_not_hold_the_source() {
 }
 
 /// Eight leaves of two relays; one relay is killed, and its leaves have missed what the source sent until they
-/// moved: thousands of packets, where a relay has NACK states for 64. They ask for what it can deal with, and the
+/// moved: thousands of packets, where a relay has NACK states for 64. They request no more than it can handle, and the
 /// source repairs next to nothing by unicast.
 #[test]
-fn leaves_that_move_with_much_missing_ask_the_relay_for_what_it_can_deal_with() {
+fn receivers_that_move_with_much_missing_do_not_overload_the_relay() {
     let bytes = content(8_000_000, 41);
     let first: &[usize] = &[1, 2];
     let second: &[usize] = &[2, 1];

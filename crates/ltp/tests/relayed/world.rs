@@ -236,7 +236,7 @@ impl<P: Peer> Node for Host<P> {
     }
 }
 
-/// A child of a relay that refreshes its JOIN and acknowledges the first packet again and again.
+/// A child of a relay that refreshes its JOIN and acknowledges the first packet repeatedly.
 struct Stuck {
     attachment: dyram::Attachment,
     /// The run and the packet that it acknowledges.

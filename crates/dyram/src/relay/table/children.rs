@@ -1,4 +1,4 @@
-//! The children of a session: who they are, and the sets that they belong to.
+//! The children of a session, and the sets that they belong to.
 
 use super::bits::one_word;
 use super::{Phase, Tables, bits, has_bit};

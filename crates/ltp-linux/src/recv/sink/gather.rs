@@ -1,11 +1,11 @@
-//! Blocks that are coming in, each in a buffer of its own.
+//! Blocks that are being received, each in a buffer of its own.
 
 use ltp::store::{Store, StoreError};
 
 /// No block starts here.
 const NOWHERE: u64 = u64::MAX;
 
-/// A block that is coming in, or waits to be passed on.
+/// A block that is being received, or waits to be taken out.
 struct Block {
     /// Its offset in the content; [`NOWHERE`]: the place is free.
     offset: u64,
@@ -15,7 +15,7 @@ struct Block {
 /// The blocks between the first incomplete one and the newest.
 ///
 /// Memory: that of the blocks that are here at a time, at most `window` of them. Buffers are used
-/// again, so that what comes in is written to memory that is still in the cache.
+/// again, so that data is written to memory that is still in the cache.
 pub(in crate::recv) struct Gather {
     block_len: usize,
     blocks: Vec<Block>,
