@@ -105,9 +105,18 @@ fn a_peer_keeps_its_number_whatever_comes_before_it() {
     assert_eq!(id(one), id(&format!("{other}{one}")));
 }
 
+/// Configurations, and what is said about each.
+#[track_caller]
+fn problems_of(table: &[(&str, &str)]) {
+    for (more, expected) in table {
+        let found = problem(&with(more));
+        assert!(found.contains(expected), "{more}: {found}");
+    }
+}
+
 #[test]
 fn what_is_wrong_is_said_with_its_place_and_what_to_write() {
-    for (text, said) in [
+    for (text, expected) in [
         (
             "",
             "1:1: gateway.network: is missing; write a network's number, from 1 on",
@@ -117,10 +126,9 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_write() {
             "2:11: gateway.network: is 0; write a number from 1 on",
         ),
     ] {
-        assert_eq!(problem(text), said);
+        assert_eq!(problem(text), expected);
     }
-    let peer = "[[peer]]\nnetwork = 2\n";
-    for (more, said) in [
+    problems_of(&[
         (
             "hold-time = \"2s\"",
             "3:13: gateway.hold-time: is too short; write 3s or more, or 0s for no limit",
@@ -159,6 +167,13 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_write() {
             "[network]\nkind = \"smoke-signals\"",
             "\"smoke-signals\" is unknown",
         ),
+    ]);
+}
+
+#[test]
+fn what_is_wrong_with_peers_and_names_is_said() {
+    let peer = "[[peer]]\nnetwork = 2\n";
+    problems_of(&[
         (
             &format!("{peer}address = \"192.0.2.1:4140\""),
             "is not on loopback",
@@ -192,10 +207,7 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_write() {
             "[[name]]\nhost = \"a\"\nnetwork = 2\n[[name]]\nhost = \"A\"\nnetwork = 3",
             "is there twice",
         ),
-    ] {
-        let found = problem(&with(more));
-        assert!(found.contains(said), "{more}: {found}");
-    }
+    ]);
 }
 
 #[test]

@@ -50,6 +50,7 @@ pub enum Assignment {
 
 /// Limits of a control node's tables. What happens at each limit is documented and counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Limits {
     /// Peers. Adding another is refused.
     pub max_peers: usize,
@@ -100,6 +101,7 @@ impl Default for Limits {
 
 /// Configuration of a control node.
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct Config {
     /// The gateway.
     pub gateway: GatewayId,
@@ -207,6 +209,7 @@ impl Config {
 
 /// Configuration of a peer (§3.1).
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct PeerConfig {
     /// The peer, as its OPEN must say. A gateway of the same network is an internal peer.
     pub gateway: GatewayId,

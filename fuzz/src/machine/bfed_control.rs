@@ -48,19 +48,19 @@ fn gateway(network: u32) -> GatewayId {
 }
 
 fn limits() -> Limits {
-    Limits {
-        max_peers: 4,
-        max_nodes: 2,
-        max_sessions: SESSIONS,
-        max_sessions_per_peer: 8,
-        max_queue: 64,
-        max_sroutes: 16,
-        max_requests: 8,
-        max_waiting: 4,
-        max_refused: 16,
-        new_sessions_per_second: 100,
-        max_flapping: 16,
-    }
+    let mut limits = Limits::default();
+    limits.max_peers = 4;
+    limits.max_nodes = 2;
+    limits.max_sessions = SESSIONS;
+    limits.max_sessions_per_peer = 8;
+    limits.max_queue = 64;
+    limits.max_sroutes = 16;
+    limits.max_requests = 8;
+    limits.max_waiting = 4;
+    limits.max_refused = 16;
+    limits.new_sessions_per_second = 100;
+    limits.max_flapping = 16;
+    limits
 }
 
 struct Bench {
@@ -379,7 +379,9 @@ impl Bench {
 
     fn hear(&mut self, conn: ConnId, message: &[u8]) {
         let (control, now) = (&mut self.control, self.now);
-        let _ = self.meter.run(|| control.handle_packet(now, &conn, message));
+        let _ = self
+            .meter
+            .run(|| control.handle_packet(now, &conn, message));
     }
 
     fn drain(&mut self) {

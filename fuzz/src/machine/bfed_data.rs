@@ -11,7 +11,7 @@ use bfed::wire::allocate::Request;
 use bfed::wire::data::{Kind, Packet, Repr};
 use bfed::wire::join::FlowChannel;
 use bfed::wire::node::Heartbeat;
-use bfed::wire::reclaim::{Repr as Reclaim, ReclaimTarget};
+use bfed::wire::reclaim::{ReclaimTarget, Repr as Reclaim};
 use bfed::wire::subscribe::{Edge, Repr as Subscribe};
 use bfed::wire::{MAX_MESSAGE_LEN, Message};
 use bfed::{

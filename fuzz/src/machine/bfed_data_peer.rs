@@ -9,10 +9,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use bfed::data::{Transmit, DataEvent, Destination, EdgeId, HEADER_LEN, Meta, Verdict};
+use bfed::data::{DataEvent, Destination, EdgeId, HEADER_LEN, Meta, Transmit, Verdict};
+use bfed::native::Direction;
 use bfed::wire::data::{Kind, Packet, Repr};
 use bfed::wire::fragment;
-use bfed::native::Direction;
 use bfed::wire::join::FlowChannel;
 use bfed::wire::node::Heartbeat;
 use bfed::wire::reclaim::Repr as Reclaim;

@@ -230,26 +230,21 @@ pub(super) fn limits(section: Section<'_, '_>, config: &mut bfed::Config) -> Dat
         limits.new_sessions_per_second as usize,
     );
     limits.new_sessions_per_second = u32::try_from(rate).unwrap_or(u32::MAX);
-    let plane = PlaneConfig::default();
+    // `data.mtu` sets its MTU.
+    let mut plane = PlaneConfig::default();
     let delay = section.duration("real-time-delay", TIME, plane.real_time_delay.into());
     let stall = section.duration("idle-timeout", TIME, plane.stall_timeout.into());
     let sessions: u32 = section.number("sessions-per-node", 1..=1 << 20, 10_000);
+    plane.max_edges = read("edges-per-node", 1 << 24, plane.max_edges);
+    let queue = plane.max_queue_bytes as u32;
+    plane.max_queue_bytes = section.number("receiver-queue", 524_288..=1 << 30, queue) as usize;
+    plane.real_time_delay = duration(delay.value);
+    plane.stall_timeout = duration(stall.value);
     let data = DataLimits {
         sessions,
         // A session that passes through has an upstream and a downstream stream.
         streams: read("streams-per-node", 1 << 21, 2 * sessions as usize),
-        plane: PlaneConfig {
-            // Set by `data.mtu`.
-            mtu: plane.mtu,
-            max_edges: read("edges-per-node", 1 << 24, plane.max_edges),
-            max_queue_bytes: section.number(
-                "receiver-queue",
-                524_288..=1 << 30,
-                plane.max_queue_bytes as u32,
-            ) as usize,
-            real_time_delay: duration(delay.value),
-            stall_timeout: duration(stall.value),
-        },
+        plane,
     };
     section.finish();
     data

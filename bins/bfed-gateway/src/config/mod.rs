@@ -272,11 +272,10 @@ impl Configuration for Config {
     }
 
     fn reloaded(&self, next: Config) -> Config {
+        let mut machine = next.machine;
+        machine.gateway = self.machine.gateway;
         Config {
-            machine: bfed::Config {
-                gateway: self.machine.gateway,
-                ..next.machine
-            },
+            machine,
             peers: next.peers,
             shutdown: next.shutdown,
             ..self.clone()

@@ -103,13 +103,12 @@ impl Opened {
             now: clock.now(),
         };
         let network = open(role, owner).map_err(not_opened)?;
+        let mut machine = data.machine;
+        machine.node = NodeId(data.first_node + number);
+        machine.datagram = Some(datagram);
+        machine.stream = Some(stream);
         Ok(Opened {
-            config: DataConfig {
-                node: NodeId(data.first_node + number),
-                datagram: Some(datagram),
-                stream: Some(stream),
-                ..data.machine
-            },
+            config: machine,
             network,
             udp,
             listener,

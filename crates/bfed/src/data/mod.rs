@@ -171,6 +171,7 @@ proto_core::drop_reasons! {
 
 /// Limits of a plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct PlaneConfig {
     /// Most edges of all sessions.
     pub max_edges: usize,

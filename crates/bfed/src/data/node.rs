@@ -23,6 +23,7 @@ use crate::wire::subscribe::Repr as Subscribe;
 
 /// Configuration of a data node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct DataConfig {
     /// Number of the node in its gateway.
     pub node: NodeId,

@@ -2,7 +2,7 @@
 
 use bfed::wire::Message;
 use bfed::wire::client::Answer;
-use bfed::wire::sroute::Outcome;
+use bfed::wire::sroute::{Outcome, Request, Response};
 use bfed::*;
 
 use crate::world::{World, gateway, sroutes};
@@ -86,6 +86,28 @@ fn figure_5() -> Figure5 {
 
 const NAME: &str = "bfed://1/m";
 
+fn request(message: &Message) -> Option<Request> {
+    match message {
+        Message::SrouteRequest(request) => Some(request.clone()),
+        _ => None,
+    }
+}
+
+fn response(message: &Message) -> Option<Response> {
+    match message {
+        Message::SrouteResponse(response) => Some(response.clone()),
+        _ => None,
+    }
+}
+
+/// The senders and receivers of messages, in order.
+fn hops<T>(messages: &[(GatewayId, GatewayId, T)]) -> Vec<GatewayId> {
+    messages
+        .iter()
+        .flat_map(|(from, to, _)| [*from, *to])
+        .collect()
+}
+
 #[test]
 fn figure_5_sroute_discovery_redirects_to_the_better_gateway() {
     let Figure5 {
@@ -104,33 +126,25 @@ fn figure_5_sroute_discovery_redirects_to_the_better_gateway() {
     world.client(e, 1, NAME);
     world.run(SECOND);
     let ids = |at: &[usize]| at.iter().map(|&at| world.gws[at].id).collect::<Vec<_>>();
-    let log = world.log.clone().unwrap();
-    let asked: Vec<_> = log
-        .iter()
-        .filter_map(|(from, to, message)| match message {
-            Message::SrouteRequest(request) => Some((*from, *to, request.gateways.clone())),
-            _ => None,
-        })
-        .collect();
-    let hops: Vec<_> = asked
-        .iter()
-        .flat_map(|(from, to, _)| [*from, *to])
-        .collect();
-    assert_eq!(hops, ids(&[e, d, d, c, c, a]), "along E - D - C - A");
-    assert_eq!(asked[0].2, ids(&[a, b]), "the gateways that E is aware of");
-    let said: Vec<_> = log
-        .iter()
-        .filter_map(|(from, to, message)| match message {
-            Message::SrouteResponse(response) => Some((*from, *to, response.outcome)),
-            _ => None,
-        })
-        .collect();
-    let back: Vec<_> = said.iter().flat_map(|(from, to, _)| [*from, *to]).collect();
-    assert_eq!(back, ids(&[a, c, c, d, d, e, e, f]), "back, and on to F");
-    assert!(
-        said.iter()
-            .all(|(_, _, outcome)| *outcome == Outcome::Costs)
+    let asked = world.logged(request);
+    assert_eq!(
+        hops(&asked),
+        ids(&[e, d, d, c, c, a]),
+        "along E - D - C - A"
     );
+    assert_eq!(
+        asked[0].2.gateways,
+        ids(&[a, b]),
+        "the gateways that E is aware of"
+    );
+    let answers = world.logged(response);
+    assert_eq!(
+        hops(&answers),
+        ids(&[a, c, c, d, d, e, e, f]),
+        "back, and on to F"
+    );
+    let costs = |(_, _, response): &(_, _, Response)| response.outcome == Outcome::Costs;
+    assert!(answers.iter().all(costs));
     let Some(Answer::Redirect { gateway, mediator }) = world.answer(e, 1) else {
         panic!("{:?}", world.answer(e, 1));
     };
@@ -148,18 +162,11 @@ fn figure_5_sroute_discovery_redirects_to_the_better_gateway() {
         .control
         .join(now, ClientId(2), name, 1, Scope::Chosen);
     world.run(SECOND);
-    let log = world.log.clone().unwrap();
-    assert!(
-        !log.iter()
-            .any(|(_, _, message)| matches!(message, Message::SrouteRequest(_)))
-    );
-    let joins: Vec<_> = log
-        .iter()
-        .filter_map(|(from, to, message)| match message {
-            Message::Join(join) => Some((*from, *to, join.sroutes.clone().map(|s| s.len()))),
-            _ => None,
-        })
-        .collect();
+    assert!(world.logged(request).is_empty());
+    let joins = world.logged(|message| match message {
+        Message::Join(join) => Some(join.sroutes.as_ref().map(Vec::len)),
+        _ => None,
+    });
     let [bb, ff, gg] = [b, f, g].map(|at| world.gws[at].id);
     assert_eq!(
         joins,
@@ -173,15 +180,11 @@ fn figure_5_sroute_discovery_redirects_to_the_better_gateway() {
     // Refreshes bring updates down the path; C and D forget.
     world.log = Some(vec![]);
     world.run(SECOND * 50);
-    let log = world.log.clone().unwrap();
-    let news = |from, to| {
-        log.iter().any(|(one, other, message)| {
-            (*one, *other) == (from, to)
-                && matches!(message, Message::SrouteResponse(r) if r.request == 0)
-        })
-    };
+    let updates =
+        world.logged(|message| response(message).filter(|response| response.request == 0));
+    let sent = |between| updates.iter().any(|(from, to, _)| (*from, *to) == between);
     assert!(
-        news(bb, gg) && news(gg, ff),
+        sent((bb, gg)) && sent((gg, ff)),
         "the owner's updates go down the tree"
     );
 }
@@ -206,11 +209,7 @@ fn one_next_hop_needs_no_discovery() {
     world.client(3, 1, NAME);
     world.run(SECOND);
     assert!(matches!(world.answer(3, 1), Some(Answer::Translation(_))));
-    let log = world.log.take().unwrap();
-    assert!(
-        !log.iter()
-            .any(|(_, _, message)| matches!(message, Message::SrouteRequest(_)))
-    );
+    assert!(world.logged(request).is_empty());
     assert_eq!(world.reached(NAME).len(), 4);
 }
 
@@ -301,11 +300,8 @@ fn figure_6_two_branches_share_the_trunk() {
     world.log = Some(vec![]);
     world.client(side, 2, NAME);
     world.run(SECOND);
-    let joins = world.log.take().unwrap();
-    let joins = joins
-        .iter()
-        .filter(|(_, _, message)| matches!(message, Message::Join(_)));
-    assert_eq!(joins.count(), 1, "the JOIN ends where the tree is");
+    let joins = world.logged(|message| matches!(message, Message::Join(_)).then_some(()));
+    assert_eq!(joins.len(), 1, "the JOIN ends where the tree is");
     assert_eq!(world.reached(NAME).len(), 5);
     assert_eq!(
         world.tree(2, NAME).unwrap().downstream,

@@ -219,6 +219,16 @@ impl World {
         let _ = self.gws[at].control.handle_packet(self.now, &conn, bytes);
     }
 
+    /// What `pick` finds in the logged messages, with their senders and receivers.
+    pub(crate) fn logged<T>(
+        &self,
+        pick: impl Fn(&Message) -> Option<T>,
+    ) -> Vec<(GatewayId, GatewayId, T)> {
+        let log = self.log.iter().flatten();
+        log.filter_map(|(from, to, message)| Some((*from, *to, pick(message)?)))
+            .collect()
+    }
+
     pub(crate) fn established(&self, at: usize) -> usize {
         let up = |peer: &control::PeerStatus| peer.state == session::State::Established;
         self.gws[at].control.peers().filter(up).count()

@@ -90,7 +90,7 @@ fn announced() -> impl Strategy<Value = update::Announced> {
     })
 }
 
-fn peer_message() -> impl Strategy<Value = Message> {
+fn peering_message() -> impl Strategy<Value = Message> {
     prop_oneof![
         (
             3_u16..,
@@ -131,6 +131,11 @@ fn peer_message() -> impl Strategy<Value = Message> {
             }
         ),
         (0_u8..12).prop_map(|table| Message::EndOfTable(Table::from_number(table).unwrap())),
+    ]
+}
+
+fn tree_message() -> impl Strategy<Value = Message> {
+    prop_oneof![
         (1_u32.., any::<u8>(), any::<bool>(), gateways(32), session()).prop_map(
             |(request, hop_limit, internal, gateways, (session, _))| {
                 let towards = gateways[0];
@@ -178,7 +183,7 @@ fn peer_message() -> impl Strategy<Value = Message> {
     ]
 }
 
-fn other_message() -> impl Strategy<Value = Message> {
+fn node_message() -> impl Strategy<Value = Message> {
     prop_oneof![
         (any::<u32>(), any::<u32>(), any::<u32>(), any::<u64>()).prop_map(
             |(node, boot, max_sessions, epoch)| {
@@ -252,6 +257,11 @@ fn other_message() -> impl Strategy<Value = Message> {
                     session,
                 })
             }),
+    ]
+}
+
+fn report_or_client_message() -> impl Strategy<Value = Message> {
+    prop_oneof![
         (any::<u64>(), vec(session(), 0..=12)).prop_map(|(count, sessions)| {
             let entry = |(session, _)| statistics::Entry {
                 packets: count,
@@ -288,6 +298,15 @@ fn other_message() -> impl Strategy<Value = Message> {
     ]
 }
 
+fn message() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        peering_message(),
+        tree_message(),
+        node_message(),
+        report_or_client_message(),
+    ]
+}
+
 fn emit(message: &Message) -> Vec<u8> {
     let mut buffer = vec![0xff; message.buffer_len()];
     message.emit(&mut buffer);
@@ -307,7 +326,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn round_trip_and_damage(message in prop_oneof![peer_message(), other_message()]) {
+    fn round_trip_and_damage(message in message()) {
         let bytes = emit(&message);
         prop_assert!(bytes.len() <= MAX_MESSAGE_LEN);
         prop_assert_eq!(Message::parse(&bytes), Ok(message));
@@ -337,7 +356,7 @@ proptest! {
 
     #[test]
     fn streams_cut_anywhere_give_the_same_messages(
-        messages in vec(peer_message(), 1..6),
+        messages in vec(prop_oneof![peering_message(), tree_message()], 1..6),
         cuts in vec(1_usize..700, 1..20),
     ) {
         let stream: Vec<u8> = messages.iter().flat_map(emit).collect();
@@ -382,14 +401,18 @@ fn attribute(flags: u8, kind: u8, value: &[u8]) -> Vec<u8> {
 /// discarded.
 type Row = (&'static str, Vec<Vec<u8>>, Result<usize, Fault>, Vec<Wrong>);
 
-/// The table of `wire::attributes`, row by row.
+const PATH: [u8; 16] = [0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 7, 0, 0, 0, 1];
+
+/// A good cost and path.
+fn good() -> (Vec<u8>, Vec<u8>) {
+    (attribute(0, 1, &[0, 0, 0, 3]), attribute(0, 2, &PATH))
+}
+
+/// The table of `wire::attributes`: attributes beside cost and path.
 #[test]
-fn bad_attributes_discard_withdraw_or_reset() {
+fn bad_tags_and_unknown_attributes_discard_withdraw_or_reset() {
     use Fault::{Reset, Withdraw};
-    let good_cost = attribute(0, 1, &[0, 0, 0, 3]);
-    let path = [0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 7, 0, 0, 0, 1];
-    let good_path = attribute(0, 2, &path);
-    let twice = [&path[..8], &path[..8], &path[8..]].concat();
+    let (good_cost, good_path) = good();
     let tags = attribute(0x80, 3, &[0, 0, 0, 5]);
     let rows: Vec<Row> = vec![
         (
@@ -458,6 +481,14 @@ fn bad_attributes_discard_withdraw_or_reset() {
             "{what}"
         );
     }
+}
+
+/// The table of `wire::attributes`: cost and path.
+#[test]
+fn a_bad_cost_or_path_withdraws() {
+    use Fault::{Reset, Withdraw};
+    let (good_cost, good_path) = good();
+    let twice = [&PATH[..8], &PATH[..8], &PATH[8..]].concat();
     for (what, bytes, want) in [
         ("no cost", good_path.clone(), Withdraw(Wrong::Missing)),
         ("no path", good_cost.clone(), Withdraw(Wrong::Missing)),
@@ -479,7 +510,7 @@ fn bad_attributes_discard_withdraw_or_reset() {
         ),
         (
             "elsewhere",
-            [good_cost.clone(), attribute(0, 2, &path[..8])].concat(),
+            [good_cost.clone(), attribute(0, 2, &PATH[..8])].concat(),
             Withdraw(Wrong::Value),
         ),
         (
