@@ -125,8 +125,8 @@ async fn connect(node: &data::Controller, mut stream: Stream) -> Result<bool, En
     }
     let (mut read_own, mut write_own) = own.split();
     let (mut read, mut write) = tokio::io::split(stream);
-    let mut heard = false;
-    let hear = async {
+    let mut received = false;
+    let receive = async {
         let mut buffer = vec![0; 1 << 14];
         loop {
             use tokio::io::AsyncReadExt;
@@ -134,17 +134,17 @@ async fn connect(node: &data::Controller, mut stream: Stream) -> Result<bool, En
                 Ok(0) | Err(_) => return,
                 Ok(len) => len,
             };
-            heard = true;
+            received = true;
             if write_own.write_all(&buffer[..len]).await.is_err() {
                 return;
             }
         }
     };
     tokio::select! {
-        () = hear => {}
+        () = receive => {}
         _ = tokio::io::copy(&mut read_own, &mut write) => {}
     }
-    Ok(heard)
+    Ok(received)
 }
 
 #[cfg(test)]

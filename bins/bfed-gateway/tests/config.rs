@@ -105,7 +105,7 @@ fn a_peer_keeps_its_number_whatever_comes_before_it() {
     assert_eq!(id(one), id(&format!("{other}{one}")));
 }
 
-/// Configurations, and what is said about each.
+/// Checks the only problem of each configuration.
 #[track_caller]
 fn problems_of(table: &[(&str, &str)]) {
     for (more, expected) in table {

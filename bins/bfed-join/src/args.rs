@@ -179,7 +179,7 @@ pub(crate) enum Kind {
 }
 
 impl Args {
-    /// Returns what is wrong with arguments that each parse well.
+    /// Returns the contradictions between arguments that are each valid.
     pub(crate) fn check(&self) -> Result<(), String> {
         match &self.verb {
             Verb::Recv(args) => args.common.check().and_then(|()| args.check()),

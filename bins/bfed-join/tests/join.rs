@@ -66,7 +66,7 @@ impl OnGroup {
     }
 
     /// The next request, within ten seconds.
-    fn heard(&mut self, want: Want) -> Request {
+    fn received(&mut self, want: Want) -> Request {
         for _ in 0..100 {
             let mut watch = [Watch::readable(self.0.as_fd())];
             poll::wait(&mut watch, Some(Duration::from_millis(100))).unwrap();
@@ -168,7 +168,7 @@ fn a_numbered_session_arrives_whole_from_the_group_that_a_gateway_names() {
         let (file, bytes) = film();
         let mut mediator = OnGroup::new();
         let viewer = start(&["recv", NUMBERED]);
-        let request = mediator.heard(Want::Join);
+        let request = mediator.received(Want::Join);
         assert_eq!(request.session.as_str(), NUMBERED);
         mediator.say(&request.session, 0, translation("239.9.9.9:7000"));
         let reader = std::thread::spawn(|| viewer.wait_with_output().unwrap());
@@ -186,7 +186,7 @@ fn a_numbered_session_arrives_whole_from_the_group_that_a_gateway_names() {
             viewer.stdout.len(),
             bytes.len()
         );
-        mediator.heard(Want::Leave);
+        mediator.received(Want::Leave);
     });
 }
 
@@ -196,7 +196,7 @@ fn a_session_of_the_own_network_is_received_natively() {
         let (file, bytes) = film();
         let mut mediator = OnGroup::new();
         let viewer = start(&["recv", "bfed://1/239.1.2.3/5004", "--length", "300000"]);
-        let request = mediator.heard(Want::Join);
+        let request = mediator.received(Want::Join);
         mediator.say(&request.session, 0, Answer::NoRoute(Reason::Local));
         let reader = std::thread::spawn(|| viewer.wait_with_output().unwrap());
         std::thread::sleep(Duration::from_millis(300));
@@ -228,7 +228,7 @@ fn missing_frames_are_counted_and_fail_unless_late_is_said() {
             let mut arguments = vec!["recv", NUMBERED, "--json", "--output", "/dev/null"];
             arguments.extend(late.then_some("--late"));
             let viewer = start(&arguments);
-            let request = mediator.heard(Want::Join);
+            let request = mediator.received(Want::Join);
             mediator.say(&request.session, 0, translation("239.9.9.9:7000"));
             std::thread::sleep(Duration::from_millis(300));
             let mut frame = vec![];
@@ -251,7 +251,7 @@ fn no_route_and_no_answer_have_their_codes() {
     alone(|| {
         let mut mediator = OnGroup::new();
         let viewer = start(&["recv", "bfed://1/x", "--connect-timeout", "500ms"]);
-        let request = mediator.heard(Want::Join);
+        let request = mediator.received(Want::Join);
         // An answer for another session, and an answer to another client, are ignored.
         let other = SessionName::parse("bfed://1/y").unwrap();
         mediator.say(&other, 0, Answer::NoRoute(Reason::Limit));
@@ -276,7 +276,7 @@ fn a_mediator_that_is_away_ends_nothing_as_long_as_data_comes() {
     alone(|| {
         let mut mediator = OnGroup::new();
         let viewer = start(&["recv", "bfed://1/x", "--connect-timeout", "2s"]);
-        let request = mediator.heard(Want::Join);
+        let request = mediator.received(Want::Join);
         let to = translation("239.9.9.9:7000");
         mediator.send(&message(&request.session, 0, to, 3));
         std::thread::sleep(Duration::from_millis(300));
@@ -346,7 +346,7 @@ fn ctrl_c_leaves() {
     alone(|| {
         let mut mediator = OnGroup::new();
         let viewer = start(&["recv", "bfed://9/x"]);
-        let request = mediator.heard(Want::Join);
+        let request = mediator.received(Want::Join);
         mediator.say(&request.session, 0, translation("239.9.9.9:7000"));
         std::thread::sleep(Duration::from_millis(300));
         let pid = viewer.id().to_string();
@@ -357,7 +357,7 @@ fn ctrl_c_leaves() {
                 .unwrap()
                 .success()
         );
-        let left = mediator.heard(Want::Leave);
+        let left = mediator.received(Want::Leave);
         assert_eq!(
             (left.nonce, &left.session),
             (request.nonce, &request.session)
@@ -379,8 +379,8 @@ fn a_request_is_left_to_others_who_ask_the_same() {
             "--duration",
             "700ms",
         ]);
-        let request = mediator.heard(Want::Join);
-        // Another client asks before it repeats its question, and the answer is for all.
+        let request = mediator.received(Want::Join);
+        // Another client sends a request before it repeats its own, and the answer is for all.
         let other = Request {
             nonce: request.nonce ^ 1,
             ..request.clone()
@@ -527,7 +527,7 @@ fn a_stream_that_cannot_be_written_has_a_code_of_its_own() {
             let mut command = Command::new(env!("CARGO_BIN_EXE_bfed-join"));
             command.args(["recv", "bfed://1/239.1.2.3/5004", "--interface", "lo"]);
             let viewer = command.stdout(out).stderr(Stdio::piped()).spawn().unwrap();
-            let request = mediator.heard(Want::Join);
+            let request = mediator.received(Want::Join);
             mediator.say(&request.session, 0, translation("239.9.9.9:7000"));
             std::thread::sleep(Duration::from_millis(300));
             to_group("239.9.9.9:7000", b"data");

@@ -1,5 +1,5 @@
 //! Numbered frames: they mark where the data of a source begins, what is missing and where it ends, in
-//! networks that lose, cut and join what they carry. A session whose name has the parameter
+//! networks that lose, split and merge frames. A session whose name has the parameter
 //! `framing=numbered` consists of them; gateways carry them like any other data.
 //!
 //! ```text

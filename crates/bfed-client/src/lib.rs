@@ -26,7 +26,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | `session` | [`Session`], its options, events and counters |
-//! | `asking` | from the first request to the last refresh: costs, TRANSLATION, REDIRECT, NO_ROUTE |
+//! | `membership` | from the first request to the last refresh: costs, TRANSLATION, REDIRECT, NO_ROUTE |
 //! | `mediator` | messages to and from one mediator: on a group (damped), by unicast, over HTTP |
 //! | `input` | the data: from a group, or over HTTP |
 //! | `assembly`, [`frames`] | numbered frames: what is missing, and where the end is |
@@ -64,13 +64,13 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod address;
-mod asking;
 mod assembly;
 mod error;
 pub mod frames;
 pub mod http;
 mod input;
 mod mediator;
+mod membership;
 mod publish;
 mod session;
 mod stream;

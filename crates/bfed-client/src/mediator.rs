@@ -1,4 +1,4 @@
-//! Asking a mediator.
+//! Requests to a mediator, and its answers.
 
 use core::fmt;
 use core::str::FromStr;

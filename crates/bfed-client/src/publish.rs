@@ -197,7 +197,7 @@ impl Publisher {
         }
     }
 
-    /// Returns what was sent so far.
+    /// Returns the counts of frames sent so far.
     #[must_use]
     pub fn published(&self) -> Published {
         Published {

@@ -11,11 +11,11 @@ use bfed::{GatewayId, Instant, SessionName};
 use linux_net::poll::{self, Watch};
 use linux_net::wake::Waker;
 
-use crate::asking::Asking;
 use crate::assembly::{Assembly, Incomplete};
 use crate::http::Timeouts;
 use crate::input::{Input, Outcome, Place};
 use crate::mediator::Address;
+use crate::membership::Membership;
 use crate::{Error, MEDIATOR_V4, is_numbered};
 
 /// Reads of the data before the mediator gets its turn.
@@ -224,7 +224,7 @@ pub struct Session {
     interface: Option<String>,
     timeouts: Timeouts,
     cancel: Cancel,
-    asking: Asking,
+    membership: Membership,
     assembly: Assembly,
     input: Option<Input>,
     last_data: Option<Instant>,
@@ -250,15 +250,15 @@ impl Session {
         let seed = linux_net::process::random()?;
         let assembly = Assembly::new(is_numbered(&options.session), options.max_bytes);
         let (interface, timeouts) = (options.interface.clone(), options.timeouts);
-        let asking = match Asking::open(options, seed, cancel, sink) {
+        let membership = match Membership::open(options, seed, cancel, sink) {
             Err(_) if cancel.is_cancelled() => return Err(Error::Cancelled),
-            asking => asking?,
+            membership => membership?,
         };
         Ok(Session {
             interface,
             timeouts,
             cancel: cancel.clone(),
-            asking,
+            membership,
             assembly,
             input: None,
             last_data: None,
@@ -279,15 +279,15 @@ impl Session {
         let now = Instant::now();
         if self.repair_at.is_some_and(|at| at <= now) {
             self.repair_at = None;
-            self.asking.begin(now, sink);
+            self.membership.begin(now, sink);
         }
-        if let Some(place) = self.asking.receive(now, sink)? {
+        if let Some(place) = self.membership.receive(now, sink)? {
             match Input::open(&place, self.interface.as_deref(), self.timeouts) {
                 Ok(input) => self.input = Some(input),
                 Err(error) => self.broke(now, error.to_string(), sink),
             }
         }
-        match self.asking.handle_timeout(now, self.last_data) {
+        match self.membership.handle_timeout(now, self.last_data) {
             Err(Error::NoAnswer(why)) if !self.broken.is_empty() => {
                 return Err(Error::NoAnswer(format!("{}; {why}", self.broken)));
             }
@@ -295,7 +295,7 @@ impl Session {
         }
         match self.read(now, sink)? {
             Outcome::Open => {}
-            Outcome::Ended if self.asking.is_served() && !self.assembly.is_done() => {
+            Outcome::Ended if self.membership.is_served() && !self.assembly.is_done() => {
                 self.broke(now, "the gateway ended the stream".into(), sink);
             }
             Outcome::Ended => return Ok(Status::Complete),
@@ -364,11 +364,11 @@ impl Session {
     }
 
     fn wait(&self, limit: Duration) -> io::Result<()> {
-        let due = [self.asking.poll_timeout(), self.repair_at];
+        let due = [self.membership.poll_timeout(), self.repair_at];
         let wait = wait_until(Instant::now(), due.into_iter().flatten().min());
         let mut watches = vec![
             Watch::readable(self.cancel.as_fd()),
-            Watch::readable(self.asking.mediator.as_fd()),
+            Watch::readable(self.membership.mediator.as_fd()),
         ];
         let input = self.input.as_ref();
         watches.extend(input.map(|input| Watch::readable(input.as_fd())));
@@ -379,9 +379,9 @@ impl Session {
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {
-            requests: self.asking.requests,
-            damped: self.asking.damped,
-            moved: self.asking.moved,
+            requests: self.membership.requests,
+            damped: self.membership.damped,
+            moved: self.membership.moved,
             ..self.assembly.stats()
         }
     }
@@ -392,7 +392,7 @@ impl Session {
         self.assembly.digest()
     }
 
-    /// Returns what is missing of a numbered session that ends now.
+    /// Returns the gaps of a numbered session that ends now.
     #[must_use]
     pub fn incomplete(&self) -> Option<Incomplete> {
         self.assembly.incomplete()
@@ -400,7 +400,7 @@ impl Session {
 
     /// Tells the mediator that the session is no longer wanted. Over HTTP it blocks up to 15 s.
     pub fn leave(mut self) {
-        self.asking.leave();
+        self.membership.leave();
     }
 }
 

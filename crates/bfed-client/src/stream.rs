@@ -40,7 +40,7 @@ pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> io::Re
     thread.spawn(move || drop(block_on(future))).map(drop)
 }
 
-/// A piece of what is downloaded.
+/// A piece of a download.
 #[derive(Debug)]
 pub(crate) enum Piece {
     Data(Bytes),

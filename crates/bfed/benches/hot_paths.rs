@@ -95,7 +95,7 @@ fn node(flows: u32, udp: bool) -> DataNode<NoNetwork> {
     node
 }
 
-/// The next of so many numbers, in no order that a prefetcher finds.
+/// The next of `count` numbers, in an order that a prefetcher cannot predict.
 fn next(state: &mut u64, count: u32) -> u32 {
     *state = state
         .wrapping_mul(6_364_136_223_846_793_005)
@@ -106,7 +106,7 @@ fn next(state: &mut u64, count: u32) -> u32 {
 const PAYLOAD_LEN: usize = 1200;
 
 /// What forwarding cannot do without: a place in a table, a line of the flow that is counted in, and a
-/// line of the edge that says where to. No logic, only the memory that they stand in.
+/// line of the edge with the destination. No logic, only the memory accesses.
 fn control_of_memory(c: &mut Criterion) {
     #[derive(Clone)]
     #[repr(align(32))]
@@ -173,7 +173,7 @@ fn pass(plane: &mut data::Plane, meta: &Meta, frame: &mut [u8]) {
     assert_eq!(copies, 1);
 }
 
-/// Packets that lie in a buffer, as one reading leaves them there.
+/// Packets in a buffer after one read.
 const READ_TOGETHER: usize = 128;
 
 /// Only finding the flow by the label and writing the header for its receiver: the packets are there

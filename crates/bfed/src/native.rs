@@ -59,7 +59,7 @@ pub enum Upcall {
         /// Length in bytes.
         len: usize,
     },
-    /// A client wants a session, or its cost (`recvd_join_request`): call
+    /// A client requests a session, or its cost (`recvd_join_request`): call
     /// [`ControlNode::join`](crate::ControlNode::join) or `ask_cost`.
     Join {
         /// Number of the request, for the answer.

@@ -177,7 +177,7 @@ enum Command {
     Join,
     Leave,
     Sroutes(u32),
-    /// A stranger connects as a data node, and sends what is no message.
+    /// An unknown host connects as a data node, and sends bytes that are no message.
     Intrude,
     Drain,
 }

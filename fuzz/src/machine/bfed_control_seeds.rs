@@ -137,7 +137,7 @@ fn lies() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Each golden of a liar who is established, steps of every kind, and lies about the honest session.
+/// Each golden message of an established hostile peer, steps of every kind, and false messages about the honest session.
 pub fn seeds() -> Vec<Vec<u8>> {
     let start = established;
     let mut seeds = Vec::new();

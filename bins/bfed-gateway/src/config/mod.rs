@@ -192,8 +192,8 @@ impl Config {
     /// Returns the peers for the control node.
     #[must_use]
     pub fn machine_peers(&self) -> BTreeMap<PeerId, bfed::PeerConfig> {
-        let told = |(id, peer): (&PeerId, &Peer)| (*id, peer.machine.clone());
-        self.peers.iter().map(told).collect()
+        let settings = |(id, peer): (&PeerId, &Peer)| (*id, peer.machine.clone());
+        self.peers.iter().map(settings).collect()
     }
 }
 

@@ -96,7 +96,7 @@ impl Changes {
             .collect()
     }
 
-    /// Removes what was written, except what has changed again meanwhile.
+    /// Removes written entries, except those that have changed again meanwhile.
     fn written(&self, some: &[(SessionName, Option<NodeId>)]) {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
         for (session, node) in some {
@@ -258,7 +258,7 @@ impl StoreClient {
         let mut turns = tokio::time::interval(self.config.lease / 4);
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         // The last state logged: none yet, or why etcd is unreachable.
-        let mut told: Option<Option<String>> = None;
+        let mut reported: Option<Option<String>> = None;
         loop {
             self.step_down_in_time().await;
             let mut limit = self.config.lease;
@@ -274,7 +274,7 @@ impl StoreClient {
                 (self.client, self.watch) = (None, None);
             }
             let answers = why.is_none();
-            if told.as_ref() != Some(&why) {
+            if reported.as_ref() != Some(&why) {
                 match &why {
                     Some(why) => tracing::warn!(
                         event = "etcd_unreachable",
@@ -283,9 +283,9 @@ impl StoreClient {
                     ),
                     None => tracing::info!(event = "etcd_reachable", "etcd answers"),
                 }
-                self.tell(StoreEvent::Reachable(answers)).await;
+                self.notify(StoreEvent::Reachable(answers)).await;
             }
-            told = Some(why);
+            reported = Some(why);
             self.step_down_in_time().await;
             let (leads, remaining) = (self.term.is_some(), self.remaining());
             tokio::select! {
@@ -299,7 +299,7 @@ impl StoreClient {
     }
 
     /// Sends an event; it is lost if the driver has ended.
-    async fn tell(&self, event: StoreEvent) {
+    async fn notify(&self, event: StoreEvent) {
         let _ = self.events.send(event).await;
     }
 
@@ -325,7 +325,7 @@ impl StoreClient {
     async fn depose(&mut self) {
         if let Some((_, lease)) = self.term.take() {
             lease.end();
-            self.tell(StoreEvent::Deposed).await;
+            self.notify(StoreEvent::Deposed).await;
         }
     }
 
@@ -389,7 +389,7 @@ impl StoreClient {
                             assigned,
                         };
                         self.term = Some((epoch, term));
-                        self.tell(elected).await;
+                        self.notify(elected).await;
                     }
                 }
                 self.write(&mut client, epoch).await?;
@@ -409,10 +409,10 @@ impl StoreClient {
     }
 
     async fn keep_lease(&mut self, client: &mut Client) -> Result<i64, Error> {
-        let asked = since_boot();
+        let requested_at = since_boot();
         if let Some(lease) = self.lease {
             if let Some(ttl) = kept(client, lease).await? {
-                self.holds_until = asked + ttl;
+                self.holds_until = requested_at + ttl;
                 if let Some((_, term)) = &self.term
                     && !term.extend(self.holds_until)
                 {
@@ -422,7 +422,7 @@ impl StoreClient {
                 return Ok(lease);
             }
             // Another control node may have been elected and have ended since.
-            self.holds_until = asked;
+            self.holds_until = requested_at;
             if self.term.is_some() {
                 tracing::warn!(
                     event = "lease_expired",
@@ -436,7 +436,7 @@ impl StoreClient {
             .max(1);
         let granted = client.lease_grant(seconds, None).await?;
         let ttl = u64::try_from(granted.ttl()).unwrap_or(0);
-        self.holds_until = asked + Duration::from_secs(ttl);
+        self.holds_until = requested_at + Duration::from_secs(ttl);
         self.lease = Some(granted.id());
         Ok(granted.id())
     }

@@ -381,7 +381,7 @@ impl Driver {
                     answer,
                     session,
                 };
-                self.tell(now, Some(client), &answer);
+                self.send_answer(now, Some(client), &answer);
             }
             Event::Moved { session, addresses } => {
                 self.tell_clients(now, session, Answer::Translation(addresses));
@@ -432,11 +432,11 @@ impl Driver {
             answer,
             session,
         };
-        self.tell(now, None, &answer);
+        self.send_answer(now, None, &answer);
     }
 
     /// Answers one client, or all of the session, while this control node is the active one.
-    fn tell(&mut self, now: Instant, client: Option<ClientId>, answer: &AnswerRepr) {
+    fn send_answer(&mut self, now: Instant, client: Option<ClientId>, answer: &AnswerRepr) {
         self.step_down_in_time(now);
         if self.node.coordinator().is_active() {
             self.network.answer(now, client, answer);

@@ -279,7 +279,7 @@ async fn registrant(
     })
 }
 
-/// Reads the first message of a stream, which must be of one type: its bytes, and what it says. Dismisses the other side
+/// Reads the first message of a stream, which must be of one type: its bytes, and its content. Dismisses the other side
 /// of a stream that begins with anything else.
 async fn first_message<T>(
     mut stream: Stream,
@@ -384,11 +384,11 @@ pub(crate) async fn dismiss(mut stream: Stream, reason: Reason, text: &str) {
     let why = Notification::new(reason, text);
     let mut bytes = vec![0; why.buffer_len()];
     why.emit(&mut bytes);
-    let told = async {
+    let sent = async {
         stream.write_all(&bytes).await?;
         stream.shutdown().await
     };
-    let _ = timeout(Duration::from_secs(3), told).await;
+    let _ = timeout(Duration::from_secs(3), sent).await;
 }
 
 /// The result of an outgoing connection.

@@ -21,8 +21,8 @@ const BUFFER: usize = 1 << 14;
 const WAITING: usize = 64;
 /// Bytes written at once.
 const GATHERED: usize = 1 << 16;
-/// Time to send what is queued when a stream is closed.
-const FAREWELL: Duration = Duration::from_secs(3);
+/// Time to send queued messages when a stream is closed.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A byte stream of any kind.
 pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -131,7 +131,7 @@ impl Conn {
         drop(self.messages);
         let task = self.task;
         tokio::spawn(async move {
-            tokio::time::sleep(FAREWELL).await;
+            tokio::time::sleep(CLOSE_TIMEOUT).await;
             task.abort();
         });
     }

@@ -24,7 +24,7 @@ pub(crate) struct Link {
     /// The stream takes no more for now.
     full: bool,
     /// A message of the control node has arrived. A standby closes the stream without one.
-    pub(crate) heard: bool,
+    pub(crate) answered: bool,
 }
 
 impl Link {
@@ -34,7 +34,7 @@ impl Link {
             stream,
             frames: Frames::new(),
             waiting: Vec::new(),
-            heard: false,
+            answered: false,
             full: false,
         })
     }
@@ -93,7 +93,7 @@ impl Link {
                 match self.frames.next(&mut input) {
                     // The machine counts messages without effect.
                     Ok(Some(message)) => {
-                        self.heard = true;
+                        self.answered = true;
                         let _ = node.handle_packet(now, &(), message);
                     }
                     Ok(None) => break,

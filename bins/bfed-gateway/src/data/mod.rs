@@ -136,13 +136,13 @@ impl Worker {
             self.node.handle_timeout(now);
             self.events(now);
             self.transmit(now);
-            self.talk();
-            self.complain();
+            self.exchange_control();
+            self.log_failures();
             self.node.native_mut().flush(now);
             let ready = self.wait(now)?;
             self.more = false;
             // Before the control node's stream ends it may announce the end.
-            if ready.commands && !self.obey(commands) {
+            if ready.commands && !self.run_commands(commands) {
                 return Ok(());
             }
             if ready.control {
@@ -207,11 +207,11 @@ impl Worker {
             self.output.send(now, &mut self.node, &copy, bytes);
         }
         self.output.datagrams.flush();
-        self.bury(now);
+        self.remove_ended(now);
     }
 
     /// Reports streams that broke while they were written to.
-    fn bury(&mut self, now: Instant) {
+    fn remove_ended(&mut self, now: Instant) {
         while let Some(conn) = self.output.streams.broken() {
             self.stream_over(now, conn);
         }
@@ -226,7 +226,7 @@ impl Worker {
     }
 
     /// Logs datagrams that could not be sent, within a limit.
-    fn complain(&mut self) {
+    fn log_failures(&mut self) {
         let failed = self.output.datagrams.counts.send_failed;
         let count = failed - std::mem::replace(&mut self.not_sent, failed);
         let now = std::time::Instant::now();
@@ -250,7 +250,7 @@ impl Worker {
     }
 
     /// Sends messages to the control node.
-    fn talk(&mut self) {
+    fn exchange_control(&mut self) {
         let Some(link) = &mut self.link else {
             return;
         };
@@ -272,8 +272,8 @@ impl Worker {
 
     /// Closes the stream; the main thread opens another.
     fn lose_control(&mut self, why: &str) {
-        let heard = self.link.take().is_some_and(|link| link.heard);
-        if heard && !self.closing {
+        let answered = self.link.take().is_some_and(|link| link.answered);
+        if answered && !self.closing {
             tracing::warn!(
                 event = "control_lost",
                 node = self.number.0,
@@ -312,7 +312,7 @@ impl Worker {
         while let Some(channel) = self.node.native_mut().poll_writable() {
             self.output.native_writable(now, &mut self.node, channel);
         }
-        self.bury(now);
+        self.remove_ended(now);
     }
 
     /// Forwards the native frames in the buffer.
@@ -337,7 +337,7 @@ impl Worker {
             let now = self.clock.now();
             self.forward_datagrams(now);
             self.output.datagrams.flush();
-            self.bury(now);
+            self.remove_ended(now);
         }
         self.more = true;
     }
@@ -373,7 +373,7 @@ impl Worker {
             if ready.readable {
                 self.read_stream(now, conn);
             }
-            self.bury(now);
+            self.remove_ended(now);
         }
         Ok(())
     }
@@ -398,7 +398,7 @@ impl Worker {
                 return;
             };
             let meta = Meta::Stream(conn, read.from);
-            let (mut at, mut last, said) = (0, None, read.filled);
+            let (mut at, mut last, filled) = (0, None, read.filled);
             while let Some(end) = streams::packet(&self.buffer[at..read.filled]) {
                 let Ok(len) = end else {
                     // Not a packet: the stream cannot be read any further.
@@ -417,8 +417,8 @@ impl Worker {
                 last = Some(len);
             }
             self.output.flush(&mut self.node, &self.buffer);
-            let rest = &self.buffer[at..said];
-            self.output.streams.keep(conn, rest, said, last);
+            let rest = &self.buffer[at..filled];
+            self.output.streams.keep(conn, rest, filled, last);
             self.events(now);
             if !read.more {
                 return;
@@ -426,7 +426,7 @@ impl Worker {
         }
     }
 
-    /// Waits for input or a timer; returns what is ready.
+    /// Waits for input or a timer; returns the sources of input that are ready.
     fn wait(&mut self, now: Instant) -> std::io::Result<Ready> {
         let due = [self.node.poll_timeout(), self.output.poll_timeout()];
         let timeout = match self.more {
@@ -461,7 +461,7 @@ impl Worker {
     }
 
     /// Handles commands of the main thread; returns false after `Stop`, or when it has ended.
-    fn obey(&mut self, commands: &Receiver<Command>) -> bool {
+    fn run_commands(&mut self, commands: &Receiver<Command>) -> bool {
         self.waker.reset();
         let now = self.clock.now();
         loop {

@@ -10,7 +10,7 @@
 //! | connection from | places |
 //! | --- | --- |
 //! | an address that the control node announced: a session comes from it or goes to it | [`NAMED`] for each such address |
-//! | any other address | [`STRANGERS`] in all, some of them for one address |
+//! | any other address | [`UNKNOWN`] in all, some of them for one address |
 //!
 //! There are [`MOST_UNPROVED`] of both at most.
 
@@ -38,7 +38,7 @@ const EVENTS: usize = 256;
 /// Time for an outgoing connection, and for the ATTACH of an incoming one.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Unproved connections from addresses that the control node did not announce.
-const STRANGERS: Limits = Limits {
+const UNKNOWN: Limits = Limits {
     total: 512,
     per_source: 64,
 };
@@ -184,7 +184,7 @@ pub(crate) struct Streams {
     /// Deadlines of outgoing and unproved connections.
     waits: VecDeque<(Instant, ConnId)>,
     /// Unproved connections from other and from announced addresses.
-    strangers: ConnectionLimiter<ConnId>,
+    unknown: ConnectionLimiter<ConnId>,
     named: ConnectionLimiter<ConnId>,
     unproved: usize,
     /// End of the pause of accepting.
@@ -207,7 +207,7 @@ impl Streams {
             own,
             max,
             waits: VecDeque::new(),
-            strangers: ConnectionLimiter::new(STRANGERS.for_process()),
+            unknown: ConnectionLimiter::new(UNKNOWN.for_process()),
             named: ConnectionLimiter::new(Limits {
                 total: NAMED,
                 per_source: NAMED,
@@ -366,7 +366,7 @@ impl Streams {
     fn limiter(&mut self, named: bool) -> &mut ConnectionLimiter<ConnId> {
         match named {
             true => &mut self.named,
-            false => &mut self.strangers,
+            false => &mut self.unknown,
         }
     }
 
@@ -540,12 +540,12 @@ impl Streams {
 
     /// Keeps the start of a packet for the next reading; `step` is the length of the last whole packet. Closes an
     /// unproved connection that sent anything but an ATTACH.
-    pub(crate) fn keep(&mut self, conn: ConnId, rest: &[u8], said: usize, last: Option<usize>) {
+    pub(crate) fn keep(&mut self, conn: ConnId, rest: &[u8], filled: usize, last: Option<usize>) {
         let Some(stream) = self.streams.get_mut(&conn) else {
             return;
         };
         let unproved = matches!(stream.state, State::Unproved { .. });
-        if unproved && said >= HEADER_LEN {
+        if unproved && filled >= HEADER_LEN {
             self.malformed(conn);
         } else {
             stream.rest = rest.to_vec();

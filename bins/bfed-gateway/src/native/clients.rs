@@ -48,7 +48,7 @@ pub(super) enum Refused {
     Rate,
     /// [`ClientLimits::clients`] is reached.
     Full,
-    /// The client has asked already under this number, and its answer is pending.
+    /// The client has sent a request with this number already, and its answer is pending.
     Pending(ClientId),
 }
 
@@ -75,7 +75,7 @@ impl JoinLatency {
 
 /// A request that waits for its answer.
 #[derive(Clone, Debug)]
-pub(super) struct Asked<K> {
+pub(super) struct PendingRequest<K> {
     /// The client.
     pub(super) key: K,
     /// The nonce of the request.
@@ -96,7 +96,7 @@ pub(super) struct Clients<K> {
     /// The clients of each session, and when they expire.
     sessions: BTreeMap<SessionName, BTreeMap<K, Instant>>,
     count: usize,
-    asked: BTreeMap<ClientId, Asked<K>>,
+    pending: BTreeMap<ClientId, PendingRequest<K>>,
     joining: BTreeMap<(SessionName, K), ClientId>,
     upcalls: VecDeque<Upcall>,
     next: u64,
@@ -113,7 +113,7 @@ impl<K: Ord + Clone> Clients<K> {
             grace,
             sessions: BTreeMap::new(),
             count: 0,
-            asked: BTreeMap::new(),
+            pending: BTreeMap::new(),
             joining: BTreeMap::new(),
             upcalls: VecDeque::new(),
             next: 0,
@@ -164,29 +164,29 @@ impl<K: Ord + Clone> Clients<K> {
                 if self.count >= self.limits.clients && !self.has(&key, &request.session) {
                     return Err(Refused::Full);
                 }
-                let client = self.ask(now, key, request, false)?;
+                let client = self.add(now, key, request, false)?;
                 self.joining.insert(joining, client);
                 Ok(Some(client))
             }
-            Want::Cost => self.ask(now, key, request, true).map(Some),
+            Want::Cost => self.add(now, key, request, true).map(Some),
         }
     }
 
-    fn ask(
+    fn add(
         &mut self,
         now: Instant,
         key: K,
         request: Request,
         cost_only: bool,
     ) -> Result<ClientId, Refused> {
-        if self.asked.len() >= self.limits.clients {
+        if self.pending.len() >= self.limits.clients {
             return Err(Refused::Full);
         }
         self.next += 1;
         let client = ClientId(self.next);
-        self.asked.insert(
+        self.pending.insert(
             client,
-            Asked {
+            PendingRequest {
                 key,
                 nonce: request.nonce,
                 cost_only,
@@ -219,13 +219,13 @@ impl<K: Ord + Clone> Clients<K> {
         self.handle_timeout(now);
     }
 
-    fn forget_asked(&mut self, client: ClientId) -> Option<Asked<K>> {
-        let asked = self.asked.remove(&client)?;
-        if !asked.cost_only {
+    fn forget_pending(&mut self, client: ClientId) -> Option<PendingRequest<K>> {
+        let pending = self.pending.remove(&client)?;
+        if !pending.cost_only {
             self.joining
-                .remove(&(asked.session.clone(), asked.key.clone()));
+                .remove(&(pending.session.clone(), pending.key.clone()));
         }
-        Some(asked)
+        Some(pending)
     }
 
     /// Handles the answer to a request; returns the request, or `None` if it has expired.
@@ -234,19 +234,19 @@ impl<K: Ord + Clone> Clients<K> {
         now: Instant,
         client: ClientId,
         answer: &AnswerRepr,
-    ) -> Option<Asked<K>> {
-        let asked = self.forget_asked(client)?;
-        if matches!(answer.answer, Answer::Translation(_)) && !asked.cost_only {
-            self.latency.record(now - asked.at);
-            self.remember(now, &asked, answer.lifetime_s);
+    ) -> Option<PendingRequest<K>> {
+        let pending = self.forget_pending(client)?;
+        if matches!(answer.answer, Answer::Translation(_)) && !pending.cost_only {
+            self.latency.record(now - pending.at);
+            self.remember(now, &pending, answer.lifetime_s);
         }
-        Some(asked)
+        Some(pending)
     }
 
-    fn remember(&mut self, now: Instant, asked: &Asked<K>, lifetime_s: u16) {
+    fn remember(&mut self, now: Instant, pending: &PendingRequest<K>, lifetime_s: u16) {
         let until = now + Duration::from_secs(lifetime_s.into());
-        let clients = self.sessions.entry(asked.session.clone()).or_default();
-        if clients.insert(asked.key.clone(), until).is_none() {
+        let clients = self.sessions.entry(pending.session.clone()).or_default();
+        if clients.insert(pending.key.clone(), until).is_none() {
             self.count += 1;
         }
         self.schedule(until);
@@ -278,15 +278,15 @@ impl<K: Ord + Clone> Clients<K> {
         if self.due.is_none_or(|due| due > now) {
             return;
         }
-        let late = |asked: &Asked<K>| asked.at + TIMEOUT <= now;
+        let late = |pending: &PendingRequest<K>| pending.at + TIMEOUT <= now;
         let given_up: Vec<_> = self
-            .asked
+            .pending
             .iter()
-            .filter(|(_, asked)| late(asked))
+            .filter(|(_, pending)| late(pending))
             .map(|(&id, _)| id)
             .collect();
         for client in given_up {
-            self.forget_asked(client);
+            self.forget_pending(client);
         }
         let (mut gone, upcalls) = (0, &mut self.upcalls);
         self.sessions.retain(|session, clients| {
@@ -301,7 +301,7 @@ impl<K: Ord + Clone> Clients<K> {
         self.count -= gone;
         let have = self.sessions.values().flat_map(BTreeMap::values).copied();
         self.due = have
-            .chain(self.asked.values().map(|asked| asked.at + TIMEOUT))
+            .chain(self.pending.values().map(|pending| pending.at + TIMEOUT))
             .min();
     }
 
@@ -343,7 +343,7 @@ mod tests {
         Clients::new(limits, Scope::Chosen, Duration::ZERO)
     }
 
-    fn asks(clients: &mut Clients<u8>) -> Vec<ClientId> {
+    fn requests(clients: &mut Clients<u8>) -> Vec<ClientId> {
         let joins = std::iter::from_fn(|| clients.poll_upcall()).map(|upcall| match upcall {
             Upcall::Join { client, .. } => client,
             other => panic!("{other:?}"),
@@ -361,7 +361,7 @@ mod tests {
             Err(Refused::Pending(ClientId(1)))
         );
         assert!(all.request(now, 2, request(Want::Join, 1)).is_ok());
-        assert_eq!(asks(&mut all).len(), 2);
+        assert_eq!(requests(&mut all).len(), 2);
         let later = now + Duration::from_millis(30);
         assert!(all.answer(later, ClientId(1), &translation(1)).is_some());
         let latency = all.join_latency();
@@ -381,7 +381,7 @@ mod tests {
         for key in [1, 2] {
             all.request(now, key, request(Want::Join, 1)).unwrap();
         }
-        for client in asks(&mut all) {
+        for client in requests(&mut all) {
             all.answer(now, client, &translation(1));
         }
         all.request(now, 1, request(Want::Leave, 1)).unwrap();
@@ -448,12 +448,12 @@ mod tests {
                 .count(),
             950
         );
-        assert_eq!(asks(&mut all).len(), 10);
+        assert_eq!(requests(&mut all).len(), 10);
         // Without an answer the requests expire, and there is room again.
         let later = now + TIMEOUT;
         all.handle_timeout(later);
         assert!(all.request(later, 1, request(Want::Join, 1)).is_ok());
-        assert_eq!((all.asked.len(), all.joining.len()), (1, 1));
+        assert_eq!((all.pending.len(), all.joining.len()), (1, 1));
     }
 
     #[test]
@@ -463,7 +463,7 @@ mod tests {
         for key in [1, 2] {
             all.request(now, key, request(Want::Join, 1)).unwrap();
         }
-        for client in asks(&mut all) {
+        for client in requests(&mut all) {
             all.answer(now, client, &translation(1));
         }
         assert_eq!(all.take_or_list(&translation(1)), [1, 2]);

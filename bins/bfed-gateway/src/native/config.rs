@@ -108,7 +108,7 @@ fn prefixes(
     listed.map(|at| at.value.into_iter().map(|at| at.value).collect())
 }
 
-/// Reads an address that is not a group's: `why` says what is wrong with one.
+/// Reads an address that is not a group's; otherwise the error is `why`.
 fn unicast(
     section: &Section<'_, '_>,
     key: &'static str,

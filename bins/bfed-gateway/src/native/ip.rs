@@ -21,7 +21,7 @@ use bfed::{ClientId, Duration, GatewayId, Scope, SessionName};
 use linux_net::inet::{Membership, Transmit, UdpSocket};
 use linux_net::udp::Batch;
 
-use super::clients::Asked;
+use super::clients::PendingRequest;
 use super::groups::{GroupNet, MulticastConfig, own_group};
 use super::mediator::{Answered, Front, Mediator, TakeRequest};
 use super::{Counter, Network, Role};
@@ -120,8 +120,13 @@ impl Front for GroupMediator {
         true
     }
 
-    fn answer(&mut self, _: ClientId, asked: &Asked<()>, answer: &AnswerRepr) -> Answered {
-        self.send(if asked.cost_only { asked.nonce } else { 0 }, answer)
+    fn answer(
+        &mut self,
+        _: ClientId,
+        pending: &PendingRequest<()>,
+        answer: &AnswerRepr,
+    ) -> Answered {
+        self.send(if pending.cost_only { pending.nonce } else { 0 }, answer)
     }
 
     fn announce(&mut self, _: &[()], answer: &AnswerRepr) -> Answered {

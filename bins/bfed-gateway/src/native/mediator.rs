@@ -8,7 +8,7 @@ use bfed::wire::client::{AnswerRepr, Request};
 use bfed::wire::sroute::{GatewayCost, Outcome};
 use bfed::{ClientId, Cost, Duration, GatewayId, Instant, NativeNet, Scope, SessionName, Sroutes};
 
-use super::clients::{Asked, ClientLimits, Clients, JoinLatency, Refused};
+use super::clients::{ClientLimits, Clients, JoinLatency, PendingRequest, Refused};
 use super::{Counter, Network};
 
 /// Takes a request of a client. Returns its number, if it will be answered.
@@ -27,7 +27,7 @@ pub(super) trait Front: AsFd + Send {
     fn answer(
         &mut self,
         client: ClientId,
-        asked: &Asked<Self::Client>,
+        pending: &PendingRequest<Self::Client>,
         answer: &AnswerRepr,
     ) -> Answered;
 
@@ -142,7 +142,7 @@ impl<F: Front> NativeNet for Mediator<F> {
     fn answer(&mut self, now: Instant, client: Option<ClientId>, answer: &AnswerRepr) {
         let answered = match client {
             Some(client) => match self.clients.answer(now, client, answer) {
-                Some(asked) => self.front.answer(client, &asked, answer),
+                Some(pending) => self.front.answer(client, &pending, answer),
                 None => return,
             },
             None => match self.clients.take_or_list(answer) {

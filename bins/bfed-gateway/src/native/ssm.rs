@@ -16,7 +16,7 @@ use bfed::{ClientId, Duration, GatewayId, Scope, SessionName};
 use linux_net::inet::{self, Transmit, UdpSocket};
 use linux_net::udp::Batch;
 
-use super::clients::Asked;
+use super::clients::PendingRequest;
 use super::groups::{GroupNet, MulticastConfig, own_group};
 use super::mediator::{Answered, Front, Mediator, TakeRequest};
 use super::{Counter, Network, Role};
@@ -158,8 +158,13 @@ impl Front for UnicastMediator {
         true
     }
 
-    fn answer(&mut self, _: ClientId, asked: &Asked<Asker>, answer: &AnswerRepr) -> Answered {
-        self.send(asked.key, answer)
+    fn answer(
+        &mut self,
+        _: ClientId,
+        pending: &PendingRequest<Asker>,
+        answer: &AnswerRepr,
+    ) -> Answered {
+        self.send(pending.key, answer)
     }
 
     fn announce(&mut self, clients: &[Asker], answer: &AnswerRepr) -> Answered {

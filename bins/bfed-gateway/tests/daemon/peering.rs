@@ -31,7 +31,7 @@ fn gateways_peer_and_show_it() {
     }
     assert_eq!(one.status(&["drain", "9"]).status.code(), Some(1));
     assert_eq!(one.status(&["drain", "1"]).status.code(), Some(0));
-    // A shutdown with a notification: the other side knows the reason.
+    // A shutdown with a notification: the other side reports the reason.
     let (code, folder) = other.end(Signal::SIGTERM);
     let said = std::fs::read_to_string(folder.path().join("log")).unwrap();
     assert!(!said.contains("control node lost"), "{said}");

@@ -38,7 +38,7 @@ fn a_gateway_without_room_refuses_viewers_of_another_network() {
     for server in [full.server, full.mediator] {
         let answer = get(server, &path);
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
-        // The control node's own words: without its answer the server would say that nothing answers.
+        // The control node's own text: without its answer the server would report that nothing answers.
         let words = format!("no route to the session: {limit}");
         assert!(answer.contains(&words), "{answer}");
     }

@@ -71,7 +71,7 @@ fn is_readable(fd: &impl AsFd, millis: u64) -> bool {
     poll::wait(&mut watch, Some(StdDuration::from_millis(millis))).unwrap() > 0
 }
 
-/// What a network says, the bytes of data with it: within five seconds.
+/// The next event of a network, with its data, within five seconds.
 pub(crate) fn soon(network: &mut dyn Network) -> (Upcall, Vec<u8>) {
     let mut buffer = vec![0; HEADER_LEN + MAX_PAYLOAD_LEN];
     for _ in 0..50 {
@@ -169,7 +169,7 @@ impl Host {
     }
 
     /// The next datagrams, within five seconds; none if none come.
-    pub(crate) fn hear(&mut self, millis: u64) -> Vec<Vec<u8>> {
+    pub(crate) fn receive(&mut self, millis: u64) -> Vec<Vec<u8>> {
         is_readable(&self.0, millis);
         self.0.receive(&mut self.1).unwrap();
         self.1

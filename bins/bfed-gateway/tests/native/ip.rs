@@ -77,7 +77,7 @@ fn what_a_gateway_sent_itself_does_not_come_back() {
         let mut host = Host::in_group(group, None);
         net.send_data(now(), channel, b"from elsewhere").unwrap();
         net.flush(now());
-        assert_eq!(host.hear(5000), [b"from elsewhere"]);
+        assert_eq!(host.receive(5000), [b"from elsewhere"]);
         nothing(&mut *net);
         assert_eq!(count(&*net, "own_datagrams"), 1);
         // Equal bytes from another socket, even of this host, are not dropped.
@@ -98,12 +98,12 @@ fn sessions_from_elsewhere_get_groups_of_the_pool() {
         net.send_data(now(), channel, b"again").unwrap();
         net.send_data(now(), channel, b"x").unwrap();
         net.flush(now());
-        let mut heard = vec![];
-        while heard.len() < 3 {
-            heard.extend(host.hear(5000));
+        let mut received = vec![];
+        while received.len() < 3 {
+            received.extend(host.receive(5000));
         }
         assert_eq!(
-            heard,
+            received,
             [&b"hello"[..], b"again", b"x"],
             "in order, each by itself"
         );
@@ -130,14 +130,14 @@ fn a_byte_stream_is_cut_to_size_and_a_real_time_frame_is_not() {
         net.send_data(now(), bulk, &bytes).unwrap();
         net.send_data(now(), bulk, b"end").unwrap();
         net.flush(now());
-        let mut heard: Vec<Vec<u8>> = vec![];
-        while heard.last().is_none_or(|last| last != b"end") {
-            let more = host.hear(5000);
+        let mut received: Vec<Vec<u8>> = vec![];
+        while received.last().is_none_or(|last| last != b"end") {
+            let more = host.receive(5000);
             assert!(!more.is_empty());
-            heard.extend(more);
+            received.extend(more);
         }
-        assert!(heard.iter().all(|datagram| datagram.len() <= 1000));
-        assert_eq!(heard.concat(), [&bytes[..], b"end"].concat());
+        assert!(received.iter().all(|datagram| datagram.len() <= 1000));
+        assert_eq!(received.concat(), [&bytes[..], b"end"].concat());
 
         let (real_time, _) = down(&mut *net, &name("bfed://9/y/?content=real-time")).unwrap();
         assert_eq!(
@@ -203,7 +203,7 @@ fn names_that_are_no_groups_are_no_sessions() {
                 .unwrap();
             assert_eq!(sroutes.outcome, Outcome::NoSession, "{text}");
         }
-        // What another gateway says is no better than a name.
+        // A message of another gateway is not trusted more than a name.
         let session = name("bfed://9/x");
         let flow = first_flow(&session, Direction::Up);
         let (channel, _) = net.allocate_channel(now(), flow).unwrap();
@@ -267,7 +267,7 @@ fn ipv6_works_alike() {
         let mut host = Host::in_group_on(address.parse().unwrap(), None, index);
         net.send_data(now(), channel, b"hello").unwrap();
         net.flush(now());
-        assert_eq!(host.hear(5000), [b"hello"]);
+        assert_eq!(host.receive(5000), [b"hello"]);
         let mut front = mediator(&NetworkConfig::Ip(config));
         source.send(
             "[ff15::6266]:25190".parse().unwrap(),
@@ -352,17 +352,17 @@ fn one_answer_to_the_group_serves_all_who_asked() {
         front.answer(now(), Some(client), &translation);
         front.answer(now(), Some(client), &translation);
         for host in &mut hosts {
-            let mut heard = vec![];
-            while heard.len() < 3 {
-                heard.extend(host.hear(5000));
+            let mut received = vec![];
+            while received.len() < 3 {
+                received.extend(host.receive(5000));
             }
-            assert_eq!(heard[..2], asked, "clients hear each other");
+            assert_eq!(received[..2], asked, "clients hear each other");
             assert_eq!(
-                AnswerRepr::parse(&heard[2]).unwrap(),
+                AnswerRepr::parse(&received[2]).unwrap(),
                 translation,
                 "nonce 0: for all"
             );
-            assert!(host.hear(50).is_empty(), "once");
+            assert!(host.receive(50).is_empty(), "once");
         }
         // Its own answer came back and is not counted as malformed.
         nothing(&mut *front);
@@ -395,12 +395,15 @@ fn costs_are_answered_to_whom_they_are_for() {
             Some(client),
             &answer(Answer::Cost(Cost(3)), &session),
         );
-        let mut heard = vec![];
-        while heard.len() < 2 {
-            heard.extend(host.hear(5000));
+        let mut received = vec![];
+        while received.len() < 2 {
+            received.extend(host.receive(5000));
         }
-        let heard = AnswerRepr::parse(&heard[1]).unwrap();
-        assert_eq!((heard.nonce, heard.answer), (77, Answer::Cost(Cost(3))));
+        let received = AnswerRepr::parse(&received[1]).unwrap();
+        assert_eq!(
+            (received.nonce, received.answer),
+            (77, Answer::Cost(Cost(3)))
+        );
         // A request for the cost makes no client of the session.
         front.handle_timeout(now() + Duration::from_secs(200));
         nothing(&mut *front);
@@ -448,18 +451,21 @@ fn costs_of_gateways_are_told_where_the_administrator_says_them() {
         let other = GatewayId::new(OWN, 2).unwrap();
         let asked = [other, gateway()];
         let mut silent = mediator(&NetworkConfig::Ip(config.clone()));
-        let told = silent.get_sroutes(now(), 1, &session, &asked).unwrap();
+        let reported = silent.get_sroutes(now(), 1, &session, &asked).unwrap();
         assert_eq!(
-            (told.outcome, told.costs.len(), told.got_all),
+            (reported.outcome, reported.costs.len(), reported.got_all),
             (Outcome::Null, 0, true)
         );
         drop(silent);
         config.cost = Some(12);
         let mut front = mediator(&NetworkConfig::Ip(config));
-        let told = front.get_sroutes(now(), 1, &session, &asked).unwrap();
-        assert_eq!((told.outcome, told.got_all), (Outcome::Costs, false));
+        let reported = front.get_sroutes(now(), 1, &session, &asked).unwrap();
         assert_eq!(
-            (told.costs[0].gateway, told.costs[0].cost),
+            (reported.outcome, reported.got_all),
+            (Outcome::Costs, false)
+        );
+        assert_eq!(
+            (reported.costs[0].gateway, reported.costs[0].cost),
             (gateway(), Cost(12))
         );
         assert!(

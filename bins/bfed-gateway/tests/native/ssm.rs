@@ -65,7 +65,7 @@ fn channels_are_this_hosts_address_and_a_group() {
         Host::bound(([127, 0, 0, 2], 0).into()).send(([232, 98, 0, 0], 6000).into(), b"forged");
         net.send_data(now(), channel, b"hello").unwrap();
         net.flush(now());
-        assert_eq!(host.hear(5000), [b"hello"]);
+        assert_eq!(host.receive(5000), [b"hello"]);
         // No host of the network could send to it (§5.1).
         let many = name("bfed://9/x/?multi-source=true");
         assert_eq!(down(&mut *net, &many), Err(NativeError::Refused));
@@ -104,8 +104,11 @@ fn clients_ask_by_unicast_and_leave_one_by_one() {
             front.answer(now(), Some(id), &translation);
             let mut buffer = [0; 2000];
             let len = client.recv(&mut buffer).unwrap();
-            let heard = AnswerRepr::parse(&buffer[..len]).unwrap();
-            assert_eq!((heard.nonce, &heard.answer), (nonce, &translation.answer));
+            let received = AnswerRepr::parse(&buffer[..len]).unwrap();
+            assert_eq!(
+                (received.nonce, &received.answer),
+                (nonce, &translation.answer)
+            );
         }
         // Another host cannot leave on their behalf: neither from another address nor without their nonce.
         stranger("127.0.0.1:0")
@@ -154,9 +157,9 @@ fn all_who_have_a_session_are_told_of_its_end() {
         let mut buffer = [0; 2000];
         client.recv(&mut buffer).unwrap();
         let len = client.recv(&mut buffer).unwrap();
-        let heard = AnswerRepr::parse(&buffer[..len]).unwrap();
+        let received = AnswerRepr::parse(&buffer[..len]).unwrap();
         assert_eq!(
-            (heard.nonce, heard.answer),
+            (received.nonce, received.answer),
             (5, Answer::NoRoute(Reason::Unreachable))
         );
     });

@@ -1,4 +1,4 @@
-//! A gateway of several processes: data nodes that come, drain and die, a control node that dies.
+//! A gateway of several processes: data nodes that start, drain and fail, and a control node that fails.
 
 use daemon_kit::daemon::Configuration;
 use std::net::SocketAddr;
@@ -246,7 +246,7 @@ fn a_control_node_that_could_not_tell_data_nodes_from_peers_does_not_start() {
     }
 }
 
-/// On loopback there is nothing to prove; what a stranger says there of peers is still not believed.
+/// On loopback there is no proof of identity; reports about peers from an unknown process are still ignored.
 #[test]
 fn a_data_node_that_carries_nothing_ends_no_peering() {
     let cluster = Cluster::start(1);

@@ -1,4 +1,4 @@
-//! Two control nodes, and a real etcd that says which of them is the active one.
+//! Two control nodes, and a real etcd that decides which of them is active.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -203,7 +203,7 @@ fn takes_over(tls: bool) {
         (sessions["sessions"][0]["attached"] == true).then_some(())
     });
     cluster.flows(BULK);
-    // Longer than data nodes may be silent: the successor hears what its data nodes hear.
+    // Longer than data nodes may be silent: the successor gets the reports of its data nodes.
     std::thread::sleep(std::time::Duration::from_secs(3));
     let peers = cluster.controls[now].show(Show::Peers);
     assert!(peers["peers"][0]["last_end"].is_null(), "{peers}");

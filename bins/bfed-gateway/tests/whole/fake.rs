@@ -68,7 +68,7 @@ impl Hand {
         Box::new(end)
     }
 
-    /// A client asks for a session.
+    /// A client requests a session.
     pub(super) fn join(&self, client: u64, session: &str) {
         let mediator = self.mediator();
         mediator.net().upcalls.push_back(Upcall::Join {

@@ -74,7 +74,7 @@ fn establish(stream: &mut TcpStream) {
     expect(stream, |message| matches!(message, Message::KeepAlive));
 }
 
-/// Reads until the stream ends or stays silent for that long; returns what came and whether it ended.
+/// Reads until the stream ends or stays silent for that long; returns the bytes and whether it ended.
 fn rest(stream: &mut TcpStream, silence: Duration) -> (Vec<u8>, bool) {
     stream.set_read_timeout(Some(silence)).unwrap();
     let (mut all, mut buffer) = (Vec::new(), [0; 4096]);

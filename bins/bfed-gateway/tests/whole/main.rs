@@ -34,7 +34,7 @@ struct Gateway {
 }
 
 impl Gateway {
-    /// Gateway `number`.1, which listens at the address of its number and knows the others.
+    /// Gateway `number`.1, which listens at the address of its number and has the others as peers.
     fn start(mode: Mode, number: usize, at: &[SocketAddr], peers: &[usize], more: &str) -> Gateway {
         let folder = tempfile::tempdir().unwrap();
         let mut text = format!(

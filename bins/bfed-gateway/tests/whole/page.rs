@@ -15,7 +15,7 @@ use super::{Gateway, eventually, port, support};
 const HOSTILE_NAME: &str = "bfed://1/fake/%3Cimg%20src=x%20onerror=document.title='owned'%3E/";
 const HOSTILE_WORDS: &str = "</td></script><img src=x onerror=\"document.title='owned'\">";
 
-/// Two gateways, the first with a page and a peer that has said its last.
+/// Two gateways, the first with a page and a peer whose session has ended.
 fn gateways() -> (Gateway, Gateway, SocketAddr) {
     let at = [port(), port()];
     let more = format!("{DATA}\n[status]\npage = \"127.0.0.1:0\"\n[[peer]]\nnetwork = 3\n");
@@ -140,7 +140,7 @@ fn a_browser_shows_the_federation_and_hostile_text_as_text() {
         let mut all = sessions["sessions"].as_array()?.iter();
         all.any(|row| row["packets"] == 10).then_some(())
     });
-    // A browser that dies says nothing at all; the page would say something.
+    // A browser that is killed sends nothing; the page would send something.
     let mut tries = (0..3).map(|_| shown(browser, &format!("http://{page}/")).unwrap());
     let seen = tries.find(|dom| !dom.is_empty()).unwrap_or_default();
     let body = seen.split("<script").next().unwrap_or_default();

@@ -19,7 +19,7 @@ use crate::coordination::Coordinator;
 use crate::event::{ClientId, Event, Scope};
 use crate::name::{Owner, SessionName};
 use crate::routing::decision::Choice;
-use crate::tree::{Ask, Slot, Waiting};
+use crate::tree::{PendingRequest, Slot, Waiting};
 use crate::types::{ChannelAddress, GatewayId, PeerId};
 use crate::wire::Message;
 use crate::wire::attributes::MAX_PATH;
@@ -69,7 +69,7 @@ impl<C: Coordinator> ControlNode<C> {
         );
     }
 
-    /// Leaves a session: no client of this network wants it any more (`recvd_leave_request`, §5.4).
+    /// Leaves a session: no client of this network needs it any more (`recvd_leave_request`, §5.4).
     pub fn leave(&mut self, now: Instant, session: &SessionName) {
         self.now = now;
         if let Some(slot) = self.trees.find(session) {
@@ -154,7 +154,7 @@ impl<C: Coordinator> ControlNode<C> {
             .drain(..)
             .partition(|waiting| waiting.cost_only);
         tree.clients.waiting = wait;
-        tree.clients.told |= !answered.is_empty();
+        tree.clients.answered |= !answered.is_empty();
         for waiting in answered {
             self.answer(waiting, &session, Answer::Translation(addresses.clone()));
         }
@@ -170,7 +170,7 @@ impl<C: Coordinator> ControlNode<C> {
         let waiting = core::mem::take(&mut tree.clients.waiting);
         let session = tree.name.clone();
         // A gateway that already has a native channel for the session serves more clients itself.
-        let serves = tree.is_attached() && tree.native != Ask::Nothing;
+        let serves = tree.is_attached() && tree.native != PendingRequest::NotSent;
         let (mut stay, mut passed) = (Vec::new(), false);
         for one in waiting {
             let elsewhere = match one.scope {
@@ -264,7 +264,7 @@ impl<C: Coordinator> ControlNode<C> {
         for one in clients.waiting {
             self.answer_no_route(one, &session, reason);
         }
-        if clients.told {
+        if clients.answered {
             self.events.push_back(Event::Ended { session, reason });
         }
     }
@@ -275,9 +275,9 @@ impl<C: Coordinator> ControlNode<C> {
             return;
         };
         tree.clients.until = None;
-        tree.clients.told = false;
-        if tree.native != Ask::Nothing && !tree.wants_native() {
-            tree.native = Ask::Nothing;
+        tree.clients.answered = false;
+        if tree.native != PendingRequest::NotSent && !tree.wants_native() {
+            tree.native = PendingRequest::NotSent;
             self.reclaim(slot, ReclaimTarget::Receiver(Edge::Native));
         }
     }

@@ -9,7 +9,7 @@ use crate::coordination::{COMING, Coordinator, Node};
 use crate::error::Error;
 use crate::event::Event;
 use crate::session::{CloseReason, OPEN_TIMEOUT};
-use crate::tree::{Ask, Slot};
+use crate::tree::{PendingRequest, Slot};
 use crate::types::{ConnId, NodeId, NodeIdentity};
 use crate::wire::Message;
 use crate::wire::liveness::State as Liveness;
@@ -48,7 +48,7 @@ impl<C: Coordinator> ControlNode<C> {
     /// standby closes all streams without a NOTIFICATION, so that peers wait for its successor, and forgets its
     /// trees; data nodes go on forwarding. A control node that becomes active [again](crate::Config::restarting),
     /// or [after another](Coordinator::succeeds), announces routes once it has its peers' tables, or after the
-    /// restart time: otherwise peers would discard what they kept.
+    /// restart time: otherwise peers would discard the state that they kept.
     pub fn coordinator_changed(&mut self, now: Instant) {
         self.now = now;
         let active = self.coordinator.is_active();
@@ -139,8 +139,8 @@ impl<C: Coordinator> ControlNode<C> {
                 self.check_silent_peers(now, id);
                 Ok(())
             }
-            Ok(Message::Liveness(news)) => {
-                let (peer, state) = (news.peer, news.state);
+            Ok(Message::Liveness(report)) => {
+                let (peer, state) = (report.peer, report.state);
                 if self.peers.contains_key(&peer) {
                     node.peer_states.insert(peer, state);
                     self.peer_state_changed(now, peer);
@@ -270,24 +270,24 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
         };
-        let forget = |ask: &mut Ask| {
-            if matches!(ask, Ask::Pending(_)) {
-                *ask = Ask::Nothing;
+        let forget = |request: &mut PendingRequest| {
+            if matches!(request, PendingRequest::Sent(_)) {
+                *request = PendingRequest::NotSent;
             }
         };
         forget(&mut tree.native);
         tree.down
             .values_mut()
-            .for_each(|down| forget(&mut down.ask));
+            .for_each(|down| forget(&mut down.request));
         if tree
             .up
             .as_ref()
-            .is_some_and(|up| matches!(up.ask, Ask::Pending(_)))
+            .is_some_and(|up| matches!(up.request, PendingRequest::Sent(_)))
         {
             tree.up = None;
         }
         tree.joining
-            .take_if(|joining| matches!(joining.ask, Ask::Pending(_)));
+            .take_if(|joining| matches!(joining.request, PendingRequest::Sent(_)));
         self.trees.pending.insert(slot);
     }
 
@@ -427,10 +427,10 @@ impl<C: Coordinator> ControlNode<C> {
         if let Some(tree) = self.trees.get_mut(slot) {
             tree.old_node = survives;
             tree.node = Some(id);
-            tree.native = Ask::Nothing;
+            tree.native = PendingRequest::NotSent;
             tree.down
                 .values_mut()
-                .for_each(|down| down.ask = Ask::Nothing);
+                .for_each(|down| down.request = PendingRequest::NotSent);
             tree.up = None;
             tree.joining = None;
             tree.attachment.orphan_until = None;

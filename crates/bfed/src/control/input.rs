@@ -37,7 +37,7 @@ impl<C: Coordinator> ControlNode<C> {
         if let Err(error) = result {
             self.stats.drops.count(error);
         }
-        if core::mem::take(&mut self.rib.news) {
+        if core::mem::take(&mut self.rib.any_changed) {
             self.schedule_announcements(now);
         }
         result

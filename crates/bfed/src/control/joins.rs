@@ -9,7 +9,7 @@ use crate::coordination::Coordinator;
 use crate::error::Error;
 use crate::event::Event;
 use crate::name::{Owner, SessionName};
-use crate::tree::{Ask, Down, Slot, Tree};
+use crate::tree::{Down, PendingRequest, Slot, Tree};
 use crate::types::{BnNum, ChannelAddress, Content, PeerId};
 use crate::wire::join::{FlowChannel, Repr as Join};
 use crate::wire::no_route::{Reason, Repr as NoRoute};
@@ -151,7 +151,7 @@ impl<C: Coordinator> ControlNode<C> {
             flows,
             expires,
             incarnation,
-            ask: Ask::Nothing,
+            request: PendingRequest::NotSent,
         };
         match tree.down.get_mut(&id) {
             Some(down) if down.flows == fresh.flows && down.incarnation == incarnation => {
@@ -265,9 +265,9 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(down) = tree.down.remove(&id) else {
             return false;
         };
-        let native_over = tree.native != Ask::Nothing && !tree.wants_native();
+        let native_over = tree.native != PendingRequest::NotSent && !tree.wants_native();
         if native_over {
-            tree.native = Ask::Nothing;
+            tree.native = PendingRequest::NotSent;
         }
         self.trees.count(id, false);
         self.shares.changed();

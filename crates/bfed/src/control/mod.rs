@@ -23,11 +23,11 @@
 //! peer is at the other end.
 
 mod addresses;
-mod asks;
 mod clients;
 mod cluster;
 mod input;
 mod joins;
+mod node_requests;
 mod output;
 mod peers;
 mod refusals;
@@ -267,7 +267,7 @@ impl<C: Coordinator> ControlNode<C> {
             return None;
         }
         let work = !self.trees.pending.is_empty() || self.rib.has_changed();
-        if work || self.rib.news || self.streams.is_ready() {
+        if work || self.rib.any_changed || self.streams.is_ready() {
             return Some(self.now);
         }
         let peers = self.peers.values().flat_map(|peer| {
@@ -302,7 +302,7 @@ impl<C: Coordinator> ControlNode<C> {
     /// routes changed are marked while fewer wait than one call examines. Where routes alone lead to the same peer
     /// as before, only trees that also depend on something else are marked.
     fn process_pending_trees(&mut self, now: Instant) {
-        if core::mem::take(&mut self.rib.news) {
+        if core::mem::take(&mut self.rib.any_changed) {
             self.schedule_announcements(now);
         }
         for _ in 0..NETWORKS_PER_CALL {

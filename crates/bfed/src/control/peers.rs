@@ -402,7 +402,7 @@ impl<C: Coordinator> ControlNode<C> {
             let expires = now + self.config.soft_state_lifetime;
             self.trees.refresh_down(id, expires);
         } else if state.stale_until.is_some() {
-            // It has lost its state: what was kept for it is invalid.
+            // It has lost its state: the state kept for it is invalid.
             state.stale_until = None;
             state.incarnation += 1;
             self.rib.sweep(now, id, None);
@@ -435,7 +435,7 @@ impl<C: Coordinator> ControlNode<C> {
         self.config.restarting = false;
         self.rib.end_deferral();
         self.schedule_announcements(now);
-        // During the deferral any peer could join what it had before.
+        // During the deferral any peer could join its previous sessions.
         let trees = self.trees.iter();
         let trees: Vec<_> = trees
             .filter_map(|(slot, tree)| Some((slot, tree.network?)))

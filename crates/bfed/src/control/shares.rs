@@ -16,7 +16,7 @@ use proto_core::time::{Duration, Instant};
 
 use super::ControlNode;
 use crate::coordination::Coordinator;
-use crate::tree::{Ask, Slot};
+use crate::tree::{PendingRequest, Slot};
 use crate::types::{NodeId, PeerId};
 use crate::wire::subscribe::Edge;
 
@@ -28,7 +28,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Shares {
     /// Sessions that go to a peer with a rate limit, by data node.
     counts: BTreeMap<(PeerId, NodeId), u64>,
-    told: BTreeMap<(PeerId, NodeId), u64>,
+    sent: BTreeMap<(PeerId, NodeId), u64>,
     /// Whether anything has changed since the last count.
     changed: bool,
     next: Instant,
@@ -38,7 +38,7 @@ impl Shares {
     pub(super) fn new(now: Instant) -> Self {
         Shares {
             counts: BTreeMap::new(),
-            told: BTreeMap::new(),
+            sent: BTreeMap::new(),
             changed: false,
             next: now,
         }
@@ -79,7 +79,7 @@ impl<C: Coordinator> ControlNode<C> {
             other => return other,
         };
         let rate_bps = self.shares.of(peer, node, rate_bps);
-        self.shares.told.insert((peer, node), rate_bps);
+        self.shares.sent.insert((peer, node), rate_bps);
         self.shares.changed();
         Edge::Peer { peer, rate_bps }
     }
@@ -111,10 +111,10 @@ impl<C: Coordinator> ControlNode<C> {
             }
         }
         let shares = &mut self.shares;
-        shares.told.retain(|key, _| first.contains_key(key));
+        shares.sent.retain(|key, _| first.contains_key(key));
         let stale = first.into_iter().filter_map(|((id, node), slot)| {
             let share = shares.of(id, node, bound(id)?);
-            (shares.told.get(&(id, node)) != Some(&share)).then_some((id, slot))
+            (shares.sent.get(&(id, node)) != Some(&share)).then_some((id, slot))
         });
         let stale: Vec<_> = stale.collect();
         for (id, slot) in stale {
@@ -128,14 +128,14 @@ impl<C: Coordinator> ControlNode<C> {
         let up = up.filter(|up| up.peer == Some(id));
         if let Some(flows) = up.map(|up| up.flows.clone()) {
             let edge = self.shared_edge(slot, id);
-            let ask = self.ask_up(slot, edge, flows);
+            let request = self.subscribe_up(slot, edge, flows);
             if let Some(up) = self.trees.get_mut(slot).and_then(|tree| tree.up.as_mut()) {
-                up.ask = ask;
+                up.request = request;
             }
         }
         let tree = self.trees.get_mut(slot);
         if let Some(down) = tree.and_then(|tree| tree.down.get_mut(&id)) {
-            down.ask = Ask::Nothing;
+            down.request = PendingRequest::NotSent;
         }
         self.trees.pending.insert(slot);
     }

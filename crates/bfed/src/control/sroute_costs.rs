@@ -57,7 +57,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// Returns the owner's costs for a tree: discovered ones, else those claimed by the only peer that wants the
+    /// Returns the owner's costs for a tree: discovered ones, else those claimed by the only peer that needs the
     /// session.
     pub(super) fn costs_of<'a>(&'a self, tree: &'a Tree) -> Option<&'a [GatewayCost]> {
         let claimed = || {

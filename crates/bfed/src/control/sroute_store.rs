@@ -46,7 +46,7 @@ pub(super) enum Open {
 }
 
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingSroute {
     pub(super) session: SessionName,
     pub(super) open: Open,
     pub(super) deadline: Instant,
@@ -56,18 +56,18 @@ pub(super) struct Asked {
 #[derive(Debug)]
 pub(super) struct Store {
     max_known: usize,
-    max_asked: usize,
+    max_pending: usize,
     pub(super) known: Expiring<SessionName, Known>,
-    pub(super) asked: Expiring<u32, Asked>,
+    pub(super) pending: Expiring<u32, PendingSroute>,
 }
 
 impl Store {
     pub(super) fn new(limits: &Limits) -> Self {
         Store {
             max_known: limits.max_sroutes,
-            max_asked: limits.max_requests,
+            max_pending: limits.max_requests,
             known: Expiring::default(),
-            asked: Expiring::default(),
+            pending: Expiring::default(),
         }
     }
 
@@ -99,28 +99,28 @@ impl Store {
         changed
     }
 
-    pub(super) fn ask(
+    pub(super) fn add(
         &mut self,
         number: u32,
         session: &SessionName,
         open: Open,
         deadline: Instant,
     ) -> bool {
-        if self.asked.len() >= self.max_asked {
+        if self.pending.len() >= self.max_pending {
             return false;
         }
         let session = session.clone();
-        let asked = Asked {
+        let pending = PendingSroute {
             session,
             open,
             deadline,
         };
-        self.asked.insert(number, asked, deadline);
+        self.pending.insert(number, pending, deadline);
         true
     }
 
-    pub(super) fn take(&mut self, number: u32) -> Option<Asked> {
-        self.asked.remove(&number).map(|(_, asked)| asked)
+    pub(super) fn take(&mut self, number: u32) -> Option<PendingSroute> {
+        self.pending.remove(&number).map(|(_, pending)| pending)
     }
 
     /// Removes a pending request that a peer answers, if it was sent to that peer for that session.
@@ -129,18 +129,18 @@ impl Store {
         number: u32,
         from: PeerId,
         session: &SessionName,
-    ) -> Option<Asked> {
-        let asked = self.asked.get(&number)?;
-        let sent = match &asked.open {
+    ) -> Option<PendingSroute> {
+        let pending = self.pending.get(&number)?;
+        let sent = match &pending.open {
             Open::Passed { to, .. } | Open::Own { to, .. } => *to == from,
             Open::Gather { missing, .. } => missing.contains(&from),
             Open::Native { .. } => false,
         };
-        (sent && asked.session == *session).then(|| self.take(number))?
+        (sent && pending.session == *session).then(|| self.take(number))?
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let timeouts = [self.known.poll_timeout(), self.asked.poll_timeout()];
+        let timeouts = [self.known.poll_timeout(), self.pending.poll_timeout()];
         timeouts.into_iter().flatten().min()
     }
 }

@@ -54,7 +54,7 @@ impl<C: Coordinator> ControlNode<C> {
             slot,
             to: choice.peer,
         };
-        if gateways.is_empty() || !self.sroutes.ask(number, &session, open, deadline) {
+        if gateways.is_empty() || !self.sroutes.add(number, &session, open, deadline) {
             return false;
         }
         if let Some(tree) = self.trees.get_mut(slot) {
@@ -152,11 +152,11 @@ impl<C: Coordinator> ControlNode<C> {
             .rib
             .next_hop(table, request.towards)
             .filter(|&hop| hop != from && self.is_up(hop) && request.hop_limit > 0);
-        let told = internal
+        let reachable = internal
             || self
                 .rib
                 .is_announced_to(from, table, request.towards.network);
-        let Some(to) = hop.filter(|_| told) else {
+        let Some(to) = hop.filter(|_| reachable) else {
             return refuse(self, Outcome::NoRoute);
         };
         let number = self.numbers.next_request();
@@ -166,7 +166,7 @@ impl<C: Coordinator> ControlNode<C> {
             to,
         };
         let deadline = now + self.config.sroute_timeout;
-        if !self.sroutes.ask(number, &request.session, open, deadline) {
+        if !self.sroutes.add(number, &request.session, open, deadline) {
             return refuse(self, Outcome::NoRoute);
         }
         let hop_limit = request.hop_limit - 1;
@@ -193,7 +193,7 @@ impl<C: Coordinator> ControlNode<C> {
             .filter(|gateway| gateway.network == own)
             .collect();
         let deadline = now + self.config.sroute_timeout / 2;
-        if !self.sroutes.ask(number, session, open, deadline) {
+        if !self.sroutes.add(number, session, open, deadline) {
             return false;
         }
         let session = session.clone();
@@ -244,7 +244,7 @@ impl<C: Coordinator> ControlNode<C> {
     /// Takes the native network's answer to [`Event::GetSroutes`].
     pub fn sroutes(&mut self, now: Instant, request: u32, answer: Sroutes) {
         self.now = now;
-        let Some(asked) = self.sroutes.take(request) else {
+        let Some(pending) = self.sroutes.take(request) else {
             return;
         };
         let Open::Native {
@@ -252,11 +252,11 @@ impl<C: Coordinator> ControlNode<C> {
             number,
             wanted,
             internal,
-        } = asked.open
+        } = pending.open
         else {
             return;
         };
-        let session = asked.session;
+        let session = pending.session;
         let mut costs = match answer.outcome {
             Outcome::Costs => answer.costs,
             Outcome::Null => Vec::new(),
@@ -307,7 +307,7 @@ impl<C: Coordinator> ControlNode<C> {
             missing: missing.iter().map(|(id, _)| *id).collect(),
         };
         let deadline = now + self.config.sroute_timeout / 2;
-        if !self.sroutes.ask(own, session, open, deadline) {
+        if !self.sroutes.add(own, session, open, deadline) {
             self.give(now, from, number, session, costs);
             return;
         }
@@ -349,14 +349,14 @@ impl<C: Coordinator> ControlNode<C> {
         if number == 0 {
             return self.unsolicited_sroutes(now, from, response);
         }
-        let asked = self
+        let pending = self
             .sroutes
             .take_from(number, from, &response.session)
             .ok_or(Error::SrouteUnasked)?;
         let learned = matches!(response.outcome, Outcome::Costs | Outcome::Null);
-        match asked.open {
+        match pending.open {
             Open::Passed {
-                from: asker,
+                from: requester,
                 number,
                 ..
             } => {
@@ -369,7 +369,7 @@ impl<C: Coordinator> ControlNode<C> {
                     self.keep_sroutes(now, &response.session, response.costs.clone());
                 }
                 self.send(
-                    asker,
+                    requester,
                     Message::SrouteResponse(Response {
                         request: number,
                         ..response
@@ -383,8 +383,8 @@ impl<C: Coordinator> ControlNode<C> {
                 self.discovered(now, slot, number, response.outcome);
             }
             Open::Gather {
-                from: asker,
-                number: theirs,
+                from: requester,
+                number: their_number,
                 mut costs,
                 mut missing,
             } => {
@@ -393,16 +393,16 @@ impl<C: Coordinator> ControlNode<C> {
                 let own = |cost: &GatewayCost| Some(cost.gateway) == gateway;
                 costs.extend(response.costs.into_iter().filter(own));
                 if missing.is_empty() {
-                    self.give(now, asker, theirs, &asked.session, costs);
+                    self.give(now, requester, their_number, &pending.session, costs);
                 } else {
                     let open = Open::Gather {
-                        from: asker,
-                        number: theirs,
+                        from: requester,
+                        number: their_number,
                         costs,
                         missing,
                     };
                     self.sroutes
-                        .ask(number, &asked.session, open, asked.deadline);
+                        .add(number, &pending.session, open, pending.deadline);
                 }
             }
             Open::Native { .. } => {}
@@ -415,15 +415,15 @@ impl<C: Coordinator> ControlNode<C> {
         &mut self,
         now: Instant,
         from: PeerId,
-        news: Response,
+        update: Response,
     ) -> Result<(), Error> {
-        if !matches!(news.outcome, Outcome::Costs | Outcome::Null) {
+        if !matches!(update.outcome, Outcome::Costs | Outcome::Null) {
             return Err(Error::SrouteUnasked);
         }
         let internal = self.is_internal(from);
-        let slot = self.trees.find(&news.session);
+        let slot = self.trees.find(&update.session);
         let tree = slot.and_then(|slot| self.trees.get(slot));
-        let upstream = tree.is_some_and(|tree| tree.asks(from));
+        let upstream = tree.is_some_and(|tree| tree.is_upstream_or_joining(from));
         if !internal && !upstream {
             return Err(Error::SrouteUnasked);
         }
@@ -432,11 +432,11 @@ impl<C: Coordinator> ControlNode<C> {
         if !upstream && tree.is_some_and(Tree::is_attached) {
             return Ok(());
         }
-        let changed = self.keep_sroutes(now, &news.session, news.costs.clone());
+        let changed = self.keep_sroutes(now, &update.session, update.costs.clone());
         if let Some(slot) = slot.filter(|_| upstream) {
             let below = self.trees.get(slot).map_or_else(Vec::new, Tree::below);
             for id in below.into_iter().filter(|&id| id != from) {
-                self.send(id, Message::SrouteResponse(news.clone()));
+                self.send(id, Message::SrouteResponse(update.clone()));
             }
         }
         if let Some(slot) = slot.filter(|_| changed) {
@@ -467,14 +467,14 @@ impl<C: Coordinator> ControlNode<C> {
 
     pub(super) fn expire_sroutes(&mut self, now: Instant) {
         while self.sroutes.known.pop_expired(now).is_some() {}
-        while let Some((number, asked)) = self.sroutes.asked.pop_expired(now) {
-            match asked.open {
+        while let Some((number, pending)) = self.sroutes.pending.pop_expired(now) {
+            match pending.open {
                 Open::Passed { from, number, .. } => {
-                    self.respond(from, number, &asked.session, Err(Outcome::NoRoute));
+                    self.respond(from, number, &pending.session, Err(Outcome::NoRoute));
                 }
                 // No answer from the native network counts as a null response.
                 Open::Native { from, number, .. } => {
-                    self.respond(from, number, &asked.session, Err(Outcome::Null));
+                    self.respond(from, number, &pending.session, Err(Outcome::Null));
                 }
                 Open::Gather {
                     from,
@@ -493,7 +493,7 @@ impl<C: Coordinator> ControlNode<C> {
                             });
                         }
                     }
-                    self.give(now, from, number, &asked.session, costs);
+                    self.give(now, from, number, &pending.session, costs);
                 }
                 Open::Own { slot, .. } => {
                     self.stats.discoveries_failed += 1;

@@ -18,7 +18,7 @@ impl<C: Coordinator> ControlNode<C> {
             return;
         };
         let session = tree.name.clone();
-        let asked = tree.failures.last == Some(reason);
+        let refused = tree.failures.last == Some(reason);
         let below = tree.below();
         self.end_clients(slot, reason);
         for id in below {
@@ -27,7 +27,7 @@ impl<C: Coordinator> ControlNode<C> {
         self.remove_tree(slot);
         // Only results about the session itself, or from all upstream candidates, are remembered; not that this
         // gateway is full.
-        if asked || matches!(reason, Reason::NoSession | Reason::UnknownOwner) {
+        if refused || matches!(reason, Reason::NoSession | Reason::UnknownOwner) {
             let (time, limit) = (self.config.refusal_time, self.config.limits.max_refused);
             self.refused.put(now, session, reason, time, limit);
         }

@@ -21,7 +21,7 @@ use crate::coordination::Coordinator;
 use crate::error::Error;
 use crate::event::Event;
 use crate::routing::decision::Choice;
-use crate::tree::{Ask, Attachment, Joining, Slot, Up};
+use crate::tree::{Attachment, Joining, PendingRequest, Slot, Up};
 use crate::types::PeerId;
 use crate::wire::Message;
 use crate::wire::attributes::MAX_PATH;
@@ -48,8 +48,8 @@ impl<C: Coordinator> ControlNode<C> {
                 self.advance_root(now, slot);
             } else if tree.discovery.is_none() {
                 let known = self.costs_of(tree).is_some();
-                let asked = tree.discoveries > 0;
-                let ambiguous = !known && !asked && self.rib.is_ambiguous(table, network);
+                let tried = tree.discoveries > 0;
+                let ambiguous = !known && !tried && self.rib.is_ambiguous(table, network);
                 if !ambiguous || !self.discover(now, slot) {
                     self.follow_route(now, slot);
                 }
@@ -118,7 +118,7 @@ impl<C: Coordinator> ControlNode<C> {
             return;
         }
         if self.trees.get(slot).is_some_and(|tree| tree.up.is_none()) {
-            let ask = self.ask_up(slot, Edge::Native, Vec::new());
+            let request = self.subscribe_up(slot, Edge::Native, Vec::new());
             if let Some(tree) = self.trees.get_mut(slot) {
                 tree.up = Some(Up {
                     peer: None,
@@ -126,7 +126,7 @@ impl<C: Coordinator> ControlNode<C> {
                     flows: Vec::new(),
                     incarnation: 0,
                     session: 0,
-                    ask,
+                    request,
                 });
             }
         }
@@ -205,16 +205,16 @@ impl<C: Coordinator> ControlNode<C> {
         }
         let deadline = now + self.config.join_timeout;
         let internal = choice.internal;
-        let ask = if internal {
-            Ask::Done(Vec::new())
+        let request = if internal {
+            PendingRequest::Done(Vec::new())
         } else {
-            self.ask_allocate(slot, choice.peer)
+            self.request_channel(slot, choice.peer)
         };
         if let Some(tree) = self.trees.get_mut(slot) {
             tree.joining = Some(Joining {
                 peer: choice.peer,
                 internal,
-                ask,
+                request,
                 deadline,
             });
         }
@@ -230,7 +230,10 @@ impl<C: Coordinator> ControlNode<C> {
         };
         let joining = tree.joining.as_ref();
         let to = match (joining, &tree.up) {
-            (Some(joining), _) => joining.ask.done().map(|own| (joining.peer, own.to_vec())),
+            (Some(joining), _) => joining
+                .request
+                .done()
+                .map(|own| (joining.peer, own.to_vec())),
             (None, Some(up)) => up.peer.map(|peer| (peer, up.own.clone())),
             (None, None) => None,
         };
@@ -283,7 +286,7 @@ impl<C: Coordinator> ControlNode<C> {
         let state = self.peers.get(&id).ok_or(Error::UnknownStream)?;
         let gateway = state.config.gateway;
         let tree = self.trees.get(slot).ok_or(Error::UnknownSession)?;
-        if !tree.asks(id) {
+        if !tree.is_upstream_or_joining(id) {
             self.send(id, Message::Leave(translation.session));
             return Err(Error::NotUpstream);
         }
@@ -314,8 +317,8 @@ impl<C: Coordinator> ControlNode<C> {
             return;
         };
         let own = match tree.joining.as_mut().filter(|joining| joining.peer == id) {
-            Some(joining) => match &mut joining.ask {
-                Ask::Done(own) => core::mem::take(own),
+            Some(joining) => match &mut joining.request {
+                PendingRequest::Done(own) => core::mem::take(own),
                 // No JOIN was sent yet: this answers an earlier one, for other flows.
                 _ => return,
             },
@@ -327,11 +330,11 @@ impl<C: Coordinator> ControlNode<C> {
         let same = before
             .as_ref()
             .is_some_and(|up| up.peer == Some(id) && up.flows == flows && up.own == own);
-        let ask = match &before {
-            Some(up) if same => up.ask.clone(),
+        let request = match &before {
+            Some(up) if same => up.request.clone(),
             _ => {
                 let edge = self.shared_edge(slot, id);
-                self.ask_up(slot, edge, flows.clone())
+                self.subscribe_up(slot, edge, flows.clone())
             }
         };
         let up = Up {
@@ -340,7 +343,7 @@ impl<C: Coordinator> ControlNode<C> {
             flows,
             incarnation,
             session: sessions,
-            ask,
+            request,
         };
         let moved = self.trees.get_mut(slot).is_some_and(|tree| {
             tree.up = Some(up);
@@ -389,7 +392,11 @@ impl<C: Coordinator> ControlNode<C> {
             .trees
             .find(&no_route.session)
             .ok_or(Error::UnknownSession)?;
-        if !self.trees.get(slot).is_some_and(|tree| tree.asks(id)) {
+        if !self
+            .trees
+            .get(slot)
+            .is_some_and(|tree| tree.is_upstream_or_joining(id))
+        {
             return Err(Error::NotUpstream);
         }
         if no_route.reason == Reason::NoSession {

@@ -143,7 +143,7 @@ impl Nodes {
 
     /// Returns the state of a peer's data nodes as all nodes see it: one that receives from them is enough.
     pub(crate) fn liveness(&self, peer: PeerId) -> Liveness {
-        let said = self
+        let reports = self
             .map
             .values()
             .filter_map(|node| node.peer_states.get(&peer));
@@ -152,7 +152,7 @@ impl Nodes {
             (Liveness::Silent, _) | (_, Liveness::Silent) => Liveness::Silent,
             _ => Liveness::Unknown,
         };
-        said.fold(Liveness::Unknown, worse)
+        reports.fold(Liveness::Unknown, worse)
     }
 
     /// Returns a data node that has been silent for too long; after its stream broke, one interval is too long.

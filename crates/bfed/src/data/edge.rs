@@ -83,7 +83,7 @@ impl Queue {
     }
 }
 
-/// One way in or out of a flow. It fits in one cache line, with what is needed for each packet sent.
+/// One way in or out of a flow. It fits in one cache line, with all data needed for each packet sent.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Edge {

@@ -24,7 +24,7 @@ impl FlowCounts {
     }
 }
 
-/// A flow. It fits in one cache line, with what is needed for each packet on the slow path.
+/// A flow. It fits in one cache line, with all data needed for each packet on the slow path.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Flow {

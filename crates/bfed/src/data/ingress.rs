@@ -15,7 +15,7 @@ use crate::wire::data::{Kind, MAX_PAYLOAD_LEN, Packet};
 use crate::wire::fragment::Repr as Fragment;
 use crate::wire::report::Repr as Report;
 
-/// Most packets that [`Plane::prefetch`] examines: what it fetches must still be cached when they are forwarded.
+/// Most packets that [`Plane::prefetch`] examines: the prefetched lines must still be cached when they are forwarded.
 pub const PREFETCH_MAX: usize = 32;
 
 impl Plane {
@@ -218,8 +218,8 @@ impl Plane {
         let edge = self.edge(id).ok_or(DataError::UnknownFlow)?;
         let key = self.neighbour(edge).filter(|key| key.0 == from);
         let key = key.ok_or(DataError::NotYours)?;
-        let said = (id, label, packet.sequence());
-        match self.liveness.probed(now, key, said, packet.cookie()) {
+        let probe = (id, label, packet.sequence());
+        match self.liveness.probed(now, key, probe, packet.cookie()) {
             ProbeResult::Proved(edges) => self.unlock(now, edges),
             ProbeResult::Unproved => return Ok(()),
             ProbeResult::Refused if self.liveness.is_proved(&key) => {

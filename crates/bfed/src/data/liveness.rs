@@ -94,7 +94,7 @@ struct Neighbour {
     /// Flows that come from it.
     sources: BTreeSet<EdgeId>,
     /// The flow of the last PROBE: a data node that was restarted knows only some.
-    asked: Option<EdgeId>,
+    probed: Option<EdgeId>,
     /// Edges that go to it.
     receivers: BTreeSet<EdgeId>,
     state: State,
@@ -115,7 +115,7 @@ struct Neighbour {
     /// Sources to which a PROBE with number 0 is sent once `theirs` is known.
     unready: BTreeSet<EdgeId>,
     /// While it does not answer: when it is probed next, and the intervals until the PROBE after that.
-    ask_at: Instant,
+    probe_at: Instant,
     wait: u32,
 }
 
@@ -123,7 +123,7 @@ impl Neighbour {
     fn new(now: Instant, cookie: u64) -> Self {
         Neighbour {
             sources: BTreeSet::new(),
-            asked: None,
+            probed: None,
             receivers: BTreeSet::new(),
             state: State::Unknown,
             received_at: now,
@@ -134,7 +134,7 @@ impl Neighbour {
             cookie,
             theirs: 0,
             unready: BTreeSet::new(),
-            ask_at: now,
+            probe_at: now,
             wait: 1,
         }
     }
@@ -148,7 +148,7 @@ impl Neighbour {
 
     /// Returns the flow of the next PROBE, in turn.
     fn next(&self) -> Option<EdgeId> {
-        let after = self.asked.map_or(Unbounded, Excluded);
+        let after = self.probed.map_or(Unbounded, Excluded);
         let next = self.sources.range((after, Unbounded)).next();
         next.or_else(|| self.sources.first()).copied()
     }
@@ -173,7 +173,7 @@ impl Rates {
 #[derive(Debug)]
 pub(super) struct LivenessTable {
     map: BTreeMap<Key, Neighbour>,
-    told: BTreeMap<PeerId, State>,
+    reported: BTreeMap<PeerId, State>,
     /// Peers whose state may have changed.
     changed: BTreeSet<PeerId>,
     at: Instant,
@@ -209,7 +209,7 @@ impl LivenessTable {
     pub(super) fn new(now: Instant) -> Self {
         LivenessTable {
             map: BTreeMap::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             changed: BTreeSet::new(),
             at: now,
             probes: VecDeque::new(),
@@ -249,15 +249,15 @@ impl LivenessTable {
         } else {
             neighbour.unready.insert(id);
             // The first flow is probed at once: the others repeat the cookie of its ECHO.
-            if neighbour.asked.is_none() && self.rates.take(now, key.1) {
-                self.ask(now, key, Duration::ZERO, &mut random);
+            if neighbour.probed.is_none() && self.rates.take(now, key.1) {
+                self.probe(now, key, Duration::ZERO, &mut random);
             }
         }
         self.map.get(&key).is_some_and(|one| one.proved)
     }
 
     /// Sends a PROBE for the next flow of a neighbour.
-    fn ask(
+    fn probe(
         &mut self,
         now: Instant,
         key: Key,
@@ -269,10 +269,10 @@ impl LivenessTable {
         };
         if let Some(id) = neighbour.next() {
             let nonce = random().max(READY + 1);
-            neighbour.asked = Some(id);
+            neighbour.probed = Some(id);
             neighbour.nonces.rotate_right(1);
             neighbour.nonces[0] = nonce;
-            (neighbour.wrong, neighbour.ask_at) = (0, now + interval * neighbour.wait);
+            (neighbour.wrong, neighbour.probe_at) = (0, now + interval * neighbour.wait);
             self.probes.push_back((key, id, nonce));
         }
     }
@@ -347,8 +347,8 @@ impl LivenessTable {
         cookie: u64,
     ) -> Option<BTreeSet<EdgeId>> {
         let mut named = self.map.range(named(from));
-        let asked = named.find(|(_, neighbour)| neighbour.awaits(nonce));
-        let Some(key) = asked.map(|(&key, _)| key) else {
+        let awaiting = named.find(|(_, neighbour)| neighbour.awaits(nonce));
+        let Some(key) = awaiting.map(|(&key, _)| key) else {
             for (_, neighbour) in self.map.range_mut(self::named(from)) {
                 neighbour.wrong = neighbour.wrong.saturating_add(1);
             }
@@ -406,7 +406,7 @@ impl LivenessTable {
         };
         self.at = now + interval;
         // Waiting PROBEs are sent first, so that no more wait than there are neighbours and new flows.
-        let asks = self.probes.is_empty();
+        let probes_now = self.probes.is_empty();
         let mut due = Vec::new();
         for (&key, neighbour) in &mut self.map {
             neighbour.received_at += late;
@@ -422,23 +422,23 @@ impl LivenessTable {
                 }
             }
             if neighbour.proved {
-                if asks {
+                if probes_now {
                     due.push(key);
                 }
-            } else if asks && neighbour.ask_at <= now && self.rates.take(now, key.1) {
+            } else if probes_now && neighbour.probe_at <= now && self.rates.take(now, key.1) {
                 neighbour.wait = (neighbour.wait * 2).min(LONGEST_WAIT);
                 due.push(key);
             }
         }
         for key in due {
-            self.ask(now, key, interval, &mut random);
+            self.probe(now, key, interval, &mut random);
         }
         self.rates.peers.retain(|_, bucket| !bucket.is_full(now));
     }
 
     /// Returns the changes that the control node has not been told.
     pub(super) fn poll_changes(&mut self) -> Vec<Liveness> {
-        let mut news = Vec::new();
+        let mut changes = Vec::new();
         while let Some(peer) = self.changed.pop_first() {
             let all = || self.map.iter();
             let of_peer = || all().filter(|(key, _)| key.1 == peer).map(|(_, one)| one);
@@ -449,20 +449,20 @@ impl LivenessTable {
                 () => State::Unknown,
             };
             let before = match state {
-                State::Unknown => self.told.remove(&peer),
-                known => self.told.insert(peer, known),
+                State::Unknown => self.reported.remove(&peer),
+                known => self.reported.insert(peer, known),
             };
             if before.unwrap_or(State::Unknown) != state {
-                news.push(Liveness { peer, state });
+                changes.push(Liveness { peer, state });
             }
         }
-        news
+        changes
     }
 
     /// Reports everything again, to a new stream to a control node.
     pub(super) fn report_all(&mut self) {
         self.changed
-            .extend(core::mem::take(&mut self.told).into_keys());
+            .extend(core::mem::take(&mut self.reported).into_keys());
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {

@@ -1,7 +1,7 @@
 //! The data plane (§5.3): how a data node forwards packets.
 //!
 //! The control node tells a [`DataNode`] which sessions it carries; its [`Plane`] forwards them. Forwarding does
-//! not need the control node and goes on while it is disconnected.
+//! not need the control node and continues while it is disconnected.
 //!
 //! | packet | from | sent to |
 //! | --- | --- | --- |

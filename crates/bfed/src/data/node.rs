@@ -79,7 +79,7 @@ pub enum DataEvent {
     Pause(Destination),
     /// Resume reading from the source.
     Resume(Destination),
-    /// The control node is silent: close the stream, and open another to it or to its successor. Forwarding goes on.
+    /// The control node is silent: close the stream, and open another to it or to its successor. Forwarding continues.
     ControlLost,
 }
 
@@ -175,7 +175,7 @@ impl<N: NativeNet + ?Sized> DataNode<N> {
         self.control.is_up()
     }
 
-    /// Ends the stream to the control node. Forwarding goes on.
+    /// Ends the stream to the control node. Forwarding continues.
     pub fn disconnected(&mut self) {
         self.control.disconnected();
         self.sessions.disconnected();
@@ -268,7 +268,7 @@ impl<N: NativeNet + ?Sized> DataNode<N> {
         Ok(())
     }
 
-    /// Returns the sessions, and what they need to change.
+    /// Returns the sessions, and the state needed to change them.
     fn split(&mut self, now: Instant) -> (&mut SessionTable, Context<'_, N>) {
         let cx = Context {
             now,

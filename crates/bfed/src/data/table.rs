@@ -99,6 +99,10 @@ impl Place {
 
 /// An open-addressing hash table, at most half full. Peers choose their labels, so the hash is keyed with a secret
 /// that they cannot observe: they cannot cause collisions on purpose.
+///
+/// The hash is not the keyed hash of `proto_core`, because it is computed for each packet. To forward one copy takes 196
+/// instructions (callgrind, bench `hot_paths`, "forward one copy, 1 flows"), 12 of them for this hash; SipHash-1-3 of the
+/// 24 bytes has seven rounds of 14 operations.
 #[derive(Debug)]
 pub(super) struct Table {
     secret: [u64; 3],
@@ -107,7 +111,7 @@ pub(super) struct Table {
     /// Prefetched results, in the order in which they will be requested; cleared by every change.
     ahead: Vec<(Key, Found)>,
     /// Number of prefetched results requested so far.
-    asked: usize,
+    taken: usize,
 }
 
 /// Folds both halves of the product: every bit of the factors changes half of the result.
@@ -124,7 +128,7 @@ impl Table {
             places: vec![FREE; 16],
             len: 0,
             ahead: Vec::new(),
-            asked: 0,
+            taken: 0,
         }
     }
 
@@ -164,9 +168,9 @@ impl Table {
 
     #[inline(always)]
     pub(super) fn get(&mut self, key: &Key) -> Option<Found> {
-        match self.ahead.get(self.asked) {
+        match self.ahead.get(self.taken) {
             Some((next, found)) if next.is(key) => {
-                self.asked += 1;
+                self.taken += 1;
                 Some(*found)
             }
             _ => self.at(key),
@@ -206,7 +210,7 @@ impl Table {
     #[inline]
     pub(super) fn forget(&mut self) {
         self.ahead.clear();
-        self.asked = 0;
+        self.taken = 0;
     }
 
     /// Looks a key up, for [`Table::get`] to return in the same order.

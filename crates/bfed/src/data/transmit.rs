@@ -361,9 +361,9 @@ impl Plane {
 
     /// Writes a PROBE or an ECHO.
     fn next_sign(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
-        while let Some((to, id, said)) = self.liveness.poll_transmit() {
+        while let Some((to, id, message)) = self.liveness.poll_transmit() {
             let own = self.edge(id).and_then(|edge| edge.rest.label_in);
-            let (kind, label, sequence, cookie) = match said {
+            let (kind, label, sequence, cookie) = match message {
                 SignContent::Echo(label, nonce, cookie) => (Kind::Echo, Some(label), nonce, cookie),
                 SignContent::Probe(nonce, cookie) => (Kind::Probe, own, nonce, cookie),
             };

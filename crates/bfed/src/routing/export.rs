@@ -1,6 +1,6 @@
 //! Announcements to peers, by the table of [`routing`](super). Only changes since the last announcement are sent,
 //! as late as the peer can take them: a route that changes ten times while a peer is slow is announced once. So the
-//! number of routes bounds what waits for a peer.
+//! number of routes bounds the queue for a peer.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ const UPDATE_ROOM: usize = MAX_MESSAGE_LEN / 4;
 /// Routes that were announced to one peer, and those to announce.
 #[derive(Debug, Default)]
 pub(super) struct Out {
-    told: BTreeMap<(Table, GatewayId), Route>,
+    announced: BTreeMap<(Table, GatewayId), Route>,
     dirty: BTreeSet<(Table, GatewayId)>,
     /// Tables whose end is sent once all their routes have been.
     pub(super) end_of_table: Tables,
@@ -27,7 +27,10 @@ pub(super) struct Out {
 
 impl Out {
     pub(super) fn has_announced(&self, table: Table, network: BnNum) -> bool {
-        self.told.range(gateways(table, network)).next().is_some()
+        self.announced
+            .range(gateways(table, network))
+            .next()
+            .is_some()
     }
 
     /// Returns gateways of a network with changes to announce.
@@ -36,8 +39,8 @@ impl Out {
         table: Table,
         network: BnNum,
     ) -> impl Iterator<Item = GatewayId> + '_ {
-        let news = self.dirty.range(gateways(table, network));
-        news.map(|(_, destination)| *destination)
+        let queued = self.dirty.range(gateways(table, network));
+        queued.map(|(_, destination)| *destination)
     }
 }
 
@@ -49,7 +52,7 @@ fn gateways(table: Table, network: BnNum) -> RangeInclusive<(Table, GatewayId)> 
 
 impl Rib {
     /// Schedules the announcement of a route to all peers.
-    pub(super) fn tell(&mut self, table: Table, destination: GatewayId) {
+    pub(super) fn queue_export(&mut self, table: Table, destination: GatewayId) {
         for peer in self
             .peers
             .values_mut()
@@ -75,7 +78,7 @@ impl Rib {
         let known = self
             .destinations
             .keys()
-            .chain(peer.out.told.keys())
+            .chain(peer.out.announced.keys())
             .copied();
         let all: Vec<_> = known.filter(|(table, _)| tables.contains(*table)).collect();
         peer.out.dirty.extend(all);
@@ -116,8 +119,8 @@ impl Rib {
             let Some(peer) = self.peers.get_mut(&id) else {
                 break;
             };
-            let told = &mut peer.out.told;
-            let before = told.get(&(table, destination));
+            let announced = &mut peer.out.announced;
+            let before = announced.get(&(table, destination));
             match route {
                 Some(route) if before == Some(&route) => continue,
                 Some(route) => {
@@ -127,7 +130,7 @@ impl Rib {
                         tags: route.tags.to_vec(),
                     };
                     room = room.saturating_sub(10 + attributes.buffer_len());
-                    told.insert((table, destination), route);
+                    announced.insert((table, destination), route);
                     update.announced.push(Announced {
                         destination,
                         attributes,
@@ -135,7 +138,7 @@ impl Rib {
                 }
                 None if before.is_none() => continue,
                 None => {
-                    told.remove(&(table, destination));
+                    announced.remove(&(table, destination));
                     update.withdrawn.push(destination);
                     room = room.saturating_sub(8);
                 }

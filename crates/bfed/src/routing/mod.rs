@@ -145,7 +145,7 @@ pub(crate) struct Rib {
     /// What routes alone decided for each network when its trees were last marked; only networks with a route.
     decided: BTreeMap<(Table, BnNum), Decided>,
     /// Routes have changed; peers may have to be told.
-    pub(crate) news: bool,
+    pub(crate) any_changed: bool,
     /// After a restart, nothing is announced until the peers' tables are complete.
     pub(crate) deferred: bool,
     pub(crate) stats: RouteStats,
@@ -176,7 +176,7 @@ impl Rib {
             changed: BTreeSet::new(),
             last_changed: None,
             decided: BTreeMap::new(),
-            news: false,
+            any_changed: false,
             deferred: config.restarting,
             stats: RouteStats::default(),
         };
@@ -526,8 +526,8 @@ impl Rib {
             self.changed.insert((table, destination.network));
         }
         // The route may differ even if the best one is from the same peer.
-        self.news = true;
-        self.tell(table, destination);
+        self.any_changed = true;
+        self.queue_export(table, destination);
     }
 
     fn best(&self, table: Table, destination: GatewayId) -> Option<(PeerId, &Candidate)> {

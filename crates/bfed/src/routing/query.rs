@@ -138,7 +138,7 @@ impl Rib {
 
     /// Returns whether a route to a gateway of `network` was announced to the peer, or is about to be: only then
     /// may it join sessions from there through this gateway (§5.1: no transit against the policy). A peer with a
-    /// new stream joins what it had before it has received the table.
+    /// new stream joins its previous sessions before it has received the table.
     pub(crate) fn is_announced_to(&self, id: PeerId, table: Table, network: BnNum) -> bool {
         self.peers.get(&id).is_some_and(|peer| {
             let mut pending = peer.out.pending(table, network);

@@ -23,26 +23,26 @@ const MAX_EXCLUDED: usize = 32;
 
 /// A request to the session's data node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Ask {
+pub(crate) enum PendingRequest {
     /// Not sent yet.
     #[default]
-    Nothing,
+    NotSent,
     /// Sent, with this number.
-    Pending(u32),
+    Sent(u32),
     /// Done; these are the node's channels.
     Done(Vec<FlowChannel>),
 }
 
-impl Ask {
+impl PendingRequest {
     pub(crate) fn done(&self) -> Option<&[FlowChannel]> {
         match self {
-            Ask::Done(flows) => Some(flows),
+            PendingRequest::Done(flows) => Some(flows),
             _ => None,
         }
     }
 
     pub(crate) fn is(&self, request: u32) -> bool {
-        *self == Ask::Pending(request)
+        *self == PendingRequest::Sent(request)
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Down {
     pub(crate) expires: Instant,
     /// Incarnation of the peer that joined.
     pub(crate) incarnation: u32,
-    pub(crate) ask: Ask,
+    pub(crate) request: PendingRequest,
 }
 
 /// The upstream of a session.
@@ -70,7 +70,7 @@ pub(crate) struct Up {
     pub(crate) incarnation: u32,
     /// The session with the peer in which it was last joined.
     pub(crate) session: u32,
-    pub(crate) ask: Ask,
+    pub(crate) request: PendingRequest,
 }
 
 /// A peer that was sent a JOIN, or will be, and has not sent a TRANSLATION yet.
@@ -79,7 +79,7 @@ pub(crate) struct Joining {
     pub(crate) peer: PeerId,
     pub(crate) internal: bool,
     /// The channels for the JOIN.
-    pub(crate) ask: Ask,
+    pub(crate) request: PendingRequest,
     pub(crate) deadline: Instant,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Clients {
     /// Until when those that have it want it.
     pub(crate) until: Option<Instant>,
     /// Whether they were sent addresses.
-    pub(crate) told: bool,
+    pub(crate) answered: bool,
     /// Those that wait for an answer.
     pub(crate) waiting: Vec<Waiting>,
 }
@@ -190,7 +190,7 @@ pub(crate) struct Tree {
     /// Whether this network owns it.
     pub(crate) root: bool,
     pub(crate) node: Option<NodeId>,
-    /// The previous data node, which goes on until the new one is ready.
+    /// The previous data node, which forwards until the new one is ready.
     pub(crate) old_node: Option<NodeId>,
     pub(crate) up: Option<Up>,
     pub(crate) joining: Option<Joining>,
@@ -198,7 +198,7 @@ pub(crate) struct Tree {
     pub(crate) hop_limit: u8,
     pub(crate) down: BTreeMap<PeerId, Down>,
     /// The native broadcast of this network, for clients and internal peers.
-    pub(crate) native: Ask,
+    pub(crate) native: PendingRequest,
     pub(crate) clients: Clients,
     pub(crate) discovery: Option<Discovery>,
     pub(crate) discoveries: u8,
@@ -226,7 +226,7 @@ impl Tree {
             joining: None,
             hop_limit,
             down: BTreeMap::new(),
-            native: Ask::Nothing,
+            native: PendingRequest::NotSent,
             clients: Clients::default(),
             discovery: None,
             discoveries: 0,
@@ -243,15 +243,15 @@ impl Tree {
     pub(crate) fn is_attached(&self) -> bool {
         self.up
             .as_ref()
-            .is_some_and(|up| up.peer.is_some() || up.ask.done().is_some())
+            .is_some_and(|up| up.peer.is_some() || up.request.done().is_some())
     }
 
-    /// Returns whether a peer or client wants it.
+    /// Returns whether a peer or client needs it.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.down.is_empty() || self.clients.want()
     }
 
-    /// Returns whether no client and no peer but this one wants it.
+    /// Returns whether no client and no other peer needs it.
     pub(crate) fn is_wanted_only_by(&self, peer: PeerId) -> bool {
         !self.clients.want() && self.down.keys().all(|&id| id == peer)
     }
@@ -267,7 +267,7 @@ impl Tree {
     }
 
     /// Returns whether the peer is its upstream, or is being joined.
-    pub(crate) fn asks(&self, peer: PeerId) -> bool {
+    pub(crate) fn is_upstream_or_joining(&self, peer: PeerId) -> bool {
         [self.upstream(), self.joining()].contains(&Some(peer))
     }
 

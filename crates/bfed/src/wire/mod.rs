@@ -14,7 +14,7 @@
 //! +-------------------------------+-------------------------------+
 //! ```
 //!
-//! Parsers are total: any bytes give a value or an error, never a panic, and what they allocate is
+//! Parsers are total: any bytes give a value or an error, never a panic, and their allocations are
 //! bounded by the message, which is bounded by [`MAX_MESSAGE_LEN`].
 
 macro_rules! numbered {

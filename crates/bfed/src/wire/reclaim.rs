@@ -1,4 +1,4 @@
-//! REFRESH: the session is still wanted (§5.3.4); RECLAIM: the session, or one edge of it, is gone.
+//! REFRESH: the session is still needed (§5.3.4); RECLAIM: the session, or one edge of it, is gone.
 //!
 //! ```text
 //!  REFRESH                               RECLAIM

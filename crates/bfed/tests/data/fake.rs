@@ -1,4 +1,4 @@
-//! A data node with a native network that records what is asked of it.
+//! A data node with a native network that records requests.
 
 use bfed::data::{DataEvent, Destination, Meta, Transmit, Verdict};
 use bfed::native::ChannelId;
@@ -15,7 +15,7 @@ use crate::native::FakeNative;
 /// A packet that was sent.
 pub(crate) type Sent = (Destination, Vec<u8>);
 
-/// A data node, its network, and what it sent.
+/// A data node, its network, and the packets that it sent.
 pub(crate) struct Station {
     pub(crate) node: DataNode<FakeNative>,
     pub(crate) now: Instant,
@@ -60,24 +60,24 @@ impl Station {
         self.node.native_mut()
     }
 
-    pub(crate) fn tell(&mut self, message: &Message) -> Result<(), data::DataError> {
+    pub(crate) fn receive(&mut self, message: &Message) -> Result<(), data::DataError> {
         let mut bytes = vec![0; message.buffer_len()];
         message.emit(&mut bytes);
         self.node.handle_packet(self.now, &(), &bytes)
     }
 
-    pub(crate) fn said(&mut self) -> Vec<Message> {
+    pub(crate) fn sent(&mut self) -> Vec<Message> {
         let mut buffer = vec![0; MAX_MESSAGE_LEN];
-        let mut said = vec![];
+        let mut sent = vec![];
         while let Some(len) = self.node.poll_transmit_control(&mut buffer) {
-            said.push(Message::parse(&buffer[..len]).unwrap());
+            sent.push(Message::parse(&buffer[..len]).unwrap());
         }
-        said
+        sent
     }
 
     fn response(&mut self, message: Message) -> Response {
-        self.tell(&message).unwrap();
-        match self.said().pop() {
+        self.receive(&message).unwrap();
+        match self.sent().pop() {
             Some(Message::AllocateResponse(response)) => {
                 assert_eq!(response.request, self.requests);
                 response
@@ -125,7 +125,7 @@ impl Station {
 
     pub(crate) fn reclaim(&mut self, name: &str, what: Option<ReclaimTarget>) {
         let session = SessionName::parse(name).unwrap();
-        self.tell(&Message::Reclaim(Reclaim {
+        self.receive(&Message::Reclaim(Reclaim {
             epoch: 1,
             what,
             session,
@@ -170,7 +170,7 @@ impl Station {
         sent.push((copy.to, bytes.to_vec()));
     }
 
-    /// The address that an edge with that label leads to shows that it receives what is sent there.
+    /// The address of an edge with that label proves that it receives packets sent there.
     pub(crate) fn prove(&mut self, from: std::net::SocketAddr, label: FlowLabel) {
         let mut cookie = 0;
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Who gets what, and who does not.
+//! Which receivers get which data, and which do not.
 
 use bfed::data::{DataError, DataEvent, Destination, Meta, Verdict};
 use bfed::native::ChannelId;
@@ -80,7 +80,7 @@ fn a_packet_goes_from_the_source_to_the_clients() {
         [(ChannelId(1), b"frame".to_vec())],
         "no header in the native network"
     );
-    // The receiver reports at once, and the sender then knows the round-trip time.
+    // The receiver reports at once, which gives the sender the round-trip time.
     next.now += Duration::from_millis(20);
     owner.now = next.now;
     next.wait(0);
@@ -167,7 +167,7 @@ fn sessions_of_many_sources_go_both_ways() {
     last.subscribe(true, TALK, PEER, &n2).unwrap();
     last.subscribe(false, TALK, Edge::Native, &[]).unwrap();
     introduce(&mut next, &mut last);
-    // A client of the last network speaks.
+    // A client of the last network sends.
     let up = last.native_data(1, b"hello").unwrap();
     assert_eq!(up.len(), 1, "not back to where it came from");
     let on = pass(&last, &up, &mut next);
@@ -210,7 +210,7 @@ fn bulk_channels_are_opened_from_below_and_bound_by_their_label() {
     assert!(next.node.dialled(edge, ConnId(5)));
     let attach = next.drain().remove(0);
     assert_eq!(attach.0, Destination::Stream(ConnId(5)));
-    // From another address, or for a label that nobody has.
+    // From another address, or with a label that does not exist.
     let thief = Meta::Stream(ConnId(8), [10, 0, 0, 66].into());
     dropped(owner.packet(thief, attach.1.clone()), DataError::NotYours);
     let mut guess = attach.1.clone();
@@ -336,8 +336,8 @@ fn an_older_control_node_is_not_obeyed() {
             complete: false,
         })
     };
-    station.tell(&beat(7)).unwrap();
-    assert_eq!(station.tell(&beat(6)), Err(DataError::Fenced));
+    station.receive(&beat(7)).unwrap();
+    assert_eq!(station.receive(&beat(6)), Err(DataError::Fenced));
     let session = SessionName::parse(LIVE).unwrap();
     let edge = Edge::Native;
     let old = subscribe::Repr {
@@ -349,11 +349,11 @@ fn an_older_control_node_is_not_obeyed() {
         session,
     };
     assert_eq!(
-        station.tell(&Message::Subscribe(old)),
+        station.receive(&Message::Subscribe(old)),
         Err(DataError::Fenced)
     );
     assert_eq!(
-        station.tell(&Message::KeepAlive),
+        station.receive(&Message::KeepAlive),
         Err(DataError::BadControl)
     );
     assert_eq!(station.node.session_count(), 0);
@@ -374,8 +374,8 @@ fn forwarding_goes_on_while_control_is_away() {
     assert_eq!(owner.node.plane().stats().bytes, 5);
     // A successor is there, and does not know the session.
     owner.node.connected(owner.now);
-    let said = owner.said();
-    assert!(matches!(said[0], Message::Register(register) if register.epoch == 1));
+    let sent = owner.sent();
+    assert!(matches!(sent[0], Message::Register(register) if register.epoch == 1));
     for _ in 0..21 {
         let beat = Heartbeat {
             epoch: 2,
@@ -384,15 +384,15 @@ fn forwarding_goes_on_while_control_is_away() {
             complete: false,
         };
         for _ in 0..20 {
-            owner.tell(&Message::Heartbeat(beat)).unwrap();
+            owner.receive(&Message::Heartbeat(beat)).unwrap();
             owner.wait(250);
         }
     }
-    let said = owner.said();
-    let told = said.iter().any(|message| {
+    let sent = owner.sent();
+    let reported = sent.iter().any(|message| {
         matches!(message, Message::Statistics(s) if s.entries.iter().any(|e| e.packets > 0))
     });
-    assert!(told, "control hears what the node has");
+    assert!(reported, "control hears what the node has");
     assert_eq!(owner.node.session_count(), 0, "nobody refreshed it");
     assert!(owner.native().open.is_empty());
 }

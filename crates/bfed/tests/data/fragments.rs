@@ -30,7 +30,7 @@ fn line() -> [Station; 3] {
     [first, middle, last]
 }
 
-/// Carries what was sent, on a path of 1,500 bytes: what is longer is lost.
+/// Delivers the packets sent, on a path with an MTU of 1,500 bytes: longer ones are lost.
 fn carry(from: &Station, sent: Vec<Sent>, at: &mut Station) -> Vec<Sent> {
     let mut out = vec![];
     for (to, bytes) in sent {
@@ -45,7 +45,7 @@ fn carry(from: &Station, sent: Vec<Sent>, at: &mut Station) -> Vec<Sent> {
     out
 }
 
-/// Time passes at all, and what they send arrives.
+/// Lets time pass at all of them, and delivers their packets.
 fn run([first, middle, last]: &mut [Station; 3], millis: usize) {
     for _ in 0..millis {
         for station in [&mut *first, &mut *middle, &mut *last] {
@@ -95,7 +95,7 @@ fn long_frames_arrive_whole_through_a_path_of_1500_bytes() {
     }
 }
 
-/// A data node with a source and clients, and the label of what comes.
+/// A data node with a source and clients, and the label of the incoming packets.
 fn receiver() -> (Station, FlowLabel) {
     let mut station = Station::new(1);
     let label = FlowLabel::new(7).unwrap();
@@ -245,7 +245,7 @@ fn a_full_queue_drops_whole_frames() {
     for _ in 0..10 {
         station.native_data(1, &frame(16_384)).unwrap();
     }
-    // A packet for each second: what is left begins with the first fragment of a frame.
+    // Every second packet: the rest begins with the first fragment of a frame.
     station.prove(([10, 0, 0, 2], 4000).into(), own[0].label.unwrap());
     let sent = station.drain();
     let first = sent.iter().find_map(|(_, bytes)| {

@@ -78,7 +78,7 @@ fn real_time_sessions_share_a_link() {
     assert!(least * 10 >= most * 8, "{got:?}");
 }
 
-/// Bytes of each of so many greedy bulk sessions over the link, in each of so many seconds; their frames
+/// Bytes that unlimited bulk sessions, one for each length in `lens`, send over the link in each second; their frames
 /// have these lengths.
 fn bulk(lens: &[usize], seconds: usize) -> Vec<Vec<usize>> {
     let mut station = Station::new(1);
@@ -232,7 +232,7 @@ fn real_time_frames_wait_for_half_a_second_at_most() {
     }
     let stats = *station.node.plane().stats();
     assert!(stats.drops.get(DataError::TooLate) >= 90);
-    // What comes now goes on.
+    // Data that arrives now is forwarded.
     station.wait(2000);
     station.drain();
     let sent = station.native_data(1, &[7; 1000]).unwrap();

@@ -1,4 +1,4 @@
-//! Data nodes: forwarding, queues, rates, what control says, hostile packets.
+//! Data nodes: forwarding, queues, rates, control messages, hostile packets.
 
 mod fake;
 mod forward;

@@ -21,7 +21,7 @@ thread_local! {
     static COUNTED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-#[allow(unsafe_code, reason = "only an allocator can count what is allocated")]
+#[allow(unsafe_code, reason = "only an allocator can count allocated bytes")]
 // SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -81,12 +81,12 @@ fn a_session_on_a_data_node_takes_at_most_6_kib() {
     assert!(each <= 6 * 1024, "{each} bytes");
 }
 
-/// A control node of network 1 with a data node and so many established peers.
+/// A control node of network 1 with a data node and `peers` established peers.
 fn control(peers: u32) -> ControlNode {
     let now = Instant::from_secs(1);
     let config = Config::new(GatewayId::new(1, 1).unwrap());
     let mut control = ControlNode::new(config, [1; 32], now).unwrap();
-    let hear = |control: &mut ControlNode, conn, message: Message| {
+    let receive = |control: &mut ControlNode, conn, message: Message| {
         let mut bytes = vec![0; message.buffer_len()];
         message.emit(&mut bytes);
         control.handle_packet(now, &conn, &bytes).unwrap();
@@ -99,7 +99,7 @@ fn control(peers: u32) -> ControlNode {
         max_sessions,
         epoch: 0,
     };
-    hear(&mut control, ConnId(100), Message::Register(register));
+    receive(&mut control, ConnId(100), Message::Register(register));
     for peer in 0..peers {
         let gateway = GatewayId::new(peer + 2, 1).unwrap();
         let conn = ConnId(peer.into());
@@ -116,8 +116,8 @@ fn control(peers: u32) -> ControlNode {
             tables: Tables::ALL,
             graceful: None,
         };
-        hear(&mut control, conn, Message::Open(open));
-        hear(&mut control, conn, Message::KeepAlive);
+        receive(&mut control, conn, Message::Open(open));
+        receive(&mut control, conn, Message::KeepAlive);
     }
     control.handle_timeout(now);
     drain(&mut control, now);
@@ -129,7 +129,7 @@ fn drain(control: &mut ControlNode, now: Instant) {
     while control.poll_event().is_some() || control.poll_transmit(now, &mut buffer).is_some() {}
 }
 
-/// Bytes that a session costs its owner's control node, joined by so many peers.
+/// Memory per session in its owner's control node, in bytes, when `peers` peers have joined.
 fn tree_cost(peers: u32) -> usize {
     let now = Instant::from_secs(1);
     let mut control = control(peers);

@@ -34,7 +34,7 @@ fn alive(station: &mut Station, millis: u64) {
         draining: false,
         complete: false,
     };
-    station.tell(&Message::Heartbeat(heartbeat)).unwrap();
+    station.receive(&Message::Heartbeat(heartbeat)).unwrap();
     station.wait(millis);
 }
 
@@ -78,7 +78,7 @@ fn a_spoofed_probe_draws_as_much_as_it_brought_and_proves_nothing() {
         .unwrap();
     let (label, mut sent, mut cause) = (own[0].label.unwrap(), vec![], 0);
     for sequence in 1..=200 {
-        // The peer knows the label, and forges the address; the cookie it does not see.
+        // The peer has the label and forges the address, but does not see the cookie.
         let bytes = probe(label, sequence, u64::from(sequence));
         cause += bytes.len() + 28;
         let _ = station.packet(Meta::Datagram(THIRD_PARTY.into()), bytes);
@@ -119,7 +119,7 @@ fn translations_that_name_third_parties_draw_probes_at_one_rate_in_all() {
         seconds.push(sent.len());
     }
     assert!(seconds.iter().all(|count| *count <= 150), "{seconds:?}");
-    // One address is asked ever more rarely.
+    // The probes of one address become less and less frequent.
     let mut station = Station::new(1);
     let theirs = [FlowChannel {
         label: FlowLabel::new(7),
@@ -185,7 +185,7 @@ fn what_an_address_proved_for_one_peer_counts_for_no_other() {
     }
     let count = |sent: &[Sent]| sent.len();
     assert_eq!(count(&above.native_data(1, b"data").unwrap()), 1);
-    // Another peer names the honest data node.
+    // Another peer names the data node of the first.
     let other = "bfed://1/other/?content=real-time";
     above.subscribe(true, other, Edge::Native, &[]).unwrap();
     above.subscribe(false, other, OTHER, &theirs).unwrap();

@@ -1,4 +1,4 @@
-//! Rates: what waits, what is dropped, who is paused, and TFRC on a narrow link.
+//! Rates: queues, drops, paused sources, and TFRC on a narrow link.
 
 use std::collections::VecDeque;
 
@@ -287,7 +287,7 @@ impl Narrow {
     }
 }
 
-/// Bytes that each of so many greedy flows got through in the second half of a minute.
+/// Bytes that each of `flows` unlimited flows delivered in the second half of a minute.
 fn share(flows: usize, rate: u64, queue: usize, lose_every: Option<u64>) -> (Vec<u64>, u64) {
     const LEN: usize = 1000;
     let mut now = Instant::from_secs(1);
@@ -420,7 +420,7 @@ fn losses_become_loss_events_of_a_round_trip_each() {
     }
     let p = receiver.loss();
     assert!((0.004..0.006).contains(&p), "{p}");
-    // Reordering by two is no loss; what came is not taken twice.
+    // Reordering by two is no loss; a packet is not accepted twice.
     let before = receiver.loss();
     for swap in [1, 0, 2, 3] {
         assert!(receiver.receive(now, sequence.wrapping_add(swap), 1, 10_000, 1000));

@@ -1,4 +1,4 @@
-//! Thousands of sessions: what a data node forgets, and what it does first.
+//! Thousands of sessions: which of them a data node releases, and what it does first.
 
 use bfed::data::DataEvent;
 use bfed::wire::Message;
@@ -21,10 +21,10 @@ fn beat(station: &mut Station, complete: bool) {
         draining: false,
         complete,
     };
-    station.tell(&Message::Heartbeat(heartbeat)).unwrap();
+    station.receive(&Message::Heartbeat(heartbeat)).unwrap();
 }
 
-/// A data node with so many bulk sessions that come from one data node of a peer.
+/// A data node with `count` bulk sessions from one data node of a peer.
 fn station(count: usize) -> Station {
     let mut station = Station::new(1);
     let theirs = [FlowChannel {
@@ -71,7 +71,7 @@ fn sessions_that_control_has_forgotten_go_with_its_first_complete_heartbeat() {
     }
     assert_eq!(station.node.session_count(), 11);
     assert_eq!(station.node.plane().edge_count(), 12);
-    // One that begins now is asked for on this stream.
+    // A session that begins now is requested on this stream.
     let theirs = [FlowChannel {
         label: FlowLabel::new(7),
         address: ChannelAddress::Stream(([10, 0, 0, 2], 4000).into()),
@@ -87,12 +87,12 @@ fn heartbeats_do_not_wait_for_thousands_of_calls() {
     let mut station = station(6000);
     let mut dialled = 0;
     for _ in 0..20 {
-        station.said();
+        station.sent();
         beat(&mut station, false);
         station.wait(250);
-        let said = station.said();
+        let sent = station.sent();
         let beats = |message: &&Message| matches!(message, Message::Heartbeat(_));
-        assert_eq!(said.iter().filter(beats).count(), 1);
+        assert_eq!(sent.iter().filter(beats).count(), 1);
         let events = station.events();
         let dials: Vec<_> = events.into_iter().filter(is_dial).collect();
         assert!(dials.len() <= 64, "{} calls in a row", dials.len());

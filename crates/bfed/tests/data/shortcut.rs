@@ -92,7 +92,9 @@ impl Pair {
             draining: false,
             complete: false,
         };
-        self.station.tell(&Message::Heartbeat(heartbeat)).unwrap();
+        self.station
+            .receive(&Message::Heartbeat(heartbeat))
+            .unwrap();
         let (now, edge) = (self.station.now, self.edge);
         let seen = match what {
             0..8 => self.frame(len, what as u8),
@@ -127,10 +129,10 @@ impl Pair {
                 String::new()
             }
         };
-        let sent = self.station.drain();
-        let (events, said) = (self.station.events(), self.station.said());
+        let packets = self.station.drain();
+        let (events, messages) = (self.station.events(), self.station.sent());
         let stats = self.station.node.plane().stats();
-        format!("{seen} {sent:?} {events:?} {said:?} {stats:?}")
+        format!("{seen} {packets:?} {events:?} {messages:?} {stats:?}")
     }
 }
 
@@ -224,7 +226,7 @@ fn from_a_stream_into_the_native_network_and_back_to_the_long_way() {
     let own = station.subscribe(false, FILE, below(0), &[stream(None)]);
     attach(&mut station, own.unwrap()[0].label.unwrap(), 8);
     assert_eq!(station.packet(from, packet.clone()).unwrap().len(), 2);
-    // The source's stream ends, and what it sends then leads nowhere.
+    // The source's stream ends, and later data of the source is dropped.
     station.node.stream_ended(station.now, ConnId(3));
     assert!(station.packet(from, packet).is_err());
 }

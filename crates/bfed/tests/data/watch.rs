@@ -1,4 +1,4 @@
-//! Whether the data nodes at the other ends live.
+//! Liveness of the data nodes at the other ends.
 
 use std::net::SocketAddr;
 
@@ -45,7 +45,7 @@ impl Pair {
         below.subscribe(false, name, Edge::Native, &[]).unwrap();
     }
 
-    /// Time passes, and what they say to each other goes to and fro.
+    /// Lets time pass, and delivers the packets of each to the other.
     fn run(&mut self, millis: u64) {
         for _ in 0..millis / 50 {
             self.wait(50);
@@ -59,7 +59,7 @@ impl Pair {
         }
     }
 
-    /// Time passes at both, and their control nodes live.
+    /// Lets time pass at both, with heartbeats of their control nodes.
     fn wait(&mut self, millis: u64) {
         for station in &mut self.stations {
             let heartbeat = Heartbeat {
@@ -68,7 +68,7 @@ impl Pair {
                 draining: false,
                 complete: false,
             };
-            station.tell(&Message::Heartbeat(heartbeat)).unwrap();
+            station.receive(&Message::Heartbeat(heartbeat)).unwrap();
             station.wait(millis);
         }
     }
@@ -81,22 +81,23 @@ impl Pair {
         let _ = target.packet(Meta::Datagram(source), bytes);
     }
 
-    /// What a data node told its control node of the other.
-    fn told(&mut self, at: usize) -> Vec<State> {
-        let told = verdicts(&mut self.stations[at]).into_iter();
-        told.filter(|(peer, _)| *peer == PeerId(1))
+    /// The state of the other that a data node reported to its control node.
+    fn reported(&mut self, at: usize) -> Vec<State> {
+        let reported = verdicts(&mut self.stations[at]).into_iter();
+        reported
+            .filter(|(peer, _)| *peer == PeerId(1))
             .map(|(_, state)| state)
             .collect()
     }
 }
 
-/// What a data node told its control node of its peers.
+/// The states of peers that a data node reported to its control node.
 fn verdicts(station: &mut Station) -> Vec<(PeerId, State)> {
     let news = |message| match message {
         Message::Liveness(Liveness { peer, state }) => Some((peer, state)),
         _ => None,
     };
-    station.said().into_iter().filter_map(news).collect()
+    station.sent().into_iter().filter_map(news).collect()
 }
 
 /// The ECHO that answers a PROBE.
@@ -124,25 +125,25 @@ fn both_know_that_the_other_lives_whatever_the_session_carries() {
     for name in [LIVE, FILE] {
         let mut pair = Pair::new(name);
         pair.run(2 * BEAT);
-        assert_eq!(pair.told(1), [State::Alive], "the receiver asks");
-        assert_eq!(pair.told(0), [State::Alive], "the sender is asked");
+        assert_eq!(pair.reported(1), [State::Alive], "the receiver asks");
+        assert_eq!(pair.reported(0), [State::Alive], "the sender is asked");
         pair.run(100 * BEAT);
-        assert!(pair.told(0).is_empty() && pair.told(1).is_empty());
+        assert!(pair.reported(0).is_empty() && pair.reported(1).is_empty());
         pair.cut = true;
         pair.run(5 * BEAT);
         assert!(
-            pair.told(0).is_empty() && pair.told(1).is_empty(),
+            pair.reported(0).is_empty() && pair.reported(1).is_empty(),
             "it may move"
         );
         pair.run(3 * BEAT);
         assert_eq!(
-            (pair.told(0), pair.told(1)),
+            (pair.reported(0), pair.reported(1)),
             (vec![State::Silent], vec![State::Silent])
         );
         pair.cut = false;
         pair.run(2 * BEAT);
         assert_eq!(
-            (pair.told(0), pair.told(1)),
+            (pair.reported(0), pair.reported(1)),
             (vec![State::Alive], vec![State::Alive])
         );
     }
@@ -152,27 +153,27 @@ fn both_know_that_the_other_lives_whatever_the_session_carries() {
 fn a_successor_of_control_is_told_again_and_one_that_is_not_watched_is_unknown() {
     let mut pair = Pair::new(LIVE);
     pair.run(2 * BEAT);
-    pair.told(1);
+    pair.reported(1);
     let now = pair.stations[1].now;
     pair.stations[1].node.connected(now);
     pair.run(BEAT);
-    assert_eq!(pair.told(1), [State::Alive]);
+    assert_eq!(pair.reported(1), [State::Alive]);
     pair.stations[1].reclaim(LIVE, Some(bfed::wire::reclaim::ReclaimTarget::All));
     pair.run(BEAT);
-    assert_eq!(pair.told(1), [State::Unknown]);
+    assert_eq!(pair.reported(1), [State::Unknown]);
 }
 
 #[test]
 fn a_node_that_did_not_run_takes_nobody_for_silent() {
     let mut pair = Pair::new(LIVE);
     pair.run(2 * BEAT);
-    pair.told(1);
+    pair.reported(1);
     pair.wait(20 * BEAT);
-    // It has lost its control node meanwhile, which is told everything again.
+    // It has lost its control node meanwhile, and reports everything again.
     let now = pair.stations[1].now;
     pair.stations[1].node.connected(now);
     pair.run(2 * BEAT);
-    assert_eq!(pair.told(1), [State::Alive]);
+    assert_eq!(pair.reported(1), [State::Alive]);
 }
 
 #[test]
@@ -180,29 +181,29 @@ fn who_never_answers_is_never_judged() {
     let mut pair = Pair::new(LIVE);
     pair.cut = true;
     pair.run(100 * BEAT);
-    assert!(pair.told(0).is_empty() && pair.told(1).is_empty());
+    assert!(pair.reported(0).is_empty() && pair.reported(1).is_empty());
 }
 
 #[test]
 fn data_is_a_sign_of_life_where_probes_are_lost() {
     let mut pair = Pair::new(LIVE);
     pair.run(2 * BEAT);
-    pair.told(1);
+    pair.reported(1);
     for _ in 0..50 {
         pair.wait(BEAT);
         pair.stations[1].drain();
         for sent in pair.stations[0].native_data(1, b"data").unwrap() {
             pair.carry(0, sent);
         }
-        // Reports too, so that the sender goes on.
+        // Reports too, so that the sender continues.
         for sent in pair.stations[0].drain() {
             pair.carry(0, sent);
         }
     }
-    assert!(pair.told(1).is_empty());
+    assert!(pair.reported(1).is_empty());
 }
 
-/// What a station sends when it is asked by `from` with that label and number.
+/// The packets that a data node sends after a PROBE from `from` with that label and number.
 fn ask(
     station: &mut Station,
     from: SocketAddr,
@@ -240,12 +241,12 @@ fn forged_probes_and_echoes_do_nothing() {
         assert!(matches!(refused, Err(Verdict::Drop(reason)) if reason == why));
         assert!(pair.stations[0].drain().is_empty(), "nothing to a stranger");
     }
-    // An ECHO that repeats nothing that was asked.
+    // An ECHO that repeats no number of a PROBE.
     let refused = ask(&mut pair.stations[1], above, label, Kind::Echo);
     assert!(matches!(refused, Err(Verdict::Drop(DataError::NotYours))));
     pair.run(100);
-    assert!(pair.told(1).is_empty());
-    // The real one is answered by as much as it said, to its own address.
+    assert!(pair.reported(1).is_empty());
+    // The genuine PROBE is answered with as many bytes, to its own address.
     let taken = ask(&mut pair.stations[0], below, label, Kind::Probe);
     assert!(matches!(taken, Err(Verdict::Taken)));
     let sent = pair.stations[0].drain();
@@ -277,9 +278,13 @@ fn an_address_that_two_peers_name_has_a_verdict_for_each() {
             pair.connect(LIVE);
         }
         pair.run(2 * BEAT);
-        let told = verdicts(&mut pair.stations[1]);
-        assert_eq!(told, [(PeerId(1), State::Alive)], "the liar is not heard");
-        // What the liar does with its session changes nothing for the other peer.
+        let reported = verdicts(&mut pair.stations[1]);
+        assert_eq!(
+            reported,
+            [(PeerId(1), State::Alive)],
+            "the liar is not heard"
+        );
+        // Whatever the hostile peer does with its session, nothing changes for the other peer.
         pair.stations[1].reclaim(FOREIGN, Some(bfed::wire::reclaim::ReclaimTarget::All));
         pair.run(10 * BEAT);
         assert!(verdicts(&mut pair.stations[1]).is_empty());
@@ -288,8 +293,12 @@ fn an_address_that_two_peers_name_has_a_verdict_for_each() {
         below.subscribe(true, FOREIGN, OTHER, &lie).unwrap();
         pair.cut = true;
         pair.run(10 * BEAT);
-        let told = verdicts(&mut pair.stations[1]);
-        assert_eq!(told, [(PeerId(1), State::Silent)], "nothing keeps it alive");
+        let reported = verdicts(&mut pair.stations[1]);
+        assert_eq!(
+            reported,
+            [(PeerId(1), State::Silent)],
+            "nothing keeps it alive"
+        );
     }
 }
 
@@ -314,16 +323,16 @@ fn echoes_for_other_peers_that_name_the_address_are_no_wrong_ones() {
         let _ = station.packet(Meta::Datagram(shared), echo(probe, |number| number));
     }
     station.wait(BEAT);
-    let told = verdicts(&mut station);
+    let reported = verdicts(&mut station);
     let alive: Vec<_> = (1..=20).map(|peer| (PeerId(peer), State::Alive)).collect();
-    assert_eq!(told, alive);
+    assert_eq!(reported, alive);
 }
 
 #[test]
 fn forged_echoes_make_no_neighbour_silent() {
     let mut pair = Pair::new(LIVE);
     pair.run(2 * BEAT);
-    assert_eq!(pair.told(1), [State::Alive]);
+    assert_eq!(pair.reported(1), [State::Alive]);
     let above = pair.stations[0].address;
     for _ in 0..40 {
         pair.wait(BEAT);
@@ -340,7 +349,7 @@ fn forged_echoes_make_no_neighbour_silent() {
             pair.carry(0, sent);
         }
     }
-    assert!(pair.told(1).is_empty(), "it answered every PROBE");
+    assert!(pair.reported(1).is_empty(), "it answered every PROBE");
 }
 
 #[test]
@@ -349,7 +358,7 @@ fn echoes_that_wait_are_bounded() {
     pair.run(2 * BEAT);
     pair.wait(BEAT);
     pair.stations[0].drain();
-    // The PROBE of a receiver that knows the cookie.
+    // The PROBE of a receiver that has the cookie.
     let probe = pair.stations[1].drain().pop().unwrap().1;
     let below = pair.stations[1].address;
     for _ in 0..1000 {
@@ -389,8 +398,8 @@ fn a_receiver_that_was_not_there_yet_gets_the_session_at_once() {
     below.subscribe(true, LIVE, PEER, &ours).unwrap();
     let mut sent = vec![];
     for _ in 0..2 {
-        for (_, said) in below.drain() {
-            let taken = above.packet(Meta::Datagram(below.address), said);
+        for (_, sent) in below.drain() {
+            let taken = above.packet(Meta::Datagram(below.address), sent);
             assert!(matches!(taken, Err(Verdict::Taken)));
         }
         sent = above.drain();

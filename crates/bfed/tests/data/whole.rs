@@ -123,7 +123,7 @@ impl Line {
     fn station(&mut self, at: usize) {
         let now = self.now;
         let cluster = ConnId(1000 + at as u64);
-        for message in self.stations[at].said() {
+        for message in self.stations[at].sent() {
             let mut bytes = vec![0; message.buffer_len()];
             message.emit(&mut bytes);
             self.controls[at]
@@ -195,7 +195,7 @@ impl Line {
         self.carry(at, sent);
     }
 
-    fn heard(&self, at: usize) -> Vec<&[u8]> {
+    fn received(&self, at: usize) -> Vec<&[u8]> {
         self.stations[at]
             .node
             .native()
@@ -222,12 +222,12 @@ fn frames_reach_clients_two_networks_on() {
         }
         for at in 1..3 {
             assert_eq!(
-                line.heard(at),
+                line.received(at),
                 [&b"one"[..], b"two", b"three"],
                 "{name} at {at}"
             );
         }
-        assert!(line.heard(0).is_empty(), "nothing goes back");
+        assert!(line.received(0).is_empty(), "nothing goes back");
     }
 }
 
@@ -239,13 +239,13 @@ fn anybody_speaks_where_many_may() {
     line.join(1, name);
     line.speak(2, Direction::Down, b"from the third");
     line.run(50);
-    assert_eq!(line.heard(0), [b"from the third"]);
-    assert_eq!(line.heard(1), [b"from the third"]);
-    assert!(line.heard(2).is_empty());
+    assert_eq!(line.received(0), [b"from the third"]);
+    assert_eq!(line.received(1), [b"from the third"]);
+    assert!(line.received(2).is_empty());
     line.speak(1, Direction::Down, b"from the second");
     line.run(50);
-    assert_eq!(line.heard(0).len(), 2);
-    assert_eq!(line.heard(2), [b"from the second"]);
+    assert_eq!(line.received(0).len(), 2);
+    assert_eq!(line.received(2), [b"from the second"]);
 }
 
 #[test]
@@ -276,5 +276,5 @@ fn long_sessions_live_by_refreshes_alone() {
     }
     line.speak(0, Direction::Up, b"still here");
     line.run(50);
-    assert_eq!(line.heard(2), [b"still here"]);
+    assert_eq!(line.received(2), [b"still here"]);
 }

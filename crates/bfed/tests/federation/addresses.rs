@@ -84,11 +84,11 @@ fn where_nothing_is_known_addresses_of_this_host_and_link_are_refused() {
 fn a_translation_to_a_foreign_address_is_not_followed() {
     let mut world = World::new();
     let own = world.add(Config::new(gateway(1, 1)));
-    let liar = world.add(Config::new(gateway(2, 1)));
-    world.peer(own, liar);
+    let hostile = world.add(Config::new(gateway(2, 1)));
+    world.peer(own, hostile);
     world.run(Duration::from_secs(3));
-    // The liar's machine neither hears nor speaks any more: the test speaks for it.
-    world.gws[liar].frozen = true;
+    // The hostile peer's machine neither receives nor sends any more: the test sends in its place.
+    world.gws[hostile].frozen = true;
     world.client(own, 1, THEIRS);
     world.run(Duration::from_secs(1));
     let translation = |host| {
@@ -101,8 +101,8 @@ fn a_translation_to_a_foreign_address_is_not_followed() {
         message.emit(&mut bytes);
         bytes
     };
-    let heard = world.inject(own, liar, &translation([127, 0, 0, 1]));
-    assert_eq!(heard, Err(Error::ForeignAddress));
+    let received = world.inject(own, hostile, &translation([127, 0, 0, 1]));
+    assert_eq!(received, Err(Error::ForeignAddress));
     world.run(Duration::from_secs(1));
     let upstream = world.tree(own, THEIRS).and_then(|tree| tree.upstream);
     assert_eq!(upstream, None, "the peer is passed over");

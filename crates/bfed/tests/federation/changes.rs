@@ -185,9 +185,9 @@ fn a_lower_limit_of_routes_holds_at_once_and_a_higher_one_ends_the_rest() {
     let mut peer = PeerConfig::new(gateway(2, 1));
     peer.max_routes = 10;
     stage.node.add_peer(stage.now, PEER, peer.clone()).unwrap();
-    let said = stage.sent();
-    let Some((_, Message::Notification(why))) = said.last() else {
-        panic!("{said:?}");
+    let sent = stage.sent();
+    let Some((_, Message::Notification(why))) = sent.last() else {
+        panic!("{sent:?}");
     };
     assert_eq!(why.reason, notification::Reason::PrefixLimit);
     assert_eq!(stage.node.routes().count(), 0);
@@ -229,12 +229,12 @@ fn what_counts_as_flapping_can_be_changed() {
     assert_eq!(stage.node.flapping(), 0);
 }
 
-/// What the data node of a session was told last of the bound of the link that it goes to.
-fn told(world: &World, name: &str) -> Option<u64> {
+/// The last rate limit of the session's link that its data node received.
+fn last_rate(world: &World, name: &str) -> Option<u64> {
     let name = session(name);
     let nodes = world.gws[0].nodes.values();
-    let books = nodes.filter_map(|node| node.books.get(&name));
-    let edges = books.flat_map(|books| books.down.keys());
+    let records = nodes.filter_map(|node| node.records.get(&name));
+    let edges = records.flat_map(|records| records.down.keys());
     let rates = edges.map(|edge| match edge {
         Edge::Peer { rate_bps, .. } => *rate_bps,
         Edge::Native => panic!("nobody native"),
@@ -247,12 +247,16 @@ fn a_links_bound_and_its_shares_reach_data_nodes() {
     let mut world = line(2);
     world.client(1, 1, "bfed://1/m");
     world.run(SECOND);
-    assert_eq!(told(&world, "bfed://1/m"), Some(0));
+    assert_eq!(last_rate(&world, "bfed://1/m"), Some(0));
     change(&mut world, 0, 1, |peer| peer.rate_bps = Some(9_000_000));
-    assert_eq!(told(&world, "bfed://1/m"), Some(9_000_000));
+    assert_eq!(last_rate(&world, "bfed://1/m"), Some(9_000_000));
     let forget = |world: &mut World| {
         let nodes = world.gws[0].nodes.values_mut();
-        nodes.for_each(|node| node.books.values_mut().for_each(|books| books.down.clear()));
+        nodes.for_each(|node| {
+            node.records
+                .values_mut()
+                .for_each(|records| records.down.clear());
+        });
     };
     // Data nodes that have none of the link's sessions have none of its bound.
     for node in 2..=3 {
@@ -262,15 +266,15 @@ fn a_links_bound_and_its_shares_reach_data_nodes() {
     forget(&mut world);
     change(&mut world, 0, 1, |peer| peer.rate_bps = Some(9_000_000));
     world.run(SECOND * 2);
-    assert_eq!(told(&world, "bfed://1/m"), Some(9_000_000));
+    assert_eq!(last_rate(&world, "bfed://1/m"), Some(9_000_000));
     // Each of three sessions goes through a node of its own, a fourth shares one.
     for (client, name) in ["bfed://1/n", "bfed://1/o"].into_iter().enumerate() {
         forget(&mut world);
         world.client(1, client as u64 + 2, name);
         world.run(SECOND * 3);
     }
-    assert_eq!(told(&world, "bfed://1/n"), Some(3_000_000));
-    assert_eq!(told(&world, "bfed://1/o"), Some(3_000_000));
+    assert_eq!(last_rate(&world, "bfed://1/n"), Some(3_000_000));
+    assert_eq!(last_rate(&world, "bfed://1/o"), Some(3_000_000));
     // Two go: the third has it all again.
     forget(&mut world);
     for name in ["bfed://1/n", "bfed://1/o"] {
@@ -278,7 +282,7 @@ fn a_links_bound_and_its_shares_reach_data_nodes() {
         world.gws[1].control.leave(now, &session(name));
         world.run(SECOND * 3);
     }
-    assert_eq!(told(&world, "bfed://1/m"), Some(9_000_000));
+    assert_eq!(last_rate(&world, "bfed://1/m"), Some(9_000_000));
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn figure_5_sroute_discovery_redirects_to_the_better_gateway() {
     );
     assert!(world.tree(e, NAME).is_none(), "E has no part in it");
 
-    // The mediator goes to F, which knows the costs already.
+    // The mediator sends the request to F, which has the costs already.
     world.log = Some(vec![]);
     let now = world.now;
     let name = SessionName::parse(NAME).unwrap();
@@ -318,7 +318,7 @@ fn figure_6_two_branches_share_the_trunk() {
     assert!(world.reached(NAME).is_empty());
     for gw in &mut world.gws {
         assert_eq!(gw.control.trees().count(), 0);
-        assert!(gw.nodes.values().all(|node| node.books.is_empty()));
+        assert!(gw.nodes.values().all(|node| node.records.is_empty()));
         assert!(gw.control.coordinator().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! What a data node is told of sessions when its stream is there again.
+//! What a data node receives about sessions after its stream was opened again.
 
 use bfed::wire::Message;
 use bfed::wire::node::Register;
@@ -9,30 +9,30 @@ use crate::stage::TestGateway;
 const A: &str = "bfed://1/a";
 const B: &str = "bfed://1/b";
 
-/// The data node's stream breaks and is there again; what it is told in the next 300 ms.
+/// Breaks the data node's stream and opens it again. Returns the messages of the next 300 ms.
 fn again(stage: &mut TestGateway, old: ConnId) -> (ConnId, Vec<Message>) {
     stage.node.disconnected(stage.now, old);
     let conn = stage.register(1);
     stage.wait(0);
-    let mut said = stage.sent();
+    let mut sent = stage.sent();
     for _ in 0..3 {
         stage.wait(100);
-        said.extend(stage.sent());
+        sent.extend(stage.sent());
     }
-    let said = said.into_iter().filter(|(to, _)| *to == conn);
-    (conn, said.map(|(_, message)| message).collect())
+    let sent = sent.into_iter().filter(|(to, _)| *to == conn);
+    (conn, sent.map(|(_, message)| message).collect())
 }
 
-fn refreshed(said: &[Message]) -> Vec<String> {
-    let names = said.iter().filter_map(|message| match message {
+fn refreshed(sent: &[Message]) -> Vec<String> {
+    let names = sent.iter().filter_map(|message| match message {
         Message::Reclaim(refresh) if refresh.what.is_none() => Some(refresh.session.to_string()),
         _ => None,
     });
     names.collect()
 }
 
-fn complete(said: &[Message]) -> Option<usize> {
-    said.iter()
+fn complete(sent: &[Message]) -> Option<usize> {
+    sent.iter()
         .position(|message| matches!(message, Message::Heartbeat(beat) if beat.complete))
 }
 
@@ -45,22 +45,22 @@ fn a_data_node_hears_which_sessions_live_and_that_there_are_no_others() {
     stage.joins(peer, B);
     stage.wait(0);
     stage.sent();
-    let (node, said) = again(&mut stage, node);
-    let names = refreshed(&said);
-    assert_eq!(names.len(), 2, "{said:?}");
-    let end = complete(&said).expect("no heartbeat says that this is all");
-    let last = said
+    let (node, sent) = again(&mut stage, node);
+    let names = refreshed(&sent);
+    assert_eq!(names.len(), 2, "{sent:?}");
+    let end = complete(&sent).expect("no heartbeat says that this is all");
+    let last = sent
         .iter()
         .rposition(|message| matches!(message, Message::Reclaim(_)));
     assert!(last < Some(end), "after the last session");
-    // The peer leaves one while the stream is away: the RECLAIM is lost.
+    // The peer leaves a session while there is no stream: the RECLAIM is lost.
     stage.node.disconnected(stage.now, node);
     let leave = bfed::wire::Message::Leave(SessionName::parse(A).unwrap());
     stage.receive(peer, &leave).unwrap();
-    let (_, said) = again(&mut stage, node);
-    let names = refreshed(&said);
+    let (_, sent) = again(&mut stage, node);
+    let names = refreshed(&sent);
     assert_eq!(names.len(), 1, "{names:?}");
-    assert!(complete(&said).is_some());
+    assert!(complete(&sent).is_some());
 }
 
 #[test]
@@ -89,15 +89,15 @@ fn a_control_node_that_was_started_anew_does_not_know_all() {
             stage.receive(conn, &Message::Heartbeat(beat)).unwrap();
             stage.wait(250);
         }
-        let said: Vec<_> = stage
+        let sent: Vec<_> = stage
             .sent()
             .into_iter()
             .map(|(_, message)| message)
             .collect();
-        if at.is_none() && complete(&said).is_some() {
+        if at.is_none() && complete(&sent).is_some() {
             at = Some(second);
         }
     }
-    // What it had lives on for the lifetime of soft state: peers refresh their JOINs meanwhile.
+    // Its sessions are kept for the lifetime of soft state, in which peers refresh their JOINs.
     assert!((104..=106).contains(&at.unwrap()), "{at:?}");
 }

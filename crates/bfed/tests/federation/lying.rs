@@ -1,4 +1,4 @@
-//! Peers and data nodes that were let in and then lie, in well-formed messages.
+//! Authorized peers and data nodes that send false information in well-formed messages.
 
 use bfed::wire::client::Answer;
 use bfed::wire::node::Register;
@@ -40,7 +40,7 @@ fn claim(name: &str, costs: &[GatewayCost]) -> Vec<u8> {
 }
 
 /// Gateways 1.1 and 1.2 own the session; 2.1 peers with both, with 3.1, which has clients, and with the
-/// liars 4.1 and 5.1.
+/// hostile gateways 4.1 and 5.1.
 struct Island {
     world: World,
     owners: [usize; 2],
@@ -58,8 +58,8 @@ fn island_of(two: bool) -> Island {
     let mut world = World::new();
     let mut add = |network, number| world.add(Config::new(gateway(network, number)));
     let (a, b, middle) = (add(1, 1), add(1, 2), add(2, 1));
-    let (honest, liar, other) = (add(3, 1), add(4, 1), add(5, 1));
-    for at in [b, honest, liar, other] {
+    let (honest, hostile, other) = (add(3, 1), add(4, 1), add(5, 1));
+    for at in [b, honest, hostile, other] {
         world.peer(middle, at);
     }
     if two {
@@ -76,20 +76,20 @@ fn island_of(two: bool) -> Island {
         owners: [a, b],
         middle,
         honest,
-        liars: [liar, other],
+        liars: [hostile, other],
     }
 }
 
 impl Island {
-    /// The liar's own machine neither hears nor speaks any more: the test speaks for it.
+    /// The hostile peer's own machine neither receives nor sends any more: the test sends in its place.
     fn silence_liars(&mut self) {
-        for liar in self.liars {
-            self.world.gws[liar].frozen = true;
+        for hostile in self.liars {
+            self.world.gws[hostile].frozen = true;
         }
     }
 
-    fn lie(&mut self, liar: usize, message: &[u8]) {
-        let _ = self.world.inject(self.middle, self.liars[liar], message);
+    fn lie(&mut self, hostile: usize, message: &[u8]) {
+        let _ = self.world.inject(self.middle, self.liars[hostile], message);
     }
 
     fn upstream(&self) -> Option<usize> {
@@ -171,9 +171,9 @@ fn costs_that_the_first_joiner_claimed_do_not_bind_the_next() {
 fn costs_for_a_session_are_asked_towards_its_owner_alone() {
     let mut island = island();
     island.silence_liars();
-    let (liar, colluder) = (island.liars[0], island.liars[1]);
+    let (hostile, colluder) = (island.liars[0], island.liars[1]);
     island.world.log = Some(Vec::new());
-    // One liar asks the other what another network's session costs.
+    // One hostile peer requests from the other the costs of another network's session.
     let request = emit(&Message::SrouteRequest(Request {
         request: 7,
         towards: gateway(5, 1),
@@ -183,7 +183,7 @@ fn costs_for_a_session_are_asked_towards_its_owner_alone() {
         session: session(NAME),
     }));
     assert_eq!(
-        island.world.inject(island.middle, liar, &request),
+        island.world.inject(island.middle, hostile, &request),
         Err(Error::SrouteRefused)
     );
     island.world.run(SECOND);
@@ -239,7 +239,7 @@ fn register(
     identity: u32,
     number: u32,
 ) -> (ConnId, Result<(), Error>) {
-    // What it is told is of no interest here.
+    // The messages to it do not matter here.
     let conn = world.conn(at, Some(NodeId(1000)), 0);
     let now = world.now;
     let register = Register {
@@ -268,7 +268,7 @@ fn a_data_nodes_number_is_not_taken_over_by_another_identity() {
     assert_eq!(control.stats().nodes_lost, 0);
     assert_eq!(control.stats().moved, 0);
     assert_eq!(island.world.reached(NAME), reached);
-    // A number that is free is given, and one identity may come again with what it had.
+    // A free number is given out, and the same identity may register again with its number.
     for result in [(7, 2), (7, 2)].map(|(identity, number)| {
         let middle = island.middle;
         register(&mut island.world, middle, identity, number).1

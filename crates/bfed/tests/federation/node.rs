@@ -12,7 +12,7 @@ use bfed::*;
 
 /// What a data node has for a session.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
-pub(crate) struct Books {
+pub(crate) struct SessionRecord {
     pub(crate) up: Option<(Edge, Vec<FlowChannel>)>,
     pub(crate) allocated: BTreeMap<Edge, Vec<FlowChannel>>,
     pub(crate) down: BTreeMap<Edge, (Vec<FlowChannel>, Vec<FlowChannel>)>,
@@ -22,7 +22,7 @@ pub(crate) struct Books {
 pub(crate) struct FakeNode {
     pub(crate) conn: ConnId,
     pub(crate) next_label: u32,
-    pub(crate) books: BTreeMap<SessionName, Books>,
+    pub(crate) records: BTreeMap<SessionName, SessionRecord>,
     pub(crate) alive: bool,
     pub(crate) epoch: u64,
     pub(crate) at: (u8, u8),
@@ -75,8 +75,8 @@ impl FakeNode {
                 if !ask.session.multi_source() {
                     flows.iter_mut().for_each(|flow| flow.label = None);
                 }
-                let books = self.books.entry(ask.session.clone()).or_default();
-                let flows = books.allocated.entry(ask.edge).or_insert(flows).clone();
+                let records = self.records.entry(ask.session.clone()).or_default();
+                let flows = records.allocated.entry(ask.edge).or_insert(flows).clone();
                 done(ask.request, flows, ask.session)
             }
             Message::Subscribe(ask) if ask.up => {
@@ -91,30 +91,30 @@ impl FakeNode {
                     };
                     return Some(Message::AllocateResponse(response));
                 }
-                let books = self.books.entry(ask.session.clone()).or_default();
-                books.up = Some((ask.edge, ask.flows));
+                let records = self.records.entry(ask.session.clone()).or_default();
+                records.up = Some((ask.edge, ask.flows));
                 done(ask.request, Vec::new(), ask.session)
             }
             Message::Subscribe(ask) => {
                 let own = self.channels(&ask.session, ask.edge == Edge::Native);
-                let books = self.books.entry(ask.session.clone()).or_default();
-                books.down.insert(ask.edge, (ask.flows, own.clone()));
+                let records = self.records.entry(ask.session.clone()).or_default();
+                records.down.insert(ask.edge, (ask.flows, own.clone()));
                 done(ask.request, own, ask.session)
             }
             Message::Reclaim(gone) => {
-                let books = self.books.get_mut(&gone.session)?;
+                let records = self.records.get_mut(&gone.session)?;
                 match gone.what {
-                    None => books.refreshes += 1,
+                    None => records.refreshes += 1,
                     Some(ReclaimTarget::All) => {
-                        self.books.remove(&gone.session);
+                        self.records.remove(&gone.session);
                     }
                     Some(ReclaimTarget::Receiver(edge)) => {
-                        books.down.remove(&edge);
+                        records.down.remove(&edge);
                     }
                     Some(ReclaimTarget::Source(edge)) => {
-                        books.allocated.remove(&edge);
-                        if books.up.as_ref().is_some_and(|(up, _)| *up == edge) {
-                            books.up = None;
+                        records.allocated.remove(&edge);
+                        if records.up.as_ref().is_some_and(|(up, _)| *up == edge) {
+                            records.up = None;
                         }
                     }
                 }

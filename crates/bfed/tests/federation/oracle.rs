@@ -221,7 +221,7 @@ fn settle_and_check(networks: u32, seed: u64, failures: usize) {
     assert!(!members.is_empty(), "seed {seed}");
     federation.check_tree(name, owner, &extra, &members);
     for _ in 0..failures {
-        // A link between networks dies that leaves everything connected.
+        // A link between networks goes down; all gateways stay connected without it.
         let all: Vec<_> = federation.links.clone().into_iter().collect();
         let (link, cost) = all[below(&mut federation.rng, all.len())];
         let network = |at: usize| federation.world.gws[at].id.network;

@@ -1,4 +1,4 @@
-//! A peering, message by message: what is said, when, and why it ends.
+//! A peering, message by message: which messages are sent, when, and why it ends.
 
 use bfed::session::{CloseReason, State};
 use bfed::wire::notification::{Reason, Repr as Notification};
@@ -20,7 +20,7 @@ impl TestGateway {
         self.node.routes().count()
     }
 
-    /// Exchanges OPEN and KEEPALIVE on the first stream, and forgets what was sent.
+    /// Exchanges OPEN and KEEPALIVE on the first stream, and discards the messages sent so far.
     fn open_session(&mut self) {
         self.node.connected(self.now, STREAM, PEER, false);
         self.receive(STREAM, &Message::Open(open())).unwrap();
@@ -31,7 +31,7 @@ impl TestGateway {
         self.events();
     }
 
-    /// The last words are a NOTIFICATION, and the stream is closed.
+    /// The last message is a NOTIFICATION, and the stream is closed.
     #[track_caller]
     fn ends_with(&mut self, reason: Reason) {
         let Some(Message::Notification(why)) = self.messages().pop() else {
@@ -85,9 +85,9 @@ fn a_peering_from_call_to_shutdown() {
     assert_eq!(stage.events(), [Event::Dial(PEER)]);
     assert_eq!(stage.state(), State::Connecting);
     stage.node.connected(stage.now, STREAM, PEER, true);
-    let said = stage.messages();
-    let [Message::Open(own)] = &said[..] else {
-        panic!("{said:?}")
+    let sent = stage.messages();
+    let [Message::Open(own)] = &sent[..] else {
+        panic!("{sent:?}")
     };
     assert_eq!((own.gateway, own.hold_time_s), (gateway(1, 1), 90));
     stage.receive(STREAM, &Message::Open(open())).unwrap();
@@ -96,12 +96,12 @@ fn a_peering_from_call_to_shutdown() {
     stage.receive(STREAM, &Message::KeepAlive).unwrap();
     assert_eq!(stage.events(), [Event::PeerUp(PEER)]);
     stage.wait(0);
-    let said = stage.messages();
-    let updates = said
+    let sent = stage.messages();
+    let updates = sent
         .iter()
         .filter(|message| matches!(message, Message::Update(_)))
         .count();
-    let ends = said
+    let ends = sent
         .iter()
         .filter(|message| matches!(message, Message::EndOfTable(_)))
         .count();
@@ -110,9 +110,9 @@ fn a_peering_from_call_to_shutdown() {
     stage.wait(10_000);
     assert_eq!(stage.messages(), [Message::KeepAlive]);
     stage.node.close(stage.now);
-    let said = stage.messages();
+    let sent = stage.messages();
     assert_eq!(
-        said,
+        sent,
         [Message::Notification(Notification::new(
             Reason::Shutdown,
             ""
@@ -384,12 +384,12 @@ fn of_two_streams_one_is_kept() {
     stage.node.connected(stage.now, theirs, PEER, false);
     stage.node.connected(stage.now, ours, PEER, true);
     let mut buffer = vec![0; MAX_MESSAGE_LEN];
-    let mut said = Vec::new();
+    let mut sent = Vec::new();
     while let Some(out) = stage.node.poll_transmit(stage.now, &mut buffer) {
-        said.push((out.conn, Message::parse(&buffer[..out.len]).unwrap()));
+        sent.push((out.conn, Message::parse(&buffer[..out.len]).unwrap()));
     }
     assert!(matches!(
-        said[..],
+        sent[..],
         [
             (ConnId(1), Message::Open(_)),
             (ConnId(2), Message::Notification(_))
@@ -404,11 +404,11 @@ fn of_two_streams_one_is_kept() {
 
 impl TestGateway {
     fn ends_with_collision(&mut self) {
-        let said = self.messages();
-        let collision = said.iter().any(|message| {
+        let sent = self.messages();
+        let collision = sent.iter().any(|message| {
             matches!(message, Message::Notification(why) if why.reason == Reason::Collision)
         });
-        assert!(collision, "{said:?}");
+        assert!(collision, "{sent:?}");
     }
 }
 
@@ -471,7 +471,7 @@ fn a_restarting_gateway_listens_before_it_speaks() {
     stage.receive(STREAM, &Message::Open(open())).unwrap();
     stage.receive(STREAM, &Message::KeepAlive).unwrap();
     stage.wait(1000);
-    let quiet = |said: Vec<Message>| said.iter().all(|m| matches!(m, Message::KeepAlive));
+    let quiet = |sent: Vec<Message>| sent.iter().all(|m| matches!(m, Message::KeepAlive));
     assert!(quiet(stage.messages()), "no routes yet");
     for table in Table::all() {
         stage.receive(STREAM, &Message::EndOfTable(table)).unwrap();

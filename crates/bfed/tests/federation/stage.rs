@@ -52,11 +52,11 @@ impl<C: Coordinator> TestGateway<C> {
 
     pub(crate) fn sent(&mut self) -> Vec<(ConnId, Message)> {
         let mut buffer = vec![0; MAX_MESSAGE_LEN];
-        let mut said = Vec::new();
+        let mut sent = Vec::new();
         while let Some(out) = self.node.poll_transmit(self.now, &mut buffer) {
-            said.push((out.conn, Message::parse(&buffer[..out.len]).unwrap()));
+            sent.push((out.conn, Message::parse(&buffer[..out.len]).unwrap()));
         }
-        said
+        sent
     }
 
     /// The messages that were sent, whatever the connection.
@@ -71,7 +71,7 @@ impl<C: Coordinator> TestGateway<C> {
         std::iter::from_fn(|| self.node.poll_event()).collect()
     }
 
-    /// The peer is there; what it was told is forgotten.
+    /// Establishes the peer, and discards the messages sent to it.
     pub(crate) fn establish(&mut self) -> ConnId {
         let conn = self.greet(PEER);
         self.wait(0);
@@ -85,7 +85,7 @@ impl<C: Coordinator> TestGateway<C> {
         self.greet_as(peer, None)
     }
 
-    /// The same, of one that says something of its restarts.
+    /// The same, with the graceful restart parameter.
     pub(crate) fn greet_as(&mut self, peer: PeerId, graceful: Option<Graceful>) -> ConnId {
         let conn = self.conn();
         self.node.connected(self.now, conn, peer, false);

@@ -1,4 +1,4 @@
-//! Control nodes that take turns, peers that come back, and what is kept meanwhile.
+//! Takeover by a standby control node, peers that reconnect, and the state that is kept until then.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -146,7 +146,7 @@ fn a_standby_takes_over_what_the_other_assigned() {
         epochs.eq([2, 2]),
         "data nodes learn that there is a new term"
     );
-    // The peer refreshes what it has: each session stays where it is, whatever comes first.
+    // The peer refreshes its sessions: each stays at its data node, in whatever order they arrive.
     second.joins(peer, "bfed://1/b");
     second.joins(peer, "bfed://1/a");
     let given = ["bfed://1/a", "bfed://1/b"].map(|name| second.node_of(name));
@@ -170,7 +170,11 @@ fn a_session_waits_for_the_data_node_that_has_it_when_peers_are_quicker() {
         let one = standby.register(1);
         standby.wait(10);
         assert_eq!(standby.node_of("bfed://1/a"), None, "not another's");
-        assert_eq!(standby.node_of("bfed://1/b"), Some(1), "it was nobody's");
+        assert_eq!(
+            standby.node_of("bfed://1/b"),
+            Some(1),
+            "it was assigned to no data node"
+        );
         let refused = |(_, message): &(ConnId, Message)| matches!(message, Message::NoRoute(_));
         assert!(!standby.sent().iter().any(refused));
         if comes {
@@ -190,7 +194,7 @@ fn a_successor_listens_before_it_speaks() {
     let store = Rc::new(RefCell::new(Store::default()));
     (store.borrow_mut().active, store.borrow_mut().epoch) = (1, 1);
     let mut standby = shared(2, &store, true);
-    let told = |stage: &mut TestGateway<Shared>| {
+    let reported = |stage: &mut TestGateway<Shared>| {
         stage.wait(200);
         let routes = |(_, message): &(ConnId, Message)| matches!(message, Message::Update(_));
         stage.sent().iter().any(routes)
@@ -200,9 +204,12 @@ fn a_successor_listens_before_it_speaks() {
         (store.borrow_mut().active, store.borrow_mut().epoch) = (2, term);
         standby.node.coordinator_changed(standby.now);
         let peer = standby.establish();
-        assert!(!told(&mut standby), "the peer would give up what it kept");
+        assert!(
+            !reported(&mut standby),
+            "the peer would give up what it kept"
+        );
         standby.end_of_tables(peer);
-        assert!(told(&mut standby));
+        assert!(reported(&mut standby));
         assert_eq!(
             standby.node.peers().next().unwrap().state,
             State::Established
@@ -224,12 +231,12 @@ fn one_that_is_elected_after_another_is_as_one_that_restarts() {
         standby.node.coordinator_changed(standby.now);
         standby.greet(PEER);
         standby.wait(200);
-        let told = standby.sent();
-        let told = told
+        let reported = standby.sent();
+        let reported = reported
             .iter()
             .any(|(_, message)| matches!(message, Message::EndOfTable(_)));
-        // The end of a table would have the peer give up what it kept of the predecessor's.
-        let quiet = standby.node.peers().next().unwrap().state == State::Established && !told;
+        // At the end of a table the peer would discard the predecessor's routes that it kept.
+        let quiet = standby.node.peers().next().unwrap().state == State::Established && !reported;
         assert_eq!(quiet, succeeds);
     }
 }
@@ -241,7 +248,7 @@ fn a_peer_that_comes_back_joins_before_it_has_heard_the_table() {
     let peer = stage.greet(PEER);
     stage.joins(peer, "bfed://1/a");
     assert_eq!(stage.node_of("bfed://1/a"), Some(1));
-    // Not so what it is never to be told.
+    // Routes that are never announced to it do not count.
     let mut config = PeerConfig::new(gateway(2, 1));
     config.export = Policy::reject_all();
     stage.node.remove_peer(stage.now, PEER);
@@ -300,7 +307,7 @@ fn after_a_restart_trees_wait_for_the_routes_of_peers() {
     assert_eq!(refused, [(below, session("bfed://4/a"))]);
 }
 
-/// A peer that asks for a minute's patience and has joined a session, and the data node's stream.
+/// A peer with a restart time of one minute that has joined a session, and the data node's stream.
 fn patient() -> (TestGateway, ConnId, ConnId) {
     let mut stage = TestGateway::new(|config, _| config.hold_time_s = 0);
     let node = stage.register(1);
@@ -315,12 +322,12 @@ fn patient() -> (TestGateway, ConnId, ConnId) {
 }
 
 impl<C: Coordinator> TestGateway<C> {
-    fn hears_of_peer(&mut self, node: ConnId, state: Heard) {
+    fn receive_liveness(&mut self, node: ConnId, state: Heard) {
         let news = Liveness { peer: PEER, state };
         self.receive(node, &Message::Liveness(news)).unwrap();
     }
 
-    /// Time passes, and the data node lives.
+    /// Lets time pass, with heartbeats of the data node.
     fn beats(&mut self, node: ConnId, seconds: u32) {
         for sequence in 0..seconds * 2 {
             self.wait(500);
@@ -342,13 +349,13 @@ impl<C: Coordinator> TestGateway<C> {
 #[test]
 fn what_a_lost_peer_has_is_kept_as_long_as_its_data_nodes_are_heard() {
     let (mut stage, peer, node) = patient();
-    stage.hears_of_peer(node, Heard::Alive);
+    stage.receive_liveness(node, Heard::Alive);
     stage.node.disconnected(stage.now, peer);
-    // Longer than it asked for, and longer than soft state lives that nobody refreshes.
+    // Longer than its restart time, and longer than the lifetime of soft state without a refresh.
     stage.beats(node, 130);
     assert!(stage.is_stale());
     assert_eq!(stage.node_of("bfed://1/a"), Some(1));
-    stage.hears_of_peer(node, Heard::Silent);
+    stage.receive_liveness(node, Heard::Silent);
     stage.beats(node, 1);
     assert!(!stage.is_stale());
     assert_eq!(
@@ -373,16 +380,16 @@ fn a_lost_peer_of_which_nothing_is_known_has_the_time_it_asked_for() {
 fn a_peer_whose_data_nodes_fall_silent_loses_its_session_and_is_not_waited_for() {
     let (mut stage, peer, node) = patient();
     let other = stage.register(2);
-    stage.hears_of_peer(other, Heard::Alive);
-    stage.hears_of_peer(node, Heard::Silent);
+    stage.receive_liveness(other, Heard::Alive);
+    stage.receive_liveness(node, Heard::Silent);
     assert_eq!(stage.node.stats().silent, 0, "another data node hears it");
-    stage.hears_of_peer(other, Heard::Unknown);
-    let said = stage.sent();
-    let told = said.iter().any(|(conn, message)| {
+    stage.receive_liveness(other, Heard::Unknown);
+    let sent = stage.sent();
+    let reported = sent.iter().any(|(conn, message)| {
         let silent = matches!(message, Message::Notification(why) if why.reason == Reason::Silent);
         *conn == peer && silent
     });
-    assert!(told, "{said:?}");
+    assert!(reported, "{sent:?}");
     stage.wait(0);
     assert!(!stage.is_stale() && stage.node_of("bfed://1/a").is_none());
 }
@@ -390,7 +397,7 @@ fn a_peer_whose_data_nodes_fall_silent_loses_its_session_and_is_not_waited_for()
 #[test]
 fn what_a_peer_has_is_not_over_the_moment_it_is_back() {
     let (mut stage, peer, node) = patient();
-    stage.hears_of_peer(node, Heard::Alive);
+    stage.receive_liveness(node, Heard::Alive);
     stage.node.disconnected(stage.now, peer);
     stage.beats(node, 104);
     let graceful = Graceful {

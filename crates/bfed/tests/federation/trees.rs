@@ -99,7 +99,7 @@ fn a_network_that_refuses_transit_carries_none() {
     world.run(SECOND);
     assert_eq!(world.answer(2, 1).cloned(), no_route(Reason::Unreachable));
     assert!(matches!(world.answer(2, 2), Some(Answer::Translation(_))));
-    // One that joins though it was told no route is refused.
+    // A peer that joins without having received a route is refused.
     let refused = world.inject(1, 2, &emit(&Message::Join(join_message(NAME, 1))));
     assert_eq!(refused, Err(Error::JoinRefused));
     world.run(SECOND);
@@ -133,9 +133,9 @@ fn an_ssm_network_is_no_transit_for_many_sources() {
         world.path(2, conference).unwrap(),
         [gateway(4, 1), gateway(1, 1)]
     );
-    let books = &world.gws[2].nodes[&NodeId(1)].books[&session(conference)];
+    let records = &world.gws[2].nodes[&NodeId(1)].records[&session(conference)];
     assert!(
-        books
+        records
             .allocated
             .values()
             .flatten()
@@ -194,7 +194,7 @@ fn a_client_that_comes_back_and_back_is_served_through_the_network() {
         .join(now, ClientId(2), session(NAME), 2, Scope::Chosen);
     world.run(SECOND);
     assert!(matches!(world.answer(2, 2), Some(Answer::Translation(_))));
-    let up = world.gws[2].nodes[&NodeId(1)].books[&session(NAME)]
+    let up = world.gws[2].nodes[&NodeId(1)].records[&session(NAME)]
         .up
         .clone()
         .unwrap();
@@ -231,9 +231,9 @@ fn soft_state_lives_by_refreshes_and_dies_without() {
         world.client(2, 1, NAME);
     }
     assert_eq!(world.reached(NAME), ids(&world));
-    assert!(world.gws[0].nodes[&NodeId(1)].books[&session(NAME)].refreshes >= 15);
+    assert!(world.gws[0].nodes[&NodeId(1)].records[&session(NAME)].refreshes >= 15);
     assert_eq!(world.gws[0].control.stats().expired, 0);
-    // The last gateway falls silent, its peerings go on.
+    // The last gateway sends nothing any more, but its peerings continue.
     world.gws[2].control.drain_node(world.now, NodeId(1));
     let leave = emit(&Message::Leave(session(NAME)));
     world.inject(1, 2, &leave).unwrap();
@@ -251,7 +251,7 @@ fn a_tree_moves_when_its_link_dies_and_joins_before_it_leaves() {
     world.client(2, 1, NAME);
     world.run(SECOND);
     assert_eq!(world.path(2, NAME).unwrap()[0], gateway(2, 1));
-    // The first link ends on purpose: nobody waits for it.
+    // The first link ends on purpose: no gateway waits for it.
     let now = world.now;
     world.gws[1].control.remove_peer(now, PeerId(0));
     world.run(SECOND * 3);
@@ -274,7 +274,7 @@ fn without_any_way_left_clients_are_told() {
         session: session(NAME),
         reason
     }));
-    assert!(world.gws[1].nodes[&NodeId(1)].books.is_empty());
+    assert!(world.gws[1].nodes[&NodeId(1)].records.is_empty());
 }
 
 #[test]
@@ -282,18 +282,18 @@ fn a_lost_stream_that_comes_back_costs_the_tree_nothing() {
     let mut world = line(3);
     world.client(2, 1, NAME);
     world.run(SECOND);
-    let before = world.gws[1].nodes[&NodeId(1)].books.clone();
+    let before = world.gws[1].nodes[&NodeId(1)].records.clone();
     world.set_link(0, 1, false);
     world.run(SECOND * 20);
     assert_eq!(
-        world.gws[1].nodes[&NodeId(1)].books,
+        world.gws[1].nodes[&NodeId(1)].records,
         before,
         "data nodes go on"
     );
     world.set_link(0, 1, true);
     world.run(SECOND * 50);
     assert_eq!(world.reached(NAME), ids(&world));
-    let (a, b) = (&world.gws[1].nodes[&NodeId(1)].books, &before);
+    let (a, b) = (&world.gws[1].nodes[&NodeId(1)].records, &before);
     assert_eq!(a[&session(NAME)].up, b[&session(NAME)].up);
     assert_eq!(world.gws[2].control.stats().reroutes, 0);
 }
@@ -350,12 +350,14 @@ fn a_drained_data_node_keeps_a_session_until_another_has_it() {
     world.gws[1].control.drain_node(now, old);
     world.run(Duration::from_millis(15));
     assert!(
-        world.gws[1].nodes[&old].books.contains_key(&session(NAME)),
+        world.gws[1].nodes[&old]
+            .records
+            .contains_key(&session(NAME)),
         "still has it"
     );
     world.run(SECOND);
     assert_ne!(world.tree(1, NAME).unwrap().node.unwrap(), old);
-    assert!(world.gws[1].nodes[&old].books.is_empty());
+    assert!(world.gws[1].nodes[&old].records.is_empty());
     assert_eq!(world.reached(NAME), ids(&world));
 }
 
@@ -395,7 +397,7 @@ fn floods_of_joins_stay_within_the_limits() {
     }
     assert_eq!(world.gws[1].control.trees().count(), 60);
     assert!(world.gws[1].control.stats().drops.get(Error::JoinRefused) >= 440 + 440);
-    // The same peer may refresh what it has, and clients still find room.
+    // The same peer may refresh its sessions, and there is still room for clients.
     world
         .inject(1, 2, &emit(&Message::Join(join_message("bfed://1/3", 7))))
         .unwrap();
@@ -410,7 +412,7 @@ fn a_path_that_loops_is_left_at_once() {
     world.client(2, 1, NAME);
     world.run(SECOND);
     let tree = world.tree(2, NAME).unwrap();
-    let up = world.gws[2].nodes[&NodeId(1)].books[&session(NAME)]
+    let up = world.gws[2].nodes[&NodeId(1)].records[&session(NAME)]
         .up
         .clone()
         .unwrap();
@@ -534,7 +536,7 @@ fn a_refusal_of_the_owner_reaches_clients_and_is_not_asked_for_again_and_again()
     world.run(SECOND);
     assert!(matches!(world.answer(1, 1), Some(Answer::Translation(_))));
     world.log = Some(vec![]);
-    // A player that asks again each second.
+    // A player that repeats its request every second.
     for client in 2..122 {
         world.client(1, 1, NAME);
         world.client(1, client, "bfed://1/n");
@@ -552,7 +554,7 @@ fn a_refusal_of_the_owner_reaches_clients_and_is_not_asked_for_again_and_again()
     let asked = asked.count();
     assert!((2..=6).contains(&asked), "5, 10, 20, 40, 80 s: {asked}");
     assert_eq!(world.reached(NAME).len(), 2, "the first one has it still");
-    // There is room again: the session comes as soon as the gateway asks.
+    // There is room again: the gateway joins the session with its next request.
     let now = world.now;
     world.gws[1].control.leave(now, &session(NAME));
     world.run(SECOND * 90);

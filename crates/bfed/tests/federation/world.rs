@@ -29,14 +29,14 @@ pub(crate) struct Gw {
     pub(crate) nodes: BTreeMap<NodeId, FakeNode>,
     pub(crate) events: Vec<Event>,
     pub(crate) answers: Vec<(ClientId, Answer)>,
-    /// What the native network says costs are; null where there is nothing.
+    /// The costs in the native network's answers; a null response if there are none.
     pub(crate) sroutes: Option<Sroutes>,
     /// Sessions that the network does not have.
     pub(crate) missing: BTreeSet<SessionName>,
-    /// It neither hears nor speaks.
+    /// It neither receives nor sends.
     pub(crate) frozen: bool,
     next: Option<Instant>,
-    /// It may have something to say.
+    /// It may have something to send.
     dirty: bool,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct World {
     /// Between heartbeats of data nodes.
     pub(crate) beat: Duration,
     pub(crate) messages: u64,
-    /// Every message between gateways, by sender, receiver and type, if asked for.
+    /// Every message between gateways with its sender and receiver, if a test has switched the log on.
     pub(crate) log: Option<Vec<(GatewayId, GatewayId, Message)>>,
 }
 
@@ -125,7 +125,7 @@ impl World {
         let node = FakeNode {
             conn,
             next_label: 1000 * (at as u32 + 1) + id.0 * 100,
-            books: BTreeMap::new(),
+            records: BTreeMap::new(),
             alive: true,
             epoch: 0,
             at: (at as u8, id.0 as u8),
@@ -144,7 +144,7 @@ impl World {
         self.post(conn, End::Gw(at), &Message::Register(register));
     }
 
-    /// Peers two gateways, with what is changed for either.
+    /// Peers two gateways, after `change` was applied to the configuration of each.
     pub(crate) fn peer_with(
         &mut self,
         a: usize,
@@ -195,7 +195,7 @@ impl World {
             .map(|(&conn, _)| conn)
     }
 
-    /// The link dies or comes back; a stream over it breaks.
+    /// Takes a link down or up. A stream over it breaks.
     pub(crate) fn set_link(&mut self, a: usize, b: usize, up: bool) {
         self.links.insert((a.min(b), a.max(b)), up);
         while let Some(conn) = self.stream(a, b).filter(|_| !up) {
@@ -329,7 +329,7 @@ impl World {
         }
     }
 
-    /// Drains what machines have to say.
+    /// Takes all messages and events from the machines.
     fn settle(&mut self) {
         let mut buffer = vec![0; MAX_MESSAGE_LEN];
         for at in 0..self.gws.len() {
@@ -481,7 +481,7 @@ impl World {
         }
     }
 
-    /// The gateways that data of the session reaches, as the data nodes' books say: labels and
+    /// The gateways that data of the session reaches, according to the records of the data nodes: labels and
     /// addresses of both ends of each edge must agree.
     pub(crate) fn reached(&self, name: &str) -> BTreeSet<GatewayId> {
         let name = session(name);
@@ -490,10 +490,11 @@ impl World {
             self.gws[at]
                 .nodes
                 .values()
-                .find_map(|node| node.books.get(&name))
+                .find_map(|node| node.records.get(&name))
         };
-        let root =
-            |at: &usize| has(*at).is_some_and(|books| books.up == Some((Edge::Native, Vec::new())));
+        let root = |at: &usize| {
+            has(*at).is_some_and(|records| records.up == Some((Edge::Native, Vec::new())))
+        };
         let mut todo: Vec<usize> = (0..self.gws.len()).filter(root).collect();
         while let Some(at) = todo.pop() {
             assert!(
@@ -503,7 +504,7 @@ impl World {
             );
             for (edge, (_, sends)) in &has(at).unwrap().down {
                 for to in 0..self.gws.len() {
-                    let Some((up, from)) = has(to).and_then(|books| books.up.clone()) else {
+                    let Some((up, from)) = has(to).and_then(|records| records.up.clone()) else {
                         continue;
                     };
                     let same_network = self.gws[to].id.network == self.gws[at].id.network;

@@ -1,4 +1,4 @@
-//! A native network in memory: it records what a gateway asks of it, and checks that channels are used in order.
+//! A native network in memory: it records a gateway's requests, and checks that channels are used in order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,4 +1,4 @@
-//! Any message through the wire and back; cut short, with a bit flipped, with anything at all.
+//! Any message emitted and parsed; also cut short, with a flipped bit, or replaced by any bytes.
 
 use crate::common::gateway;
 use bfed::wire::attributes::{Attributes, Fault, MAX_PATH, Wrong};
@@ -313,7 +313,7 @@ fn emit(message: &Message) -> Vec<u8> {
     buffer
 }
 
-/// What reads must say the same when written.
+/// A message that parses must be the same after it was emitted and parsed again.
 fn same_or_error(bytes: &[u8]) {
     if let Ok(message) = Message::parse(bytes) {
         let again = emit(&message);
@@ -397,7 +397,7 @@ fn attribute(flags: u8, kind: u8, value: &[u8]) -> Vec<u8> {
     [&[flags, kind, 0, value.len() as u8], value].concat()
 }
 
-/// What it is, attributes beside a good cost and path, how many tags are left or why none, and what was
+/// A description, attributes beside a good cost and path, the number of tags left or the fault, and what was
 /// discarded.
 type Row = (&'static str, Vec<Vec<u8>>, Result<usize, Fault>, Vec<Wrong>);
 

@@ -93,12 +93,12 @@ fn callers_that_say_nothing_give_way_and_their_memory_is_bounded() {
         callers.push(caller(3 + (number % 100) as u8));
         streams.accept(NOW, &listener, named);
     }
-    assert_eq!(streams.len(), STRANGERS.total + 2);
-    assert_eq!(streams.counts.evicted, 1100 - STRANGERS.total as u64);
+    assert_eq!(streams.len(), UNKNOWN.total + 2);
+    assert_eq!(streams.counts.evicted, 1100 - UNKNOWN.total as u64);
     assert_eq!(streams.counts.refused, 0);
     callers.push(caller(2));
     streams.accept(NOW, &listener, named);
-    assert_eq!(streams.len(), STRANGERS.total + 3);
+    assert_eq!(streams.len(), UNKNOWN.total + 3);
     assert!(streams.waits.len() <= 2 * streams.len() + EVENTS + 1);
     // In ten seconds all are gone.
     let late = streams.overdue(NOW + TIMEOUT);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bfed::name::Owner;
 use bfed::native::ChannelId;
 use bfed::wire::MAX_MESSAGE_LEN;
-use bfed::wire::client::{Answer as Mediated, AnswerRepr, Request as Ask, Want};
+use bfed::wire::client::{Answer as Mediated, AnswerRepr, Request as MediatorRequest, Want};
 use bfed::wire::no_route::Reason;
 use bfed::{BnNum, ChannelAddress, Prefix, SessionName};
 use bfed_client::http::{self, HttpError};
@@ -190,7 +190,7 @@ impl Edge {
 
     /// Asks the mediator for a session on behalf of readers.
     async fn join(&self, session: &SessionName) -> Result<Mediated, String> {
-        let ask = Ask {
+        let ask = MediatorRequest {
             nonce: self.nonce.max(1),
             want: Want::Join,
             redirects: 0,

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bfed::name::Owner as Whose;
-use bfed::wire::client::{Answer as Mediated, AnswerRepr, Request as Ask, Want};
+use bfed::wire::client::{Answer as Mediated, AnswerRepr, Request as MediatorRequest, Want};
 use bfed::wire::no_route::Reason;
 use bfed::{BnNum, ClientId, Duration, Scope, SessionName};
 use bfed_client::Url;
@@ -19,7 +19,7 @@ use super::edge::{flow, path_of, redirect_to, respond};
 use super::server::{Answer, Server, Site, TIMEOUT, bytes, piece, text};
 use super::{HttpConfig, Network, Owner};
 use crate::native::Counter;
-use crate::native::clients::{Asked, Refused};
+use crate::native::clients::{PendingRequest, Refused};
 use crate::native::mediator::{Answered, Front, Mediator, TakeRequest};
 
 /// Longest REQUEST.
@@ -30,7 +30,7 @@ type Asker = (IpAddr, u32);
 
 struct Waiting {
     from: Asker,
-    ask: Ask,
+    ask: MediatorRequest,
     answer: oneshot::Sender<AnswerRepr>,
 }
 
@@ -60,7 +60,11 @@ struct MediatorSite {
 }
 
 impl MediatorSite {
-    async fn ask(&self, from: IpAddr, ask: Ask) -> Result<AnswerRepr, Response<Answer>> {
+    async fn ask(
+        &self,
+        from: IpAddr,
+        ask: MediatorRequest,
+    ) -> Result<AnswerRepr, Response<Answer>> {
         let (answer, answered) = oneshot::channel();
         let nonce = ask.nonce;
         self.shared.inbox().waiting.push_back(Waiting {
@@ -94,7 +98,7 @@ impl MediatorSite {
                 return text(StatusCode::PAYLOAD_TOO_LARGE, "a REQUEST has 2 KiB at most");
             }
         }
-        let Ok(ask) = Ask::parse(&message) else {
+        let Ok(ask) = MediatorRequest::parse(&message) else {
             self.shared.inbox().malformed += 1;
             return text(StatusCode::BAD_REQUEST, "the body is not a REQUEST");
         };
@@ -121,7 +125,7 @@ impl MediatorSite {
             inbox.nonce = inbox.nonce.wrapping_add(1).max(1);
             inbox.nonce
         };
-        let ask = Ask {
+        let ask = MediatorRequest {
             nonce,
             want: Want::Join,
             redirects: 0,
@@ -234,7 +238,12 @@ impl Front for HttpMediator {
         true
     }
 
-    fn answer(&mut self, client: ClientId, _: &Asked<Asker>, answer: &AnswerRepr) -> Answered {
+    fn answer(
+        &mut self,
+        client: ClientId,
+        _: &PendingRequest<Asker>,
+        answer: &AnswerRepr,
+    ) -> Answered {
         let mut answered = Answered::default();
         for waiting in self.waiting.remove(&client).unwrap_or_default() {
             answered.add(Answered::once(&waiting.send(answer.clone())));

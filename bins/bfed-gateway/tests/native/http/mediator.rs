@@ -32,22 +32,22 @@ fn the_mediator_answers_in_the_body() {
             else {
                 panic!();
             };
-            let told = match cost_only {
+            let reported = match cost_only {
                 true => Answer::Cost(Cost(4)),
                 false => {
                     Answer::Translation(vec![ChannelAddress::Native(b"http://h/s/x".to_vec())])
                 }
             };
-            front.answer(now(), Some(client), &answer(told, &session));
+            front.answer(now(), Some(client), &answer(reported, &session));
         }
-        let heard = asks
+        let received = asks
             .each_mut()
             .map(|ask| AnswerRepr::parse(ask.all().1).unwrap());
         assert_eq!(
-            (heard[0].nonce, &heard[0].answer),
+            (received[0].nonce, &received[0].answer),
             (5, &Answer::Cost(Cost(4)))
         );
-        assert_eq!((heard[1].nonce, heard[1].lifetime_s), (6, 100));
+        assert_eq!((received[1].nonce, received[1].lifetime_s), (6, 100));
         let mut leave = post(&request(Want::Leave, 6, &session));
         assert_eq!(soon(&mut *front).0, Upcall::Leave(session));
         assert_eq!(leave.all().0, 200);
@@ -62,7 +62,7 @@ fn the_mediator_answers_in_the_body() {
 fn a_player_that_knows_the_mediator_alone_is_led_to_an_edge() {
     alone(|| {
         let mut front = mediator(&NetworkConfig::Http(config()));
-        for (session, told, expected) in [
+        for (session, reported, expected) in [
             (
                 "bfed://9/x",
                 Answer::Translation(vec![ChannelAddress::Native(b"http://h:1/s/x".to_vec())]),
@@ -79,7 +79,7 @@ fn a_player_that_knows_the_mediator_alone_is_led_to_an_edge() {
             let Upcall::Join { client, .. } = soon(&mut *front).0 else {
                 panic!();
             };
-            front.answer(now(), Some(client), &answer(told, &name(session)));
+            front.answer(now(), Some(client), &answer(reported, &name(session)));
             match (player.head(), expected) {
                 (307, Ok(to)) => assert_eq!(player.location, Some(to)),
                 (status, Err(expected)) => assert_eq!(status, expected),
@@ -144,7 +144,7 @@ fn a_session_that_may_be_refused_is_not_served_before_the_mediator_answers() {
             let text = String::from_utf8_lossy(player.all().1).into_owned();
             assert!(text.contains("no route to the session"), "{text}");
         }
-        // The next one asks again.
+        // The next one sends a request again.
         let mut player = ask();
         let Upcall::Join { client, .. } = soon(&mut *front).0 else {
             panic!();
@@ -153,7 +153,7 @@ fn a_session_that_may_be_refused_is_not_served_before_the_mediator_answers() {
         let served = Answer::Translation(vec![address]);
         front.answer(now(), Some(client), &answer(served, &session));
         assert_eq!(player.head(), 200);
-        // Once data has come no player asks.
+        // Once data has arrived no player sends a request.
         net.send_data(now(), channel, b"hello").unwrap();
         assert_eq!(player.until(5), b"hello");
         assert_eq!(ask().head(), 200);

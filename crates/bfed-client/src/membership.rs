@@ -36,7 +36,7 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// The requests of one client for one session.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct Membership {
     options: JoinOptions,
     pub(crate) mediator: Conversation,
     nonce: u32,
@@ -61,7 +61,7 @@ fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-impl Asking {
+impl Membership {
     /// Finds the mediator to ask: the only one, or the cheapest. Blocks for at most 4 s for costs.
     pub(crate) fn open(
         options: JoinOptions,
@@ -82,7 +82,7 @@ impl Asking {
             _ => cheapest(addresses.into_iter().map(open), cancel, sink)?,
         };
         let now = Instant::now();
-        let mut asking = Asking {
+        let mut membership = Membership {
             options,
             mediator,
             nonce,
@@ -98,8 +98,8 @@ impl Asking {
             damped: 0,
             moved: 0,
         };
-        asking.begin(now, sink);
-        Ok(asking)
+        membership.begin(now, sink);
+        Ok(membership)
     }
 
     /// Returns a random time below `most` milliseconds.
@@ -367,9 +367,9 @@ fn cheapest(
     cancel: &Cancel,
     sink: &mut dyn Sink,
 ) -> Result<Conversation, Error> {
-    let mut asked: Vec<(Conversation, Option<u32>)> = Vec::new();
+    let mut queried: Vec<(Conversation, Option<u32>)> = Vec::new();
     for mediator in mediators {
-        asked.push((mediator?, None));
+        queried.push((mediator?, None));
     }
     let started = Instant::now();
     let mut repeat = started;
@@ -377,16 +377,16 @@ fn cheapest(
     loop {
         let now = Instant::now();
         if repeat <= now {
-            for (mediator, _) in asked.iter_mut().filter(|(_, cost)| cost.is_none()) {
+            for (mediator, _) in queried.iter_mut().filter(|(_, cost)| cost.is_none()) {
                 mediator.ask(Want::Cost, 0);
             }
             repeat = now + Duration::from_secs(1);
         }
         let mut until = (started + COSTS).min(repeat);
-        if asked.iter().all(|(_, cost)| cost.is_some()) {
+        if queried.iter().all(|(_, cost)| cost.is_some()) {
             // On a group several gateways may answer.
             let end = *settled.get_or_insert(now + millis(200));
-            let shared = asked.iter().any(|(mediator, _)| mediator.is_shared());
+            let shared = queried.iter().any(|(mediator, _)| mediator.is_shared());
             if end <= now || !shared {
                 break;
             }
@@ -397,15 +397,15 @@ fn cheapest(
         }
         let wait = wait_until(now, Some(until));
         let mut watches = vec![Watch::readable(cancel.as_fd())];
-        let fds = asked.iter().map(|(mediator, _)| mediator.as_fd());
+        let fds = queried.iter().map(|(mediator, _)| mediator.as_fd());
         watches.extend(fds.map(Watch::readable));
         let waited = poll::wait(&mut watches, Some(wait));
         waited.map_err(|error| Error::Network(error.to_string()))?;
-        for (mediator, cost) in &mut asked {
+        for (mediator, cost) in &mut queried {
             for message in mediator.receive() {
-                let told = match message {
+                let answered = match message {
                     Message::Answer(answer) => match answer.answer {
-                        Answer::Cost(told) => Some(told.0),
+                        Answer::Cost(answered) => Some(answered.0),
                         // Nothing is cheaper than the network's own session.
                         Answer::NoRoute(Reason::Local) => Some(0),
                         Answer::NoRoute(_) => Some(u32::MAX),
@@ -413,19 +413,19 @@ fn cheapest(
                     },
                     _ => None,
                 };
-                if let Some(told) = told {
-                    *cost = Some(cost.map_or(told, |before| before.min(told)));
+                if let Some(answered) = answered {
+                    *cost = Some(cost.map_or(answered, |before| before.min(answered)));
                 }
             }
         }
     }
-    for (mediator, cost) in &asked {
+    for (mediator, cost) in &queried {
         sink.event(Event::Cost {
             mediator: mediator.address.clone(),
             cost: cost.filter(|&cost| cost < u32::MAX),
         });
     }
-    let answered = asked.into_iter().filter(|(_, cost)| cost.is_some());
+    let answered = queried.into_iter().filter(|(_, cost)| cost.is_some());
     // The first of the cheapest, in the order of the options.
     let best = answered.min_by_key(|(_, cost)| *cost);
     best.map(|(mediator, _)| mediator)

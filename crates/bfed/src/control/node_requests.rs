@@ -10,7 +10,7 @@ use crate::coordination::Coordinator;
 use crate::error::Error;
 use crate::event::Event;
 use crate::name::SessionName;
-use crate::tree::{Ask, Slot};
+use crate::tree::{PendingRequest, Slot};
 use crate::types::{NodeId, PeerId};
 use crate::wire::allocate::{Outcome, Request as Allocate, Response};
 use crate::wire::join::FlowChannel;
@@ -35,7 +35,7 @@ impl<C: Coordinator> ControlNode<C> {
     /// Tells data nodes the new rate limit of the link to a peer. Edges to one peer share it at a data node, so
     /// each data node is told with its first edge.
     pub(super) fn rate_changed(&mut self, id: PeerId) {
-        let mut told = BTreeSet::new();
+        let mut notified = BTreeSet::new();
         let mut again = Vec::new();
         for (slot, tree) in self.trees.iter() {
             let down = tree
@@ -44,7 +44,7 @@ impl<C: Coordinator> ControlNode<C> {
                 .is_some_and(|down| !down.flows.is_empty());
             let known = down || tree.upstream() == Some(id);
             if let Some(node) = tree.node.filter(|_| known)
-                && told.insert(node)
+                && notified.insert(node)
             {
                 again.push(slot);
             }
@@ -56,7 +56,7 @@ impl<C: Coordinator> ControlNode<C> {
     }
 
     /// Requests channels that a peer can send to.
-    pub(super) fn ask_allocate(&mut self, slot: Slot, id: PeerId) -> Ask {
+    pub(super) fn request_channel(&mut self, slot: Slot, id: PeerId) -> PendingRequest {
         let request = self.numbers.next_request();
         let (epoch, edge) = (self.coordinator.epoch(), self.edge(id));
         self.send_to_node(slot, |session| {
@@ -67,20 +67,36 @@ impl<C: Coordinator> ControlNode<C> {
                 session,
             })
         });
-        Ask::Pending(request)
+        PendingRequest::Sent(request)
     }
 
     /// Requests that the session is sent to an edge.
-    fn ask_down(&mut self, slot: Slot, edge: Edge, flows: Vec<FlowChannel>) -> Ask {
+    fn subscribe_down(
+        &mut self,
+        slot: Slot,
+        edge: Edge,
+        flows: Vec<FlowChannel>,
+    ) -> PendingRequest {
         self.subscribe(slot, false, edge, flows)
     }
 
     /// Requests that the session is received from an edge.
-    pub(super) fn ask_up(&mut self, slot: Slot, edge: Edge, flows: Vec<FlowChannel>) -> Ask {
+    pub(super) fn subscribe_up(
+        &mut self,
+        slot: Slot,
+        edge: Edge,
+        flows: Vec<FlowChannel>,
+    ) -> PendingRequest {
         self.subscribe(slot, true, edge, flows)
     }
 
-    fn subscribe(&mut self, slot: Slot, up: bool, edge: Edge, flows: Vec<FlowChannel>) -> Ask {
+    fn subscribe(
+        &mut self,
+        slot: Slot,
+        up: bool,
+        edge: Edge,
+        flows: Vec<FlowChannel>,
+    ) -> PendingRequest {
         let (request, epoch) = (self.numbers.next_request(), self.coordinator.epoch());
         self.send_to_node(slot, |session| {
             Message::Subscribe(Subscribe {
@@ -92,7 +108,7 @@ impl<C: Coordinator> ControlNode<C> {
                 session,
             })
         });
-        Ask::Pending(request)
+        PendingRequest::Sent(request)
     }
 
     /// Tells the session's data node to release a part of the session.
@@ -141,10 +157,10 @@ impl<C: Coordinator> ControlNode<C> {
         if tree.node.is_none() {
             return;
         }
-        if tree.wants_native() && tree.native == Ask::Nothing {
-            let ask = self.ask_down(slot, Edge::Native, Vec::new());
+        if tree.wants_native() && tree.native == PendingRequest::NotSent {
+            let request = self.subscribe_down(slot, Edge::Native, Vec::new());
             if let Some(tree) = self.trees.get_mut(slot) {
-                tree.native = ask;
+                tree.native = request;
             }
         }
         let Some(tree) = self.trees.get(slot) else {
@@ -153,17 +169,17 @@ impl<C: Coordinator> ControlNode<C> {
         let unasked = tree
             .down
             .iter()
-            .filter(|(_, down)| down.ask == Ask::Nothing && !down.flows.is_empty());
+            .filter(|(_, down)| down.request == PendingRequest::NotSent && !down.flows.is_empty());
         let unasked: Vec<_> = unasked
             .map(|(&id, down)| (id, down.flows.clone()))
             .collect();
         for (id, flows) in unasked {
             let edge = self.shared_edge(slot, id);
-            let ask = self.ask_down(slot, edge, flows);
+            let request = self.subscribe_down(slot, edge, flows);
             if let Some(tree) = self.trees.get_mut(slot)
                 && let Some(down) = tree.down.get_mut(&id)
             {
-                down.ask = ask;
+                down.request = request;
             }
         }
     }
@@ -195,19 +211,19 @@ impl<C: Coordinator> ControlNode<C> {
         if let Some(joining) = tree
             .joining
             .as_mut()
-            .filter(|joining| joining.ask.is(request))
+            .filter(|joining| joining.request.is(request))
         {
             if outcome != Outcome::Done {
                 self.fail(now, slot, Reason::Limit);
                 return Ok(());
             }
-            joining.ask = Ask::Done(flows);
+            joining.request = PendingRequest::Done(flows);
             self.send_join(slot);
             return Ok(());
         }
-        if let Some(up) = tree.up.as_mut().filter(|up| up.ask.is(request)) {
+        if let Some(up) = tree.up.as_mut().filter(|up| up.request.is(request)) {
             if outcome == Outcome::Done {
-                up.ask = Ask::Done(flows);
+                up.request = PendingRequest::Done(flows);
                 if up.peer.is_none() {
                     self.attached(slot);
                 }
@@ -222,12 +238,15 @@ impl<C: Coordinator> ControlNode<C> {
             }
             return Ok(());
         }
-        let down = tree.down.iter_mut().find(|(_, down)| down.ask.is(request));
+        let down = tree
+            .down
+            .iter_mut()
+            .find(|(_, down)| down.request.is(request));
         let Some((&id, down)) = down else {
             return Err(Error::StaleAnswer);
         };
         if outcome == Outcome::Done {
-            down.ask = Ask::Done(flows);
+            down.request = PendingRequest::Done(flows);
             self.translate_to(slot, id);
         } else {
             self.refuse_down(slot, id, Reason::Limit);
@@ -250,8 +269,8 @@ impl<C: Coordinator> ControlNode<C> {
             return Err(Error::StaleAnswer);
         };
         let addresses: Vec<_> = flows.iter().map(|flow| flow.address.clone()).collect();
-        tree.native = Ask::Done(flows);
-        if tree.clients.told {
+        tree.native = PendingRequest::Done(flows);
+        if tree.clients.answered {
             let session = tree.name.clone();
             self.events.push_back(Event::Moved { session, addresses });
         }
@@ -265,7 +284,7 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
         };
-        tree.native = Ask::Nothing;
+        tree.native = PendingRequest::NotSent;
         let internal = tree.down.iter().filter(|(_, down)| down.flows.is_empty());
         let internal: Vec<_> = internal.map(|(&id, _)| id).collect();
         self.end_clients(slot, Reason::Limit);
@@ -279,11 +298,11 @@ impl<C: Coordinator> ControlNode<C> {
     pub(super) fn channels_for(&self, slot: Slot, id: PeerId) -> Option<Vec<join::FlowChannel>> {
         let tree = self.trees.get(slot)?;
         let down = tree.down.get(&id)?;
-        let ask = if down.flows.is_empty() {
+        let request = if down.flows.is_empty() {
             &tree.native
         } else {
-            &down.ask
+            &down.request
         };
-        ask.done().map(<[_]>::to_vec)
+        request.done().map(<[_]>::to_vec)
     }
 }
