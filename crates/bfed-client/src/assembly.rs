@@ -1,10 +1,9 @@
 //! The data of a session in order: numbered frames are taken apart, missing ones counted.
 
-use core::fmt;
 use std::io;
 
 use crate::frames::{Deframer, Found};
-use crate::{Event, Sink};
+use crate::{Event, Sink, Stats};
 
 /// What is wrong with a session of numbered frames that ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -43,24 +42,13 @@ struct Numbered {
     end: Option<Announced>,
 }
 
-/// Counts and orders what arrives.
+/// Counts and orders the incoming data.
+#[derive(Debug)]
 pub(crate) struct Assembly {
     hasher: blake3::Hasher,
     numbered: Option<Numbered>,
     max_bytes: Option<u64>,
-    pub(crate) bytes: u64,
-    pub(crate) pieces: u64,
-    pub(crate) frames: u64,
-    pub(crate) lost: u64,
-    pub(crate) late: u64,
-}
-
-impl fmt::Debug for Assembly {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Assembly");
-        shown.field("bytes", &self.bytes).field("lost", &self.lost);
-        shown.finish_non_exhaustive()
-    }
+    pub(crate) stats: Stats,
 }
 
 impl Assembly {
@@ -69,19 +57,15 @@ impl Assembly {
             hasher: blake3::Hasher::new(),
             numbered: numbered.then(Numbered::default),
             max_bytes,
-            bytes: 0,
-            pieces: 0,
-            frames: 0,
-            lost: 0,
-            late: 0,
+            stats: Stats::default(),
         }
     }
 
     /// Takes a datagram, or a piece of a stream, and gives its data to the sink.
     pub(crate) fn take(&mut self, bytes: &[u8], sink: &mut dyn Sink) -> io::Result<()> {
-        self.pieces += 1;
+        self.stats.datagrams += 1;
         let Some(mut numbered) = self.numbered.take() else {
-            self.frames += 1;
+            self.stats.frames += 1;
             return self.write(bytes, sink);
         };
         numbered.deframer.push(bytes);
@@ -105,11 +89,11 @@ impl Assembly {
         };
         match numbered.next {
             Some(next) if reached < next => {
-                self.late += 1;
+                self.stats.late += 1;
                 return Ok(());
             }
             Some(next) if reached > next => {
-                self.lost = self.lost.saturating_add(reached - next);
+                self.stats.lost = self.stats.lost.saturating_add(reached - next);
                 sink.event(Event::Gap {
                     frames: reached - next,
                 });
@@ -120,7 +104,7 @@ impl Assembly {
         match found {
             Found::Data { number, payload } => {
                 numbered.next = Some(number.saturating_add(1));
-                self.frames += 1;
+                self.stats.frames += 1;
                 self.write(&payload, sink)
             }
             Found::End {
@@ -140,10 +124,12 @@ impl Assembly {
     }
 
     fn write(&mut self, bytes: &[u8], sink: &mut dyn Sink) -> io::Result<()> {
-        let room = self.max_bytes.map_or(u64::MAX, |max| max - self.bytes);
+        let room = self
+            .max_bytes
+            .map_or(u64::MAX, |max| max - self.stats.bytes);
         let len = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
         self.hasher.update(&bytes[..len]);
-        self.bytes += len as u64;
+        self.stats.bytes += len as u64;
         sink.data(&bytes[..len])
     }
 
@@ -153,19 +139,19 @@ impl Assembly {
             .numbered
             .as_ref()
             .is_some_and(|numbered| numbered.end.is_some());
-        ended || self.max_bytes == Some(self.bytes)
+        ended || self.max_bytes == Some(self.stats.bytes)
     }
 
     /// What is wrong with what arrived.
     pub(crate) fn incomplete(&self) -> Option<Incomplete> {
         let numbered = self.numbered.as_ref()?;
-        let asked_for = self.max_bytes == Some(self.bytes);
+        let asked_for = self.max_bytes == Some(self.stats.bytes);
         match &numbered.end {
-            _ if self.lost > 0 => Some(Incomplete::Missing(self.lost)),
+            _ if self.stats.lost > 0 => Some(Incomplete::Missing(self.stats.lost)),
             _ if numbered.missed_start => Some(Incomplete::MissedStart),
             None if asked_for => None,
             None => Some(Incomplete::NoEnd),
-            Some(end) if end.bytes != self.bytes || end.digest != self.digest() => {
+            Some(end) if end.bytes != self.stats.bytes || end.digest != self.digest() => {
                 (!asked_for).then_some(Incomplete::WrongDigest)
             }
             Some(_) => None,
@@ -234,7 +220,7 @@ mod tests {
         let output = took(&all, None);
         assert!(output.is_done());
         assert_eq!(
-            (output.bytes, output.frames, output.announced()),
+            (output.stats.bytes, output.stats.frames, output.announced()),
             (11, 3, Some(3))
         );
         assert_eq!(output.incomplete(), None);
@@ -256,7 +242,7 @@ mod tests {
         };
         for (gone, lost) in [(&[1][..], 1), (&[1, 2], 2), (&[3], 1)] {
             let output = without(gone);
-            assert_eq!((output.lost, output.late), (lost, 0));
+            assert_eq!((output.stats.lost, output.stats.late), (lost, 0));
             assert!(output.incomplete().unwrap().to_string().contains("missing"));
         }
         assert!(
@@ -288,7 +274,10 @@ mod tests {
         let all = frames(&[b"one", b"two"]);
         let mixed = [0, 0, 1, 0, 2, 2].map(|n: usize| all[n].clone());
         let output = took(&mixed, None);
-        assert_eq!((output.bytes, output.late, output.lost), (6, 2, 0));
+        assert_eq!(
+            (output.stats.bytes, output.stats.late, output.stats.lost),
+            (6, 2, 0)
+        );
         assert_eq!(output.incomplete(), None);
     }
 
@@ -315,7 +304,7 @@ mod tests {
         output.take(b"lo, world", &mut Null).unwrap();
         assert!(output.is_done());
         assert_eq!(
-            (output.bytes, output.digest()),
+            (output.stats.bytes, output.digest()),
             (5, *blake3::hash(b"hello").as_bytes())
         );
         assert_eq!(output.incomplete(), None);

@@ -192,22 +192,6 @@ pub struct Stats {
     pub moved: u64,
 }
 
-impl Assembly {
-    fn stats(&self) -> Stats {
-        Stats {
-            bytes: self.bytes,
-            frames: self.frames,
-            lost: self.lost,
-            late: self.late,
-            skipped_bytes: self.skipped_bytes(),
-            datagrams: self.pieces,
-            requests: 0,
-            damped: 0,
-            moved: 0,
-        }
-    }
-}
-
 /// Whether more is to come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
@@ -346,13 +330,13 @@ impl Session {
         };
         let (mut outcome, mut written) = (Outcome::Open, Ok(()));
         for _ in 0..READS {
-            let (before, assembly) = (self.assembly.pieces, &mut self.assembly);
+            let (before, assembly) = (self.assembly.stats.datagrams, &mut self.assembly);
             outcome = input.read(|bytes| {
                 if written.is_ok() {
                     written = assembly.take(bytes, sink);
                 }
             });
-            let more = self.assembly.pieces > before;
+            let more = self.assembly.stats.datagrams > before;
             if more {
                 self.last_data = Some(now);
             }
@@ -382,7 +366,8 @@ impl Session {
             requests: self.membership.requests,
             damped: self.membership.damped,
             moved: self.membership.moved,
-            ..self.assembly.stats()
+            skipped_bytes: self.assembly.skipped_bytes(),
+            ..self.assembly.stats
         }
     }
 
