@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use anyhow::Context as _;
 use ltp_linux::{Cancel, Error, Group, ReceiveConfig, ReceiveEvent, Received, Receiver, Sink};
 
 /// Receives one file into `folder`, under the sender's name, and shows how far it is.
@@ -9,6 +10,7 @@ pub(crate) fn receive_file(group: Group, folder: &Path, cancel: Cancel) -> Resul
     let config = ReceiveConfig::new(group);
     let mut receiver = Receiver::open(&config, Sink::folder(folder), cancel, &mut |_| {})?;
     let received = receiver.run(&mut |event| match event {
+        ReceiveEvent::Waiting { interface } => eprintln!("waiting for a sender on {interface}"),
         ReceiveEvent::Opened { source, name, .. } => eprintln!("{name} from {source}"),
         ReceiveEvent::Progress { bytes, .. } => eprintln!("{bytes} bytes"),
         _ => {}
@@ -18,11 +20,11 @@ pub(crate) fn receive_file(group: Group, folder: &Path, cancel: Cancel) -> Resul
 }
 
 #[allow(dead_code, reason = "a test includes this file")]
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> anyhow::Result<()> {
     let mut args = std::env::args().skip(1);
     let usage = "usage: receive_file GROUP:PORT FOLDER [INTERFACE]";
-    let mut group = Group::new(args.next().ok_or(usage)?.parse()?);
-    let folder = args.next().ok_or(usage)?;
+    let mut group = Group::new(args.next().context(usage)?.parse()?);
+    let folder = args.next().context(usage)?;
     group.interface = args.next();
     println!(
         "{:?}",

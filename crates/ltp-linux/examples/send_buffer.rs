@@ -1,5 +1,6 @@
 //! Sends bytes in memory to one receiver: `send_buffer 239.1.2.3:5000 lo`.
 
+use anyhow::Context as _;
 use ltp_linux::{Error, Group, SendConfig, SendOutcome, Source, send};
 
 /// Sends `bytes` under the name `greeting.txt`; returns when one receiver has confirmed them.
@@ -10,14 +11,14 @@ pub(crate) fn send_buffer(group: Group, bytes: Vec<u8>) -> Result<SendOutcome, E
 }
 
 #[allow(dead_code, reason = "a test includes this file")]
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> anyhow::Result<()> {
     let mut args = std::env::args().skip(1);
     let address = args
         .next()
-        .ok_or("usage: send_buffer GROUP:PORT [INTERFACE]")?;
+        .context("usage: send_buffer GROUP:PORT [INTERFACE]")?;
     let mut group = Group::new(address.parse()?);
     group.interface = args.next();
-    let outcome = send_buffer(group, b"good morning, everybody\n".repeat(10_000))?;
-    println!("{outcome:?}");
+    send_buffer(group, b"good morning, everybody\n".repeat(10_000))?.confirmed()?;
+    println!("the receiver has everything");
     Ok(())
 }

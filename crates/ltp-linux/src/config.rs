@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use crate::Error;
 use crate::interface::{InterfaceError, Local};
 
 /// A multicast group and this host's way to it.
@@ -38,6 +39,21 @@ impl Group {
     pub fn interface(mut self, name: impl Into<String>) -> Self {
         self.interface = Some(name.into());
         self
+    }
+
+    /// Refuses a group that cannot work.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let address = self.address;
+        if !address.ip().is_multicast() {
+            return Err(Error::NotMulticast(*address.ip()));
+        }
+        if address.port() == 0 {
+            return Err(Error::Config("port 0 of the group is no port"));
+        }
+        if self.ttl == 0 {
+            return Err(Error::Config("the TTL is 0: 1 to 255"));
+        }
+        Ok(())
     }
 
     /// Finds this host's end of the way to `relay`, else to the group.

@@ -1,7 +1,7 @@
 //! Errors of a transfer.
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +12,8 @@ use crate::interface::InterfaceError;
 use crate::relays::NoRelay;
 
 /// Why a transfer did not begin or did not end well.
+///
+/// The text is for people; where the system gave the reason, `source()` has it, so print the chain (as `anyhow` does).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -46,6 +48,9 @@ pub enum Error {
     /// Packets are longer than the interface carries: lower [`SendConfig::mtu`](crate::SendConfig::mtu).
     #[error("lower the MTU of the transfer")]
     PacketTooBig(#[source] SendError),
+    /// The address of the group is not a multicast address.
+    #[error("{0} is not a multicast address (224.0.0.0 to 239.255.255.255)")]
+    NotMulticast(Ipv4Addr),
     /// A field of the configuration is out of bounds; says which.
     #[error("{0}")]
     Config(&'static str),

@@ -9,7 +9,7 @@
 //! let group = Group::new("239.1.2.3:5000".parse()?).interface("eth0");
 //! let mut config = SendConfig::new(group);
 //! config.receivers = Some(8);
-//! println!("{:?}", send(&config, Source::file("image.iso")?)?);
+//! send(&config, Source::file("image.iso")?)?.confirmed()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -45,8 +45,9 @@
 //! meanwhile, so an observer returns soon. `close` tells the peers that this host leaves. Counters can be read between and
 //! after these calls.
 //!
-//! [`Cancel`] ends a transfer from another thread. A sender then tells its receivers, which keep what they
-//! have; a receiver removes the incomplete file.
+//! [`Cancel`] ends a transfer from another thread, such as the one that handles Ctrl-C. A sender then tells its
+//! receivers, which fail; a receiver removes the incomplete file, and a stream keeps the bytes that were written. A process
+//! that is killed leaves a file `.NAME.XXXXXX.part`, which can be deleted: handle SIGTERM with [`Cancel`] too.
 //!
 //! A receiver that writes a stream has a second thread for that, so that a slow writer does not keep packets
 //! waiting; data that it has not taken yet counts towards [`ReceiveConfig::buffer_bytes`], and a full buffer slows

@@ -37,6 +37,18 @@ struct Folder {
 }
 
 impl Sink {
+    /// Refuses a folder that does not exist.
+    fn check(&self) -> Result<(), Error> {
+        match &self.0 {
+            Kind::Folder(folder) if !folder.path.is_dir() => Err(Error::Output {
+                folder: folder.path.clone(),
+                wanted: None,
+                source: io::ErrorKind::NotFound.into(),
+            }),
+            Kind::Folder(_) | Kind::Stream(_) => Ok(()),
+        }
+    }
+
     fn is_stream(&self) -> bool {
         matches!(self.0, Kind::Stream(_))
     }

@@ -17,6 +17,7 @@ const BLOCK_EXPONENT: u32 = 16;
 
 /// Refuses configurations that cannot work.
 pub(super) fn check(given: &ReceiveConfig) -> Result<(), Error> {
+    given.group.check()?;
     let has_source = given.source.is_some();
     if given.group.address.ip().octets()[0] == 232 && !has_source {
         return Err(Error::Config(

@@ -68,6 +68,7 @@ impl Receiver {
         observer: &mut dyn FnMut(ReceiveEvent),
     ) -> Result<Receiver, Error> {
         setup::check(given)?;
+        sink.check()?;
         let carrier = given.recovery.carrier();
         let local = given.group.local(carrier)?;
         let now = clock::now();

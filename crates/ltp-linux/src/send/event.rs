@@ -130,8 +130,9 @@ pub struct ReceiverStatus {
     pub bytes: u64,
 }
 
-/// How a transfer ended, as far as the sender knows.
+/// How a transfer ended, as far as the sender knows: everything was sent, but did it arrive?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a transfer that nobody confirmed ends with an outcome too"]
 #[non_exhaustive]
 pub enum SendOutcome {
     /// The expected number of hosts has confirmed, and no receiver that joined lacks anything.
@@ -142,18 +143,35 @@ pub enum SendOutcome {
     Unconfirmed(Unconfirmed),
 }
 
+impl SendOutcome {
+    /// Turns a transfer that was not confirmed into an error.
+    ///
+    /// # Errors
+    /// [`SendOutcome::Unconfirmed`].
+    pub fn confirmed(self) -> Result<(), Unconfirmed> {
+        match self {
+            SendOutcome::Complete | SendOutcome::Sent => Ok(()),
+            SendOutcome::Unconfirmed(why) => Err(why),
+        }
+    }
+}
+
 /// Why a transfer counts as not confirmed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unconfirmed {
     /// Nothing below the relay has acknowledged or asked for anything.
+    #[error("sent, but no receiver below the relay acknowledged anything")]
     Unheard,
     /// Relays stopped waiting for some receivers: [`Sender::stalled`](crate::Sender::stalled) names them.
+    #[error("sent, but relays stopped waiting for some receivers")]
     Stalled,
     /// What the relay acknowledged stood still.
+    #[error("sent, but what the relay acknowledged stood still")]
     RelayStalled,
     /// Fewer hosts than expected have confirmed, or one that joined lacks something:
-    /// [`Sender::members`](crate::Sender::members) names them.
+    /// [`Sender::members`](crate::Sender::members) names them. Receivers at one address count as one host.
+    #[error("sent, but not confirmed by each of the {expected} hosts that were expected")]
     Receivers {
         /// Hosts that were expected.
         expected: u32,

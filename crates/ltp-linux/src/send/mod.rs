@@ -18,6 +18,8 @@ use crate::{Cancel, Error};
 
 /// Sends a content and returns how it ended; blocks until then.
 ///
+/// `Ok` does not mean that a receiver has it: see [`SendOutcome::confirmed`].
+///
 /// # Errors
 /// As [`Sender::open`] and [`Sender::run`].
 pub fn send(config: &SendConfig, source: Source) -> Result<SendOutcome, Error> {

@@ -23,6 +23,18 @@ const MIN_MTU: u16 = 576;
 /// Headers that IP and UDP add, and what a dmcast adds on top (LMS option and outer header).
 const HEADERS: u16 = 20 + 8 + 36;
 
+/// Refuses configurations that cannot work.
+pub(super) fn check(given: &SendConfig) -> Result<(), Error> {
+    given.group.check()?;
+    if given.rate_bps == Some(0) {
+        return Err(Error::Config("the rate is 0 bit/s: `None` is no limit"));
+    }
+    if given.receivers == Some(0) {
+        return Err(Error::Config("0 receivers: `None` is any number"));
+    }
+    Ok(())
+}
+
 pub(super) fn config(
     given: &SendConfig,
     local: &Local,

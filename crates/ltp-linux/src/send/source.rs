@@ -43,7 +43,8 @@ impl Source {
         let file = File::open(&path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
-            return Err(failed(io::Error::from(io::ErrorKind::InvalidInput)));
+            let why = "not a regular file; a folder or device can be sent as a stream (of `tar`)";
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
         Ok(Source::open_file(file, path, metadata.len()))
     }

@@ -66,6 +66,7 @@ impl Sender {
         cancel: Cancel,
         observer: &mut dyn FnMut(SendEvent),
     ) -> Result<Sender, Error> {
+        setup::check(config)?;
         let carrier = config.recovery.carrier();
         let local = config.group.local(carrier)?;
         if carrier.is_none() && !local.interface.is_multicast && !local.interface.is_loopback {

@@ -55,7 +55,8 @@ fn a_buffer_arrives_as_a_file() {
     let cancel = Cancel::new().expect("eventfd");
     let receiving = thread::spawn(move || receive_file::receive_file(their_group, &path, cancel));
     let bytes = content(300_000);
-    send_buffer::send_buffer(group, bytes.clone()).expect("sent");
+    let sent = send_buffer::send_buffer(group, bytes.clone()).expect("sent");
+    assert_eq!(sent.confirmed(), Ok(()));
     let received = receiving.join().expect("no panic").expect("received");
     let path = folder.path().join("greeting.txt");
     assert_eq!(received.path.as_ref(), Some(&path));
@@ -104,7 +105,8 @@ fn a_sent_file_is_reported_event_by_event() {
         }
     ));
     told.clear();
-    sender.run(&mut |event| told.push(event)).expect("sent");
+    let outcome = sender.run(&mut |event| told.push(event)).expect("sent");
+    assert_eq!(outcome, SendOutcome::Complete);
     assert!(matches!(&told[0], SendEvent::Opened { name, .. } if name == "image"));
     let at = |wanted: fn(&SendEvent) -> bool| told.iter().position(wanted).expect("told");
     let joined = at(|event| matches!(event, SendEvent::Joined { .. }));
@@ -205,4 +207,59 @@ fn what_cannot_work_is_refused() {
     config.mtu = Some(100);
     let error = send(&config, Source::buffer([0; 1])).expect_err("a small MTU");
     assert!(error.to_string().contains("576"), "{error}");
+}
+
+/// What cannot work is refused at once, with words that say what is wrong.
+#[test]
+fn configurations_that_cannot_work_are_refused() {
+    let sender = |change: fn(&mut SendConfig)| {
+        let mut config = SendConfig::new(group());
+        change(&mut config);
+        let refused = send(&config, Source::buffer(content(10)));
+        refused
+            .expect_err("a configuration that cannot work")
+            .to_string()
+    };
+    let no_group =
+        sender(|config| config.group.address = "192.168.1.1:5000".parse().expect("an address"));
+    assert!(
+        no_group.starts_with("192.168.1.1 is not a multicast address"),
+        "{no_group}"
+    );
+    assert!(sender(|config| config.group.address.set_port(0)).contains("port 0"));
+    assert!(sender(|config| config.group.ttl = 0).contains("TTL"));
+    assert!(sender(|config| config.rate_bps = Some(0)).contains("rate is 0"));
+    assert!(sender(|config| config.receivers = Some(0)).contains("0 receivers"));
+
+    let receiver = |group, folder| {
+        let refused = receive(&ReceiveConfig::new(group), Sink::folder(folder));
+        refused
+            .expect_err("a configuration that cannot work")
+            .to_string()
+    };
+    let mut unicast = group();
+    unicast.address.set_ip([10, 0, 0, 1].into());
+    assert!(receiver(unicast, "/tmp").contains("not a multicast address"));
+    assert!(receiver(group(), "/no/such/folder").contains("/no/such/folder does not exist"));
+
+    let folder = Source::file("/tmp").expect_err("a folder");
+    let why = std::error::Error::source(&folder)
+        .expect("the reason")
+        .to_string();
+    assert!(why.contains("folder"), "{why}");
+}
+
+/// Without a receiver a transfer ends with an outcome that the caller has to look at.
+#[test]
+fn a_transfer_that_nobody_confirms_is_an_error_of_its_outcome() {
+    let mut config = SendConfig::new(group());
+    config.receivers = Some(2);
+    config.connect_timeout = Duration::from_millis(100);
+    config.linger = Duration::from_millis(100);
+    let outcome = send(&config, Source::buffer(content(10_000))).expect("sent");
+    let why = outcome.confirmed().expect_err("nobody listens");
+    assert_eq!(
+        why.to_string(),
+        "sent, but not confirmed by each of the 2 hosts that were expected"
+    );
 }
