@@ -1,5 +1,6 @@
 //! Names and messages: goldens, properties, hostile bytes.
 
+mod attributes;
 mod common;
 mod golden;
 mod names;
