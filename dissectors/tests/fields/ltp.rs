@@ -28,8 +28,7 @@ fn of_data(header: &Header, bytes: &[u8]) -> Option<Fields> {
 }
 
 fn of_sync(header: &Header, bytes: &[u8]) -> Option<Fields> {
-    let packet = sync::Packet::new_checked(bytes).ok()?;
-    let repr = sync::Repr::parse(&packet).ok()?;
+    let repr = sync::Repr::parse(bytes).ok()?;
     let mut fields = head(header);
     fields
         .put("flags", header.flags)
@@ -61,8 +60,7 @@ fn of_sync(header: &Header, bytes: &[u8]) -> Option<Fields> {
 }
 
 fn of_digests(header: &Header, bytes: &[u8]) -> Option<Fields> {
-    let packet = digests::Packet::new_checked(bytes).ok()?;
-    let repr = digests::Repr::parse(&packet);
+    let (repr, digests) = digests::Repr::parse(bytes).ok()?;
     let mut fields = head(header);
     fields
         .put("flags", header.flags)
@@ -70,15 +68,14 @@ fn of_digests(header: &Header, bytes: &[u8]) -> Option<Fields> {
         .flag("flag_left", repr.left)
         .put("first_block", repr.first_block)
         .put("nonce", repr.answer.unwrap_or(0));
-    for index in 0..repr.count {
-        fields.bytes("digest", &packet.digest(index));
+    for digest in digests {
+        fields.bytes("digest", digest);
     }
     Some(fields)
 }
 
 fn of_request(header: &Header, bytes: &[u8]) -> Option<Fields> {
-    let packet = request::Packet::new_checked(bytes).ok()?;
-    let repr = request::Repr::parse(&packet);
+    let repr = request::Repr::parse(bytes).ok()?;
     let mut fields = head(header);
     fields
         .put("kind", repr.kind as u8)
@@ -87,7 +84,7 @@ fn of_request(header: &Header, bytes: &[u8]) -> Option<Fields> {
         .put("round_trip", repr.round_trip_us)
         .put("token", repr.token)
         .put("nonce", repr.nonce);
-    for range in packet.ranges() {
+    for range in &repr.ranges {
         fields.put("lo", range.lo).put("hi", range.hi);
     }
     Some(fields)
