@@ -231,6 +231,12 @@ fn wrong_types_and_ranges() {
             "[capture]\nguard = \"yes\"",
             &["2:9: capture.guard: \"yes\" is neither true nor false; write true or false"],
         ),
+    ]);
+}
+
+#[test]
+fn wrong_paths_permissions_and_addresses() {
+    wrong(&[
         (
             "[daemon]\nsocket = \"run/x\"",
             &[

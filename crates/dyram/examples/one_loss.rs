@@ -13,6 +13,37 @@ use dyram::{
 
 const SESSION: u32 = 7;
 
+/// Joins an end to the relay: its first JOIN gets a token for its address, its second shows the token.
+fn join(
+    relay: &mut Relay<'_>,
+    at_relay: SocketAddr,
+    end: &mut Attachment,
+    address: SocketAddr,
+    now: Instant,
+) {
+    let mut buffer = [0; 2048];
+    while end.relay().is_none() {
+        let join = end.poll_transmit(now, &mut buffer).expect("a JOIN");
+        let _ = relay.forward(now, &Meta::unicast(address), &mut buffer[..join.len]);
+        while let Some(answer) = relay.poll_transmit(now, &mut buffer) {
+            end.handle_packet(now, &Meta::unicast(at_relay), &buffer[..answer.len])
+                .expect("an answer");
+        }
+    }
+}
+
+/// Hands a packet of the relay to an end. Returns the sequence number that it asks for, if it is a NACK.
+fn requested(
+    end: &mut Attachment,
+    at_relay: SocketAddr,
+    now: Instant,
+    packet: &[u8],
+) -> Option<Seq> {
+    let input = end.handle_packet(now, &Meta::unicast(at_relay), packet);
+    let request = input.ok().flatten()?;
+    matches!(request.body, Body::Nack(_)).then_some(request.sequence)
+}
+
 fn main() {
     let mut now = Instant::ZERO;
     let storage = Storage::owned(Limits::default()).expect("limits within bounds");
@@ -35,17 +66,9 @@ fn main() {
         })
         .collect();
 
-    // Each joins: once to get a token for its address, once more to show it.
     let mut buffer = [0; 2048];
     for (end, address) in ends.iter_mut().zip(addresses) {
-        while end.relay().is_none() {
-            let join = end.poll_transmit(now, &mut buffer).expect("a JOIN");
-            let _ = relay.forward(now, &Meta::unicast(address), &mut buffer[..join.len]);
-            while let Some(answer) = relay.poll_transmit(now, &mut buffer) {
-                end.handle_packet(now, &Meta::unicast(at_relay), &buffer[..answer.len])
-                    .expect("an answer");
-            }
-        }
+        join(&mut relay, at_relay, end, address, now);
     }
 
     // Two packets go down; the second receiver loses the first of them.
@@ -76,16 +99,14 @@ fn main() {
     // The relay waits for further losers, then asks the receiver that it elects.
     let (asked, request) = loop {
         if let Some(transmit) = relay.poll_transmit(now, &mut buffer) {
-            let end = addresses
+            let asked = addresses
                 .iter()
-                .position(|&address| address == transmit.destination);
-            let end = end.expect("one of us");
-            let from = Meta::unicast(at_relay);
-            let input = ends[end].handle_packet(now, &from, &buffer[..transmit.len]);
-            if let Ok(Some(request)) = input
-                && matches!(request.body, Body::Nack(_))
+                .position(|&address| address == transmit.destination)
+                .expect("one of us");
+            if let Some(request) =
+                requested(&mut ends[asked], at_relay, now, &buffer[..transmit.len])
             {
-                break (end, request.sequence);
+                break (asked, request);
             }
         } else {
             now += Duration::from_millis(1);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tcpxm::store::{Ring, Store, StoreError};
-use tcpxm::{Config, Endpoint, GroupConfig, GroupMode, Instant, Meta};
+use tcpxm::{Config, ConnId, Endpoint, GroupConfig, GroupMode, Instant, Meta};
 
 struct Counting;
 
@@ -61,23 +61,110 @@ fn host(number: usize) -> IpAddr {
     IpAddr::from([10, 0, (number >> 8) as u8, number as u8])
 }
 
-/// Memory of a sender with this number of receivers, after much data over paths that lose one packet in
-/// thirty, with a bounded store of 1 MiB.
+/// Paths that lose one packet in thirty.
+struct Paths {
+    dice: u64,
+}
+
+impl Paths {
+    fn lose(&mut self) -> bool {
+        self.dice = self
+            .dice
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(99);
+        (self.dice >> 33).is_multiple_of(30)
+    }
+}
+
+fn live() -> isize {
+    LIVE.load(Ordering::Relaxed) as isize
+}
+
+/// Calls a function and adds the memory that it keeps to `memory`.
+fn counted<T>(memory: &mut isize, call: impl FnOnce() -> T) -> T {
+    let before = live();
+    let result = call();
+    *memory += live() - before;
+    result
+}
+
+/// A sender, its receivers, and the paths between them.
+struct Network {
+    sender: Endpoint<Once>,
+    receivers: Vec<Endpoint>,
+    accepted: Vec<Option<ConnId>>,
+    paths: Paths,
+    /// What the receivers have allocated since the sender was created.
+    receiver_memory: isize,
+    buffer: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+impl Network {
+    /// Carries the sender's packets to the receivers.
+    fn carry_down(&mut self, now: Instant) {
+        while let Some(transmit) = self.sender.poll_transmit(now, &mut self.buffer) {
+            let meta = Meta {
+                source: SocketAddr::new(host(0), 5000),
+                destination: transmit.destination.ip(),
+            };
+            let bytes = &self.buffer[..transmit.len];
+            counted(&mut self.receiver_memory, || {
+                for (number, receiver) in (1..).zip(&mut self.receivers) {
+                    if (transmit.is_multicast() || host(number) == meta.destination)
+                        && !self.paths.lose()
+                    {
+                        let _ = receiver.handle_packet(now, &meta, bytes);
+                    }
+                }
+            });
+        }
+    }
+
+    /// Lets the receivers take the data, and carries their packets to the sender.
+    fn carry_up(&mut self, now: Instant) {
+        for (index, receiver) in self.receivers.iter_mut().enumerate() {
+            let accepted = &mut self.accepted[index];
+            counted(&mut self.receiver_memory, || {
+                receiver.handle_timeout(now);
+                while receiver.poll_event().is_some() {}
+                *accepted = accepted.or_else(|| receiver.accept(now, PORT));
+                if let Some(connection) = *accepted {
+                    let _ = receiver.recv(now, connection, &mut self.scratch);
+                }
+            });
+            while let Some(transmit) = counted(&mut self.receiver_memory, || {
+                receiver.poll_transmit(now, &mut self.buffer)
+            }) {
+                let meta = Meta {
+                    source: SocketAddr::new(host(index + 1), PORT),
+                    destination: transmit.destination.ip(),
+                };
+                if !self.paths.lose() {
+                    let bytes = &self.buffer[..transmit.len];
+                    let _ = self.sender.handle_packet(now, &meta, bytes);
+                }
+            }
+        }
+    }
+}
+
+/// Memory of a sender with this number of receivers, after much data over paths that lose packets, with
+/// a bounded store of 1 MiB.
 fn sender_memory(count: usize, mode: GroupMode) -> usize {
     let config = Config {
         receive_buffer: 1 << 20,
         ..Config::default()
     };
     let mut now = Instant::ZERO;
-    let mut receivers: Vec<Endpoint> = (1..=count)
+    let receivers: Vec<Endpoint> = (1..=count)
         .map(|number| {
             let mut receiver = Endpoint::new(config.clone(), [number as u8; 32], now);
             receiver.listen(now, PORT).unwrap();
             receiver
         })
         .collect();
-    let before = LIVE.load(Ordering::Relaxed);
-    let mut receiver_memory = 0isize;
+    let before = live();
     let mut sender: Endpoint<Once> = Endpoint::new(config, [0; 32], now);
     let mut group = GroupConfig::new(
         SocketAddr::new(host(0), 5000),
@@ -85,72 +172,31 @@ fn sender_memory(count: usize, mode: GroupMode) -> usize {
         PORT,
     );
     group.mode = mode;
-    let id = sender
-        .open_group(
-            now,
-            &group,
-            Once {
-                ring: Ring::new(1 << 20),
-                written: 0,
-            },
-        )
-        .unwrap();
-    drop(group);
-    let mut buffer = vec![0; 1500];
-    let mut scratch = vec![0; 1 << 16];
-    let mut accepted = vec![None; count];
-    let (mut dice, mut sent, mut most) = (1u64, 0usize, 0isize);
-    let mut lost = || {
-        dice = dice
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(99);
-        (dice >> 33).is_multiple_of(30)
+    let store = Once {
+        ring: Ring::new(1 << 20),
+        written: 0,
     };
+    let id = sender.open_group(now, &group, store).unwrap();
+    drop(group);
+    let mut network = Network {
+        sender,
+        receivers,
+        accepted: vec![None; count],
+        paths: Paths { dice: 1 },
+        receiver_memory: 0,
+        buffer: vec![0; 1500],
+        scratch: vec![0; 1 << 16],
+    };
+    let (mut sent, mut most) = (0usize, 0isize);
     let turns = if count > 100 { 60 } else { 1200 };
     for _ in 0..turns {
-        sent += sender.send(now, id, &scratch).unwrap();
-        while let Some(transmit) = sender.poll_transmit(now, &mut buffer) {
-            let meta = Meta {
-                source: SocketAddr::new(host(0), 5000),
-                destination: transmit.destination.ip(),
-            };
-            let bytes = &buffer[..transmit.len];
-            let others = LIVE.load(Ordering::Relaxed);
-            for (number, receiver) in (1..).zip(&mut receivers) {
-                if (transmit.is_multicast() || host(number) == meta.destination) && !lost() {
-                    let _ = receiver.handle_packet(now, &meta, bytes);
-                }
-            }
-            receiver_memory += LIVE.load(Ordering::Relaxed) as isize - others as isize;
-        }
-        for (index, receiver) in receivers.iter_mut().enumerate() {
-            let others = LIVE.load(Ordering::Relaxed);
-            receiver.handle_timeout(now);
-            while receiver.poll_event().is_some() {}
-            accepted[index] = accepted[index].or_else(|| receiver.accept(now, PORT));
-            if let Some(connection) = accepted[index] {
-                let _ = receiver.recv(now, connection, &mut scratch);
-            }
-            receiver_memory += LIVE.load(Ordering::Relaxed) as isize - others as isize;
-            loop {
-                let others = LIVE.load(Ordering::Relaxed);
-                let transmit = receiver.poll_transmit(now, &mut buffer);
-                receiver_memory += LIVE.load(Ordering::Relaxed) as isize - others as isize;
-                let Some(transmit) = transmit else { break };
-                let meta = Meta {
-                    source: SocketAddr::new(host(index + 1), PORT),
-                    destination: transmit.destination.ip(),
-                };
-                if !lost() {
-                    let _ = sender.handle_packet(now, &meta, &buffer[..transmit.len]);
-                }
-            }
-        }
-        while sender.poll_event().is_some() {}
+        sent += network.sender.send(now, id, &network.scratch).unwrap();
+        network.carry_down(now);
+        network.carry_up(now);
+        while network.sender.poll_event().is_some() {}
         now += tcpxm::Duration::from_millis(5);
-        sender.handle_timeout(now);
-        let memory = LIVE.load(Ordering::Relaxed) as isize - before as isize - receiver_memory;
-        most = most.max(memory);
+        network.sender.handle_timeout(now);
+        most = most.max(live() - before - network.receiver_memory);
     }
     assert!(
         sent > 1 << 20 || count > 100,

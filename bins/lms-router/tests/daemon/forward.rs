@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::common::*;
 use linux_net::raw::Ipv4Socket;
-use lms_proto::{Form, Iface};
+use lms_proto::{Form, Iface, LmsOption};
 use lms_router::status::Show;
 
 #[test]
@@ -103,91 +103,85 @@ fn a_whole_recovery_from_request_to_repair() {
 /// A forged packet, its sender, and the reason for which it is dropped.
 type Forged = (&'static str, &'static str, Vec<u8>);
 
-fn forged(two: Iface) -> Vec<Forged> {
-    let one_address = Ipv4Addr::new(10, 0, 2, 1);
-    let good = data_packet(SRC, GROUP, 9, b"x");
-    let option = |group: Ipv4Addr, tp: Option<(Ipv4Addr, Iface)>| {
-        let mut option = request();
-        option.group = group.into();
-        if let Some((router, iface)) = tp {
-            option = turned(option, router, iface);
-        }
+/// The router's address on the link to H1.
+const ROUTER_ONE: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 1);
+const OTHER_GROUP: Ipv4Addr = Ipv4Addr::new(239, 9, 9, 9);
+
+/// Overwrites an address in a header of 36 bytes, whose checksum is valid afterwards.
+fn with_address(mut packet: Vec<u8>, at: usize, address: Ipv4Addr) -> Vec<u8> {
+    packet[at..at + 4].copy_from_slice(&address.octets());
+    lms_proto::wire::ipv4::fill_checksum(&mut packet[..36]);
+    packet
+}
+
+/// `two`: the router's number of the interface to H2.
+fn forged_requests(two: Iface) -> Vec<Forged> {
+    let bytes = |option: LmsOption| {
         let mut bytes = vec![0; 16];
         option.emit(Form::Classic, &mut bytes).unwrap();
         bytes
     };
+    let good = bytes(request());
     let ask = |ttl, option: &[u8]| {
         let udp = &data_packet(H2, GROUP, ttl, b"x")[20..];
         ipv4(17, H2, GROUP, ttl, option, udp)
     };
-    let from_src = |mut packet: Vec<u8>| {
-        packet[12..16].copy_from_slice(&SRC.octets());
-        lms_proto::wire::ipv4::fill_checksum(&mut packet[..36]);
-        packet
-    };
-    let other = Ipv4Addr::new(239, 9, 9, 9);
-    let to_one = |iface, inner: &[u8]| dmcast(H1, one_address, iface, inner);
-    let mut half = option(GROUP, None);
+    let has_turned = bytes(turned(request(), ROUTER_ONE, two));
+    let to_other_group = bytes(LmsOption {
+        group: OTHER_GROUP.into(),
+        ..request()
+    });
+    let mut half = good.clone();
     half[2..4].copy_from_slice(&[0, 1]);
+    let mut short = good.clone();
+    short[1] = 12;
+    let twice = [good.clone(), good.clone()].concat();
     vec![
-        (
-            "turned_from_below",
-            "h2",
-            ask(9, &option(GROUP, Some((one_address, two)))),
-        ),
-        ("group_mismatch", "h2", ask(9, &option(other, None))),
+        ("turned_from_below", "h2", ask(9, &has_turned)),
+        ("group_mismatch", "h2", ask(9, &to_other_group)),
         ("half_turning_point", "h2", ask(9, &half)),
-        ("lms_length", "h2", {
-            let mut short = option(GROUP, None);
-            short[1] = 12;
-            ask(9, &short)
-        }),
-        (
-            "duplicate_option",
-            "h2",
-            ask(9, &[option(GROUP, None), option(GROUP, None)].concat()),
-        ),
-        ("ttl_expired", "h2", ask(1, &option(GROUP, None))),
+        ("lms_length", "h2", ask(9, &short)),
+        ("duplicate_option", "h2", ask(9, &twice)),
+        ("ttl_expired", "h2", ask(1, &good)),
         (
             "unturned_from_parent",
             "src",
-            from_src(ask(9, &option(GROUP, None))),
+            with_address(ask(9, &good), 12, SRC),
         ),
-        ("not_downstream", "h1", to_one(Iface(9), &good)),
-        ("inner_source_mismatch", "h1", {
-            let mut packet = to_one(two, &good);
-            // The option claims another source than the inner packet has.
-            packet[28..32].copy_from_slice(&H2.octets());
-            lms_proto::wire::ipv4::fill_checksum(&mut packet[..36]);
-            packet
-        }),
-        ("inner_group_mismatch", "h1", {
-            let mut packet = to_one(two, &good);
-            packet[32..36].copy_from_slice(&other.octets());
-            lms_proto::wire::ipv4::fill_checksum(&mut packet[..36]);
-            packet
-        }),
-        ("inner_header_checksum", "h1", {
-            let mut packet = to_one(two, &good);
-            packet[36 + 10] ^= 1;
-            packet
-        }),
+    ]
+}
+
+/// `two`: the router's number of the interface to H2.
+fn forged_dmcasts(two: Iface) -> Vec<Forged> {
+    let to_one = |iface, inner: &[u8]| dmcast(H1, ROUTER_ONE, iface, inner);
+    let inner = data_packet(SRC, GROUP, 9, b"x");
+    let good = to_one(two, &inner);
+    let mut wrong_checksum = good.clone();
+    wrong_checksum[36 + 10] ^= 1;
+    let from_h2 = data_packet(H2, GROUP, 9, b"x");
+    let expired = data_packet(SRC, GROUP, 1, b"x");
+    let other_router = Ipv4Addr::new(10, 9, 9, 9);
+    vec![
+        ("not_downstream", "h1", to_one(Iface(9), &inner)),
+        // The option names a turning point, a source and a group, from octet 24 of the packet.
         (
-            "no_entry",
+            "other_turning_point",
             "h1",
-            to_one(two, &data_packet(H2, GROUP, 9, b"x")),
+            with_address(good.clone(), 24, other_router),
         ),
         (
-            "inner_ttl_expired",
+            "inner_source_mismatch",
             "h1",
-            to_one(two, &data_packet(SRC, GROUP, 1, b"x")),
+            with_address(good.clone(), 28, H2),
         ),
-        ("other_turning_point", "h1", {
-            let mut packet = to_one(two, &good);
-            packet[24..28].copy_from_slice(&Ipv4Addr::new(10, 9, 9, 9).octets());
-            lms_proto::wire::ipv4::fill_checksum(&mut packet[..36]);
-            packet
-        }),
+        (
+            "inner_group_mismatch",
+            "h1",
+            with_address(good, 32, OTHER_GROUP),
+        ),
+        ("inner_header_checksum", "h1", wrong_checksum),
+        ("no_entry", "h1", to_one(two, &from_h2)),
+        ("inner_ttl_expired", "h1", to_one(two, &expired)),
     ]
 }
 
@@ -199,7 +193,7 @@ fn forged_packets_are_dropped_and_counted_under_their_reasons() {
         let [src, h1, h2] = bed.endpoints(None);
         let number = bed.asked();
         assert!(h1.heard(SOON).is_some() && h2.heard(NEVER).is_none());
-        let cases = forged(number);
+        let cases = [forged_requests(number), forged_dmcasts(number)].concat();
         for (reason, from, packet) in &cases {
             let host = match *from {
                 "src" => &bed.src,

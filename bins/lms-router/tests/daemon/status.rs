@@ -47,23 +47,6 @@ fn documents_keep_their_names() {
             keys(&overview["configuration"]),
             ["file", "last_error", "needs_restart", "rejected", "reloads"]
         );
-        assert_eq!(
-            (
-                &overview["source"],
-                &overview["policy"],
-                &overview["groups"]
-            ),
-            (&json!("static"), &json!("static"), &json!(1))
-        );
-        let groups = daemon.status(Show::Groups);
-        assert_eq!(
-            groups,
-            json!({"groups": [{
-                "source": "10.0.1.2", "group": "239.1.2.3", "upstream": "up",
-                "downstream": ["one", "two"],
-                "replier": {"interface": "one", "neighbour": "10.0.2.2", "cost": null},
-            }]})
-        );
         let interfaces = daemon.status(Show::Interfaces);
         assert_eq!(
             keys(&interfaces["interfaces"][0]),
@@ -102,7 +85,40 @@ fn documents_keep_their_names() {
         for reason in lms_proto::router::DropReason::ALL {
             assert_eq!(counters["drops"][reason.name()], 0, "{reason:?}");
         }
-        // The same for people.
+    });
+}
+
+#[test]
+fn documents_show_the_static_route() {
+    with_namespaces(|| {
+        let bed = Testbed::new();
+        let daemon = start(&bed.router);
+        let overview = daemon.status(Show::Overview);
+        assert_eq!(
+            (
+                &overview["source"],
+                &overview["policy"],
+                &overview["groups"]
+            ),
+            (&json!("static"), &json!("static"), &json!(1))
+        );
+        let groups = daemon.status(Show::Groups);
+        assert_eq!(
+            groups,
+            json!({"groups": [{
+                "source": "10.0.1.2", "group": "239.1.2.3", "upstream": "up",
+                "downstream": ["one", "two"],
+                "replier": {"interface": "one", "neighbour": "10.0.2.2", "cost": null},
+            }]})
+        );
+    });
+}
+
+#[test]
+fn the_command_prints_text_or_json() {
+    with_namespaces(|| {
+        let bed = Testbed::new();
+        let daemon = start(&bed.router);
         for (what, expected) in [
             (None, "route source"),
             (

@@ -47,177 +47,147 @@ fn in_state(mode: FilterMode) -> Querier<'static> {
     q
 }
 
-/// RFC 3376 §6.4.1 and §6.4.2, line by line: state, record, new state, sources asked about,
-/// whether the group is.
+/// A line of the tables of RFC 3376 §6.4.1 and §6.4.2, for a group in [`in_state`].
+struct Line {
+    before: FilterMode,
+    record: (RecordType, &'static [u8]),
+    /// The new mode, the sources that are wanted, and those that are not.
+    after: (FilterMode, &'static [u8], &'static [u8]),
+    /// The sources that queries ask about.
+    asked: &'static [u8],
+    asks_group: bool,
+}
+
+const LINES: [Line; 12] = [
+    Line {
+        before: Include,
+        record: (ModeIsInclude, &[2, 5]),
+        after: (Include, &[1, 2, 5], &[]),
+        asked: &[],
+        asks_group: false,
+    },
+    Line {
+        before: Include,
+        record: (ModeIsExclude, &[2, 5]),
+        after: (Exclude, &[2], &[5]),
+        asked: &[],
+        asks_group: false,
+    },
+    Line {
+        before: Exclude,
+        record: (ModeIsInclude, &[2, 3, 5]),
+        after: (Exclude, &[1, 2, 3, 5], &[4]),
+        asked: &[],
+        asks_group: false,
+    },
+    Line {
+        before: Exclude,
+        record: (ModeIsExclude, &[2, 3, 5]),
+        after: (Exclude, &[2, 5], &[3]),
+        asked: &[],
+        asks_group: false,
+    },
+    Line {
+        before: Include,
+        record: (AllowNewSources, &[2, 5]),
+        after: (Include, &[1, 2, 5], &[]),
+        asked: &[],
+        asks_group: false,
+    },
+    Line {
+        before: Include,
+        record: (BlockOldSources, &[2, 5]),
+        after: (Include, &[1, 2], &[]),
+        asked: &[2],
+        asks_group: false,
+    },
+    Line {
+        before: Include,
+        record: (ChangeToExclude, &[2, 5]),
+        after: (Exclude, &[2], &[5]),
+        asked: &[2],
+        asks_group: false,
+    },
+    Line {
+        before: Include,
+        record: (ChangeToInclude, &[2, 5]),
+        after: (Include, &[1, 2, 5], &[]),
+        asked: &[1],
+        asks_group: false,
+    },
+    Line {
+        before: Exclude,
+        record: (AllowNewSources, &[2, 3, 5]),
+        after: (Exclude, &[1, 2, 3, 5], &[4]),
+        asked: &[],
+        asks_group: false,
+    },
+    Line {
+        before: Exclude,
+        record: (BlockOldSources, &[2, 3, 5]),
+        after: (Exclude, &[1, 2, 5], &[3, 4]),
+        asked: &[2, 5],
+        asks_group: false,
+    },
+    Line {
+        before: Exclude,
+        record: (ChangeToExclude, &[2, 3, 5]),
+        after: (Exclude, &[2, 5], &[3]),
+        asked: &[2, 5],
+        asks_group: false,
+    },
+    Line {
+        before: Exclude,
+        record: (ChangeToInclude, &[2, 3, 5]),
+        after: (Exclude, &[1, 2, 3, 5], &[4]),
+        asked: &[1],
+        asks_group: true,
+    },
+];
+
+fn check_line(line: &Line) {
+    let (kind, sources) = line.record;
+    let case = format!("{:?} {kind:?}", line.before);
+    let mut q = in_state(line.before);
+    hear(&mut q, ms(10_000), kind, sources);
+    let (mode, wanted, unwanted) = line.after;
+    assert_eq!(q.mode(GROUP), mode, "{case}");
+    assert_eq!(names(&q, true), wanted, "{case}");
+    assert_eq!(names(&q, false), unwanted, "{case}");
+    let queries = ask(&mut q, ms(10_000));
+    let sources: Vec<_> = line.asked.iter().map(|n| source(*n)).collect();
+    let mut expected = Vec::new();
+    if line.asks_group {
+        expected.push((GROUP, vec![], false, GROUP));
+    }
+    if !line.asked.is_empty() {
+        expected.push((GROUP, sources, false, GROUP));
+    }
+    assert_eq!(queries, expected, "{case}");
+    // Asked again once (robustness 2); then unanswered sources are removed.
+    let again = run_querier(&mut q, ms(10_000 + LMQT - 1));
+    assert_eq!(again.len(), expected.len(), "{case}");
+    assert!(again.iter().all(|(at, _)| *at == ms(11_000)), "{case}");
+    run_querier(&mut q, ms(10_000 + LMQT));
+    for n in line.asked {
+        assert!(
+            !names(&q, true).contains(n),
+            "{case}: {n} is not wanted any more"
+        );
+    }
+    if line.asks_group {
+        assert_eq!(q.mode(GROUP), Include, "{case}");
+    }
+    // Everything else is forgotten after the group membership interval.
+    run_querier(&mut q, ms(10_000 + GMI));
+    while q.poll_event().is_some() {}
+    assert_eq!(q.group_count(), 0, "{case}");
+}
+
 #[test]
 fn state_tables() {
-    type Line<'a> = (
-        FilterMode,
-        RecordType,
-        &'a [u8],
-        FilterMode,
-        &'a [u8],
-        &'a [u8],
-        &'a [u8],
-        bool,
-    );
-    let lines: &[Line<'_>] = &[
-        (
-            Include,
-            ModeIsInclude,
-            &[2, 5],
-            Include,
-            &[1, 2, 5],
-            &[],
-            &[],
-            false,
-        ),
-        (
-            Include,
-            ModeIsExclude,
-            &[2, 5],
-            Exclude,
-            &[2],
-            &[5],
-            &[],
-            false,
-        ),
-        (
-            Exclude,
-            ModeIsInclude,
-            &[2, 3, 5],
-            Exclude,
-            &[1, 2, 3, 5],
-            &[4],
-            &[],
-            false,
-        ),
-        (
-            Exclude,
-            ModeIsExclude,
-            &[2, 3, 5],
-            Exclude,
-            &[2, 5],
-            &[3],
-            &[],
-            false,
-        ),
-        (
-            Include,
-            AllowNewSources,
-            &[2, 5],
-            Include,
-            &[1, 2, 5],
-            &[],
-            &[],
-            false,
-        ),
-        (
-            Include,
-            BlockOldSources,
-            &[2, 5],
-            Include,
-            &[1, 2],
-            &[],
-            &[2],
-            false,
-        ),
-        (
-            Include,
-            ChangeToExclude,
-            &[2, 5],
-            Exclude,
-            &[2],
-            &[5],
-            &[2],
-            false,
-        ),
-        (
-            Include,
-            ChangeToInclude,
-            &[2, 5],
-            Include,
-            &[1, 2, 5],
-            &[],
-            &[1],
-            false,
-        ),
-        (
-            Exclude,
-            AllowNewSources,
-            &[2, 3, 5],
-            Exclude,
-            &[1, 2, 3, 5],
-            &[4],
-            &[],
-            false,
-        ),
-        (
-            Exclude,
-            BlockOldSources,
-            &[2, 3, 5],
-            Exclude,
-            &[1, 2, 5],
-            &[3, 4],
-            &[2, 5],
-            false,
-        ),
-        (
-            Exclude,
-            ChangeToExclude,
-            &[2, 3, 5],
-            Exclude,
-            &[2, 5],
-            &[3],
-            &[2, 5],
-            false,
-        ),
-        (
-            Exclude,
-            ChangeToInclude,
-            &[2, 3, 5],
-            Exclude,
-            &[1, 2, 3, 5],
-            &[4],
-            &[1],
-            true,
-        ),
-    ];
-    for (mode, kind, record, new_mode, wanted, unwanted, asked, asks_group) in lines {
-        let case = format!("{mode:?} {kind:?}");
-        let mut q = in_state(*mode);
-        hear(&mut q, ms(10_000), *kind, record);
-        assert_eq!(q.mode(GROUP), *new_mode, "{case}");
-        assert_eq!(names(&q, true), *wanted, "{case}");
-        assert_eq!(names(&q, false), *unwanted, "{case}");
-        let queries = ask(&mut q, ms(10_000));
-        let sources: Vec<_> = asked.iter().map(|n| source(*n)).collect();
-        let mut expected = Vec::new();
-        if *asks_group {
-            expected.push((GROUP, vec![], false, GROUP));
-        }
-        if !asked.is_empty() {
-            expected.push((GROUP, sources, false, GROUP));
-        }
-        assert_eq!(queries, expected, "{case}");
-        // Asked again once (robustness 2); then unanswered sources are removed.
-        let again = run_querier(&mut q, ms(10_000 + LMQT - 1));
-        assert_eq!(again.len(), expected.len(), "{case}");
-        assert!(again.iter().all(|(at, _)| *at == ms(11_000)), "{case}");
-        run_querier(&mut q, ms(10_000 + LMQT));
-        for n in *asked {
-            assert!(
-                !names(&q, true).contains(n),
-                "{case}: {n} is not wanted any more"
-            );
-        }
-        if *asks_group {
-            assert_eq!(q.mode(GROUP), Include, "{case}");
-        }
-        // Everything else is forgotten after the group membership interval.
-        run_querier(&mut q, ms(10_000 + GMI));
-        while q.poll_event().is_some() {}
-        assert_eq!(q.group_count(), 0, "{case}");
+    for line in &LINES {
+        check_line(line);
     }
 }
 

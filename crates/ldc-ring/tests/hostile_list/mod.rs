@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ldc_ring::{Attributes, Claimed, Consumer, Entry, Memory, Producer, Shape};
+use ldc_ring::{Attributes, Claimed, Consumer, Entry, Memory, Producer, Shape, Ticket};
 
 pub(crate) const SHAPE: Shape = match Shape::new(8, 64) {
     Ok(shape) => shape,
@@ -164,12 +164,80 @@ impl Held {
     }
 }
 
+/// The consumer's side of a run.
+struct Consuming {
+    consumer: C,
+    held: Held,
+    /// Messages claimed and not completed, each with its number in `held`.
+    claimed: Vec<(u64, Claimed)>,
+    tickets: Vec<Ticket>,
+}
+
+impl Consuming {
+    fn new(consumer: C) -> Self {
+        Self {
+            consumer,
+            held: Held::default(),
+            claimed: Vec::new(),
+            tickets: Vec::new(),
+        }
+    }
+
+    fn claim(&mut self) {
+        if let Ok(Some(message)) = self.consumer.claim(None) {
+            let pieces = SHAPE.pieces(message.len());
+            self.tickets.push(message.ticket());
+            self.claimed.push((self.held.claim(pieces), message));
+            let slots: u32 = self.held.messages.iter().map(|(pieces, _)| pieces).sum();
+            assert!(slots <= SHAPE.slots(), "claimed more than the ring holds");
+        }
+    }
+
+    fn complete(&mut self, bench: &Bench, nth: usize) {
+        if !self.claimed.is_empty() {
+            let (at, message) = self.claimed.remove(nth % self.claimed.len());
+            let freed = self.held.complete(at);
+            let before = bench.dev_i();
+            self.consumer.complete(message);
+            let moved = bench.dev_i() != before;
+            assert!(freed || !moved, "an older message is not completed");
+        }
+    }
+
+    fn read(&mut self, nth: usize) {
+        if !self.claimed.is_empty() {
+            let (_, message) = &self.claimed[nth % self.claimed.len()];
+            let lens = self.consumer.chunks(message, 0).map(|(_, len)| len);
+            assert_eq!(lens[0] + lens[1], message.len());
+            self.consumer.read(message, 0, &mut vec![0; message.len()]);
+        }
+    }
+
+    fn ack(&mut self) {
+        if let Some(ticket) = self.tickets.pop() {
+            let _ = self.consumer.ack(ticket);
+        }
+    }
+
+    /// Replaces the consumer by a new one, which holds nothing. Tickets of the old one stay in use.
+    fn reattach(&mut self, consumer: C) {
+        self.claimed.clear();
+        self.held = Held::default();
+        self.consumer = consumer;
+    }
+
+    fn read_and_complete_all(mut self) {
+        for (_, message) in self.claimed {
+            self.consumer.read(&message, 0, &mut vec![0; message.len()]);
+            self.consumer.complete(message);
+        }
+    }
+}
+
 /// Executes the steps. Panics if one side accepts wrong values of the other.
 pub(crate) fn run(steps: impl IntoIterator<Item = Step>) {
-    let (bench, mut producer, mut consumer) = Bench::new();
-    let mut held = Held::default();
-    let mut claimed: Vec<(u64, Claimed)> = Vec::new();
-    let mut tickets = Vec::new();
+    let (bench, mut producer, consumer) = Bench::new();
+    let mut consuming = Consuming::new(consumer);
     for step in steps {
         match step {
             Step::Send(seq, len) => {
@@ -198,52 +266,20 @@ pub(crate) fn run(steps: impl IntoIterator<Item = Step>) {
             Step::Retain => {
                 producer.retain(|sent| sent.user_seq % 2 == 0);
             }
-            Step::Claim => {
-                if let Ok(Some(message)) = consumer.claim(None) {
-                    let pieces = SHAPE.pieces(message.len());
-                    tickets.push(message.ticket());
-                    claimed.push((held.claim(pieces), message));
-                    let slots: u32 = held.messages.iter().map(|(pieces, _)| pieces).sum();
-                    assert!(slots <= SHAPE.slots(), "claimed more than the ring holds");
-                }
-            }
-            Step::Complete(nth) => {
-                if !claimed.is_empty() {
-                    let (at, message) = claimed.remove(nth % claimed.len());
-                    let freed = held.complete(at);
-                    let before = bench.dev_i();
-                    consumer.complete(message);
-                    let moved = bench.dev_i() != before;
-                    assert!(freed || !moved, "an older message is not completed");
-                }
-            }
-            Step::Read(nth) => {
-                if !claimed.is_empty() {
-                    let (_, message) = &claimed[nth % claimed.len()];
-                    let lens = consumer.chunks(message, 0).map(|(_, len)| len);
-                    assert_eq!(lens[0] + lens[1], message.len());
-                    consumer.read(message, 0, &mut vec![0; message.len()]);
-                }
-            }
-            Step::Ack => {
-                if let Some(ticket) = tickets.pop() {
-                    let _ = consumer.ack(ticket);
-                }
-            }
+            Step::Claim => consuming.claim(),
+            Step::Complete(nth) => consuming.complete(&bench, nth),
+            Step::Read(nth) => consuming.read(nth),
+            Step::Ack => consuming.ack(),
             Step::PollAck => {
                 producer.poll_ack();
             }
             Step::Idle => {
-                let _ = consumer.idle();
+                let _ = consuming.consumer.idle();
             }
             Step::Notify => {
                 let _ = producer.notify();
             }
-            Step::Reattach => {
-                claimed.clear();
-                held = Held::default();
-                consumer = bench.consumer();
-            }
+            Step::Reattach => consuming.reattach(bench.consumer()),
             Step::Scribble(at, value) => bench.scribble(128 + at % (LEN - 128), value),
             Step::Word(at, value) => bench
                 .word(128 + at % (SHAPE.block_len() - SHAPE.max_message() - 128))
@@ -255,8 +291,5 @@ pub(crate) fn run(steps: impl IntoIterator<Item = Step>) {
         assert!(producer.free_slots() <= SHAPE.slots());
     }
     // After the last write, claimed messages can still be read and released.
-    for (_, message) in claimed {
-        consumer.read(&message, 0, &mut vec![0; message.len()]);
-        consumer.complete(message);
-    }
+    consuming.read_and_complete_all();
 }

@@ -164,6 +164,38 @@ fn a_second_owner_is_refused_with_a_clear_error() {
     });
 }
 
+/// Sends data without a route, until the kernel has an unresolved one.
+fn make_unresolved(network: &Network, table: &mut Table) {
+    network.send_to_router(&ipv4(17, C, GROUP, &[], &udp(9, 5004, b"x")));
+    soon(table, |table| table.next_upcall().unwrap()).expect("an upcall");
+}
+
+/// Opens a watcher that keeps at most three routes.
+fn watch_three(network: &Network) -> Watcher {
+    let config = WatcherConfig {
+        max_routes: 3,
+        ..WatcherConfig::default()
+    };
+    network.router.run(|| Watcher::open(&config).unwrap())
+}
+
+fn next_event(watcher: &mut Watcher, what: &str) -> MrouteEvent {
+    soon(watcher, |w| w.next_event().unwrap()).unwrap_or_else(|| panic!("{what}"))
+}
+
+/// Sets five routes that differ from this one in the group.
+fn set_five_like(table: &mut Table, route: &Route) {
+    for last in 1..=5 {
+        let group = Ipv4Addr::new(232, 9, 9, last);
+        table
+            .set_route(&Route {
+                group,
+                ..route.clone()
+            })
+            .unwrap();
+    }
+}
+
 #[test]
 fn the_watcher_sees_routes_come_change_and_go() {
     with_namespaces(|| {
@@ -177,20 +209,11 @@ fn the_watcher_sees_routes_come_change_and_go() {
             outputs: vec![r1],
         };
         table.set_route(&old).unwrap();
-        let config = WatcherConfig {
-            max_routes: 3,
-            ..WatcherConfig::default()
-        };
-        let mut watcher = network.router.run(|| Watcher::open(&config).unwrap());
-        let mut next = |what: &str| {
-            soon(&mut watcher, |w| w.next_event().unwrap()).unwrap_or_else(|| panic!("{what}"))
-        };
+        let mut watcher = watch_three(&network);
+        let mut next = |what: &str| next_event(&mut watcher, what);
         assert_eq!(next("routes that exist"), MrouteEvent::Added(old.clone()));
-
-        // Data without a route makes an unresolved one: nothing to report.
-        network.send_to_router(&ipv4(17, C, GROUP, &[], &udp(9, 5004, b"x")));
-        let mut table = table;
-        soon(&mut table, |table| table.next_upcall().unwrap()).expect("an upcall");
+        // Not reported.
+        make_unresolved(&network, &mut table);
 
         let other = Ipv4Addr::new(232, 7, 7, 7);
         let new = Route {
@@ -226,21 +249,37 @@ fn the_watcher_sees_routes_come_change_and_go() {
         assert_eq!(next("removal of (*, G)"), MrouteEvent::Removed(any));
 
         // The bound on routes holds.
-        for last in 1..=5 {
-            let group = Ipv4Addr::new(232, 9, 9, last);
-            table
-                .set_route(&Route {
-                    group,
-                    ..old.clone()
-                })
-                .unwrap();
-        }
+        set_five_like(&mut table, &old);
         assert!(matches!(next("one more"), MrouteEvent::Added(_)));
         assert!(matches!(next("one more"), MrouteEvent::Added(_)));
         assert!(watcher.next_event().unwrap().is_none());
         assert_eq!((watcher.routes().count(), watcher.ignored()), (3, 3));
+    });
+}
 
-        // An interface that goes takes routes with it, silently: resync finds out.
+#[test]
+fn the_watcher_sees_the_end_of_an_interface_and_of_the_owner() {
+    with_namespaces(|| {
+        let network = Network::new();
+        let mut table = owner(&network);
+        let (r0, r1) = (network.r0, network.r1);
+        let mut watcher = watch_three(&network);
+        make_unresolved(&network, &mut table);
+        let route = Route {
+            source: A,
+            group: GROUP,
+            input: r0,
+            outputs: vec![r1],
+        };
+        set_five_like(&mut table, &route);
+        for _ in 0..3 {
+            let event = next_event(&mut watcher, "a new route");
+            assert!(matches!(event, MrouteEvent::Added(_)), "{event:?}");
+        }
+        assert!(watcher.next_event().unwrap().is_none());
+        assert_eq!((watcher.routes().count(), watcher.ignored()), (3, 2));
+
+        // The kernel removes an interface's routes without a message: resync finds out.
         let mut editor = network.router.run(|| Editor::open().unwrap());
         editor.remove(r0).unwrap();
         watcher.resync().unwrap();
@@ -251,13 +290,12 @@ fn the_watcher_sees_routes_come_change_and_go() {
 
         // The owner's end is the end of its routes.
         let route = Route {
-            source: A,
-            group: GROUP,
             input: r1,
             outputs: vec![],
+            ..route
         };
         table.set_route(&route).unwrap();
-        let mut next = || soon(&mut watcher, |w| w.next_event().unwrap()).expect("an event");
+        let mut next = || next_event(&mut watcher, "an event");
         assert!(matches!(
             next(),
             MrouteEvent::Added(_) | MrouteEvent::Changed(_)
