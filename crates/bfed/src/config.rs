@@ -281,7 +281,7 @@ impl PeerConfig {
     }
 }
 
-reasons! {
+proto_core::errors! {
     /// Why a configuration is wrong.
     pub enum ConfigError {
         /// No routing table.

@@ -83,9 +83,6 @@
 
 extern crate alloc;
 
-#[macro_use]
-mod texts;
-
 pub mod config;
 pub mod control;
 pub mod coordination;

@@ -35,7 +35,7 @@ pub enum Direction {
     Down,
 }
 
-reasons! {
+proto_core::errors! {
     /// Why the native network refuses a request.
     pub enum NativeError {
         /// No such session.

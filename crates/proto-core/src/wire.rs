@@ -199,6 +199,11 @@ macro_rules! errors {
             $($(#[$about])* $variant,)+
         }
 
+        impl $name {
+            /// All variants, in order.
+            pub const ALL: &'static [Self] = &[$($name::$variant),+];
+        }
+
         impl ::core::fmt::Display for $name {
             fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
                 f.write_str(match self {

@@ -1,5 +1,7 @@
 //! LTP.
 
+use std::iter;
+
 use ltp::wire::report::{Report, ReportAck, Status};
 use ltp::wire::{Header, Type, data, digests, request, sync};
 
@@ -84,7 +86,9 @@ fn of_request(header: &Header, bytes: &[u8]) -> Option<Fields> {
         .put("round_trip", repr.round_trip_us)
         .put("token", repr.token)
         .put("nonce", repr.nonce);
-    for range in &repr.ranges {
+    // The fields of the first range are zero in a request for a heartbeat.
+    let first = repr.ranges.first().copied().unwrap_or_default();
+    for range in iter::once(&first).chain(repr.ranges.iter().skip(1)) {
         fields.put("lo", range.lo).put("hi", range.hi);
     }
     Some(fields)

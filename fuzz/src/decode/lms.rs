@@ -1,10 +1,10 @@
 //! LMS: the option, IPv4 headers around it, LMS-HIER, IGMP.
 
-use lms_proto::endpoint::find_option;
 use igmp::datagram;
+use igmp::wire::{Message, PROTOCOL};
+use lms_proto::endpoint::find_option;
 use lms_proto::wire::encap::{decapsulate, open_inner, open_outer};
 use lms_proto::wire::hier::{self, Entry, MAX_ENTRIES, Repr};
-use igmp::wire::{Message, PROTOCOL};
 use lms_proto::wire::ipv4::{self, Layout};
 use lms_proto::{Iface, LmsOption};
 

@@ -5,11 +5,11 @@
 
 use std::net::Ipv4Addr;
 
+use igmp::datagram::{IGMP_AT, UDP_AT, finish_igmp, finish_udp};
+use igmp::wire::{ALL_SYSTEMS, Code, Message, Query, QueryV3, Sources};
 use lms_proto::endpoint::{Answer, Config, Endpoint, Storage, find_option};
 use lms_proto::hier::Cost;
-use igmp::datagram::{UDP_AT, IGMP_AT, finish_udp, finish_igmp};
 use lms_proto::wire::hier::{self, Entry, Header, Kind, Writer};
-use igmp::wire::{ALL_SYSTEMS, Code, Message, Query, QueryV3, Sources};
 use lms_proto::{Iface, Instant, InterfaceConfig, Key, Meta};
 
 use super::pass;

@@ -512,7 +512,10 @@ fn request_bytes(script: &mut Script<'_>, session: ltp::SessionId, from: Seq) ->
 }
 
 /// Returns when one of the machines asks for its timeout.
-pub(super) fn due(sender: &Sender<'static, HeapRing>, receivers: &[Receiver<'static, HeapRing>]) -> Option<Instant> {
+pub(super) fn due(
+    sender: &Sender<'static, HeapRing>,
+    receivers: &[Receiver<'static, HeapRing>],
+) -> Option<Instant> {
     let receivers = receivers.iter().filter_map(Receiver::poll_timeout);
     receivers.chain(sender.poll_timeout()).min()
 }

@@ -19,9 +19,7 @@ use ltp::{
     SessionId,
 };
 
-use super::ltp::{
-    BLOCK, LENGTH, content, due, receiver_config, sender_config, source, time_out,
-};
+use super::ltp::{BLOCK, LENGTH, content, due, receiver_config, sender_config, source, time_out};
 use super::pass;
 use crate::memory::Meter;
 use crate::script::{Lines, Script};

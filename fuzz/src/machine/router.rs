@@ -7,13 +7,13 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 
+use igmp::datagram::{IGMP_AT, UDP_AT, finish_igmp, finish_udp};
+use igmp::wire::{ALL_V3_ROUTERS, RecordType, ReportWriter};
 use lms_proto::hier::{Capacity, Cost};
-use igmp::datagram::{UDP_AT, IGMP_AT, finish_udp, finish_igmp};
 use lms_proto::router::{Config, Policy, Rate, Storage, Verdict};
 use lms_proto::table::{EntryId, Neighbour, Replier};
 use lms_proto::wire::encap::{DmcastRepr, Placement};
 use lms_proto::wire::hier::{Entry, Header, Kind as HierKind, Writer};
-use igmp::wire::{ALL_V3_ROUTERS, RecordType, ReportWriter};
 use lms_proto::wire::ipv4::{self, Layout};
 use lms_proto::{
     Duration, Form, Iface, Instant, InterfaceConfig, Key, Kind, LinkAddr, LmsOption, Meta, Router,

@@ -9,8 +9,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use dyram::storage::{Limits, Storage};
 use dyram::wire::{Body, Nack, Repr};
 use dyram::{Relay, RelayId, Seq, SessionKey, Verdict};
-use ltp::store::HeapRing;
 use ltp::relayed::{self, OVERHEAD};
+use ltp::store::HeapRing;
 use ltp::{Assist, Instant, Receiver, ReceiverEvent, Sender};
 
 use super::ltp::{BLOCK, LENGTH, content, forged, group, receiver_config, sender_config, source};
@@ -144,7 +144,10 @@ impl Bench {
     fn hear(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
         let now = self.now;
         if to == source() {
-            let _ = self.meter.run(|| self.root.handle_packet(now, &ltp::Meta::unicast(from), bytes));
+            let _ = self.meter.run(|| {
+                self.root
+                    .handle_packet(now, &ltp::Meta::unicast(from), bytes)
+            });
         } else if to == relay() {
             let mut bytes = bytes.to_vec();
             let verdict = self.meter.run(|| {
@@ -163,7 +166,9 @@ impl Bench {
             }
         } else if let Some(index) = (0..LEAVES).find(|index| leaf(*index) == to) {
             let machine = &mut self.leaves[index];
-            let _ = self.meter.run(|| machine.handle_packet(now, &ltp::Meta::unicast(from), bytes));
+            let _ = self
+                .meter
+                .run(|| machine.handle_packet(now, &ltp::Meta::unicast(from), bytes));
         }
         self.drain();
     }
@@ -184,7 +189,10 @@ impl Bench {
     }
 
     fn due(&self) -> Option<Instant> {
-        let leaves = self.leaves.iter().filter_map(relayed::Receiver::poll_timeout);
+        let leaves = self
+            .leaves
+            .iter()
+            .filter_map(relayed::Receiver::poll_timeout);
         let others = [self.root.poll_timeout(), self.relay.poll_timeout()];
         leaves.chain(others.into_iter().flatten()).min()
     }

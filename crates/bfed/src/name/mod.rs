@@ -51,7 +51,7 @@ const MAX_OWNER_LEN: usize = 253;
 
 const SCHEME: &str = "bfed://";
 
-reasons! {
+proto_core::errors! {
     /// Why text is not a session name.
     pub enum NameError {
         /// It does not begin with `bfed://`.

@@ -261,7 +261,7 @@ numbered! {
     }
 }
 
-reasons! {
+proto_core::errors! {
     /// Why bytes are not a message.
     pub enum ParseError {
         /// Shorter than its fields require.
