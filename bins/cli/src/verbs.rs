@@ -36,7 +36,8 @@ pub struct CheckArgs {
 /// Arguments that select the status socket.
 #[derive(Debug, clap::Args)]
 pub struct SocketArgs {
-    /// Path of the status socket [default: $POLYCAST_DAEMON__SOCKET, else the default of daemon.socket]
+    /// Path of the status socket [default: $POLYCAST_DAEMON__SOCKET, else /run/polycast/PROGRAM.sock (mcpd:
+    /// /run/mcpd/mcpd.sock)]
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     socket: Option<PathBuf>,
     /// Configuration file of the daemon, which names its status socket
