@@ -64,6 +64,7 @@ Exit codes:
 
 /// Copy a file or a folder to many hosts at once, over multicast where it works and over unicast
 /// elsewhere, verified on each host
+// One field for each option.
 #[derive(Debug, clap::Parser)]
 #[command(name = "mcp", version, after_long_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Args {

@@ -34,7 +34,7 @@ const VERDICT: Duration = Duration::from_secs(3);
 /// Messages of hosts that may wait; hosts are not read meanwhile.
 const MAX_REPORTS: usize = 256;
 
-/// A copy.
+/// A copy: channels to its threads and connections, the state of its hosts, and totals. Each event may change any of them.
 pub(crate) struct Copy {
     pub(crate) tree: Arc<Tree>,
     pub(crate) members: Vec<Member>,

@@ -79,7 +79,7 @@ impl Default for SenderLimits {
     }
 }
 
-/// Configuration of a sender. Start from [`SenderConfig::new`].
+/// Configuration of a sender, one field for each setting. Start from [`SenderConfig::new`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SenderConfig {

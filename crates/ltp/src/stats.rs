@@ -39,7 +39,7 @@ pub struct SenderStats {
     pub drops: Drops,
 }
 
-/// Counters of a receiver, which may be a replier too.
+/// Counters of a receiver, which may be a replier too; one field for each.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ReceiverStats {
     /// DATA packets that brought something new.

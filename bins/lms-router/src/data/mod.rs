@@ -53,7 +53,7 @@ const COMMANDS: usize = 16;
 /// Time allowed for the withdrawal from the hierarchy.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The data thread's state.
+/// The data thread's state, one field for each source of events and each output of its loop.
 #[derive(Debug)]
 pub(crate) struct DataPath {
     started: StdInstant,

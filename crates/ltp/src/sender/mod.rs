@@ -98,7 +98,7 @@ struct Receivers<'a> {
 /// | the relay's acknowledgement | `RelayState` |
 /// | repairs | `Repairs` |
 ///
-/// Memory: at most 9 KiB and the tables of [`SenderStorage`].
+/// The other fields are of the session as a whole. Memory: at most 9 KiB and the tables of [`SenderStorage`].
 pub struct Sender<'a, S: Store> {
     config: SenderConfig,
     session: SessionId,

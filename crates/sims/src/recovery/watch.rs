@@ -122,7 +122,7 @@ pub(super) struct Hierarchy {
     pub(super) messages: u64,
 }
 
-/// What one protocol did in one world.
+/// Results of one protocol in one network: a field for each column of the data file.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Outcome {
     /// The protocol.
