@@ -71,7 +71,7 @@ pub use store::Archive;
 pub use stream::{StreamHandle, XmListener, XmStream};
 pub use tcpxm::wire::SegmentKey;
 pub use tcpxm::{
-    Carrier, CongestionControl, Failure, GroupChoice, GroupConfig, GroupMode, IpCidr, Mode, State,
+    Carrier, CongestionControl, Failure, GroupChoice, GroupConfig, GroupMode, Mode, Prefix, State,
 };
 
 use driver::Driver;

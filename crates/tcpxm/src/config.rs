@@ -4,7 +4,6 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use proto_core::time::Duration;
-use smoltcp::wire::IpCidr;
 
 use crate::cc::CongestionControl;
 use crate::wire::SegmentKey;
@@ -203,7 +202,7 @@ pub struct GroupConfig {
     /// administratively scoped and the source-specific groups: 239.0.0.0/8 (RFC 2365) and 232.0.0.0/8
     /// (RFC 4607); of IPv6 those of admin-local, site-local and organization-local scope (RFC 7346) and
     /// `ff3x::/32`.
-    pub alternative_ranges: Vec<IpCidr>,
+    pub alternative_ranges: Vec<Prefix>,
     /// Receivers that have not answered after this time are left out.
     pub connect_timeout: Duration,
     /// The group fails when fewer than this have answered by then; at least 1.
@@ -223,6 +222,27 @@ pub struct GroupConfig {
     /// With a key every segment to a receiver, except SYNs, has a tag, and receivers that listen with the same
     /// key ([`Endpoint::listen_keyed`](crate::Endpoint::listen_keyed)) accept no other segments.
     pub key: Option<SegmentKey>,
+}
+
+/// A range of addresses: those of which the first `len` bits are those of `address`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prefix {
+    /// An address in the range.
+    pub address: IpAddr,
+    /// Bits that count, at most 32 (IPv4) or 128; with more, no address is in the range.
+    pub len: u8,
+}
+
+impl Prefix {
+    /// Returns whether an address is in the range; one of the other family is not.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let common = match (self.address, address) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+            (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+            _ => return false,
+        };
+        common >= u32::from(self.len)
+    }
 }
 
 impl GroupConfig {
@@ -252,7 +272,7 @@ impl GroupConfig {
 }
 
 /// The administratively scoped and the source-specific groups.
-fn default_alternative_ranges() -> Vec<IpCidr> {
+fn default_alternative_ranges() -> Vec<Prefix> {
     let v4 = [239, 232].map(|first| (IpAddr::from([first, 0, 0, 0]), 8));
     // Flags 0, 1 and 3 (RFC 4291 §2.7, RFC 3306); scopes 4, 5 and 8 (RFC 7346).
     let scoped = [0xff04, 0xff05, 0xff08, 0xff14, 0xff15, 0xff18].map(|first| (first, 16));
@@ -261,6 +281,6 @@ fn default_alternative_ranges() -> Vec<IpCidr> {
     let v6 = v6.map(|(first, len)| (IpAddr::from([first, 0, 0, 0, 0, 0, 0, 0]), len));
     v4.into_iter()
         .chain(v6)
-        .map(|(address, len)| IpCidr::new(address.into(), len))
+        .map(|(address, len)| Prefix { address, len })
         .collect()
 }

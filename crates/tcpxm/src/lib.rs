@@ -141,7 +141,7 @@ pub mod store;
 pub mod wire;
 
 pub use cc::CongestionControl;
-pub use config::{Carrier, Config, GroupChoice, GroupConfig, GroupMode, GroupPolicy};
+pub use config::{Carrier, Config, GroupChoice, GroupConfig, GroupMode, GroupPolicy, Prefix};
 pub use endpoint::{Endpoint, Received};
 pub use error::{CommandError, Drops, Error, Failure};
 pub use event::{ConnId, Event, GroupId, Meta, SegmentBatch, Target, Transmit};
@@ -149,5 +149,4 @@ pub use group::{FALL_BACK_LOSSES, FALL_FORWARD_PERCENT, FALL_FORWARD_SEGMENTS, M
 pub use pcb::State;
 pub use proto_core::time::{Duration, Instant};
 pub use seq::{Seq, SynNumber};
-pub use smoltcp::wire::IpCidr;
 pub use stats::{ConnStats, Stats};

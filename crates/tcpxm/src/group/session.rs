@@ -4,11 +4,11 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use proto_core::time::{Duration, Instant};
-use smoltcp::wire::IpCidr;
 
 use super::flow::{Flow, GroupAddress};
 use super::mode::Mode;
 use super::turns::{Pace, Turns};
+use crate::config::Prefix;
 use crate::mintree::MinTree;
 use crate::pcb::Key;
 use crate::seq::Seq;
@@ -93,7 +93,7 @@ pub(crate) struct GroupState {
     pub(crate) key: Option<SegmentKey>,
     pub(crate) max_alternatives: usize,
     /// The range that alternative groups must be in.
-    pub(crate) alternative_ranges: Vec<IpCidr>,
+    pub(crate) alternative_ranges: Vec<Prefix>,
     pub(crate) min_receivers: usize,
     /// Members that have not answered yet.
     pub(crate) waiting: usize,
@@ -137,12 +137,8 @@ impl GroupState {
             return true;
         }
         let alternatives = in_use.iter().filter(|known| known.address != offered);
-        let address = group.into();
-        let allowed = self.alternative_ranges.iter();
-        alternatives.count() < self.max_alternatives
-            && allowed
-                .into_iter()
-                .any(|range| range.contains_addr(&address))
+        let mut allowed = self.alternative_ranges.iter();
+        alternatives.count() < self.max_alternatives && allowed.any(|range| range.contains(group))
     }
 }
 

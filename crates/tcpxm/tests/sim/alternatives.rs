@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::common::config;
 use crate::group::{assert_delivered, closed, group, group_net, lan, modes_of, receivers, start};
-use tcpxm::{Event, GroupChoice, GroupConfig, GroupPolicy, IpCidr, Mode};
+use tcpxm::{Event, GroupChoice, GroupConfig, GroupPolicy, Mode, Prefix};
 
 #[test]
 fn an_alternative_group_is_served() {
@@ -42,8 +42,11 @@ fn an_alternative_group_is_served() {
 fn a_group_that_the_sender_did_not_offer_gets_nothing_unless_it_is_allowed() {
     let len = 300_000;
     // Proposed, number allowed, ranges if not the default ones, whether it is served.
-    let own: IpCidr = "224.2.0.0/16".parse().unwrap();
-    let cases: [(&str, usize, Option<IpCidr>, bool); 6] = [
+    let own = Prefix {
+        address: "224.2.0.0".parse().unwrap(),
+        len: 16,
+    };
+    let cases: [(&str, usize, Option<Prefix>, bool); 6] = [
         ("239.195.7.7", 0, None, false),
         ("239.195.7.7", 1, None, true),
         ("232.1.2.3", 1, None, true),
@@ -128,4 +131,21 @@ fn random_groups_come_from_their_ranges() {
             "{address}"
         );
     }
+}
+
+#[test]
+fn a_prefix_holds_the_addresses_of_its_family_that_begin_with_it() {
+    let prefix = |address: &str, len| Prefix {
+        address: address.parse().unwrap(),
+        len,
+    };
+    let holds = |prefix: Prefix, address: &str| prefix.contains(address.parse().unwrap());
+    assert!(holds(prefix("239.1.2.3", 8), "239.255.0.1"));
+    assert!(!holds(prefix("239.0.0.0", 8), "238.255.255.255"));
+    assert!(holds(prefix("239.1.2.3", 32), "239.1.2.3"));
+    assert!(!holds(prefix("239.1.2.3", 33), "239.1.2.3"));
+    assert!(holds(prefix("0.0.0.0", 0), "255.1.2.3"));
+    assert!(!holds(prefix("0.0.0.0", 0), "ff05::1"));
+    assert!(holds(prefix("ff05::", 16), "ff05::1"));
+    assert!(!holds(prefix("ff05::", 16), "ff15::1"));
 }
