@@ -126,11 +126,12 @@ fn the_demos_of_ldc_and_the_federation_end_with_a_result() {
         if permitted(&program, user) {
             for system in ["ldc", "bfed"] {
                 let options = ["--quick", "--quiet", "--untimed"];
-                succeeds(&lab(
-                    &program,
-                    user,
-                    &[&["demo", system], &options[..]].concat(),
-                ));
+                let output = lab(&program, user, &[&["demo", system], &options[..]].concat());
+                // That of the federation needs curl, and says so.
+                let has_curl = Command::new("curl").arg("--version").output().is_ok();
+                if has_curl || output.status.code() != Some(4) {
+                    succeeds(&output);
+                }
             }
         }
     }

@@ -47,7 +47,7 @@ impl Bars {
         }
     }
 
-    /// Whether somebody watches the bars move.
+    /// Returns whether the bars are drawn on a terminal.
     pub fn are_drawn(&self) -> bool {
         self.drawn
     }

@@ -447,7 +447,9 @@ impl Report {
             let _ = writeln!(out, "  {note}");
         }
         let (met, missed): (Vec<_>, Vec<_>) = self.checks.iter().partition(|check| check.passed);
-        let _ = writeln!(out, "\n{} of {} targets met", met.len(), self.checks.len());
+        if !self.checks.is_empty() {
+            let _ = writeln!(out, "\n{} of {} targets met", met.len(), self.checks.len());
+        }
         for check in missed {
             let _ = writeln!(out, "{}", check.line());
         }

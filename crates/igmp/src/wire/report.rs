@@ -164,7 +164,7 @@ impl<'a> ReportWriter<'a> {
         self.count
     }
 
-    /// How many sources a further record has room for; `None` where not even its header fits.
+    /// Returns how many sources fit into a further record; `None` if its header does not fit.
     pub fn room(&self, with_cost: bool) -> Option<usize> {
         let fixed = RECORD_LEN + if with_cost { 4 } else { 0 };
         let free = self.buffer.len().checked_sub(self.len + fixed)?;

@@ -137,10 +137,10 @@ impl GroupSocket {
         })
     }
 
-    /// Sends everything, and waits for room where necessary.
+    /// Sends everything, and waits while the socket's buffer is full.
     ///
     /// # Errors
-    /// As [`GroupSocket::send`], except that it waits for room.
+    /// As [`GroupSocket::send`], except that it waits while the socket's buffer is full.
     pub fn send_all(&self, transmit: &Transmit<'_>) -> Result<(), SendError> {
         let mut rest = *transmit;
         loop {

@@ -37,16 +37,21 @@ struct Folder {
 }
 
 impl Sink {
-    /// Refuses a folder that does not exist.
+    /// Refuses a folder that does not exist, or is none.
     fn check(&self) -> Result<(), Error> {
-        match &self.0 {
-            Kind::Folder(folder) if !folder.path.is_dir() => Err(Error::Output {
-                folder: folder.path.clone(),
-                wanted: None,
-                source: io::ErrorKind::NotFound.into(),
-            }),
-            Kind::Folder(_) | Kind::Stream(_) => Ok(()),
-        }
+        let Kind::Folder(Folder { path, .. }) = &self.0 else {
+            return Ok(());
+        };
+        let source = match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => return Ok(()),
+            Ok(_) => io::ErrorKind::NotADirectory.into(),
+            Err(error) => error,
+        };
+        Err(Error::Output {
+            folder: path.clone(),
+            wanted: None,
+            source,
+        })
     }
 
     fn is_stream(&self) -> bool {

@@ -130,9 +130,9 @@ pub struct ReceiverStatus {
     pub bytes: u64,
 }
 
-/// How a transfer ended, as far as the sender knows: everything was sent, but did it arrive?
+/// How a transfer ended, as far as the sender knows. Everything was sent; this says whether receivers have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a transfer that nobody confirmed ends with an outcome too"]
+#[must_use = "an unconfirmed transfer is an outcome, not an error"]
 #[non_exhaustive]
 pub enum SendOutcome {
     /// The expected number of hosts has confirmed, and no receiver that joined lacks anything.

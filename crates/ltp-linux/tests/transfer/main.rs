@@ -209,7 +209,7 @@ fn what_cannot_work_is_refused() {
     assert!(error.to_string().contains("576"), "{error}");
 }
 
-/// What cannot work is refused at once, with words that say what is wrong.
+/// `open` refuses configurations that cannot work, and names the reason.
 #[test]
 fn configurations_that_cannot_work_are_refused() {
     let sender = |change: fn(&mut SendConfig)| {
@@ -241,6 +241,11 @@ fn configurations_that_cannot_work_are_refused() {
     unicast.address.set_ip([10, 0, 0, 1].into());
     assert!(receiver(unicast, "/tmp").contains("not a multicast address"));
     assert!(receiver(group(), "/no/such/folder").contains("/no/such/folder does not exist"));
+    let file = receiver(group(), "/proc/version");
+    assert!(
+        !file.contains("does not exist") && file.contains("/proc/version"),
+        "{file}"
+    );
 
     let folder = Source::file("/tmp").expect_err("a folder");
     let why = std::error::Error::source(&folder)
