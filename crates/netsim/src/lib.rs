@@ -57,6 +57,7 @@
 //! | random or given distribution trees, with addresses and routes | [`tree::Tree`] |
 //! | a shared segment; IPv4 and UDP headers | [`Hub`], [`ip`] |
 //! | the rules for every machine | [`conformance`] |
+//! | all runs of a small world | [`explore`](mod@explore) |
 //! | captures for Wireshark; a digest of a whole run | [`Sim::capture`], [`Sim::trace_hash`] |
 //!
 //! # Units and limits
@@ -69,6 +70,7 @@
 
 pub mod conformance;
 mod core;
+pub mod explore;
 pub mod ip;
 mod link;
 mod node;
