@@ -9,7 +9,6 @@
 //! | `verbs` | what `run`, `check`, `status` and `top` of the daemons print and answer (feature `daemon`) |
 //! | `transfer` | what `lms-send` and `lms-recv` share (feature `transfer`) |
 //! | [`units`] | `100M` as a bit rate, `64MiB` as a size, `2.5s` as a time |
-//! | [`multicast`] | groups and keys as users write them |
 //! | [`interrupt`] | Ctrl-C and SIGTERM as a flag |
 //! | [`progress`], [`bars`] | a progress bar, or several, on a terminal only |
 //! | [`events`] | `--json`: one event a line |
@@ -23,7 +22,6 @@ pub mod events;
 pub mod exit;
 pub mod interrupt;
 pub mod logging;
-pub mod multicast;
 pub mod print;
 pub mod progress;
 #[cfg(feature = "transfer")]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use ltp_linux::{AttachmentEvent, Cancel, Carriage, Group, Recovery};
@@ -13,7 +13,7 @@ use crate::units::{BitRate, ByteSize};
 #[derive(Debug, Clone, clap::Args)]
 pub struct TransferArgs {
     /// Multicast group and UDP port, such as 239.1.2.3:5000 (232.x.y.z is source-specific)
-    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::multicast::group)]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = group_address)]
     pub group: SocketAddrV4,
 
     /// Interface to use, by name or by its address [default: the one that the routing table gives]
@@ -59,7 +59,7 @@ impl TransferArgs {
         group.local_address = local_address;
         group.ttl = self.ttl;
         let key = self.key_file.as_deref();
-        group.key = key.map(crate::multicast::read_key).transpose()?;
+        group.key = key.map(read_key).transpose()?;
         Ok(group)
     }
 
@@ -76,6 +76,33 @@ impl TransferArgs {
     pub fn is_verbose(&self) -> bool {
         !self.quiet && !self.json
     }
+}
+
+/// Parses `ADDR:PORT` of a multicast group.
+fn group_address(text: &str) -> Result<SocketAddrV4, String> {
+    const EXAMPLE: &str = "write a group and a port, such as 239.1.2.3:5000";
+    let address = text.parse().map_err(|_| {
+        if text.parse::<Ipv4Addr>().is_ok() {
+            format!("the port is missing: {EXAMPLE}")
+        } else {
+            EXAMPLE.to_owned()
+        }
+    })?;
+    let checked = Group::new(address).check();
+    checked.map_err(|error| format!("{error}: {EXAMPLE}"))?;
+    Ok(address)
+}
+
+/// Reads the key of a group.
+fn read_key(path: &Path) -> Result<[u8; 32], String> {
+    let shown = path.display();
+    let bytes = std::fs::read(path).map_err(|e| format!("key file {shown}: {e}"))?;
+    proto_core::key::parse(&bytes).ok_or_else(|| {
+        format!(
+            "key file {shown} is neither 32 bytes nor 64 hexadecimal digits: \
+             make one with `openssl rand -hex 32 > {shown}`"
+        )
+    })
 }
 
 /// Returns `LENGTH in TIME, RATE TRANSPORT`, for the last line of a run.

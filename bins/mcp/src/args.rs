@@ -1,11 +1,12 @@
 //! The command line.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use cli::units::{BitRate, Rate, duration};
+use tcpxm_tokio::is_group;
 
 use crate::hosts::Target;
 
@@ -193,19 +194,12 @@ pub(crate) enum Carrier {
 }
 
 fn group(text: &str) -> Result<IpAddr, String> {
-    if let Ok(group) = text.parse::<Ipv6Addr>() {
-        // Copies do not use groups of link-local scope or smaller (RFC 7346).
-        let wide = group.is_multicast() && group.octets()[1] & 0x0f >= 4;
-        return wide.then_some(group.into()).ok_or_else(|| {
-            "write a multicast address of admin-local scope or wider, such as ff18::1 or ff38::8000:1"
-                .to_owned()
-        });
-    }
-    cli::multicast::group(&format!("{text}:1"))
-        .map(|group| (*group.ip()).into())
-        .map_err(|_| {
-            "write a multicast address, such as 239.192.1.2, 232.1.2.3 or ff18::1".to_owned()
-        })
+    let group = text.parse().ok().filter(|group| is_group(*group));
+    group.ok_or_else(|| {
+        "write a multicast address that routers forward, such as 239.192.1.2 or 232.1.2.3; of IPv6 one of \
+         admin-local scope or wider, such as ff18::1 or ff38::8000:1"
+            .to_owned()
+    })
 }
 
 impl Args {

@@ -41,13 +41,19 @@ impl Group {
         self
     }
 
-    /// Refuses a group that cannot work.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let address = self.address;
-        if !address.ip().is_multicast() {
-            return Err(Error::NotMulticast(*address.ip()));
+    /// Refuses a group that cannot work. `open` of both ends does so first.
+    ///
+    /// # Errors
+    /// [`Error::NotMulticast`], [`Error::LinkLocal`], and [`Error::Config`] where the port or the TTL is 0.
+    pub fn check(&self) -> Result<(), Error> {
+        let ip = *self.address.ip();
+        if !ip.is_multicast() {
+            return Err(Error::NotMulticast(ip));
         }
-        if address.port() == 0 {
+        if ip.octets()[..3] == [224, 0, 0] {
+            return Err(Error::LinkLocal(ip));
+        }
+        if self.address.port() == 0 {
             return Err(Error::Config("port 0 of the group is no port"));
         }
         if self.ttl == 0 {

@@ -52,6 +52,9 @@ pub enum Error {
     #[error("{0} is not a multicast address (224.0.0.0 to 239.255.255.255)")]
     NotMulticast(Ipv4Addr),
     /// A field of the configuration is out of bounds; says which.
+    /// The group is link-local: its packets never pass a router.
+    #[error("{0} is reserved for routing protocols (224.0.0.0 to 224.0.0.255)")]
+    LinkLocal(Ipv4Addr),
     #[error("{0}")]
     Config(&'static str),
     /// The name of the content is longer than the protocol carries.

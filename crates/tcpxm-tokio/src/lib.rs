@@ -69,7 +69,7 @@ use std::time::Duration;
 pub use group::{GroupEvent, GroupHandle, XmGroup};
 pub use store::Archive;
 pub use stream::{StreamHandle, XmListener, XmStream};
-pub use tcpxm::wire::SegmentKey;
+pub use tcpxm::wire::{SegmentKey, is_group};
 pub use tcpxm::{
     Carrier, CongestionControl, Failure, GroupChoice, GroupConfig, GroupMode, Mode, Prefix, State,
 };

@@ -235,6 +235,19 @@ fn configurations_that_cannot_work_are_refused() {
         let refused = receive(&ReceiveConfig::new(group), Sink::folder(folder));
         refused
             .expect_err("a configuration that cannot work")
+    for reserved in [[224, 0, 0, 1], [224, 0, 0, 255]] {
+        let mut group = group();
+        group.address.set_ip(reserved.into());
+        let error = send(&SendConfig::new(group), Source::buffer(content(10)));
+        let error = error.expect_err("a link-local group").to_string();
+        assert!(
+            error.contains("is reserved for routing protocols"),
+            "{error}"
+        );
+    }
+    let mut routed = group();
+    routed.address.set_ip([224, 0, 1, 0].into());
+    routed.check().expect("a group that routers forward");
             .to_string()
     };
     let mut unicast = group();
