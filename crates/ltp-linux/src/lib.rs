@@ -34,7 +34,7 @@
 //! | transfer in a tokio program | `tokio::Transfer` (feature `tokio`) |
 //! | use LMS routers or DyRAM relays | [`Recovery`] |
 //! | send a file, a pipe, memory | [`Source`] |
-//! | receive into a folder, a writer, memory | [`Sink`], [`receive_buffer`] |
+//! | receive into a folder, a writer, memory | [`Sink`] |
 //! | sanitise a file name from the network | [`name`] |
 //! | write a file that appears when it is complete | [`output`] |
 //!
@@ -46,8 +46,9 @@
 //! after these calls.
 //!
 //! [`Cancel`] ends a transfer from another thread, such as the one that handles Ctrl-C. A sender then tells its
-//! receivers, which fail; a receiver removes the incomplete file, and a stream keeps the bytes that were written. A process
-//! that is killed leaves a file `.NAME.XXXXXX.part`, which can be deleted: handle SIGTERM with [`Cancel`] too.
+//! receivers, which fail; a receiver drops the incomplete file or buffer, and a stream keeps the bytes that were
+//! written. A process that is killed leaves a file `.NAME.XXXXXX.part`, which can be deleted: handle SIGTERM with
+//! [`Cancel`] too.
 //!
 //! A receiver that writes a stream has a second thread for that, so that a slow writer does not keep packets
 //! waiting; data that it has not taken yet counts towards [`ReceiveConfig::buffer_bytes`], and a full buffer slows
@@ -60,7 +61,7 @@
 //! | rates | bits of Ethernet frames a second |
 //! | addresses | IPv4 |
 //! | memory of a sender | 0.4 MiB, two blocks of a file or [`SendConfig::buffer_bytes`] of a stream, and [`ltp`]'s tables |
-//! | memory of a receiver | up to [`ReceiveConfig::buffer_bytes`], 2.5 MiB of socket batches, and [`ltp`]'s tables |
+//! | memory of a receiver | up to [`ReceiveConfig::buffer_bytes`], 2.5 MiB of socket batches, [`ltp`]'s tables; the content of a [`Sink::buffer`] |
 //! | socket buffers | 2 to 4 MiB (sender), 36 MiB (receiver) are asked for; `net.core.rmem_max` may grant less |
 //! | descriptors | up to 4 (sender), 8 (receiver), and those of the content |
 //! | threads | none, and one while a stream is written |

@@ -1,4 +1,4 @@
-//! The destination of the bytes: a file that gets its name when it is complete, or a stream.
+//! The destination of the bytes: a file that gets its name when it is complete, a stream, or a buffer.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,16 @@ type Machine = Receiver<'static, Content>;
 /// Bytes for the writer: a buffer, and how many of its bytes count, from the first on.
 type Piece = (Box<[u8]>, usize);
 
-/// The file or the stream that is being written.
+/// Where the bytes go.
+enum Target {
+    Folder(Folder),
+    Stream(StreamWriter),
+    Buffer { bytes: Vec<u8>, max_len: usize },
+}
+
+/// The file, the stream or the buffer that is being written.
 pub(super) struct Destination {
-    /// `None`: a stream.
-    folder: Option<Folder>,
+    target: Target,
     /// Where the file will stand, once it has a name.
     path: Option<PathBuf>,
     /// An older file of that name, while it is compared with the announced digest.
@@ -29,8 +35,7 @@ pub(super) struct Destination {
     /// The older file has the announced digest.
     pub(super) is_adopted: bool,
     is_reserved: bool,
-    writer: Option<StreamWriter>,
-    /// Where the next piece for the writer starts in the content.
+    /// Where the next piece for the writer or the buffer starts in the content.
     next: u64,
     /// A piece that the writer's queue had no space for.
     waiting: Option<Piece>,
@@ -39,31 +44,40 @@ pub(super) struct Destination {
 impl Destination {
     /// `waker` is woken when a stream can go on.
     pub(super) fn new(sink: Sink, waker: &Waker) -> io::Result<Self> {
-        let (folder, writer) = match sink.0 {
-            Kind::Folder(folder) => (Some(folder), None),
-            Kind::Stream(out) => (None, Some(StreamWriter::start(out, waker.clone())?)),
+        let target = match sink.0 {
+            Kind::Folder(folder) => Target::Folder(folder),
+            Kind::Stream(out) => Target::Stream(StreamWriter::start(out, waker.clone())?),
+            Kind::Buffer(max_len) => Target::Buffer {
+                bytes: Vec::new(),
+                max_len,
+            },
         };
         Ok(Destination {
-            folder,
+            target,
             path: None,
             existing: None,
             is_adopted: false,
             is_reserved: false,
-            writer,
             next: 0,
             waiting: None,
         })
     }
 
-    /// Where the file stands or will stand; `None` for a stream.
+    fn target_folder(&self) -> Option<&Folder> {
+        match &self.target {
+            Target::Folder(folder) => Some(folder),
+            Target::Stream(_) | Target::Buffer { .. } => None,
+        }
+    }
+
+    /// Where the file stands or will stand; `None` without a file.
     pub(super) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// The folder of the file; empty for a stream.
+    /// The folder of the file; empty without a file.
     pub(super) fn folder(&self) -> &Path {
-        self.folder
-            .as_ref()
+        self.target_folder()
             .map_or(Path::new(""), |folder| &folder.path)
     }
 
@@ -84,19 +98,18 @@ impl Destination {
         session: SessionId,
         start: u64,
     ) -> Result<String, Error> {
-        let given = self.folder.as_ref().and_then(|folder| folder.name.clone());
+        let given = self.target_folder().and_then(|folder| folder.name.clone());
         let name = given.or_else(|| name::sanitise(receiver.name()));
         let name = name.unwrap_or_else(|| format!("received-{session}"));
         let block_len = receiver.geometry().map_or(0, |g| g.block_len());
         receiver.store_mut().begin(block_len, start);
         self.is_reserved = false;
         (self.next, self.waiting) = (start, None);
+        self.take_bytes();
         let Some(file) = receiver.store_mut().file() else {
             return Ok(name);
         };
-        let Some(folder) = self.folder.as_ref().map(|folder| &folder.path) else {
-            return Ok(name);
-        };
+        let folder = self.folder();
         let path = folder.join(&name);
         if path.is_dir() {
             return Err(Error::IsFolder(path));
@@ -108,13 +121,19 @@ impl Destination {
         Ok(name)
     }
 
-    /// Reserves space once the length is known.
+    /// Reserves space once the length is known. A buffer refuses a content that it cannot hold before it is
+    /// confirmed.
     pub(super) fn reserve(&mut self, receiver: &mut Machine) -> Result<(), Error> {
         let (_, Some(length)) = receiver.progress() else {
             return Ok(());
         };
         if std::mem::replace(&mut self.is_reserved, true) {
             return Ok(());
+        }
+        if let Target::Buffer { bytes, max_len } = &self.target
+            && length.saturating_sub(self.next) > (max_len - bytes.len()) as u64
+        {
+            return Err(Error::TooLong(*max_len));
         }
         let Some(file) = receiver.store_mut().file() else {
             return Ok(());
@@ -157,20 +176,32 @@ impl Destination {
         }
     }
 
-    /// Hands verified bytes of a stream to its writer: `all` of them, else many at once or none, since each call
-    /// may wake the writer.
+    /// Hands verified bytes to the writer of a stream, or to a buffer: `all` of them, else many at once or none,
+    /// since each call may wake the writer.
     pub(super) fn deliver(
         &mut self,
         now: Instant,
         receiver: &mut Machine,
         all: bool,
     ) -> Result<(), Error> {
-        let Some(writer) = &self.writer else {
-            return Ok(());
-        };
         if !all && receiver.progress().0 < self.next + MANY_BYTES {
             return Ok(());
         }
+        let writer = match &mut self.target {
+            Target::Folder(_) => return Ok(()),
+            Target::Stream(writer) => writer,
+            Target::Buffer { bytes, max_len } => {
+                while let Some((piece, len)) = next_piece(now, receiver, self.next)? {
+                    if len > *max_len - bytes.len() {
+                        return Err(Error::TooLong(*max_len));
+                    }
+                    bytes.extend_from_slice(&piece[..len]);
+                    self.next += len as u64;
+                    receiver.store_mut().give_back(piece);
+                }
+                return Ok(());
+            }
+        };
         while let Some(buffer) = writer.reclaim() {
             receiver.store_mut().give_back(buffer);
         }
@@ -194,25 +225,32 @@ impl Destination {
 
     /// Whether a stream is being written.
     pub(super) fn is_stream(&self) -> bool {
-        self.writer.is_some()
+        matches!(self.target, Target::Stream(_))
     }
 
     /// Whether everything is written. `length` is that of the content, once all of it is verified. Call it again
-    /// when woken.
+    /// when woken, and no more once it is.
     pub(super) fn is_drained(&mut self, length: Option<u64>) -> Result<bool, Error> {
-        let Some(writer) = &mut self.writer else {
-            return Ok(true);
+        let is_delivered = length.is_some_and(|length| self.next >= length);
+        let writer = match &mut self.target {
+            Target::Folder(_) => return Ok(true),
+            Target::Buffer { .. } => return Ok(is_delivered),
+            Target::Stream(writer) => writer,
         };
-        if self.waiting.is_none() && length.is_some_and(|length| self.next >= length) {
+        if is_delivered && self.waiting.is_none() {
             writer.close();
         }
         match writer.ended() {
             None => Ok(false),
-            Some(Ok(())) => {
-                self.writer = None;
-                Ok(true)
-            }
-            Some(Err(error)) => Err(Error::Write(error)),
+            Some(ended) => ended.map(|()| true).map_err(Error::Write),
+        }
+    }
+
+    /// Takes the bytes of a buffer; none of another destination.
+    pub(super) fn take_bytes(&mut self) -> Vec<u8> {
+        match &mut self.target {
+            Target::Buffer { bytes, .. } => std::mem::take(bytes),
+            Target::Folder(_) | Target::Stream(_) => Vec::new(),
         }
     }
 
@@ -221,7 +259,7 @@ impl Destination {
         let Some(file) = receiver.store_mut().file() else {
             return Ok(());
         };
-        let fsync = self.folder.as_ref().is_some_and(|folder| folder.fsync);
+        let fsync = self.target_folder().is_some_and(|folder| folder.fsync);
         file.finish(fsync).map_err(|error| self.error(error, None))
     }
 }

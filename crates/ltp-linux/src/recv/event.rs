@@ -27,7 +27,7 @@ pub enum ReceiveEvent {
         source: SocketAddr,
         /// Name of the content, made harmless.
         name: String,
-        /// Where the file will stand; `None`: a stream.
+        /// Where the file will stand; `None`: no file.
         path: Option<PathBuf>,
         /// Bytes of the content; `None`: a stream.
         length: Option<u64>,
@@ -62,7 +62,7 @@ pub enum ReceiveEvent {
         /// The new session.
         session: SessionId,
     },
-    /// Everything is verified and where it belongs.
+    /// Everything is verified and where it belongs. The bytes of a buffer come with the result alone.
     Complete(Received),
     /// The receiver stays to repair losses of others.
     Serving {
@@ -79,10 +79,12 @@ pub struct Received {
     pub length: u64,
     /// Digest of the content (BLAKE3); `None` where only its blocks were verified.
     pub digest: Option<[u8; 32]>,
-    /// The file; `None`: a stream.
+    /// The file; `None`: a stream or a buffer.
     pub path: Option<PathBuf>,
     /// Time since the sender was first heard.
     pub elapsed: Duration,
     /// Whether the file was there before with the same digest.
     pub existing: bool,
+    /// The content, where it was received into a buffer ([`Sink::buffer`](crate::Sink::buffer)); else empty.
+    pub bytes: Vec<u8>,
 }

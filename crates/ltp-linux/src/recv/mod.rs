@@ -10,7 +10,6 @@ mod transfer;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 
 pub use config::{ReceiveConfig, Replier};
 pub use event::{ReceiveEvent, Received};
@@ -25,6 +24,8 @@ pub struct Sink(Kind);
 enum Kind {
     Folder(Folder),
     Stream(Box<dyn Write + Send>),
+    /// Memory, up to this length in bytes.
+    Buffer(usize),
 }
 
 /// A file in a folder.
@@ -54,8 +55,9 @@ impl Sink {
         })
     }
 
-    fn is_stream(&self) -> bool {
-        matches!(self.0, Kind::Stream(_))
+    /// Whether the bytes are passed on in order.
+    fn is_in_order(&self) -> bool {
+        matches!(self.0, Kind::Stream(_) | Kind::Buffer(_))
     }
 
     /// A file in this folder, under the sender's name, sanitised by [`name::sanitise`](crate::name::sanitise).
@@ -78,7 +80,14 @@ impl Sink {
         Sink(Kind::Stream(Box::new(writer)))
     }
 
-    /// Names the file instead of the sender. Changes nothing for a stream.
+    /// Memory: [`Received::bytes`] of the result holds the content. One of more than `max_len` bytes is an error,
+    /// [`Error::TooLong`].
+    #[must_use]
+    pub fn buffer(max_len: usize) -> Sink {
+        Sink(Kind::Buffer(max_len))
+    }
+
+    /// Names the file instead of the sender. Changes nothing without a file.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Sink {
         if let Kind::Folder(folder) = &mut self.0 {
@@ -87,7 +96,7 @@ impl Sink {
         self
     }
 
-    /// Flushes the file to the disk before the transfer counts as complete. Changes nothing for a stream.
+    /// Flushes the file to the disk before the transfer counts as complete. Changes nothing without a file.
     #[must_use]
     pub fn fsync(mut self, fsync: bool) -> Sink {
         if let Kind::Folder(folder) = &mut self.0 {
@@ -97,7 +106,7 @@ impl Sink {
     }
 }
 
-/// Receives a content; blocks until it is written.
+/// Receives a content; blocks until it is complete.
 ///
 /// # Errors
 /// As [`Receiver::open`] and [`Receiver::run`].
@@ -106,44 +115,10 @@ pub fn receive(config: &ReceiveConfig, sink: Sink) -> Result<Received, Error> {
     Receiver::open(config, sink, cancel, &mut |_| {})?.complete(&mut |_| {})
 }
 
-/// Receives a content of at most `max_len` bytes into memory.
+/// Receives a content of at most `max_len` bytes into memory: [`receive`] with [`Sink::buffer`].
 ///
 /// # Errors
 /// [`Error::TooLong`]; else as [`receive`].
 pub fn receive_buffer(config: &ReceiveConfig, max_len: usize) -> Result<Vec<u8>, Error> {
-    let bytes = Arc::new(Mutex::new(Vec::new()));
-    let writer = Limited {
-        bytes: bytes.clone(),
-        max_len,
-    };
-    match receive(config, Sink::stream(writer)) {
-        Ok(_) => {
-            let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(std::mem::take(&mut bytes))
-        }
-        // The writer fails for no other reason.
-        Err(Error::Write(_)) => Err(Error::TooLong(max_len)),
-        Err(error) => Err(error),
-    }
-}
-
-/// A buffer that grows to a limit.
-struct Limited {
-    bytes: Arc<Mutex<Vec<u8>>>,
-    max_len: usize,
-}
-
-impl Write for Limited {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut buffer = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        if buffer.len() + bytes.len() > self.max_len {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        buffer.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    Ok(receive(config, Sink::buffer(max_len))?.bytes)
 }

@@ -52,13 +52,13 @@ pub(super) fn open_lms(
     }
 }
 
-pub(super) fn config(given: &ReceiveConfig, assist: Assist, is_stream: bool) -> ReceiverConfig {
+pub(super) fn config(given: &ReceiveConfig, assist: Assist, is_in_order: bool) -> ReceiverConfig {
     let mut config = ReceiverConfig::new(given.group.address.into());
     config.source = given.source.map(Into::into);
     config.key = given.group.key;
     config.assist = assist;
     config.start = given.start;
-    config.delivery = if is_stream {
+    config.delivery = if is_in_order {
         Delivery::Read
     } else {
         Delivery::Store

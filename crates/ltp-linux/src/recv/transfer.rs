@@ -83,7 +83,7 @@ impl Receiver {
             ([], Some(_)) => Assist::Lms,
             ([], None) => Assist::None,
         };
-        let config = setup::config(given, assist, sink.is_stream());
+        let config = setup::config(given, assist, sink.is_in_order());
         let waker = Waker::new().map_err(Error::io("eventfd"))?;
         let destination = Destination::new(sink, &waker).map_err(Error::io("starting a thread"))?;
         let receiver = setup::receiver(&config, now)?;
@@ -301,7 +301,7 @@ impl Receiver {
         }
         if self.core.cancel.is_canceled() {
             // A receiver that serves others may leave at any time.
-            return self.received.clone().map(Some).ok_or(Error::Canceled);
+            return self.take_received().map(Some).ok_or(Error::Canceled);
         }
         if self.serving.is_none() {
             let is_drained = self
@@ -313,8 +313,17 @@ impl Receiver {
             self.finish(now, length, digest)?;
             self.serving = Some((now, now));
         }
-        let has_served = self.has_served(now);
-        Ok(self.received.clone().filter(|_| has_served))
+        Ok(match self.has_served(now) {
+            true => self.take_received(),
+            false => None,
+        })
+    }
+
+    /// The result for the caller, with the bytes of a buffer.
+    fn take_received(&mut self) -> Option<Received> {
+        let received = self.received.clone()?;
+        let bytes = self.destination.take_bytes();
+        Some(Received { bytes, ..received })
     }
 
     /// Everything is verified: gives the file its name.
@@ -327,6 +336,7 @@ impl Receiver {
             path: self.destination.path().map(Into::into),
             elapsed: (now - opened).into(),
             existing: self.destination.is_adopted,
+            bytes: Vec::new(),
         };
         self.received = Some(received.clone());
         self.core.events.push_back(ReceiveEvent::Complete(received));

@@ -1,6 +1,7 @@
 //! Transfers over the loopback interface; the examples are run as a newcomer would run them.
 #![allow(missing_docs)]
 
+mod canceled;
 #[path = "../../examples/receive_file.rs"]
 mod receive_file;
 #[path = "../../examples/receive_stream.rs"]
