@@ -98,39 +98,46 @@ fn failed(error: anyhow::Error) -> Outcome {
 }
 
 fn outcome(sender: &Sender, ended: Result<SendOutcome, Error>) -> Outcome {
-    let why = match ended {
-        Ok(SendOutcome::Complete) => return Outcome::Complete,
-        Ok(SendOutcome::Unconfirmed(why)) => why,
-        Ok(_) => return Outcome::Sent,
-        Err(error) => return failed(error.into()),
-    };
-    Outcome::Unconfirmed(match why {
+    match ended {
+        Ok(SendOutcome::Complete) => Outcome::Complete,
+        Ok(_) => Outcome::Sent,
+        Err(Error::Unconfirmed(why)) => Outcome::Unconfirmed(unconfirmed(sender, why)),
+        Err(error) => failed(error.into()),
+    }
+}
+
+fn unconfirmed(sender: &Sender, why: Unconfirmed) -> String {
+    match why {
         Unconfirmed::Unheard => "sent, but no receiver below the relay acknowledged anything: is lms-recv \
                                  running, with the same --group, this host as --source, and a relay of \
                                  the same tree?"
             .to_owned(),
         Unconfirmed::Stalled => format!("sent{}", stalled_names(sender)),
-        Unconfirmed::Receivers { expected } => unconfirmed(sender, expected),
+        Unconfirmed::Receivers {
+            expected,
+            joined,
+            confirmed,
+        } => lacking_names(sender, expected, joined, confirmed),
         _ => "sent, but a receiver below the relay did not advance and lacks part of it".to_owned(),
-    })
+    }
 }
 
-fn unconfirmed(sender: &Sender, expected: u32) -> String {
-    let (joined, complete) = sender.receivers();
-    let mut message = if complete < expected {
-        let lacking = expected - complete;
+/// Says how many hosts did not confirm, and names the receivers that lack something.
+fn lacking_names(sender: &Sender, expected: u32, joined: u32, confirmed: u32) -> String {
+    let mut message = if confirmed < expected {
+        let lacking = expected - confirmed;
         format!("{lacking} of {} did not confirm", plural(expected))
     } else {
         format!(
             "{} confirmed, but not every one that joined",
-            plural(complete)
+            plural(confirmed)
         )
     };
     if joined < expected {
         message += &format!("; {} never joined", expected - joined);
     }
     let all = Disposition::all(sender);
-    if all.len() > joined as usize && complete < expected {
+    if all.len() > joined as usize && confirmed < expected {
         message += "; receivers at one address count as one";
     }
     let lacking: Vec<&Disposition> = all.iter().filter(|one| one.is_lacking()).collect();

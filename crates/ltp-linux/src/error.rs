@@ -10,6 +10,7 @@ use ltp::{ConfigError, Failure};
 
 use crate::interface::InterfaceError;
 use crate::relays::NoRelay;
+use crate::send::Unconfirmed;
 
 /// Why a transfer did not begin or did not end well.
 ///
@@ -51,10 +52,10 @@ pub enum Error {
     /// The address of the group is not a multicast address.
     #[error("{0} is not a multicast address (224.0.0.0 to 239.255.255.255)")]
     NotMulticast(Ipv4Addr),
-    /// A field of the configuration is out of bounds; says which.
     /// The group is link-local: its packets never pass a router.
     #[error("{0} is reserved for routing protocols (224.0.0.0 to 224.0.0.255)")]
     LinkLocal(Ipv4Addr),
+    /// A field of the configuration is out of bounds; says which.
     #[error("{0}")]
     Config(&'static str),
     /// The name of the content is longer than the protocol carries.
@@ -66,6 +67,9 @@ pub enum Error {
     /// No relay serves the transfer.
     #[error(transparent)]
     NoRelay(#[from] NoRelay),
+    /// Everything was sent, but not confirmed by every receiver.
+    #[error(transparent)]
+    Unconfirmed(#[from] Unconfirmed),
     /// [`Cancel::cancel`](crate::Cancel::cancel) was called.
     #[error("canceled")]
     Canceled,

@@ -9,7 +9,7 @@
 //! let group = Group::new("239.1.2.3:5000".parse()?).interface("eth0");
 //! let mut config = SendConfig::new(group);
 //! config.receivers = Some(8);
-//! send(&config, Source::file("image.iso")?)?.confirmed()?;
+//! send(&config, Source::file("image.iso")?)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

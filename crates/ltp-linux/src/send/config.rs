@@ -18,7 +18,9 @@ pub struct SendConfig {
     /// A rate that is set falls to an eighth at most while receivers miss more than a quarter of the packets.
     pub rate_bps: Option<u64>,
     /// Hosts that must confirm. Data begins when they have joined; they set the pace, and the transfer ends
-    /// when all have confirmed. Receivers at one address count as one host. `None`: any number.
+    /// when all have confirmed. It fails with [`Error::Unconfirmed`](crate::Error::Unconfirmed) when fewer have
+    /// in the end, or a receiver that joined lacks something. Receivers at one address count as one host.
+    /// `None`: any number.
     pub receivers: Option<u32>,
     /// With `receivers`: longest wait for all of them before the first data; then data begins without those
     /// that are missing. Default: 10 s.

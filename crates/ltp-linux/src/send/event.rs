@@ -130,33 +130,18 @@ pub struct ReceiverStatus {
     pub bytes: u64,
 }
 
-/// How a transfer ended, as far as the sender knows. Everything was sent; this says whether receivers have it.
+/// How a transfer ended, as far as the sender knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "an unconfirmed transfer is an outcome, not an error"]
 #[non_exhaustive]
 pub enum SendOutcome {
-    /// The expected number of hosts has confirmed, and no receiver that joined lacks anything.
+    /// [`SendConfig::receivers`](crate::SendConfig::receivers) hosts have confirmed, and no receiver that joined
+    /// lacks anything.
     Complete,
     /// Everything was sent, no number of receivers was expected, and nothing more was asked for.
     Sent,
-    /// Everything was sent, but something below is known or suspected to lack part of it.
-    Unconfirmed(Unconfirmed),
 }
 
-impl SendOutcome {
-    /// Turns a transfer that was not confirmed into an error.
-    ///
-    /// # Errors
-    /// [`SendOutcome::Unconfirmed`].
-    pub fn confirmed(self) -> Result<(), Unconfirmed> {
-        match self {
-            SendOutcome::Complete | SendOutcome::Sent => Ok(()),
-            SendOutcome::Unconfirmed(why) => Err(why),
-        }
-    }
-}
-
-/// Why a transfer counts as not confirmed.
+/// Everything was sent, but something is known or suspected to lack part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unconfirmed {
@@ -169,11 +154,17 @@ pub enum Unconfirmed {
     /// What the relay acknowledged stood still.
     #[error("sent, but what the relay acknowledged stood still")]
     RelayStalled,
-    /// Fewer hosts than expected have confirmed, or one that joined lacks something:
+    /// Fewer hosts than expected have confirmed, or a receiver that joined lacks something:
     /// [`Sender::members`](crate::Sender::members) names them. Receivers at one address count as one host.
-    #[error("sent, but not confirmed by each of the {expected} hosts that were expected")]
+    #[error(
+        "sent, but not confirmed by all: {expected} hosts expected, {joined} joined, {confirmed} confirmed"
+    )]
     Receivers {
         /// Hosts that were expected.
         expected: u32,
+        /// Hosts that joined.
+        joined: u32,
+        /// Hosts that confirmed everything.
+        confirmed: u32,
     },
 }

@@ -16,9 +16,9 @@ pub use transfer::Sender;
 use crate::transfer::Transfer;
 use crate::{Cancel, Error};
 
-/// Sends a content and returns how it ended; blocks until then.
+/// Sends a content; blocks until the transfer has ended.
 ///
-/// `Ok` does not mean that a receiver has it: see [`SendOutcome::confirmed`].
+/// Set [`SendConfig::receivers`]: without it `Ok` does not mean that a receiver has the content.
 ///
 /// # Errors
 /// As [`Sender::open`] and [`Sender::run`].

@@ -140,7 +140,8 @@ impl Sender {
     /// Sends until the transfer has ended, and tells `observer` what happens.
     ///
     /// # Errors
-    /// The content cannot be read, the network cannot be used, no relay answers, or the transfer was canceled.
+    /// The content cannot be read, the network cannot be used, no relay answers, the transfer was canceled, or
+    /// everything was sent but not confirmed ([`Error::Unconfirmed`]).
     pub fn run(&mut self, observer: &mut dyn FnMut(SendEvent)) -> Result<SendOutcome, Error> {
         self.drive(observer)
     }
@@ -387,8 +388,13 @@ impl Sender {
         if self.all_complete {
             return Some(Ok(SendOutcome::Complete));
         }
+        let (joined, confirmed) = sender.receivers();
         let why = match self.config.receivers {
-            Some(expected) => Unconfirmed::Receivers { expected },
+            Some(expected) => Unconfirmed::Receivers {
+                expected,
+                joined,
+                confirmed,
+            },
             None if self
                 .core
                 .machine
@@ -401,7 +407,7 @@ impl Sender {
             None if sender.is_relay_stalled() => Unconfirmed::RelayStalled,
             None => return Some(Ok(SendOutcome::Sent)),
         };
-        Some(Ok(SendOutcome::Unconfirmed(why)))
+        Some(Err(why.into()))
     }
 
     /// Leaves the relay, which otherwise notices by timeout. Sends nothing without relays.
