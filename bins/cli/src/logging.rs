@@ -3,8 +3,10 @@
 use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -18,8 +20,8 @@ pub enum Format {
 /// The logging options of every program.
 #[derive(Debug, Clone, clap::Args)]
 pub struct LogArgs {
-    /// Level of logs on standard error: off, error, warn, info, debug, trace, or a tracing filter
-    /// such as `ltp=debug,info` [default: $POLYCAST_LOG, else warn (daemons: info)]
+    /// Level of logs on standard error: off, error, warn, info, debug, trace, or levels of
+    /// modules, such as `ltp=debug,info` [default: $POLYCAST_LOG, else warn (daemons: info)]
     #[arg(long, value_name = "LEVEL", global = true, help_heading = "Logging")]
     pub log: Option<String>,
     /// Format of log lines
@@ -43,16 +45,17 @@ impl LogArgs {
             Some(text) => text.clone(),
             None => std::env::var("POLYCAST_LOG").unwrap_or_else(|_| default.to_owned()),
         };
-        let filter = EnvFilter::try_new(&text)
+        let filter: Targets = text
+            .parse()
             .map_err(|error| format!("invalid log filter \"{text}\": {error}"))?;
-        let builder = tracing_subscriber::fmt()
-            .with_env_filter(filter)
+        let layer = fmt::layer()
             .with_writer(BesideBar)
             .with_ansi(io::stderr().is_terminal());
+        let registry = tracing_subscriber::registry().with(filter);
         // A second program in the same process keeps the logger of the first.
         let _ = match self.log_format {
-            Format::Text => builder.with_target(false).try_init(),
-            Format::Json => builder.json().try_init(),
+            Format::Text => registry.with(layer.with_target(false)).try_init(),
+            Format::Json => registry.with(layer.json()).try_init(),
         };
         Ok(())
     }
