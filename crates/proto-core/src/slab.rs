@@ -2,6 +2,8 @@
 //!
 //! Index and heap lie in the slots too, so one slice is all the memory that a table needs.
 
+use core::fmt;
+
 use managed::ManagedSlice;
 use rand_core::Rng;
 
@@ -52,7 +54,6 @@ impl<T: Default> Default for Slot<T> {
 ///
 /// Lookup, insertion and removal are O(1), timers O(log n). Iteration is in the order of slots, so it does not depend on
 /// the hash key.
-#[derive(Debug)]
 pub struct Slab<'a, T> {
     slots: ManagedSlice<'a, Slot<T>>,
     hash_key: HashKey,
@@ -287,6 +288,23 @@ impl<'a, T: Keyed + Default> Slab<'a, T> {
     }
 }
 
+/// The values by slot, each with its timer; then the free slots, the next one to be used first.
+impl<T: fmt::Debug> fmt::Debug for Slab<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut map = f.debug_map();
+        for (at, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.used) {
+            let due = self.slots.get(slot.heap_place as usize);
+            map.entry(&at, &(&slot.value, due.map(|due| due.heap_at)));
+        }
+        let mut at = self.free;
+        while let Some(slot) = self.slots.get(at as usize) {
+            map.entry(&at, &format_args!("free"));
+            at = slot.next;
+        }
+        map.finish()
+    }
+}
+
 impl<T> core::ops::Index<u32> for Slab<'_, T> {
     type Output = T;
 
@@ -320,6 +338,20 @@ mod tests {
         fn key(&self) -> u64 {
             self.0
         }
+    }
+
+    #[test]
+    fn debug_shows_values_timers_and_free_slots() {
+        let mut storage: Vec<Slot<Number>> = (0..4).map(|_| Slot::default()).collect();
+        let mut rng = ChaCha8Rng::from_seed([1; 32]);
+        let mut slab = Slab::new(ManagedSlice::Borrowed(&mut storage[..]), &mut rng);
+        let slots = [7, 8, 9].map(|n| slab.insert(Number(n)).expect("room"));
+        slab.schedule(slots[1], Instant::ZERO);
+        slab.remove(slots[0]);
+        let shown = std::format!("{slab:?}");
+        let expected =
+            "{1: (Number(8), Some(Instant { micros: 0 })), 2: (Number(9), None), 0: free, 3: free}";
+        assert_eq!(shown, expected);
     }
 
     proptest! {
