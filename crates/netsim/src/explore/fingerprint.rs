@@ -1,7 +1,7 @@
 //! Hashes of whole states.
 
 use std::fmt::{self, Write as _};
-use std::hash::{Hash, Hasher};
+use std::hash::Hash;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
@@ -13,12 +13,15 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 /// futures except for the random choices, of which one seed shows only some in any case.
 pub struct Fingerprint {
     hasher: SipHasher13,
+    /// A buffer: pieces of text are short, and hashed together.
+    text: String,
 }
 
 impl Fingerprint {
     pub(super) fn new() -> Self {
         Fingerprint {
             hasher: SipHasher13::new(),
+            text: String::new(),
         }
     }
 
@@ -29,15 +32,14 @@ impl Fingerprint {
 
     /// Adds a part of the state by its `Debug`, without fields of these names at any depth.
     pub fn debug_without(&mut self, part: &dyn fmt::Debug, skipped: &[&str]) {
-        let mut text = Fields {
-            hasher: &mut self.hasher,
+        self.text.clear();
+        let mut fields = Fields {
+            text: &mut self.text,
             skipped,
-            is_skipped_name: false,
             depth: None,
         };
-        // Neither the hasher nor a `Debug` that keeps its contract fails.
-        let _ = write!(text, "{part:?}");
-        self.hasher.write_u8(0xff);
+        write!(fields, "{part:?}").expect("neither the buffer nor `Debug` fails");
+        self.text.hash(&mut self.hasher);
     }
 
     /// Adds a part of the state by its `Hash`.
@@ -50,14 +52,12 @@ impl Fingerprint {
     }
 }
 
-/// The text of a `Debug`, on its way to the hasher without the fields to skip.
+/// The text of a `Debug`, without the fields to skip.
 ///
-/// The formatter of a struct writes the name of a field in one piece and `": "` in the next one.
+/// The formatter of a struct writes a space, the name of a field, and `": "` in one piece.
 struct Fields<'a> {
-    hasher: &'a mut SipHasher13,
+    text: &'a mut String,
     skipped: &'a [&'a str],
-    /// The last piece was the name of a field to skip.
-    is_skipped_name: bool,
     /// Inside a field to skip: the brackets that are open.
     depth: Option<u32>,
 }
@@ -84,23 +84,18 @@ impl Fields<'_> {
 
 impl fmt::Write for Fields<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let text = match self.depth {
-            Some(depth) => {
-                // ", " and " }" end a field.
-                let trimmed = text.trim_start();
-                if trimmed.is_empty() {
-                    return Ok(());
-                }
-                self.skip(depth, trimmed)
-            }
-            None if self.is_skipped_name && text == ": " => {
-                self.depth = Some(0);
-                ""
-            }
-            None => text,
-        };
-        self.is_skipped_name = self.depth.is_none() && self.skipped.contains(&text);
-        self.hasher.write(text.as_bytes());
+        if let Some(depth) = self.depth {
+            // ", " and " }" end a field.
+            let rest = self.skip(depth, text.trim_start());
+            self.text.push_str(rest);
+            return Ok(());
+        }
+        if text == ": " {
+            let name = self.text.rsplit(' ').next();
+            let is_skipped = name.is_some_and(|name| self.skipped.contains(&name));
+            self.depth = is_skipped.then_some(0);
+        }
+        self.text.push_str(text);
         Ok(())
     }
 }

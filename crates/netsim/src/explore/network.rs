@@ -113,7 +113,7 @@ pub struct Faults {
     pub max_delay: Duration,
     /// How much later than asked for a timer may expire; earlier timers of other nodes then expire after it.
     pub max_lateness: Duration,
-    /// How long after the start all this happens. From then on packets arrive at once and timers expire in time.
+    /// How long all this happens. From then on packets arrive at once and timers expire in time.
     pub horizon: Duration,
     /// How long it may then take until [`Nodes::has_ended`].
     pub settle: Duration,
@@ -150,6 +150,8 @@ pub struct Network<N: Nodes> {
     nodes: N,
     faults: Faults,
     now: Instant,
+    /// When the faults end.
+    horizon: Instant,
     /// In the order in which they were sent.
     in_flight: Vec<InFlight<N::Packet>>,
     losses: u32,
@@ -163,6 +165,7 @@ impl<N: Nodes> Network<N> {
             nodes,
             faults,
             now: START,
+            horizon: START + faults.horizon,
             in_flight: Vec::new(),
             losses: 0,
             duplicates: 0,
@@ -171,6 +174,30 @@ impl<N: Nodes> Network<N> {
             network.call(|nodes, now, out| nodes.handle_timeout(now, node, out));
         }
         network
+    }
+
+    /// Runs without faults for a time, so that exploration starts later. The horizon moves with it.
+    pub fn run_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(action) = self.next_without_faults(end) {
+            self.apply(&action);
+        }
+        self.now = end;
+        self.horizon = end + self.faults.horizon;
+    }
+
+    /// Executes a command before exploration starts.
+    pub fn execute(&mut self, command: &N::Command) {
+        self.call(|nodes, now, out| nodes.command(now, command, out));
+    }
+
+    /// What comes next until `end` where packets take no time.
+    fn next_without_faults(&self, end: Instant) -> Option<Action<N::Command>> {
+        if !self.in_flight.is_empty() {
+            return Some(Action::Deliver(0));
+        }
+        let (at, node) = self.next_timeout()?;
+        (at <= end).then_some(Action::Timeout(node))
     }
 
     /// Returns the nodes.
@@ -222,8 +249,7 @@ impl<N: Nodes> Network<N> {
     /// The timers that may expire next.
     fn timeouts(&self) -> impl Iterator<Item = usize> {
         let arrivals = self.in_flight.iter().map(|packet| packet.arrives_by);
-        let horizon = START + self.faults.horizon;
-        let end = arrivals.fold(horizon, Instant::min);
+        let end = arrivals.fold(self.horizon, Instant::min);
         let latest = self
             .next_timeout()
             .map(|(at, _)| end.min(at + self.faults.max_lateness));
@@ -328,14 +354,9 @@ impl<N: Nodes> World for Network<N> {
     fn finish(&mut self, trace: &mut Trace) -> Result<(), String> {
         let end = self.now + self.faults.settle;
         let mut at_once = 0;
-        while !self.nodes.has_ended() {
-            let action = match self.in_flight.is_empty() {
-                false => Action::Deliver(0),
-                true => match self.next_timeout() {
-                    Some((at, node)) if at <= end => Action::Timeout(node),
-                    _ => break,
-                },
-            };
+        while !self.nodes.has_ended()
+            && let Some(action) = self.next_without_faults(end)
+        {
             trace.note(|| self.describe(&action));
             let before = self.now;
             self.apply(&action);

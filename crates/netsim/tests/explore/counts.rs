@@ -214,12 +214,15 @@ impl Nodes for Timers {
     }
 }
 
-#[test]
-fn timers_expire_in_order_or_late() {
-    let timers = || Timers {
+fn timers() -> Timers {
+    Timers {
         due: [1_000, 1_100].map(|at| Some(START + Duration::from_millis(at))),
         expired: Vec::new(),
-    };
+    }
+}
+
+#[test]
+fn timers_expire_in_order_or_late() {
     assert_eq!(all(timers, QUIET).expect("no defect").states, 3);
     let late = |by| Faults {
         max_lateness: Duration::from_millis(by),
@@ -233,4 +236,26 @@ fn timers_expire_in_order_or_late() {
         ..QUIET
     };
     assert_eq!(all(timers, short).expect("no defect").states, 2);
+}
+
+#[test]
+fn exploration_may_start_later() {
+    let report = explore(
+        || {
+            let mut network = Network::new(timers(), QUIET);
+            network.run_for(Duration::from_millis(1_050));
+            network
+        },
+        Bounds::default(),
+    );
+    assert_eq!(report.expect("no defect").states, 2);
+    let report = explore(
+        || {
+            let mut network = Network::new(fan(3), QUIET);
+            network.execute(&1);
+            network
+        },
+        Bounds::default(),
+    );
+    assert_eq!(report.expect("no defect").states, 2);
 }
