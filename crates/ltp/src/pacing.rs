@@ -9,7 +9,7 @@ pub const FRAME_OVERHEAD: usize = 14 + 20 + 8;
 const UNIT: i64 = 8_000_000;
 
 /// A token bucket. Over any time `t` it lets through at most `rate * t` plus its depth.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub struct Pacer {
     /// bit/s; 0: no limit.
     rate: u64,
@@ -17,17 +17,6 @@ pub struct Pacer {
     tokens: i64,
     depth: i64,
     updated: Instant,
-}
-
-impl Default for Pacer {
-    fn default() -> Self {
-        Pacer {
-            rate: 0,
-            tokens: 0,
-            depth: 0,
-            updated: Instant::ZERO,
-        }
-    }
 }
 
 impl Pacer {

@@ -21,7 +21,7 @@ pub(crate) enum Target {
 }
 
 /// One block's repairs for one target: an entry of the caller's storage.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub struct Pending {
     mask: u64,
     ready: Instant,
@@ -31,7 +31,7 @@ pub struct Pending {
 }
 
 /// One repair that was made: an entry of the caller's storage.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub struct HoldDown {
     /// Packet number + 1; 0: free.
     number: u64,
@@ -43,48 +43,13 @@ pub struct HoldDown {
 }
 
 /// A target of repairs: an entry of the caller's storage.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub struct TargetEntry {
     target: Option<Target>,
     pacer: Pacer,
     used: Instant,
     generation: u16,
     waiting: u16,
-}
-
-impl Default for Pending {
-    fn default() -> Self {
-        Pending {
-            mask: 0,
-            ready: Instant::ZERO,
-            block: 0,
-            tag: 0,
-            target: 0,
-        }
-    }
-}
-
-impl Default for HoldDown {
-    fn default() -> Self {
-        HoldDown {
-            number: 0,
-            until: Instant::ZERO,
-            target: 0,
-            last: 0,
-        }
-    }
-}
-
-impl Default for TargetEntry {
-    fn default() -> Self {
-        TargetEntry {
-            target: None,
-            pacer: Pacer::default(),
-            used: Instant::ZERO,
-            generation: 0,
-            waiting: 0,
-        }
-    }
 }
 
 /// What to repair next.
@@ -154,8 +119,9 @@ impl<'a> Repairs<'a> {
         self.packets_per_block = packets;
     }
 
-    pub(crate) fn set_hold_down(&mut self, hold_down: Duration) {
-        self.hold_down = hold_down;
+    /// Repairs are held down for no less than this time from now on.
+    pub(crate) fn extend_hold_down(&mut self, hold_down: Duration) {
+        self.hold_down = self.hold_down.max(hold_down);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -255,8 +221,7 @@ impl<'a> Repairs<'a> {
             .fold(0, |left, index| left | 1 << index)
     }
 
-    /// Queues repairs of one block for one target. Returns the packets that are queued now, with those that
-    /// already were.
+    /// Queues repairs of one block for one target.
     pub(crate) fn queue(
         &mut self,
         now: Instant,
@@ -264,13 +229,12 @@ impl<'a> Repairs<'a> {
         block: u32,
         mask: u64,
         tag: u16,
-    ) -> Result<u64, Error> {
+    ) -> Result<(), Error> {
         let mask = self.not_held_down(now, target, block, mask);
         if mask == 0 {
             return Err(Error::RequestHeldDown);
         }
-        self.enqueue(target, block, mask, tag, now)?;
-        Ok(mask)
+        self.enqueue(target, block, mask, tag, now)
     }
 
     /// Queues repairs for a receiver with a verified address that requested them by unicast: it alone gets them,
@@ -283,7 +247,7 @@ impl<'a> Repairs<'a> {
         mask: u64,
         tag: u16,
         aggregate: Duration,
-    ) -> Result<u64, Error> {
+    ) -> Result<(), Error> {
         let mut mask = self.not_held_down(now, GROUP, block, mask);
         let own = self.key(requester);
         let (mut group, mut alone) = (0, 0);
@@ -321,7 +285,7 @@ impl<'a> Repairs<'a> {
         if alone != 0 {
             self.enqueue(requester, block, alone, tag, ready)?;
         }
-        Ok(mask)
+        Ok(())
     }
 
     fn enqueue(

@@ -69,10 +69,9 @@ impl<S: Store> Sender<'_, S> {
         let answer = *self.answers.front()?;
         let len = self.answer_len(&answer);
         let frame = len + self.hashing.overhead() + FRAME_OVERHEAD;
-        if !self.fits(budget, buffer, len) || self.pacing.answers.budget(self.now) < frame {
+        if !self.fits(budget, buffer, len) || !self.pacing.spend_answer(self.now, frame) {
             return None;
         }
-        self.pacing.answers.spend(frame);
         self.answers.pop_front();
         let (to, len) = match answer {
             Answer::Ack { to, ack } => {
@@ -116,11 +115,6 @@ impl<S: Store> Sender<'_, S> {
     pub(super) fn answer_at(&self) -> Option<Instant> {
         let len = self.answer_len(self.answers.front()?);
         let frame = len + self.hashing.overhead() + FRAME_OVERHEAD;
-        Some(
-            self.pacing
-                .answers
-                .ready_at(frame)
-                .max(self.pacing.data.ready_at(frame)),
-        )
+        Some(self.pacing.answer_at(frame))
     }
 }

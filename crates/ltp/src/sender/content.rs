@@ -2,23 +2,23 @@
 
 use crate::Geometry;
 use crate::config::SenderConfig;
-use crate::store::Store;
+use crate::error::Error;
+use crate::store::{Store, StoreError};
+use crate::wire::{Seq, request};
 
 /// The store, and the position of the next packet.
 pub(super) struct Content<S> {
-    pub(super) store: S,
-    pub(super) geometry: Geometry,
+    store: S,
+    geometry: Geometry,
     /// Bytes of the content that are in the store.
-    pub(super) written: u64,
-    pub(super) length: Option<u64>,
-    /// Packets of the content, once known.
-    pub(super) total: Option<u64>,
-    /// The first block that is sent; not 0 after a restart.
-    pub(super) first_block: u64,
+    written: u64,
+    /// Bytes and packets of the content, once known.
+    length: Option<u64>,
+    total: Option<u64>,
     /// Next packet never sent; its block, and its index there.
-    pub(super) next: u64,
-    pub(super) block: u64,
-    pub(super) index: u32,
+    next: u64,
+    block: u64,
+    index: u32,
 }
 
 impl<S: Store> Content<S> {
@@ -30,18 +30,62 @@ impl<S: Store> Content<S> {
             written: config.length.unwrap_or(0),
             length: config.length,
             total,
-            first_block: 0,
             next: 0,
             block: 0,
             index: 0,
         }
     }
 
+    pub(super) fn store(&self) -> &S {
+        &self.store
+    }
+
+    pub(super) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    pub(super) fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// Returns the number of blocks, once known.
+    pub(super) fn blocks(&self) -> Option<u64> {
+        self.length.map(|length| self.geometry.blocks(length))
+    }
+
+    /// Returns how many bytes of a stream may be added if blocks from `lacked` on may not be overwritten.
+    pub(super) fn room(&self, lacked: Option<u64>) -> u64 {
+        if self.length.is_some() {
+            return 0;
+        }
+        let limit = Geometry::MAX_BLOCKS << self.geometry.block_exponent();
+        let Some(capacity) = self.store.capacity() else {
+            return limit - self.written;
+        };
+        let keep = lacked.map_or(self.block, |lacked| lacked.min(self.block));
+        (self.geometry.block_offset(keep) + capacity)
+            .min(limit)
+            .saturating_sub(self.written)
+    }
+
+    /// Adds bytes to a stream, no more than there is room for.
+    pub(super) fn append(&mut self, mut bytes: &[u8]) -> Result<(), StoreError> {
+        let block_len = self.geometry.block_len();
+        while !bytes.is_empty() {
+            let in_block = self.written as usize & (block_len - 1);
+            let (head, rest) = bytes.split_at(bytes.len().min(block_len - in_block));
+            self.store.write(self.written, head)?;
+            self.written += head.len() as u64;
+            bytes = rest;
+        }
+        Ok(())
+    }
+
     /// Continues at that block.
     pub(super) fn skip_to(&mut self, block: u64) {
         let total = self.total.unwrap_or(u64::MAX);
         self.next = self.geometry.first_packet(block).min(total);
-        (self.block, self.first_block) = (block, block);
+        self.block = block;
     }
 
     /// No more bytes will be written.
@@ -50,9 +94,28 @@ impl<S: Store> Content<S> {
         self.total = self.geometry.packets(self.written);
     }
 
+    /// Returns the length of what is in the store, which is the content once that is finished.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Returns block and index of the next packet that was never sent.
+    pub(super) fn position(&self) -> (u64, u32) {
+        (self.block, self.index)
+    }
+
     /// Returns the number of blocks whose first packet was sent.
     pub(super) fn blocks_begun(&self) -> u64 {
         self.block + u64::from(self.index > 0)
+    }
+
+    /// Returns the number of blocks that were sent whole, or skipped.
+    pub(super) fn blocks_sent(&self) -> u64 {
+        self.block
     }
 
     /// Returns the first block that the store still holds whole.
@@ -61,6 +124,56 @@ impl<S: Store> Content<S> {
             return 0;
         };
         self.geometry.blocks(self.written.saturating_sub(capacity))
+    }
+
+    /// Returns the oldest packet that is stored, or the next one if none was sent.
+    pub(super) fn oldest(&self) -> u64 {
+        let oldest = self.geometry.first_packet(self.oldest_block());
+        oldest.min(self.next)
+    }
+
+    /// Returns the sequence of a packet.
+    pub(super) fn sequence(&self, number: u64) -> Seq {
+        Seq::of(number, self.geometry.first())
+    }
+
+    /// Returns the number of a packet that is near the next one.
+    pub(super) fn number(&self, sequence: u32) -> Option<u64> {
+        Seq(sequence).number(self.geometry.first(), self.next)
+    }
+
+    /// Returns the packets of a range that were sent and are stored: for each block a mask.
+    pub(super) fn requested(
+        &self,
+        range: &request::Range,
+    ) -> Result<impl Iterator<Item = (u64, u64)> + use<S>, Error> {
+        let clipped = self.geometry.clip(range, self.next, self.next);
+        let (lo, hi) = clipped.ok_or(Error::RequestUnsent)?;
+        let oldest = self.geometry.first_packet(self.oldest_block());
+        if hi < oldest {
+            return Err(Error::RequestNotStored);
+        }
+        Ok(self.geometry.masks(lo.max(oldest), hi))
+    }
+
+    /// Reads the payload of a packet, padded with zeros at the end of a block.
+    pub(super) fn read(
+        &mut self,
+        block: u64,
+        index: u32,
+        payload: &mut [u8],
+    ) -> Result<(), StoreError> {
+        let (offset, len) = self.geometry.span(block, index, self.length);
+        let (content, padding) = payload.split_at_mut(len);
+        padding.fill(0);
+        self.store.read(offset, content)
+    }
+
+    /// Returns the offset and the bytes of a block.
+    pub(super) fn block(&mut self, block: u64) -> Result<(u64, &[u8]), StoreError> {
+        let offset = self.geometry.block_offset(block);
+        let len = self.geometry.len_of(block, self.length);
+        Ok((offset, self.store.block(offset, len)?))
     }
 
     /// Whether every packet was sent once.

@@ -5,7 +5,7 @@ use proto_core::time::Duration;
 
 use super::{Sender, Timer};
 use crate::config::SenderConfig;
-use crate::digest::{Digest, MerkleFrontier, Tree};
+use crate::digest::{Digest, Hashing, MerkleFrontier, Tree};
 use crate::store::{Store, StoreError};
 use crate::wire::digests;
 use crate::{Destination, Transmit};
@@ -19,18 +19,21 @@ const DIGESTS_AGAIN: u64 = 3;
 
 /// Digests of blocks and of the whole.
 pub(super) struct Digests<'a> {
-    pub(super) tree: Tree,
+    tree: Tree,
     left: MerkleFrontier,
+    /// The first block that is hashed; not 0 after a restart.
+    first: u64,
     /// Blocks hashed, and blocks of which digests were announced.
-    pub(super) hashed: u64,
-    pub(super) published: u64,
-    pub(super) whole: Option<Digest>,
+    hashed: u64,
+    published: u64,
+    /// The digest of the whole, once known.
+    whole: Option<Digest>,
     /// The latest digests, a ring over blocks.
     kept: ManagedSlice<'a, Digest>,
     /// Digests have waited for long enough.
-    pub(super) is_late: bool,
+    is_late: bool,
     /// Each packet of digests repeats the last ones.
-    pub(super) repeats: bool,
+    repeats: bool,
 }
 
 impl<'a> Digests<'a> {
@@ -38,6 +41,7 @@ impl<'a> Digests<'a> {
         Digests {
             tree: Tree::default(),
             left: MerkleFrontier::default(),
+            first: 0,
             hashed: 0,
             published: 0,
             whole: config.digest,
@@ -49,35 +53,72 @@ impl<'a> Digests<'a> {
 
     /// The blocks before were announced by an earlier run.
     pub(super) fn skip_to(&mut self, block: u64) {
-        (self.hashed, self.published) = (block, block);
+        (self.first, self.hashed, self.published) = (block, block, block);
+    }
+
+    pub(super) fn hashed(&self) -> u64 {
+        self.hashed
+    }
+
+    pub(super) fn published(&self) -> u64 {
+        self.published
+    }
+
+    pub(super) fn whole(&self) -> Option<Digest> {
+        self.whole
+    }
+
+    /// Digests have waited for long enough.
+    pub(super) fn delay_passed(&mut self) {
+        self.is_late = true;
+    }
+
+    /// Takes the digest of the next block.
+    fn push(&mut self, hashing: &Hashing, value: Digest, bytes: &[u8]) {
+        if self.first == 0 {
+            self.tree.push(hashing, value, || hashing.whole(bytes));
+            self.left.push(hashing, value);
+        }
+        let kept = self.kept.len() as u64;
+        if kept > 0 {
+            self.kept[(self.hashed % kept) as usize] = value;
+        }
+        self.hashed += 1;
+    }
+
+    /// Returns the digest of a block, if it is remembered.
+    fn kept(&self, block: u64) -> Option<Digest> {
+        let kept = self.kept.len() as u64;
+        let is_kept = kept > 0 && block >= self.first && block + kept >= self.hashed;
+        (is_kept && block < self.hashed).then(|| self.kept[(block % kept) as usize])
+    }
+
+    /// Every block was hashed: computes the digest of the whole. Returns false if it is not the configured one.
+    pub(super) fn finish(&mut self, hashing: &Hashing) -> bool {
+        // Of a restarted sender the blocks before the first one it sent were not read.
+        if self.first > 0 {
+            return true;
+        }
+        let root = self.tree.root(hashing);
+        *self.whole.get_or_insert(root) == root
     }
 }
 
 impl<S: Store> Sender<'_, S> {
     /// Hashes the block that was just sent, and is still in the cache.
     pub(super) fn hash_block(&mut self) -> Result<(), StoreError> {
-        let offset = self.content.geometry.block_offset(self.content.block);
-        let len = self
-            .content
-            .geometry
-            .len_of(self.content.block, self.content.length);
-        let bytes = self.content.store.block(offset, len)?;
+        let (offset, bytes) = self.content.block(self.digests.hashed)?;
         let value = self.hashing.block(offset, bytes);
-        if self.content.first_block == 0 {
-            let hashing = &self.hashing;
-            self.digests
-                .tree
-                .push(hashing, value, || hashing.whole(bytes));
-            self.digests.left.push(hashing, value);
-        }
-        let kept = self.digests.kept.len() as u64;
-        if kept > 0 {
-            self.digests.kept[(self.content.block % kept) as usize] = value;
-        }
-        self.digests.hashed = self.content.block + 1;
+        self.digests.push(&self.hashing, value, bytes);
         self.timers
             .set_earlier(Timer::Digests, self.now + DIGEST_DELAY);
         Ok(())
+    }
+
+    /// Has digests repeated with the next ones: relays repair DATA alone, and a receiver that lost a packet of
+    /// digests would ask the source itself.
+    pub(crate) fn repeat_digests(&mut self) {
+        self.digests.repeats = true;
     }
 
     pub(super) fn digests_due(&self) -> bool {
@@ -88,12 +129,8 @@ impl<S: Store> Sender<'_, S> {
     }
 
     fn digest_batch(&self) -> u64 {
-        let eighth = if self.receivers.window.is_used() {
-            self.receivers.window.blocks() / 8
-        } else {
-            DIGEST_BATCH
-        };
-        eighth.clamp(1, DIGEST_BATCH)
+        let window = self.receivers.window_blocks();
+        window.map_or(DIGEST_BATCH, |blocks| (blocks / 8).clamp(1, DIGEST_BATCH))
     }
 
     pub(super) fn poll_digests(&mut self, budget: usize, buffer: &mut [u8]) -> Option<Transmit> {
@@ -128,7 +165,7 @@ impl<S: Store> Sender<'_, S> {
         let most = (2 * new).max(DIGESTS_AGAIN).min(room);
         let known = |&back: &u64| {
             let block = self.digests.published.checked_sub(back);
-            block.is_some_and(|block| self.kept_digest(block).is_some())
+            block.is_some_and(|block| self.digests.kept(block).is_some())
         };
         (1..=most).take_while(known).count() as u64
     }
@@ -164,26 +201,16 @@ impl<S: Store> Sender<'_, S> {
         Ok(())
     }
 
-    fn kept_digest(&self, block: u64) -> Option<Digest> {
-        let kept = self.digests.kept.len() as u64;
-        let computed_here = block >= self.content.first_block;
-        let is_kept = kept > 0 && computed_here && block + kept >= self.digests.hashed;
-        (is_kept && block < self.digests.hashed).then(|| self.digests.kept[(block % kept) as usize])
-    }
-
     /// The digest of a block that was sent: remembered, or computed again.
     fn digest_of(&mut self, block: u64) -> Result<Digest, StoreError> {
-        if let Some(digest) = self.kept_digest(block) {
+        if let Some(digest) = self.digests.kept(block) {
             return Ok(digest);
         }
         if block < self.content.oldest_block() {
             return Err(StoreError::NotStored);
         }
-        let offset = self.content.geometry.block_offset(block);
-        let len = self.content.geometry.len_of(block, self.content.length);
-        Ok(self
-            .hashing
-            .block(offset, self.content.store.block(offset, len)?))
+        let (offset, bytes) = self.content.block(block)?;
+        Ok(self.hashing.block(offset, bytes))
     }
 
     /// How many values lie to the left of a block; `None`: more than a packet takes.
@@ -206,7 +233,7 @@ impl<S: Store> Sender<'_, S> {
             let known = self.digests.left.left_of(
                 &self.hashing,
                 block,
-                |block| self.kept_digest(block),
+                |block| self.digests.kept(block),
                 |index, value| digests::put_digest(buffer, index, value),
             );
             repr.count = known.map_or(0, |_| count);

@@ -67,31 +67,25 @@ impl<S: Store> Sender<'_, S> {
         let window = self.report_window_us();
         let progress = if self.config.receivers.is_some() {
             // Four reports a window keep it moving; without one, now and then is enough.
-            let blocks = if self.receivers.window.is_used() {
-                self.receivers.window.blocks() / 4
-            } else {
-                256
-            };
-            blocks.max(1) as u32
+            let window = self.receivers.window_blocks();
+            window.map_or(256, |blocks| (blocks / 4).max(1) as u32)
         } else {
             0
         };
         let silence = self.config.heartbeat_idle.max(self.active_interval());
         let silence_ms = silence.total_millis().clamp(1, 60_000) as u16;
-        let oldest = self
-            .content
-            .geometry
-            .first_packet(self.content.oldest_block())
-            .min(self.content.next);
         sync::Repr {
             session: self.session,
             silence_ms,
-            geometry: self.content.geometry,
-            oldest,
-            next: self.content.next,
-            length: self.content.length,
-            digested: self.config.integrity.then_some(self.digests.published),
-            digest: self.digests.whole.filter(|_| self.content.length.is_some()),
+            geometry: self.content.geometry(),
+            oldest: self.content.oldest(),
+            next: self.content.next(),
+            length: self.content.length(),
+            digested: self.config.integrity.then_some(self.digests.published()),
+            digest: self
+                .digests
+                .whole()
+                .filter(|_| self.content.length().is_some()),
             reports: self.config.receivers.is_some(),
             closing: matches!(self.phase, Phase::Closing { .. }),
             stalled: self.stalled,
@@ -113,7 +107,7 @@ impl<S: Store> Sender<'_, S> {
             self.config
                 .receivers
                 .unwrap_or(0)
-                .max(self.receivers.members.joined),
+                .max(self.receivers.joined()),
         );
         let window = receivers * 1_000_000 / u64::from(self.config.reports_per_second.max(1));
         window.min(60_000_000) as u32

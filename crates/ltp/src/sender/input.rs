@@ -3,6 +3,7 @@
 use core::hash::Hasher;
 use core::net::{IpAddr, SocketAddr};
 
+use proto_core::time::Duration;
 use siphasher::sip::SipHasher24;
 
 use super::Sender;
@@ -73,7 +74,7 @@ impl<S: Store> Sender<'_, S> {
         if meta.path == Path::Group {
             return Err(Error::Unexpected);
         }
-        if !self.config.integrity || block > self.digests.hashed {
+        if !self.config.integrity || block > self.digests.hashed() {
             return Err(Error::RequestUnsent);
         }
         if !self.is_verified(meta, request) {
@@ -162,16 +163,13 @@ impl<S: Store> Sender<'_, S> {
         if turned || !alone {
             return None;
         }
-        self.receivers.members.only_active(meta.source.ip())
+        self.receivers.only_active(meta.source.ip())
     }
 
     fn learn_round_trip(&mut self, round_trip_us: u32) {
-        let hold = self.config.repair.hold_down;
-        let named = proto_core::time::Duration::from_micros(u64::from(round_trip_us));
-        if named > self.longest_round_trip {
-            self.longest_round_trip = named;
-            self.repairs.set_hold_down(named.max(hold).min(hold * 10));
-        }
+        let named = Duration::from_micros(u64::from(round_trip_us));
+        let longest = self.config.repair.hold_down * 10;
+        self.repairs.extend_hold_down(named.min(longest));
     }
 
     /// Queues the repairs of one range, clipped to packets that were sent and are stored.
@@ -182,16 +180,8 @@ impl<S: Store> Sender<'_, S> {
         tag: u16,
         budget: &mut u64,
     ) -> Result<(), Error> {
-        let (geometry, next) = (self.content.geometry, self.content.next);
-        let (lo, hi) = geometry
-            .clip(range, next, next)
-            .ok_or(Error::RequestUnsent)?;
-        let oldest = geometry.first_packet(self.content.oldest_block());
-        if hi < oldest {
-            return Err(Error::RequestNotStored);
-        }
         let mut outcome = Err(Error::RequestHeldDown);
-        for (block, mask) in geometry.masks(lo.max(oldest), hi) {
+        for (block, mask) in self.content.requested(range)? {
             if *budget == 0 {
                 break;
             }
@@ -218,33 +208,30 @@ impl<S: Store> Sender<'_, S> {
         let now = self.now;
         match target {
             None => {
-                let group = self
-                    .repairs
-                    .target(now, Target::Group)
-                    .ok_or(Error::TargetsFull)?;
-                self.repairs.queue(now, group, block, mask, tag)?;
+                let group = self.repairs.target(now, Target::Group);
+                let group = group.ok_or(Error::TargetsFull)?;
+                self.repairs.queue(now, group, block, mask, tag)
             }
             // Through relays the group is the whole tree, and nearly all of it has been repaired already.
             Some(target) if self.has_relay_ack() => {
-                self.repairs.queue(now, target, block, mask, tag)?;
+                self.repairs.queue(now, target, block, mask, tag)
             }
             Some(target) => {
                 let aggregate = self.config.repair.aggregate;
                 self.repairs
-                    .queue_adaptive(now, target, block, mask, tag, aggregate)?;
+                    .queue_adaptive(now, target, block, mask, tag, aggregate)
             }
         }
-        Ok(())
     }
 
     fn digests_request(&mut self, meta: &Meta, request: &request::Repr) -> Result<(), Error> {
         let range = request.ranges.first().ok_or(Error::Value)?;
         let (lo, hi) = (u64::from(range.lo), u64::from(range.hi));
-        if !self.config.integrity || lo > hi || lo >= self.digests.published {
+        if !self.config.integrity || lo > hi || lo >= self.digests.published() {
             return Err(Error::RequestUnsent);
         }
         let lo = lo.max(self.content.oldest_block());
-        let hi = hi.min(self.digests.published - 1);
+        let hi = hi.min(self.digests.published() - 1);
         if lo > hi {
             return Err(Error::RequestNotStored);
         }

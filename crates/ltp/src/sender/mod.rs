@@ -5,13 +5,14 @@ mod content;
 mod digests;
 mod heartbeat;
 mod input;
-mod members;
 mod output;
+mod receivers;
 mod relay;
 mod reports;
 mod setup;
+mod window;
 
-use proto_core::time::{Duration, Instant};
+use proto_core::time::Instant;
 use proto_core::timer::{TimerId, Timers};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -30,8 +31,8 @@ use answers::Answer;
 use content::Content;
 use digests::Digests;
 use heartbeat::{HEARTBEAT_MIN, Heartbeats};
-pub use members::Member;
-use members::{Members, Window};
+pub use receivers::Member;
+use receivers::Receivers;
 use relay::RelayState;
 use setup::{Pacing, check};
 
@@ -74,18 +75,6 @@ enum Phase {
     Ended,
 }
 
-/// Receivers that report, and how they limit the sender.
-struct Receivers<'a> {
-    members: Members<'a>,
-    window: Window<'a>,
-    /// Since when no receiver that joined is waited for, once everything was sent.
-    settled: Option<Instant>,
-    /// First block that one of the receivers lacks that joined before data began.
-    slowest_joined: Option<u64>,
-    /// Worst loss that a receiver has reported since the application asked, in thousandths.
-    worst_loss: Option<u16>,
-}
-
 /// The source's half of a session. The [crate documentation](crate) shows how to drive it.
 ///
 /// | state | owner |
@@ -114,7 +103,6 @@ pub struct Sender<'a, S: Store> {
     receivers: Receivers<'a>,
     relay: RelayState,
     repairs: Repairs<'a>,
-    longest_round_trip: Duration,
     answers: heapless::Deque<Answer, 32>,
     events: heapless::Deque<SenderEvent, 32>,
     /// The last events, which are never lost.
@@ -201,16 +189,9 @@ impl<'a, S: Store> Sender<'a, S> {
             digests: Digests::new(&config, storage.digests),
             heartbeats: Heartbeats::new(&config, &hashing, now),
             pacing: Pacing::new(&config, now),
-            receivers: Receivers {
-                members: Members::new(storage.members, member_key),
-                window: Window::new(storage.window, 0),
-                settled: None,
-                slowest_joined: None,
-                worst_loss: None,
-            },
+            receivers: Receivers::new(storage.members, member_key, storage.window),
             relay: RelayState::default(),
             repairs,
-            longest_round_trip: Duration::ZERO,
             answers: heapless::Deque::new(),
             events: heapless::Deque::new(),
             last_events: heapless::Deque::new(),
@@ -240,7 +221,7 @@ impl<'a, S: Store> Sender<'a, S> {
 
     /// Returns how the content is cut.
     pub fn geometry(&self) -> Geometry {
-        self.content.geometry
+        self.content.geometry()
     }
 
     /// Adds bytes to a stream. Returns how many were taken: nothing that is still to be
@@ -250,47 +231,21 @@ impl<'a, S: Store> Sender<'a, S> {
     /// [`crate::store::StoreError`] when the store failed.
     pub fn send(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, crate::store::StoreError> {
         self.advance_clock(now);
-        if self.content.length.is_some() {
-            return Ok(0);
-        }
-        let room = self.room().min(bytes.len() as u64) as usize;
-        let block_len = self.content.geometry.block_len();
-        let mut taken = 0;
-        while taken < room {
-            let in_block = self.content.written as usize & (block_len - 1);
-            let len = (room - taken).min(block_len - in_block);
-            self.content
-                .store
-                .write(self.content.written, &bytes[taken..taken + len])?;
-            self.content.written += len as u64;
-            taken += len;
-        }
+        let taken = self.room().min(bytes.len() as u64) as usize;
+        self.content.append(&bytes[..taken])?;
         Ok(taken)
     }
 
     /// Returns how many bytes [`Sender::send`] would take now.
     pub fn room(&self) -> u64 {
-        if self.content.length.is_some() {
-            return 0;
-        }
-        let limit = Geometry::MAX_BLOCKS << self.content.geometry.block_exponent();
-        let Some(capacity) = self.content.store.capacity() else {
-            return limit - self.content.written;
-        };
-        let known = [self.receivers.window.slowest(), self.relay_slowest()];
-        let keep = known
-            .into_iter()
-            .flatten()
-            .fold(self.content.block, u64::min);
-        (self.content.geometry.block_offset(keep) + capacity)
-            .min(limit)
-            .saturating_sub(self.content.written)
+        let slowest = [self.receivers.slowest(), self.relay_slowest()];
+        self.content.room(slowest.into_iter().flatten().min())
     }
 
     /// Ends the stream after the bytes that were added.
     pub fn finish(&mut self, now: Instant) {
         self.advance_clock(now);
-        if self.content.length.is_none() {
+        if self.content.length().is_none() {
             self.content.finish();
             self.heartbeats.request();
             // Whole packets do not wait for the end: everything may have been sent before.
@@ -327,25 +282,22 @@ impl<'a, S: Store> Sender<'a, S> {
 
     /// Returns the bytes of the content sent at least once, and its length if known.
     pub fn progress(&self) -> (u64, Option<u64>) {
-        (self.content.sent_len(), self.content.length)
+        (self.content.sent_len(), self.content.length())
     }
 
     /// Returns how many hosts joined, and how many of them have everything.
     pub fn receivers(&self) -> (u32, u32) {
-        (
-            self.receivers.members.joined,
-            self.receivers.members.complete,
-        )
+        (self.receivers.joined(), self.receivers.complete())
     }
 
     /// Returns the digest of the whole, once everything was sent.
     pub fn digest(&self) -> Option<Digest> {
-        self.digests.whole
+        self.digests.whole()
     }
 
     /// Returns the store.
     pub fn store(&self) -> &S {
-        &self.content.store
+        self.content.store()
     }
 
     /// Sets the rate (Ethernet frame bits a second).
@@ -358,7 +310,7 @@ impl<'a, S: Store> Sender<'a, S> {
     /// Returns the worst share of the packets to all that a receiver has reported lost since the last call, in
     /// thousandths, repaired or not. `None`: no receiver has reported enough packets. Receivers report with [`SenderConfig::receivers`].
     pub fn take_worst_loss(&mut self) -> Option<u16> {
-        self.receivers.worst_loss.take()
+        self.receivers.take_worst_loss()
     }
 
     /// Returns the counters.
@@ -400,9 +352,11 @@ impl<'a, S: Store> Sender<'a, S> {
         if self.timers.fired(Timer::Silence, now) {
             self.expire_receivers();
         }
-        self.digests.is_late |= self.timers.fired(Timer::Digests, now);
+        if self.timers.fired(Timer::Digests, now) {
+            self.digests.delay_passed();
+        }
         if self.timers.fired(Timer::Linger, now) {
-            if self.receivers.members.active > 0 || self.relay_lacks() {
+            if self.receivers.are_waited_for() || self.relay_lacks() {
                 // Each receiver that joined is waited for until it is complete or given up.
                 self.touch_linger();
             } else if self.phase == Phase::Sent {
@@ -416,18 +370,17 @@ impl<'a, S: Store> Sender<'a, S> {
         if self.phase == Phase::Ended {
             return None;
         }
-        let pacer = &self.pacing.data;
         let answers = self.answer_at();
         let sync = self
             .heartbeats
             .is_due()
-            .then(|| pacer.ready_at(self.heartbeats.frame_len()));
+            .then(|| self.pacing.ready_at(self.heartbeats.frame_len()));
         let data = self.data_waits() || self.digests_due();
-        let data = data.then(|| pacer.ready_at(self.pacing.quantum));
+        let data = data.then(|| self.pacing.data_at());
         let repairs = self
             .repairs
             .poll_timeout(0)
-            .map(|at| at.max(pacer.ready_at(self.pacing.quantum)));
+            .map(|at| at.max(self.pacing.data_at()));
         let output = [answers, sync, data, repairs].into_iter().flatten().min();
         let output = output.map(|at| at.max(self.now));
         output.into_iter().chain(self.timers.next()).min()
@@ -436,7 +389,7 @@ impl<'a, S: Store> Sender<'a, S> {
     fn all_joined(&self) -> bool {
         self.config
             .receivers
-            .is_some_and(|expected| self.receivers.members.joined >= expected)
+            .is_some_and(|expected| self.receivers.joined() >= expected)
     }
 
     fn begin(&mut self) {
@@ -445,7 +398,7 @@ impl<'a, S: Store> Sender<'a, S> {
         self.heartbeats.request();
         self.timers.stop(Timer::Start);
         self.event(SenderEvent::Started {
-            joined: self.receivers.members.joined,
+            joined: self.receivers.joined(),
         });
         self.check_sent();
     }
@@ -459,49 +412,34 @@ impl<'a, S: Store> Sender<'a, S> {
     /// A restarted sender does not send again what all the receivers have that joined. One that joins later
     /// asks for it.
     fn skip_what_all_have(&mut self) {
-        let Some(slowest) = self
-            .receivers
-            .slowest_joined
-            .filter(|&block| block > self.content.block)
-        else {
-            return;
-        };
-        if self.content.next > 0 || self.receivers.members.active == 0 {
-            return;
-        }
-        self.content.skip_to(slowest);
-        self.digests.skip_to(slowest);
-        // Those that stand here were ahead of the data when they joined. Once for each session.
-        self.receivers.window.restart(slowest);
-        for at in 0..self.receivers.members.capacity() {
-            let member = *self.receivers.members.get(at);
-            if member.state == members::State::Active {
-                self.receivers.members.get_mut(at).counted =
-                    self.receivers.window.enter(member.blocks);
-            }
+        let slowest = self.receivers.slowest_joined().filter(|&block| block > 0);
+        if let Some(slowest) = slowest
+            && self.content.next() == 0
+        {
+            self.content.skip_to(slowest);
+            self.digests.skip_to(slowest);
+            self.receivers.begin_at(slowest);
         }
     }
 
     /// Whether a packet that was never sent may go, the rate aside.
     fn data_waits(&self) -> bool {
-        let open = self.phase == Phase::Sending && !self.relay.is_awaited;
-        open && self.content.has_data() && self.content.block < self.limit()
+        self.phase == Phase::Sending
+            && self.content.has_data()
+            && self.content.blocks_sent() < self.limit()
     }
 
     /// After a new packet: ends this phase if it was the last.
     fn check_sent(&mut self) {
         let all = self.content.is_sent();
-        let settled = !self.config.integrity || self.digests.hashed == self.digests.published;
+        let integrity = self.config.integrity;
+        let settled = !integrity || self.digests.hashed() == self.digests.published();
         if self.phase != Phase::Sending || !all || !settled {
             return;
         }
-        // Of a restarted sender the blocks before the first one it sent were not read.
-        if self.config.integrity && self.content.first_block == 0 {
-            let root = self.digests.tree.root(&self.hashing);
-            if *self.digests.whole.get_or_insert(root) != root {
-                self.fail_store();
-                return;
-            }
+        if integrity && !self.digests.finish(&self.hashing) {
+            self.fail_store();
+            return;
         }
         self.all_sent();
         self.check_complete();
@@ -512,10 +450,9 @@ impl<'a, S: Store> Sender<'a, S> {
         self.heartbeats.request();
         self.heartbeats.restart();
         self.touch_linger();
-        let length = self.content.length.unwrap_or(self.content.written);
         self.event(SenderEvent::Sent {
-            length,
-            digest: self.digests.whole,
+            length: self.content.written(),
+            digest: self.digests.whole(),
         });
     }
 
@@ -526,22 +463,17 @@ impl<'a, S: Store> Sender<'a, S> {
             return;
         }
         let mut at = self.now + self.config.linger;
-        if self.config.receivers.is_some() && self.receivers.members.active == 0 {
-            let settled = *self.receivers.settled.get_or_insert(self.now);
+        if self.config.receivers.is_some()
+            && let Some(settled) = self.receivers.settle(self.now)
+        {
             at = at.min(settled + self.config.linger.max(self.config.receiver_timeout));
-        } else {
-            self.receivers.settled = None;
         }
         self.timers.set(Timer::Linger, at);
     }
 
     fn check_complete(&mut self) {
-        let enough = self
-            .config
-            .receivers
-            .is_some_and(|n| self.receivers.members.complete >= n);
-        let all =
-            enough && self.receivers.members.active == 0 && self.receivers.members.failed == 0;
+        let expected = self.config.receivers;
+        let all = expected.is_some_and(|hosts| self.receivers.have_all(hosts));
         // All may have had it before all of it was sent.
         let open = matches!(self.phase, Phase::Waiting | Phase::Sending | Phase::Sent);
         if all && open && !self.completed {

@@ -37,7 +37,7 @@ impl<S: Store> Sender<'_, S> {
         if self.phase == Phase::Ended {
             return None;
         }
-        let budget = self.pacing.data.budget(self.now);
+        let budget = self.pacing.budget(self.now);
         let control = self
             .poll_answer(budget, buffer)
             .or_else(|| self.poll_sync(budget, buffer))
@@ -50,7 +50,7 @@ impl<S: Store> Sender<'_, S> {
             .len
             .div_ceil(transmit.segment_len.unwrap_or(transmit.len).max(1));
         let frame_bytes = transmit.len + frames * FRAME_OVERHEAD;
-        self.pacing.data.spend(frame_bytes);
+        self.pacing.spend(frame_bytes);
         self.stats.frame_bytes += frame_bytes as u64;
         Some((transmit, sequence))
     }
@@ -72,13 +72,14 @@ impl<S: Store> Sender<'_, S> {
 
     /// Fills the buffer with data packets of one destination.
     fn poll_data(&mut self, budget: usize, buffer: &mut [u8]) -> Option<(Transmit, Option<Seq>)> {
-        let segment = self.content.geometry.packet_len();
+        let geometry = self.content.geometry();
+        let segment = geometry.packet_len();
         let frame = segment + FRAME_OVERHEAD;
         let room = (buffer.len() / segment).min(budget / frame);
         let most = room
             .min(self.config.max_segments.max(1))
             .min(65_000 / segment.min(65_000));
-        let before = self.content.next;
+        let before = self.content.next();
         let mut first = None;
         let mut destination = None;
         let mut filled = 0;
@@ -87,11 +88,10 @@ impl<S: Store> Sender<'_, S> {
                 break;
             };
             let (to, number) = match next {
-                Next::New => (Target::Group, self.content.next),
+                Next::New => (Target::Group, self.content.next()),
                 Next::Repair(_, repair) => {
                     let block = u64::from(repair.block);
-                    let number =
-                        self.content.geometry.first_packet(block) + u64::from(repair.index);
+                    let number = geometry.first_packet(block) + u64::from(repair.index);
                     (repair.target, number)
                 }
             };
@@ -117,14 +117,14 @@ impl<S: Store> Sender<'_, S> {
             Target::Relay => Destination::Relay,
             Target::Group | Target::TurningPoint(_) => Destination::Group,
         };
-        self.after_data(self.content.next != before);
+        self.after_data(self.content.next() != before);
         let len = filled * segment;
         let transmit = Transmit {
             destination,
             len,
             segment_len: (filled > 1).then_some(segment),
         };
-        let first = first.map(|number| Seq::of(number, self.content.geometry.first()));
+        let first = first.map(|number| self.content.sequence(number));
         Some((transmit, first))
     }
 
@@ -146,7 +146,8 @@ impl<S: Store> Sender<'_, S> {
         let frame = out.len() + FRAME_OVERHEAD;
         match next {
             Next::New => {
-                self.write_packet(self.content.block, self.content.index, None, out)?;
+                let (block, index) = self.content.position();
+                self.write_packet(block, index, None, out)?;
                 self.stats.data_packets += 1;
                 self.pacing
                     .earn_credit(frame, self.config.repair.share_percent);
@@ -178,21 +179,15 @@ impl<S: Store> Sender<'_, S> {
         repair: Option<u16>,
         out: &mut [u8],
     ) -> Result<(), StoreError> {
-        let number = self.content.geometry.first_packet(block) + u64::from(index);
-        let sequence = Seq::of(number, self.content.geometry.first());
+        let number = self.content.geometry().first_packet(block) + u64::from(index);
         data::Repr {
             repair,
             session: self.session,
-            sequence,
+            sequence: self.content.sequence(number),
         }
         .emit(out);
-        let (offset, len) = self
-            .content
-            .geometry
-            .span(block, index, self.content.length);
-        let (content, padding) = out[data::DATA_HEADER_LEN..].split_at_mut(len);
-        padding.fill(0);
-        self.content.store.read(offset, content)
+        let payload = &mut out[data::DATA_HEADER_LEN..];
+        self.content.read(block, index, payload)
     }
 
     /// The packet at `next` was sent.

@@ -7,7 +7,6 @@ use crate::error::Error;
 use crate::event::SenderEvent;
 use crate::replier::Target;
 use crate::store::Store;
-use crate::wire::Seq;
 
 /// The acknowledgement of a relay for all receivers below it.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +26,7 @@ pub(super) struct FoldedAck {
 pub(super) struct RelayState {
     ack: Option<FoldedAck>,
     /// No relay serves this source: new data waits.
-    pub(super) is_awaited: bool,
+    is_awaited: bool,
 }
 
 impl<S: Store> Sender<'_, S> {
@@ -43,12 +42,11 @@ impl<S: Store> Sender<'_, S> {
         if self.is_ended() {
             return Err(Error::Ended);
         }
-        let geometry = self.content.geometry;
-        let number = Seq(sequence).number(geometry.first(), self.content.next);
-        let Some(number) = number.filter(|&number| number < self.content.next) else {
+        let number = self.content.number(sequence);
+        let Some(number) = number.filter(|&number| number < self.content.next()) else {
             return Ok(false);
         };
-        let (block, index) = geometry.locate(number);
+        let (block, index) = self.content.geometry().locate(number);
         if block < self.content.oldest_block() {
             return Ok(false);
         }
@@ -75,15 +73,15 @@ impl<S: Store> Sender<'_, S> {
     /// [`crate::SenderConfig::receiver_timeout`] although it lacked something.
     pub fn acknowledged(&mut self, now: Instant, sequence: u32) {
         self.advance_clock(now);
-        let number = Seq(sequence).number(self.content.geometry.first(), self.content.next);
-        let Some(number) = number.filter(|&number| number <= self.content.next) else {
+        let number = self.content.number(sequence);
+        let Some(number) = number.filter(|&number| number <= self.content.next()) else {
             return;
         };
         let before = self.relay.ack;
         let advanced = before.is_none_or(|before| number > before.highest);
         // One that lacks nothing cannot advance.
-        let (block, _) = self.content.geometry.locate(number);
-        let lacks_nothing = number >= self.content.next || block >= self.content.block;
+        let (block, _) = self.content.geometry().locate(number);
+        let lacks_nothing = number >= self.content.next() || block >= self.content.blocks_sent();
         let (mut stalled, mut at) = before.map_or((false, now), |b| (b.stalled, b.advanced));
         if advanced || lacks_nothing {
             (stalled, at) = (false, self.now);
@@ -114,7 +112,7 @@ impl<S: Store> Sender<'_, S> {
     pub(super) fn relay_lacks(&self) -> bool {
         self.relay
             .ack
-            .is_some_and(|ack| ack.number < self.content.next && !self.is_expired(&ack))
+            .is_some_and(|ack| ack.number < self.content.next() && !self.is_expired(&ack))
     }
 
     /// Whether the relay's acknowledgement does not count, since it stood still for too long.
@@ -129,10 +127,10 @@ impl<S: Store> Sender<'_, S> {
     /// Tells the application when the relay's acknowledgement has stood still for too long.
     pub(super) fn check_relay(&mut self) {
         let Some(ack) = self.relay.ack else { return };
-        let (block, _) = self.content.geometry.locate(ack.number);
+        let (block, _) = self.content.geometry().locate(ack.number);
         let open = matches!(self.phase, Phase::Sending | Phase::Sent);
-        let lacks = block < self.content.block
-            || self.phase == Phase::Sent && ack.number < self.content.next;
+        let lacks = block < self.content.blocks_sent()
+            || self.phase == Phase::Sent && ack.number < self.content.next();
         if open && lacks && !ack.stalled && self.is_expired(&ack) {
             self.relay.ack = Some(FoldedAck {
                 stalled: true,
@@ -140,12 +138,6 @@ impl<S: Store> Sender<'_, S> {
             });
             self.event(SenderEvent::RelayStalled { blocks: block });
         }
-    }
-
-    /// Has digests repeated with the next ones: relays repair DATA alone, and a receiver that lost a packet of
-    /// digests would ask the source itself.
-    pub(crate) fn repeat_digests(&mut self) {
-        self.digests.repeats = true;
     }
 
     /// Sets whether new data waits for a relay to carry it.
@@ -159,7 +151,7 @@ impl<S: Store> Sender<'_, S> {
 
     /// The number on the wire of the next packet to be sent for the first time.
     pub fn next_sequence(&self) -> u32 {
-        Seq::of(self.content.next, self.content.geometry.first()).0
+        self.content.sequence(self.content.next()).0
     }
 
     /// How long a receiver, or the relay, is waited for.
@@ -170,14 +162,17 @@ impl<S: Store> Sender<'_, S> {
     /// Returns the first block that a receiver below the relay may lack.
     pub(super) fn relay_slowest(&self) -> Option<u64> {
         let ack = self.relay.ack.filter(|ack| !self.is_expired(ack))?;
-        Some(self.content.geometry.locate(ack.number).0)
+        Some(self.content.geometry().locate(ack.number).0)
     }
 
-    /// New data must stay below this block.
+    /// New data must stay below this block; 0 while a relay is awaited.
     pub(super) fn limit(&self) -> u64 {
+        if self.relay.is_awaited {
+            return 0;
+        }
         let window = self.config.window_blocks;
         let behind = self.relay_slowest().zip(window);
         let relay = behind.map_or(u64::MAX, |(block, window)| block + u64::from(window));
-        self.receivers.window.limit().min(relay)
+        self.receivers.limit().min(relay)
     }
 }

@@ -12,12 +12,12 @@ use crate::{ConfigError, Geometry};
 
 /// The rates of data, answers and repairs.
 pub(super) struct Pacing {
-    pub(super) data: Pacer,
+    data: Pacer,
     /// Packets to single receivers: 16,000 of the smallest a second may take a tenth of the rate, at most
     /// 10 Mbit/s.
-    pub(super) answers: Pacer,
+    answers: Pacer,
     /// Bytes that are sent at once.
-    pub(super) quantum: usize,
+    quantum: usize,
     /// Frame bytes that repairs may take before new data does.
     repair_credit: i64,
 }
@@ -49,6 +49,39 @@ impl Pacing {
         let max = depth.min(1 << 16).max(frame);
         self.data = Pacer::new(config.rate_bps, depth, now);
         self.quantum = bytes_in(Duration::from_micros(250)).clamp(frame, max);
+    }
+
+    /// Returns how many frame bytes may go now.
+    pub(super) fn budget(&mut self, now: Instant) -> usize {
+        self.data.budget(now)
+    }
+
+    pub(super) fn spend(&mut self, frame: usize) {
+        self.data.spend(frame);
+    }
+
+    /// Returns when a frame may go.
+    pub(super) fn ready_at(&self, frame: usize) -> Instant {
+        self.data.ready_at(frame)
+    }
+
+    /// Returns when data may go: as much as is sent at once.
+    pub(super) fn data_at(&self) -> Instant {
+        self.data.ready_at(self.quantum)
+    }
+
+    /// Takes an answer from the share of answers. Returns false if that does not allow it now.
+    pub(super) fn spend_answer(&mut self, now: Instant, frame: usize) -> bool {
+        let is_allowed = self.answers.budget(now) >= frame;
+        if is_allowed {
+            self.answers.spend(frame);
+        }
+        is_allowed
+    }
+
+    /// Returns when an answer may go.
+    pub(super) fn answer_at(&self, frame: usize) -> Instant {
+        self.answers.ready_at(frame).max(self.data.ready_at(frame))
     }
 
     /// A new packet earns repairs their share beside it.
