@@ -2,19 +2,19 @@
 
 use proto_core::time::Instant;
 
-use super::{Phase, Receiver};
+use super::{Phase, Receiver, Session};
 use crate::digest::Digest;
 use crate::store::Store;
 
 impl<S: Store> Receiver<'_, S> {
     /// Returns the digest of the whole, once the source has announced it.
     pub fn announced(&self) -> Option<Digest> {
-        self.session.as_ref()?.digest
+        self.session.as_ref()?.digest()
     }
 
     /// Whether the source has said that it leaves.
     pub fn is_source_leaving(&self) -> bool {
-        self.session_is(|session| session.closing)
+        self.session_is(Session::is_closing)
     }
 
     /// Completes the session with a content that the store already has, whose digest the application has
@@ -27,26 +27,19 @@ impl<S: Store> Receiver<'_, S> {
         let Some(session) = &self.session else {
             return false;
         };
-        let (Some(length), Some(total)) = (session.length, session.total) else {
+        let (Some(blocks), Some(total)) = (session.blocks(), session.total()) else {
             return false;
         };
-        if self.phase != Phase::Open || self.window.start() != 0 || session.digest != Some(digest) {
+        let is_announced = session.digest() == Some(digest);
+        if self.phase != Phase::Open || self.window.start() != 0 || !is_announced {
             return false;
         }
-        self.window.pass_all(session.geometry.blocks(length));
-        self.gaps.finish(total);
-        self.verification.restart();
-        self.digests.pending = None;
-        self.verification.audit = None;
-        self.verification.adopted = Some(digest);
+        self.window.pass_all(blocks);
+        self.gaps.restart(total);
+        self.digests.cancel();
+        self.audit.cancel();
+        self.whole.adopt(digest);
         self.check_complete();
         true
-    }
-
-    /// The digest of the whole, once every block is final.
-    pub(super) fn root(&self) -> Digest {
-        self.verification
-            .adopted
-            .unwrap_or_else(|| self.verification.tree.root(&self.hashing))
     }
 }

@@ -14,7 +14,6 @@ use lms_proto::{Kind as OptionKind, TurningPoint};
 use managed::ManagedSlice;
 use proto_core::time::Instant;
 
-use super::window::{STORED, VERIFIED};
 use super::{Output, Phase, Receiver};
 use crate::config::ReplierConfig;
 use crate::error::Error;
@@ -30,7 +29,7 @@ const BLOCKS_PER_REQUEST: u32 = 32;
 
 /// Answers to requests of other receivers, and their rate.
 pub(super) struct Replies<'a> {
-    pub(super) repairs: Repairs<'a>,
+    repairs: Repairs<'a>,
     pacer: Pacer,
     /// Target, first block (32 bits on the wire) and number of blocks.
     digests: heapless::Deque<(u16, u32, u8), 4>,
@@ -67,9 +66,22 @@ impl<'a> Replies<'a> {
         self.repairs.set_packets_per_block(packets_per_block);
     }
 
-    /// A repair was queued.
-    pub(super) fn queued(&mut self) {
-        self.is_waiting = true;
+    /// Queues the repair of a packet for the relay.
+    pub(super) fn queue_for_relay(
+        &mut self,
+        now: Instant,
+        block: u64,
+        index: u32,
+    ) -> Result<(), Error> {
+        let target = self.target(now, Target::Relay)?;
+        self.repairs.queue(now, target, block as u32, 1 << index, 0)
+    }
+
+    /// Returns the index of a target, for which something is to be queued.
+    fn target(&mut self, now: Instant, target: Target) -> Result<u16, Error> {
+        let target = self.repairs.target(now, target);
+        self.is_waiting |= target.is_some();
+        target.ok_or(Error::TargetsFull)
     }
 
     /// Returns when the next answer may be sent. `frame_len`: length of a repair.
@@ -93,7 +105,7 @@ impl<'a> Replies<'a> {
 impl<S: Store> Receiver<'_, S> {
     pub(super) fn on_request(&mut self, meta: &Meta, request: &request::Repr) -> Result<(), Error> {
         let session = self.session.as_ref().ok_or(Error::BeforeSync)?;
-        if request.session != session.id {
+        if request.session != session.id() {
             return Err(Error::OtherSession);
         }
         if matches!(self.phase, Phase::Failed | Phase::Ended) || !self.config.replier.enabled {
@@ -106,13 +118,7 @@ impl<S: Store> Receiver<'_, S> {
         if request.kind == Kind::Data {
             self.recovery.requested_from_below(self.now);
         }
-        let target = Target::TurningPoint(point);
-        let target = self
-            .replies
-            .repairs
-            .target(self.now, target)
-            .ok_or(Error::TargetsFull)?;
-        self.replies.queued();
+        let target = self.replies.target(self.now, Target::TurningPoint(point))?;
         match request.kind {
             Kind::Digests => self.queue_digests(target, request)?,
             _ => self.queue_repairs(target, request)?,
@@ -129,7 +135,7 @@ impl<S: Store> Receiver<'_, S> {
         let option = meta.option.ok_or(Error::NotTurned)?;
         let fits = option.kind == OptionKind::Request
             && option.group == self.config.group.ip()
-            && option.source == session.source.ip();
+            && option.source == session.source().ip();
         if !fits {
             return Err(Error::OptionMismatch);
         }
@@ -157,7 +163,7 @@ impl<S: Store> Receiver<'_, S> {
         budget: &mut u32,
     ) -> Result<(), Error> {
         let session = self.session.as_ref().ok_or(Error::BeforeSync)?;
-        let geometry = session.geometry;
+        let geometry = session.geometry();
         // Near the verified blocks, not near the newest number, which may be forged.
         let near = geometry.first_packet(self.window.frontier());
         let (lo, hi) = geometry
@@ -182,8 +188,7 @@ impl<S: Store> Receiver<'_, S> {
                 mask => self
                     .replies
                     .repairs
-                    .queue(self.now, target, block as u32, mask, tag)
-                    .map(drop),
+                    .queue(self.now, target, block as u32, mask, tag),
             };
             if queued == Err(Error::RepairsFull) {
                 return queued;
@@ -201,7 +206,7 @@ impl<S: Store> Receiver<'_, S> {
         let ring = self
             .store
             .capacity()
-            .map(|c| c >> session.geometry.block_exponent());
+            .map(|c| c >> session.geometry().block_exponent());
         ring.map_or(self.window.start(), |blocks| {
             self.window
                 .start()
@@ -213,16 +218,9 @@ impl<S: Store> Receiver<'_, S> {
     /// that requests them here is below the turning point of this host's own request, so that the same repair
     /// reaches it.
     fn just_repaired(&self, block: u64) -> u64 {
-        let Some(slot) = self.window.slots.get(block) else {
-            return 0;
-        };
         let trip = self.recovery.group_trip().unwrap_or_default();
         let hold = self.config.replier.hold_down.max(trip);
-        if slot.repaired != 0 && self.now < slot.repaired_at + hold {
-            slot.repaired
-        } else {
-            0
-        }
+        self.window.repaired(block, self.now, hold)
     }
 
     /// Returns the packets of a block that this host can repair.
@@ -231,11 +229,9 @@ impl<S: Store> Receiver<'_, S> {
             return 0;
         };
         if block < self.window.frontier() {
-            session.geometry.mask(block, session.length)
+            session.mask(block)
         } else {
-            let held = |slot: &&super::Slot| !slot.is(STORED) || slot.is(VERIFIED);
-            let slot = self.window.slots.get(block).filter(held);
-            slot.map_or(0, |slot| slot.received)
+            self.window.repairable(block)
         }
     }
 
@@ -243,7 +239,7 @@ impl<S: Store> Receiver<'_, S> {
     /// fragmented.
     fn digests_per_answer(&self) -> u64 {
         let session = self.session.as_ref();
-        let longest = session.map_or(0, |session| session.geometry.packet_len());
+        let longest = session.map_or(0, |session| session.geometry().packet_len());
         let room = longest.saturating_sub(digests::DIGESTS_HEADER_LEN + self.hashing.overhead());
         (room / 32).clamp(1, digests::MAX_DIGESTS) as u64
     }
@@ -251,7 +247,7 @@ impl<S: Store> Receiver<'_, S> {
     fn queue_digests(&mut self, target: u16, request: &request::Repr) -> Result<(), Error> {
         let range = request.ranges.first().ok_or(Error::Value)?;
         let (lo, hi) = (u64::from(range.lo), u64::from(range.hi));
-        let known = |block: u64| self.window.slots.is(block, VERIFIED);
+        let known = |block: u64| self.window.verified_digest(block).is_some();
         let most = hi.min(lo + self.digests_per_answer() - 1);
         let count = (lo..=most).take_while(|&block| known(block)).count() as u64;
         if count == 0 || !self.integrity() {
@@ -298,7 +294,7 @@ impl<S: Store> Receiver<'_, S> {
         let (first, count) = (u64::from(first), u64::from(count));
         let session = self.session.as_ref()?;
         let repr = digests::Repr {
-            session: session.id,
+            session: session.id(),
             first_block: first as u32,
             answer: None,
             left: false,
@@ -307,7 +303,7 @@ impl<S: Store> Receiver<'_, S> {
         let len = repr.buffer_len() + self.hashing.overhead();
         let frame = len + FRAME_OVERHEAD;
         let destination = self.replies.repairs.destination(target);
-        let known = |block: u64| self.window.slots.is(block, VERIFIED);
+        let known = |block: u64| self.window.verified_digest(block).is_some();
         let gone = !(first..first + count).all(known) || len > buffer.len();
         let Some(Target::TurningPoint(point)) = destination.filter(|_| !gone) else {
             self.replies.digests.pop_front();
@@ -323,8 +319,8 @@ impl<S: Store> Receiver<'_, S> {
         self.replies.repairs.release(target);
         repr.emit(buffer);
         for index in 0..count {
-            let digest = self.window.slots.get(first + index)?.digest;
-            digests::put_digest(buffer, index as usize, &digest);
+            let digest = self.window.verified_digest(first + index)?;
+            digests::put_digest(buffer, index as usize, digest);
         }
         self.replies.repairs.spend(target, frame);
         self.replies.pacer.spend(frame);
@@ -339,7 +335,7 @@ impl<S: Store> Receiver<'_, S> {
             return None;
         }
         let session = self.session.as_ref()?;
-        let (geometry, id, length) = (session.geometry, session.id, session.length);
+        let (geometry, id, length) = (session.geometry(), session.id(), session.length());
         let len = geometry.packet_len();
         let frame = len + FRAME_OVERHEAD;
         if self.replies.pacer.budget(self.now) < frame || buffer.len() < len {

@@ -10,8 +10,7 @@
 //! Without a key, only where the store still holds everything ([`Delivery::Store`]): what an
 //! application has read cannot be taken back.
 
-use super::window::{CONFIRMED, EXPECTED, STORED, Slot, VERIFIED};
-use super::{DigestRequest, Phase, Receiver, Timer};
+use super::{DigestRequest, Phase, Receiver, Session, Timer};
 use crate::config::Delivery;
 use crate::digest::Digest;
 use crate::event::Failure;
@@ -21,10 +20,19 @@ use crate::wire::digests::MAX_DIGESTS;
 /// Bytes of the blocks requested at a time, and so read in one call at most (or one block).
 const RANGE_LEN: usize = 4 << 20;
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Audit {
-    /// The source has confirmed the digest of the whole, and the audit runs.
-    begun: bool,
+/// Whether there is an audit.
+#[derive(Default)]
+pub(super) enum Audit {
+    #[default]
+    None,
+    /// The digest of the whole differs, which the source has not confirmed yet.
+    Suspended,
+    Running(Progress),
+}
+
+/// How far an audit is.
+#[derive(Clone, Copy)]
+pub(super) struct Progress {
     /// The next block to be judged; one past the last with a slot; one past the last of all.
     next: u64,
     filled: u64,
@@ -32,29 +40,40 @@ pub(super) struct Audit {
     nonce: u64,
 }
 
+impl Audit {
+    pub(super) fn cancel(&mut self) {
+        *self = Audit::None;
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        !matches!(self, Audit::None)
+    }
+
+    fn running(&self) -> Option<&Progress> {
+        match self {
+            Audit::Running(progress) => Some(progress),
+            Audit::None | Audit::Suspended => None,
+        }
+    }
+}
+
 impl<S: Store> Receiver<'_, S> {
     /// The digest of the whole differs from the announced one.
     pub(super) fn whole_differs(&mut self) {
         let Some(session) = &self.session else { return };
-        let confirmed = session.confirmed;
+        let confirmed = session.is_confirmed();
         if self.hashing.is_keyed() {
             self.fail(Failure::WholeDigest);
             return;
         }
-        if self.verification.audit.is_none() && self.has_all_stored() {
+        if !self.audit.is_pending() && self.has_all_stored() {
             // From now on the source has its time to answer.
             self.liveness.data_came(self.now);
-            self.verification.audit = Some(Audit {
-                begun: false,
-                next: 0,
-                filled: 0,
-                end: 0,
-                nonce: 0,
-            });
+            self.audit = Audit::Suspended;
         }
-        match self.verification.audit {
+        match self.audit {
             _ if !confirmed => self.request_confirmation(),
-            Some(audit) if !audit.begun => self.begin_audit(),
+            Audit::Suspended => self.begin_audit(),
             // Nothing to compare with, or even the source's own digests do not add up.
             _ => self.fail(Failure::WholeDigest),
         }
@@ -62,19 +81,18 @@ impl<S: Store> Receiver<'_, S> {
 
     /// Whether the store can give back every block.
     fn has_all_stored(&self) -> bool {
-        let length = self.session.as_ref().and_then(|session| session.length);
+        let length = self.session.as_ref().and_then(Session::length);
         let room = self.store.capacity().unwrap_or(u64::MAX);
         self.config.delivery == Delivery::Store
-            && self.verification.adopted.is_none()
+            && !self.whole.is_adopted()
             && length.is_some_and(|length| length > 0 && length <= room)
     }
 
     fn begin_audit(&mut self) {
         let Some(session) = &self.session else { return };
-        let Some(length) = session.length else { return };
-        let end = session.geometry.blocks(length);
-        self.verification.audit = Some(Audit {
-            begun: true,
+        let Some(end) = session.blocks() else { return };
+        let is_late = self.window.start() > 0;
+        self.audit = Audit::Running(Progress {
             next: self.window.start(),
             filled: self.window.start(),
             end,
@@ -82,11 +100,10 @@ impl<S: Store> Receiver<'_, S> {
         });
         self.stats.audits += 1;
         self.liveness.block_final(self.now);
-        self.verification.restart();
         self.window.rewind(end);
-        self.reset_tree(true);
-        self.digests.pending = None;
-        self.gaps.requests.clear();
+        self.whole.restart(is_late);
+        self.digests.cancel();
+        self.gaps.forget_requests();
         self.timers.stop(Timer::Digests);
         self.fill_audit();
         self.want_digests();
@@ -94,35 +111,25 @@ impl<S: Store> Receiver<'_, S> {
 
     /// Blocks under audit get their slots as the window moves.
     pub(super) fn fill_audit(&mut self) {
-        let Some(audit) = self.verification.audit.as_mut().filter(|audit| audit.begun) else {
+        let (Audit::Running(audit), Some(session)) = (&mut self.audit, &self.session) else {
             return;
         };
-        let Some(session) = &self.session else { return };
         let upto = audit.end.min(self.window.slots_end());
         while audit.filled < upto {
-            let slot = self.window.slots.claim(audit.filled);
-            *slot = Slot {
-                block: slot.block,
-                received: session.geometry.mask(audit.filled, session.length),
-                flags: STORED,
-                ..Slot::default()
-            };
+            let mask = session.mask(audit.filled);
+            self.window.audit(audit.filled, mask);
             audit.filled += 1;
         }
     }
 
     /// Whether that block was here when the audit began.
     pub(super) fn is_audited(&self, block: u64) -> bool {
-        self.verification
-            .audit
-            .is_some_and(|audit| audit.begun && block < audit.end)
+        self.audit.running().is_some_and(|audit| block < audit.end)
     }
 
     /// Whether the audit has found some blocks, but not all, to be right.
     pub(super) fn audit_is_under_way(&self) -> bool {
-        self.verification
-            .audit
-            .is_some_and(|audit| audit.begun && self.window.frontier() < audit.end)
+        self.is_audited(self.window.frontier())
     }
 
     /// Whether blocks wait for the source's digests, and the source has some.
@@ -132,12 +139,12 @@ impl<S: Store> Receiver<'_, S> {
 
     /// The next range to ask the source about.
     pub(super) fn next_audit_request(&self) -> Option<DigestRequest> {
-        let audit = self.verification.audit.filter(|audit| audit.begun)?;
+        let audit = self.audit.running()?;
         let session = self.session.as_ref()?;
-        let range = (RANGE_LEN >> session.geometry.block_exponent()).clamp(1, MAX_DIGESTS);
+        let range = (RANGE_LEN >> session.geometry().block_exponent()).clamp(1, MAX_DIGESTS);
         let end = audit
             .filled
-            .min(session.digested)
+            .min(session.digested())
             .min(audit.next + range as u64);
         (audit.next < end).then(|| DigestRequest {
             first: audit.next,
@@ -150,8 +157,8 @@ impl<S: Store> Receiver<'_, S> {
 
     /// The source's own digest of a block under audit.
     pub(super) fn judge(&mut self, block: u64, digest: Digest) -> Result<(), StoreError> {
-        let asked = self.digests.pending.is_some_and(|ask| block <= ask.last);
-        let Some(audit) = &mut self.verification.audit else {
+        let asked = self.digests.are_requested_to(block);
+        let Audit::Running(audit) = &mut self.audit else {
             return Ok(());
         };
         if !asked || block != audit.next || block >= audit.filled || self.phase != Phase::Open {
@@ -161,13 +168,8 @@ impl<S: Store> Receiver<'_, S> {
         self.liveness.data_came(self.now);
         self.stats.blocks_audited += 1;
         let right = self.chaining_value(block)? == Some(digest);
-        let slot = self.window.slots.claim(block);
-        slot.digest = digest;
-        slot.flags |= EXPECTED | CONFIRMED;
-        if right {
-            slot.flags |= VERIFIED;
-        } else {
-            slot.flags &= !STORED;
+        self.window.judge(block, digest, right);
+        if !right {
             self.reject(block);
         }
         Ok(())
@@ -187,12 +189,12 @@ impl<S: Store> Receiver<'_, S> {
 
     /// The source has confirmed what it announced.
     pub(super) fn audit_confirmed(&mut self) {
-        let digested = self.session.as_ref().map_or(0, |session| session.digested);
-        match self.verification.audit {
+        let digested = self.session.as_ref().map_or(0, Session::digested);
+        match self.audit {
             // The doubt is over, else the audit had begun.
-            Some(audit) if !audit.begun => self.verification.audit = None,
+            Audit::Suspended => self.audit.cancel(),
             // It has no digests to compare with yet: waiting is right.
-            Some(audit) if audit.next < audit.end && digested <= audit.next => {
+            Audit::Running(audit) if audit.next < audit.end && digested <= audit.next => {
                 self.liveness.data_came(self.now);
             }
             _ => {}

@@ -5,7 +5,7 @@ use core::num::NonZeroU16;
 use proto_core::time::{Duration, Instant};
 
 use super::recovery::Target;
-use super::{Phase, Receiver, Timer};
+use super::{Phase, Receiver, Session, Timer};
 use crate::error::Error;
 use crate::event::{Failure, ReceiverEvent};
 use crate::store::Store;
@@ -110,7 +110,7 @@ impl<S: Store> Receiver<'_, S> {
         repr.emit(buffer);
         let destination = match question.other {
             Some(port) if asks_elsewhere(question.attempts) => {
-                let mut source = self.session.as_ref()?.source;
+                let mut source = self.session.as_ref()?.source();
                 source.set_port(port.get());
                 Destination::Unicast(source)
             }
@@ -125,7 +125,7 @@ impl<S: Store> Receiver<'_, S> {
         repr: &sync::Repr<'_>,
         nonce: u64,
     ) -> Result<(), Error> {
-        let known = self.session.as_ref().map(|session| session.source);
+        let known = self.session.as_ref().map(Session::source);
         let asked = self.confirmation.question.is_some_and(|question| {
             let other = question.other.map(NonZeroU16::get);
             let is_expected = known == Some(meta.source) || other == Some(meta.source.port());
@@ -150,13 +150,11 @@ impl<S: Store> Receiver<'_, S> {
         let Some(session) = &self.session else {
             return Ok(());
         };
-        let same_cut =
-            session.geometry == repr.geometry && session.integrity == repr.digested.is_some();
-        if session.id != repr.session || !is_known {
-            let same = same_cut && self.same_content(repr);
+        if session.id() != repr.session || !is_known {
+            let same = session.is_cut_like(repr) && session.is_of_content(repr);
             return self.other_session(meta, repr, same);
         }
-        if !same_cut {
+        if !session.is_cut_like(repr) {
             // What was believed so far was forged; nothing can have verified under it.
             return self.reopen(meta, repr);
         }
@@ -168,20 +166,8 @@ impl<S: Store> Receiver<'_, S> {
     /// the same content, or nothing of the followed one has come.
     fn may_follow(&self, repr: &sync::Repr<'_>) -> bool {
         let empty = self.stats.data_packets + self.stats.repairs == 0;
-        let same_cut = self.session_is(|session| {
-            session.geometry == repr.geometry && session.integrity == repr.digested.is_some()
-        });
-        same_cut && self.same_content(repr) || empty && self.phase == Phase::Open
-    }
-
-    fn same_content(&self, repr: &sync::Repr<'_>) -> bool {
-        let Some(session) = &self.session else {
-            return false;
-        };
-        session.digest.is_some()
-            && session.digest == repr.digest
-            && session.length == repr.length
-            && session.geometry.first() == repr.geometry.first()
+        let same = |session: &Session| session.is_cut_like(repr) && session.is_of_content(repr);
+        self.session_is(same) || empty && self.phase == Phase::Open
     }
 
     /// The source says it runs another session than the one followed here.
@@ -193,11 +179,7 @@ impl<S: Store> Receiver<'_, S> {
     ) -> Result<(), Error> {
         if same {
             if let Some(session) = &mut self.session {
-                session.id = repr.session;
-                session.source = meta.source;
-                session.closing = false;
-                // It is told at once that this receiver takes part, and how far it is.
-                session.reports = false;
+                session.follow(repr.session, meta.source);
             }
             self.identity.set_token(0);
             self.reports.restart();
@@ -235,15 +217,8 @@ impl<S: Store> Receiver<'_, S> {
         let Some(session) = &mut self.session else {
             return;
         };
-        let geometry = session.geometry;
-        let differs = session.length != repr.length || session.digest != repr.digest;
-        session.confirmed = true;
-        session.contradicted = false;
-        session.length = repr.length;
-        session.total = repr.length.and_then(|length| geometry.packets(length));
-        session.digest = repr.digest;
-        session.digested = repr.digested.unwrap_or(0);
-        session.closing = repr.closing;
+        let geometry = session.geometry();
+        let differs = session.believe(repr);
         if self.phase == Phase::Complete && differs && self.events.is_unconfirmed() {
             self.resume();
         }
@@ -253,16 +228,11 @@ impl<S: Store> Receiver<'_, S> {
         if repr.next < self.gaps.highest() {
             // Packets past this were never sent: those that seem missing were forged.
             let next = repr.next.max(geometry.first_packet(self.window.frontier()));
-            let (block, index) = geometry.locate(next);
-            self.gaps.clip(next, block, index);
+            self.gaps.clip(&geometry, next);
         }
         self.forget_past_end();
-        let published = repr.digested.unwrap_or(0);
         // Nor has it digests past these.
-        self.digests.pending = self
-            .digests
-            .pending
-            .filter(|request| request.left || request.first < published);
+        self.digests.limit(repr.digested.unwrap_or(0));
         self.learn(repr);
         if self.lacks_released_packets(repr.oldest) {
             self.fail(Failure::NoLongerStored);

@@ -2,18 +2,13 @@
 
 use core::num::NonZeroU16;
 
-use proto_core::time::Duration;
-
 use super::{Phase, Receiver, Session, Timer};
-use crate::config::{Delivery, Name};
+use crate::config::Delivery;
 use crate::error::Error;
 use crate::event::{Failure, ReceiverEvent};
 use crate::store::Store;
 use crate::wire::sync;
 use crate::{Geometry, Meta, Path};
-
-/// The longest time over which reports are spread.
-const LONGEST_WINDOW: Duration = Duration::from_secs(60);
 
 impl<S: Store> Receiver<'_, S> {
     pub(super) fn on_sync(&mut self, meta: &Meta, repr: &sync::Repr<'_>) -> Result<(), Error> {
@@ -34,7 +29,7 @@ impl<S: Store> Receiver<'_, S> {
         let Some(session) = &self.session else {
             return self.open(meta, repr);
         };
-        if meta.source.ip() != session.source.ip() {
+        if meta.source.ip() != session.source().ip() {
             return Err(Error::OtherSource);
         }
         if let Some(nonce) = repr.answer {
@@ -46,12 +41,11 @@ impl<S: Store> Receiver<'_, S> {
         if matches!(self.phase, Phase::Failed | Phase::Ended) {
             return Err(Error::Ended);
         }
-        let is_elsewhere = meta.source != session.source;
-        if is_elsewhere || self.contradicts(repr) {
-            let other = self.session_is(|session| session.id != repr.session);
+        let is_elsewhere = !session.is_from(&meta.source);
+        if is_elsewhere || session.differs(repr) || self.ends_before_data(repr) {
+            let other = session.id() != repr.session;
             if let Some(session) = &mut self.session {
-                session.contradicted = true;
-                session.confirmed = false;
+                session.contradict();
             }
             let port = meta.source.port();
             self.ask_about(NonZeroU16::new(port).filter(|_| is_elsewhere));
@@ -79,26 +73,6 @@ impl<S: Store> Receiver<'_, S> {
         }
     }
 
-    /// Whether a heartbeat contradicts what was announced before.
-    fn contradicts(&self, repr: &sync::Repr<'_>) -> bool {
-        let Some(session) = &self.session else {
-            return false;
-        };
-        let differs = |known: Option<u64>, told: Option<u64>| {
-            known.zip(told).is_some_and(|(known, told)| known != told)
-        };
-        session.id != repr.session
-            || session.geometry != repr.geometry
-            || session.integrity != repr.digested.is_some()
-            || differs(session.length, repr.length)
-            || session
-                .digest
-                .zip(repr.digest)
-                .is_some_and(|(known, told)| known != told)
-            || session.total.is_some_and(|total| repr.next > total)
-            || self.ends_before_data(repr)
-    }
-
     /// Whether data lies past the end that the heartbeat names.
     fn ends_before_data(&self, repr: &sync::Repr<'_>) -> bool {
         let end = repr.length.and_then(|length| repr.geometry.packets(length));
@@ -109,16 +83,14 @@ impl<S: Store> Receiver<'_, S> {
         let Some(session) = &self.session else {
             return false;
         };
-        let (block, index) = session.geometry.locate(oldest);
+        let (block, index) = session.geometry().locate(oldest);
         if self.phase != Phase::Open || block < self.window.frontier() {
             return false;
         }
         // The source may have released blocks that are complete here.
-        let gone = (self.window.frontier()..block).any(|b| {
-            b >= self.window.slots_end()
-                || self.window.slots.received(b) != session.geometry.mask(b, session.length)
-        });
-        let partly = crate::geometry::low_bits(index) & !self.window.slots.received(block) != 0;
+        let gone = (self.window.frontier()..block)
+            .any(|b| b >= self.window.slots_end() || self.window.received(b) != session.mask(b));
+        let partly = crate::geometry::low_bits(index) & !self.window.received(block) != 0;
         gone || index > 0 && partly
     }
 
@@ -142,12 +114,12 @@ impl<S: Store> Receiver<'_, S> {
     /// Returns how many blocks the window may span; `None`: the store does not fit.
     fn span_for(&self, geometry: &Geometry) -> Option<u64> {
         let Some(capacity) = self.store.capacity() else {
-            return Some(self.window.slots.len());
+            return Some(self.window.capacity());
         };
         let block_len = geometry.block_len() as u64;
         let blocks = capacity / block_len;
         (blocks >= 2 && capacity.is_multiple_of(block_len))
-            .then_some(blocks.min(self.window.slots.len()))
+            .then_some(blocks.min(self.window.capacity()))
     }
 
     /// Begins a session.
@@ -158,34 +130,15 @@ impl<S: Store> Receiver<'_, S> {
         let start = self.start_block(repr.oldest, repr.next, per_block);
         let is_read = self.config.delivery == Delivery::Read;
         self.window.begin(&geometry, start, span, is_read);
-        self.gaps.begin(geometry.first_packet(start));
+        self.gaps.restart(geometry.first_packet(start));
         self.forget_requests();
         self.replies.begin(geometry.packets_per_block());
-        self.reset_tree(repr.digested.is_some());
-        self.verification.restart();
-        self.verification.adopted = None;
-        self.verification.audit = None;
-        self.digests.pending = None;
+        self.whole.restart(repr.digested.is_some() && start > 0);
+        self.audit.cancel();
+        self.digests.cancel();
         self.phase = Phase::Open;
         self.liveness.restart(self.now);
-        self.session = Some(Session {
-            id: repr.session,
-            source: meta.source,
-            geometry,
-            integrity: repr.digested.is_some(),
-            reports: false,
-            progress_blocks: 0,
-            report_window: Duration::ZERO,
-            silence: Duration::ZERO,
-            digested: 0,
-            length: None,
-            total: None,
-            digest: None,
-            closing: false,
-            confirmed: false,
-            contradicted: false,
-            name: Name::from_slice(repr.name).unwrap_or_default(),
-        });
+        self.session = Some(Session::new(meta.source, repr));
         self.event(ReceiverEvent::Opened {
             session: repr.session,
             source: meta.source,
@@ -202,34 +155,17 @@ impl<S: Store> Receiver<'_, S> {
         let Some(session) = &mut self.session else {
             return;
         };
-        session.silence = Duration::from_millis(u64::from(repr.silence_ms));
-        session.digested = session.digested.max(repr.digested.unwrap_or(0));
-        session.progress_blocks = repr.progress_blocks;
-        let window = Duration::from_micros(u64::from(repr.report_window_us)).min(LONGEST_WINDOW);
-        let is_shorter = window < session.report_window;
-        session.report_window = window;
-        let new_reports = repr.reports && !session.reports;
-        session.reports = repr.reports;
-        let left = repr.closing && !session.closing;
-        session.closing = repr.closing;
-        let ended = repr.length.is_some() && session.length.is_none();
-        if ended {
-            session.length = repr.length;
-            session.total = repr
-                .length
-                .and_then(|length| session.geometry.packets(length));
-        }
-        let named = repr.digest.is_some() && session.digest.is_none();
-        session.digest = session.digest.or(repr.digest);
-        if ended || named {
-            // The source has not confirmed this yet.
-            session.confirmed = false;
-        }
-        if left {
+        let (knew_end, was_closing) = (session.length().is_some(), session.is_closing());
+        let (reported, window) = (session.wants_reports(), session.report_window());
+        session.learn(repr);
+        let ended = session.length().is_some() && !knew_end;
+        let reports_anew = session.wants_reports() && !reported;
+        let is_shorter = session.report_window() < window;
+        if session.is_closing() && !was_closing {
             self.timers
                 .set_earlier(Timer::Source, self.now + self.config.source_timeout / 5);
         }
-        if new_reports && self.phase == Phase::Open {
+        if reports_anew && self.phase == Phase::Open {
             self.report_in_window();
         }
         if is_shorter && self.timers.is_set(Timer::Report) {

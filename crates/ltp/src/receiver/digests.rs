@@ -3,7 +3,6 @@
 use proto_core::time::{Duration, Instant};
 
 use super::recovery::Target;
-use super::window::{COMPUTED, DISPUTED, STORED, Slot, VERIFIED};
 use super::{Phase, Receiver, Timer};
 use crate::digest::Digest;
 use crate::error::Error;
@@ -30,7 +29,7 @@ pub(super) struct DigestRequest {
 /// The request for digests, and when digests were announced.
 #[derive(Default)]
 pub(super) struct DigestRequests {
-    pub(super) pending: Option<DigestRequest>,
+    pending: Option<DigestRequest>,
     /// When digests were last announced, the time since those before, and the first block they were of.
     announced_at: Option<Instant>,
     gap: Duration,
@@ -43,6 +42,28 @@ impl DigestRequests {
         self.pending
             .map(|request| request.nonce)
             .filter(|&nonce| nonce != 0)
+    }
+
+    /// Requests no digests any more.
+    pub(super) fn cancel(&mut self) {
+        self.pending = None;
+    }
+
+    /// The source has digests of the blocks before `published` only.
+    pub(super) fn limit(&mut self, published: u64) {
+        self.pending
+            .take_if(|request| !request.left && request.first >= published);
+    }
+
+    /// Whether digests of blocks before `published` were requested and have not come.
+    pub(super) fn are_outstanding(&self, published: u64) -> bool {
+        self.pending
+            .is_some_and(|request| !request.left && request.first < published)
+    }
+
+    /// Whether digests of blocks up to that one, or of later ones, were requested.
+    pub(super) fn are_requested_to(&self, block: u64) -> bool {
+        self.pending.is_some_and(|request| block <= request.last)
     }
 
     /// The source waits: digests are not repeated until it continues.
@@ -78,7 +99,7 @@ impl<S: Store> Receiver<'_, S> {
             Some(request) => request,
             None => self.next_digest_request()?,
         };
-        if request.left && self.left_is_given_up(&request) {
+        if request.left && self.left_is_given_up(request.attempts) {
             return None;
         }
         request.attempts += 1;
@@ -113,8 +134,7 @@ impl<S: Store> Receiver<'_, S> {
     /// Has digests that are missing requested after a short time.
     pub(super) fn want_digests(&mut self) {
         let waiting = self.timers.is_set(Timer::Digests);
-        let wanted =
-            self.verification.has_unverified() || self.wants_left() || self.audit_wants_digests();
+        let wanted = self.window.has_waiting() || self.wants_left() || self.audit_wants_digests();
         if waiting || !wanted || self.phase != Phase::Open {
             return;
         }
@@ -132,40 +152,12 @@ impl<S: Store> Receiver<'_, S> {
             return Some(request);
         }
         let session = self.session.as_ref()?;
-        let published = session.digested;
-        let end = self.window.top().min(self.window.slots_end());
-        let waits = |block: u64, flag: u8, limit: u64| {
-            block < limit
-                && self
-                    .window
-                    .slots
-                    .get(block)
-                    .is_some_and(|slot| slot.is(flag) && !slot.is(VERIFIED))
-        };
-        let frontier = self.window.frontier();
-        let disputed = (frontier..end).find(|&block| waits(block, DISPUTED, u64::MAX));
-        let (flag, limit, first) = match disputed {
-            Some(first) => (DISPUTED, u64::MAX, first),
-            None => {
-                let first = (frontier..end).find(|&b| waits(b, COMPUTED, published))?;
-                (COMPUTED, published, first)
-            }
-        };
-        let most = first + digests::MAX_DIGESTS as u64;
-        let run = (first..end.min(most)).take_while(|&block| waits(block, flag, limit));
-        let last = run.last().unwrap_or(first);
-        let doubted = self
-            .window
-            .slots
-            .get(first)
-            .is_some_and(|slot| slot.rejected > 0);
-        let may_ask_group = flag == COMPUTED && !doubted;
-        let attempts = self.recovery.first_digest_attempt(may_ask_group);
+        let run = self.window.waiting(session.digested())?;
         Some(DigestRequest {
-            first,
-            last,
+            first: run.first,
+            last: run.last,
             nonce: 0,
-            attempts,
+            attempts: self.recovery.first_digest_attempt(run.may_ask_group),
             left: false,
         })
     }
@@ -177,13 +169,13 @@ impl<S: Store> Receiver<'_, S> {
         digests: &[Digest],
     ) -> Result<(), Error> {
         let session = self.session.as_ref().ok_or(Error::BeforeSync)?;
-        if packet.session != session.id {
+        if packet.session != session.id() {
             return Err(Error::OtherSession);
         }
-        if meta.source != session.source {
+        if !session.is_from(&meta.source) {
             return Err(Error::OtherSource);
         }
-        if !session.integrity {
+        if !session.has_digests() {
             return Err(Error::Integrity);
         }
         let confirmed = match packet.answer {
@@ -237,12 +229,7 @@ impl<S: Store> Receiver<'_, S> {
 
     /// Learns the confirmed digest of a block under audit, or of one that the audit found wrong.
     fn learn_in_audit(&mut self, block: u64, digest: Digest) -> Result<(), Error> {
-        if self
-            .window
-            .slots
-            .get(block)
-            .is_some_and(|slot| !slot.is(STORED))
-        {
+        if self.window.has_failed_audit(block) {
             self.learn_digest(block, digest, true);
         } else if self.judge(block, digest).is_err() {
             self.fail(Failure::Store);
@@ -262,14 +249,7 @@ impl<S: Store> Receiver<'_, S> {
         else {
             return;
         };
-        let slots = &self.window.slots;
-        let open = |&block: &u64| {
-            let waits = |slot: &Slot| slot.is(COMPUTED) || slot.is(DISPUTED) || slot.is(STORED);
-            slots
-                .get(block)
-                .is_some_and(|slot| !slot.is(VERIFIED) && waits(slot))
-        };
-        match (request.first.max(self.window.frontier())..=request.last).find(open) {
+        match self.window.first_waiting(request.first, request.last) {
             Some(block) if block == request.first => {}
             Some(block) => {
                 request.first = block;
@@ -299,13 +279,9 @@ impl<S: Store> Receiver<'_, S> {
         let Some(session) = &self.session else {
             return false;
         };
-        let end = session.length.map(|length| session.geometry.blocks(length));
-        let more = end.is_none_or(|end| session.digested < end);
-        let frontier = self.window.frontier();
-        let passed = self.window.slots.get(frontier).is_some_and(|slot| {
-            slot.is(DISPUTED)
-                || slot.is(COMPUTED) && !slot.is(VERIFIED) && frontier < self.digests.first
-        });
+        let end = session.blocks();
+        let more = end.is_none_or(|end| session.digested() < end);
+        let passed = self.window.is_passed_by(self.digests.first);
         more && !passed && !self.wants_left() && !self.audit_wants_digests()
     }
 

@@ -1,8 +1,8 @@
 //! Failure of a session.
 
-use proto_core::time::{Duration, Instant};
+use proto_core::time::Instant;
 
-use super::{Phase, Receiver, Timer};
+use super::{Phase, Receiver, Session, Timer};
 use crate::event::{Failure, ReceiverEvent};
 use crate::store::Store;
 use proto_core::timer::Timers;
@@ -59,14 +59,9 @@ impl<S: Store> Receiver<'_, S> {
         if matches!(self.phase, Phase::Complete | Phase::Failed) {
             return;
         }
-        let closing = self.session_is(|session| session.closing);
-        // A source may announce how long it is silent.
-        let silence = self.session.as_ref().map_or(Duration::ZERO, |s| s.silence);
-        let grace = if closing {
-            timeout / 5
-        } else {
-            timeout.max(silence * 3)
-        };
+        let closing = self.session_is(Session::is_closing);
+        let session = self.session.as_ref();
+        let grace = session.map_or(timeout, |session| session.grace(timeout));
         if self.liveness.source_spoke + grace <= now {
             let failure = match (self.phase, closing) {
                 (Phase::Idle, _) => Failure::NoSource,
@@ -75,11 +70,10 @@ impl<S: Store> Receiver<'_, S> {
             };
             self.fail(failure);
         } else if self.liveness.block_final + timeout * 3 <= now
-            && self.verification.disagreements() >= MIN_DISAGREEMENTS
+            && self.window.disagreements() >= MIN_DISAGREEMENTS
         {
             self.fail(Failure::Disagreement);
-        } else if self.liveness.data_came + timeout * 3 <= now && self.verification.audit.is_some()
-        {
+        } else if self.liveness.data_came + timeout * 3 <= now && self.audit.is_pending() {
             self.fail(Failure::WholeDigest);
         } else if self.liveness.data_came + timeout * 3 <= now && self.waits_for_answers() {
             self.fail(Failure::Unanswered);
@@ -91,12 +85,8 @@ impl<S: Store> Receiver<'_, S> {
 
     /// Whether data or digests that the source has sent were requested and have not come.
     fn waits_for_answers(&self) -> bool {
-        let published = self.session.as_ref().map_or(0, |session| session.digested);
-        let digests = self
-            .digests
-            .pending
-            .is_some_and(|request| !request.left && request.first < published);
-        digests || !self.gaps.requests.is_empty()
+        let published = self.session.as_ref().map_or(0, Session::digested);
+        self.digests.are_outstanding(published) || self.gaps.has_requests()
     }
 
     /// Gives up.
@@ -111,17 +101,17 @@ impl<S: Store> Receiver<'_, S> {
         let first_missing = self.missing().next().unwrap_or(0..u64::MAX);
         self.phase = Phase::Failed;
         self.timers = Timers::default();
-        self.gaps.requests.clear();
+        self.gaps.forget_requests();
         self.forget_requests();
         self.confirmation.cancel();
-        self.digests.pending = None;
-        self.verification.audit = None;
+        self.digests.cancel();
+        self.audit.cancel();
         let failed = ReceiverEvent::Failed {
             failure,
             first_missing,
         };
         self.events.set_last(failed, true);
-        if self.session_is(|session| session.reports) {
+        if self.session_is(Session::wants_reports) {
             self.reports.restart_attempts();
             self.timers.set(Timer::Report, self.now);
         }

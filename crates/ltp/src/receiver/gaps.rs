@@ -1,23 +1,55 @@
-//! Gaps: packets that were sent and have not come.
+//! Gaps: packets that were sent and have not come, and the requests for them: one entry for each block.
+
+use core::cmp::Ordering;
 
 use managed::ManagedSlice;
 use proto_core::time::{Duration, Instant};
 
-use super::requests::{PendingRequest, Requests};
 use super::{Phase, Receiver, Timer};
+use crate::Geometry;
 use crate::config::ReceiverConfig;
 use crate::geometry::low_bits;
 use crate::pacing::Pacer;
 use crate::store::Store;
+use crate::wire::{Seq, request};
+
+/// The missing packets of one block: an entry of the caller's storage.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct PendingRequest {
+    /// 0: free.
+    mask: u64,
+    sent: Instant,
+    deadline: Instant,
+    block: u32,
+    tag: u16,
+    /// Requests sent; the next one has this number plus 1.
+    attempts: u8,
+    /// The last request went to the source alone.
+    by_source: bool,
+}
+
+/// A packet that was requested and has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) sent: Instant,
+    pub(super) by_source: bool,
+    /// It answers the latest request.
+    pub(super) answers: bool,
+    /// Requests for it.
+    pub(super) attempts: u8,
+}
 
 /// Which packets were sent, which of those that have not come are requested, and the rate of requests.
 pub(super) struct Gaps<'a> {
     /// One past the newest packet known to have been sent.
     highest: u64,
-    /// Gaps below are in `requests`.
+    /// Gaps below are requested.
     scanned: u64,
-    pub(super) requests: Requests<'a>,
-    pub(super) pacer: Pacer,
+    table: ManagedSlice<'a, PendingRequest>,
+    used: usize,
+    /// Requested packets that have not come.
+    outstanding: u32,
+    pacer: Pacer,
 }
 
 impl<'a> Gaps<'a> {
@@ -28,23 +60,28 @@ impl<'a> Gaps<'a> {
     ) -> Self {
         let rate = u64::from(config.requests_per_second.max(1));
         let burst = (rate / 20).max(4) as usize;
-        Gaps {
+        let mut gaps = Gaps {
             highest: 0,
             scanned: 0,
-            requests: Requests::new(table),
+            table,
+            used: 0,
+            outstanding: 0,
             pacer: Pacer::new(Some(rate * 8), burst, now),
-        }
+        };
+        gaps.forget_requests();
+        gaps
     }
 
-    /// Begins a session: packets before `first` are of no interest.
-    pub(super) fn begin(&mut self, first: u64) {
-        self.finish(first);
-    }
-
-    /// Nothing is missing before `next`.
-    pub(super) fn finish(&mut self, next: u64) {
+    /// Nothing is missing before `next`, or what is missing is of no interest.
+    pub(super) fn restart(&mut self, next: u64) {
         (self.highest, self.scanned) = (next, next);
-        self.requests.clear();
+        self.forget_requests();
+    }
+
+    /// Requests nothing of what was found missing.
+    pub(super) fn forget_requests(&mut self) {
+        self.table.fill(PendingRequest::default());
+        (self.used, self.outstanding) = (0, 0);
     }
 
     /// Returns one past the newest packet known to have been sent.
@@ -68,11 +105,42 @@ impl<'a> Gaps<'a> {
         lost
     }
 
-    /// Packets from `next` on were never sent; the block of `next`, and its index there.
-    pub(super) fn clip(&mut self, next: u64, block: u64, index: u32) {
-        self.highest = next;
-        self.scanned = self.scanned.min(next);
-        self.requests.clip(block, index);
+    /// Whether packets were sent that were not looked at.
+    pub(super) fn is_unscanned(&self) -> bool {
+        self.scanned < self.highest
+    }
+
+    /// Whether packets are requested.
+    pub(super) fn has_requests(&self) -> bool {
+        self.used > 0
+    }
+
+    fn requests(&self) -> impl Iterator<Item = &PendingRequest> {
+        self.table.iter().filter(|request| request.mask != 0)
+    }
+
+    /// Returns the packets of that block that are requested.
+    fn mask_of(&self, block: u64) -> u64 {
+        let of_block = self.table.iter().filter(|one| one.block == block as u32);
+        of_block.fold(0, |mask, request| mask | request.mask)
+    }
+
+    /// Adds a request. Returns false without room.
+    pub(super) fn add(&mut self, block: u64, mask: u64, attempts: u8, deadline: Instant) -> bool {
+        let Some(free) = self.table.iter_mut().find(|request| request.mask == 0) else {
+            return false;
+        };
+        *free = PendingRequest {
+            mask,
+            sent: deadline,
+            deadline,
+            block: block as u32,
+            attempts,
+            ..PendingRequest::default()
+        };
+        self.outstanding += mask.count_ones();
+        self.used += 1;
+        true
     }
 
     /// Has gaps from that packet on looked for again.
@@ -80,10 +148,120 @@ impl<'a> Gaps<'a> {
         self.scanned = self.scanned.min(first);
     }
 
-    /// Whether packets were sent that were not looked at.
-    pub(super) fn is_unscanned(&self) -> bool {
-        self.scanned < self.highest
+    /// Removes a packet that has come. Returns its request, if it was requested.
+    pub(super) fn arrived(&mut self, block: u64, bit: u64, tag: Option<u16>) -> Option<Arrival> {
+        let request = self
+            .table
+            .iter_mut()
+            .find(|request| request.mask & bit != 0 && request.block == block as u32)?;
+        request.mask &= !bit;
+        let answers = request.attempts > 0 && tag == Some(request.tag);
+        let arrival = Arrival {
+            sent: request.sent,
+            by_source: request.by_source,
+            answers,
+            attempts: request.attempts,
+        };
+        if request.mask == 0 {
+            self.used -= 1;
+        }
+        self.outstanding -= 1;
+        Some(arrival)
     }
+
+    /// Packets from `next` on were never sent.
+    pub(super) fn clip(&mut self, geometry: &Geometry, next: u64) {
+        self.highest = next;
+        self.scanned = self.scanned.min(next);
+        let (block, index) = geometry.locate(next);
+        for request in self.table.iter_mut().filter(|request| request.mask != 0) {
+            let keep = match u64::from(request.block).cmp(&block) {
+                Ordering::Less => u64::MAX,
+                Ordering::Equal => low_bits(index),
+                Ordering::Greater => 0,
+            };
+            self.outstanding -= (request.mask & !keep).count_ones();
+            request.mask &= keep;
+            self.used -= usize::from(request.mask == 0);
+        }
+    }
+
+    /// Returns when the rate allows the next request.
+    pub(super) fn ready_at(&self) -> Instant {
+        self.pacer.ready_at(1)
+    }
+
+    /// Whether the rate allows a request now.
+    pub(super) fn may_request(&mut self, now: Instant) -> bool {
+        self.pacer.budget(now) >= 1
+    }
+
+    /// Returns how often the first request that is due was sent.
+    pub(super) fn due(&self, now: Instant) -> Option<u8> {
+        let due = self.requests().find(|request| request.deadline <= now)?;
+        Some(due.attempts)
+    }
+
+    /// Gathers requests that are due and were sent `attempts` times in `repr`, as many as there is room for. They
+    /// are due again at `deadline`. Returns how many packets they are for.
+    pub(super) fn compose(
+        &mut self,
+        repr: &mut request::Repr,
+        geometry: &Geometry,
+        attempts: u8,
+        by_source: bool,
+        (now, deadline): (Instant, Instant),
+    ) -> u64 {
+        self.pacer.spend(1);
+        let mut packets = 0;
+        for request in self.table.iter_mut().filter(|request| request.mask != 0) {
+            if request.deadline > now || request.attempts != attempts {
+                continue;
+            }
+            let first = geometry.first_packet(u64::from(request.block));
+            if !add_runs(repr, geometry, first, request.mask) {
+                // The block goes into the next request.
+                break;
+            }
+            packets += u64::from(request.mask.count_ones());
+            *request = PendingRequest {
+                attempts: attempts.saturating_add(1),
+                tag: repr.tag,
+                sent: now,
+                deadline,
+                by_source,
+                ..*request
+            };
+        }
+        packets
+    }
+}
+
+/// Adds the runs of a block's mask as ranges. Returns false, and adds none, without room for all.
+fn add_runs(repr: &mut request::Repr, geometry: &Geometry, first: u64, mask: u64) -> bool {
+    let mut left = mask;
+    let (count, last) = (repr.ranges.len(), repr.ranges.last().copied());
+    while left != 0 {
+        let start = left.trailing_zeros();
+        let run = (left >> start).trailing_ones();
+        let lo = Seq::of(first + u64::from(start), geometry.first()).0;
+        let hi = lo.wrapping_add(run - 1);
+        match repr.ranges.last_mut() {
+            Some(last) if last.hi.wrapping_add(1) == lo => last.hi = hi,
+            _ => {
+                // A mask has no more runs than a request has room for, so the first one fits.
+                if repr.ranges.push(request::Range { lo, hi }).is_err() {
+                    repr.ranges.truncate(count);
+                    if let (Some(place), Some(last)) = (repr.ranges.last_mut(), last) {
+                        *place = last;
+                    }
+                    return false;
+                }
+            }
+        }
+        left &= !(low_bits(run) << start);
+    }
+    true
 }
 
 impl<S: Store> Receiver<'_, S> {
@@ -128,16 +306,15 @@ impl<S: Store> Receiver<'_, S> {
         if self.phase != Phase::Open {
             return;
         }
-        let (geometry, length) = (session.geometry, session.length);
+        let geometry = session.geometry();
         let end = geometry
             .first_packet(self.window.end())
             .min(self.gaps.highest);
         let frontier = geometry.first_packet(self.window.frontier());
         self.gaps.scanned = self.gaps.scanned.max(frontier);
         while self.gaps.scanned < end {
-            if self.gaps.requests.is_full()
-                || self.gaps.requests.outstanding() >= self.recovery.max_outstanding()
-            {
+            let is_full = self.gaps.used == self.gaps.table.len();
+            if is_full || self.gaps.outstanding >= self.recovery.max_outstanding() {
                 break;
             }
             let (block, index) = geometry.locate(self.gaps.scanned);
@@ -147,10 +324,9 @@ impl<S: Store> Receiver<'_, S> {
             } else {
                 geometry.packets_per_block()
             };
-            let mask = geometry.mask(block, length) & low_bits(upto) & !low_bits(index);
-            let missing =
-                mask & !self.window.slots.received(block) & !self.gaps.requests.mask_of(block);
-            if missing != 0 && !self.gaps.requests.add(block, missing, 0, self.now) {
+            let mask = session.mask(block) & low_bits(upto) & !low_bits(index);
+            let missing = mask & !self.window.received(block) & !self.gaps.mask_of(block);
+            if missing != 0 && !self.gaps.add(block, missing, 0, self.now) {
                 break;
             }
             self.gaps.scanned = geometry.first_packet(block) + u64::from(upto);
@@ -159,7 +335,7 @@ impl<S: Store> Receiver<'_, S> {
     }
 
     pub(super) fn schedule_request(&mut self) {
-        match self.gaps.requests.next_deadline() {
+        match self.gaps.requests().map(|request| request.deadline).min() {
             Some(at) => self.timers.set(Timer::Request, at),
             None => self.timers.stop(Timer::Request),
         }

@@ -45,12 +45,12 @@ impl<S: Store> Receiver<'_, S> {
         let Some(session) = &self.session else {
             return Err(Error::BeforeSync);
         };
-        let geometry = session.geometry;
-        let length = session.length;
-        if packet.session() != session.id {
+        let geometry = session.geometry();
+        let length = session.length();
+        if packet.session() != session.id() {
             return Err(Error::OtherSession);
         }
-        if meta.source != session.source {
+        if !session.is_from(&meta.source) {
             return Err(Error::OtherSource);
         }
         if packet.payload().len() != usize::from(geometry.payload_len()) {
@@ -59,7 +59,7 @@ impl<S: Store> Receiver<'_, S> {
         let near = geometry.first_packet(self.window.frontier());
         let number = packet.sequence().number(geometry.first(), near);
         let number = number.ok_or(Error::Value)?;
-        if number >= session.total.unwrap_or(u64::MAX) {
+        if number >= session.total().unwrap_or(u64::MAX) {
             return Err(Error::BeyondEnd);
         }
         if matches!(self.phase, Phase::Failed | Phase::Ended) {
@@ -79,9 +79,9 @@ impl<S: Store> Receiver<'_, S> {
         if block >= self.window.end() {
             return self.beyond_window(number, repair);
         }
-        let slot = self.window.slots.claim(block);
+        let slot = self.window.claim(block);
         let bit = 1u64 << index;
-        if slot.received & bit != 0 {
+        if slot.has(bit) {
             self.duplicate(block, index, repair, alone);
             return Ok(());
         }
@@ -90,14 +90,12 @@ impl<S: Store> Receiver<'_, S> {
             self.fail(crate::Failure::Store);
             return Err(Error::Store);
         }
-        slot.received |= bit;
-        let whole = slot.received == geometry.mask(block, length);
+        let whole = slot.add(bit) == geometry.mask(block, length);
         self.liveness.data_came(self.now);
         if repair {
             // Receivers below have not received a repair that came to this host alone.
             if !alone {
-                slot.repaired |= bit;
-                slot.repaired_at = self.now;
+                slot.note_repair(bit, self.now);
             }
             self.stats.repairs += 1;
         } else {
@@ -115,10 +113,9 @@ impl<S: Store> Receiver<'_, S> {
 
     #[cold]
     fn duplicate(&mut self, block: u64, index: u32, repair: bool, alone: bool) {
-        let repaired = |slot: &super::Slot| slot.repaired & 1 << index != 0;
         if !repair {
             self.stats.duplicate_data += 1;
-        } else if alone || self.window.slots.get(block).is_some_and(repaired) {
+        } else if alone || self.window.was_repaired(block, index) {
             self.stats.duplicate_repairs += 1;
         } else {
             self.stats.unneeded_repairs += 1;
@@ -141,7 +138,7 @@ impl<S: Store> Receiver<'_, S> {
             self.skipped_to(number);
             return;
         }
-        let Some(arrival) = self.gaps.requests.arrived(block, bit, tag) else {
+        let Some(arrival) = self.gaps.arrived(block, bit, tag) else {
             return;
         };
         self.recovery.arrived(&arrival, self.now);
@@ -153,7 +150,7 @@ impl<S: Store> Receiver<'_, S> {
     /// Checks that a unicast packet comes from the source.
     pub(super) fn check_from_source(&self, meta: &Meta) -> Result<(), Error> {
         let session = self.session.as_ref().ok_or(Error::BeforeSync)?;
-        if meta.source != session.source {
+        if !session.is_from(&meta.source) {
             return Err(Error::OtherSource);
         }
         if meta.path == Path::Group {

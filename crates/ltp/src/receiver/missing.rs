@@ -3,7 +3,6 @@
 use core::ops::Range;
 
 use super::Receiver;
-use super::window::VERIFIED;
 use crate::store::Store;
 
 /// The byte ranges of the content that have not arrived and verified, in order. The last one ends
@@ -30,11 +29,7 @@ impl<'r, 'a, S: Store> Missing<'r, 'a, S> {
         let Some(session) = &receiver.session else {
             return true;
         };
-        let Some(slot) = receiver.window.slots.get(block) else {
-            return true;
-        };
-        let whole = slot.received == session.geometry.mask(block, session.length);
-        slot.received & 1 << index == 0 || whole && !slot.is(VERIFIED)
+        receiver.window.lacks(block, index, session.mask(block))
     }
 }
 
@@ -48,7 +43,7 @@ impl<S: Store> Iterator for Missing<'_, '_, S> {
             self.block = 1;
             return first.then_some(0..u64::MAX);
         };
-        let (geometry, length) = (session.geometry, session.length);
+        let (geometry, length) = (session.geometry(), session.length());
         let end = length.unwrap_or(u64::MAX);
         let mut start = None;
         while self.block < self.receiver.window.top() {

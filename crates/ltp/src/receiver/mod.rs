@@ -5,7 +5,9 @@
 //! | which packets came, which blocks are final | [`Window`] |
 //! | which packets were sent and are missing, the requests for them | [`Gaps`] |
 //! | to which peer a request goes, and when it is repeated | [`Recovery`] |
-//! | digests, the audit | [`Verification`], [`DigestRequests`] |
+//! | what the source has announced, and whether it is believed | [`Session`] |
+//! | requests for digests | [`DigestRequests`] |
+//! | the digest of the whole, and the audit if it is wrong | [`Whole`], [`Audit`] |
 //! | questions to the source after a contradiction | [`Confirmation`] |
 //! | reports to the source | [`Reports`] |
 //! | answers to requests of other receivers | [`Replies`] |
@@ -22,13 +24,13 @@ mod events;
 mod gaps;
 mod identity;
 mod input;
-mod left;
 mod missing;
 mod output;
 mod recovery;
 mod relay;
 mod report;
-mod requests;
+mod session;
+mod whole;
 mod window;
 
 use core::net::SocketAddr;
@@ -36,8 +38,8 @@ use core::net::SocketAddr;
 use proto_core::time::{Duration, Instant};
 use proto_core::timer::{TimerId, Timers};
 
-use crate::config::{Name, ReceiverConfig};
-use crate::digest::{Digest, Hashing};
+use crate::config::ReceiverConfig;
+use crate::digest::Hashing;
 use crate::error::Error;
 use crate::event::ReceiverEvent;
 use crate::pacing::FRAME_OVERHEAD;
@@ -47,18 +49,20 @@ use crate::store::{Store, StoreError};
 use crate::{Geometry, Meta, SessionId};
 
 use answer::Replies;
-use blocks::Verification;
+use audit::Audit;
 use confirm::Confirmation;
 use digests::{DigestRequest, DigestRequests};
 use end::Liveness;
 use events::Events;
 use gaps::Gaps;
+pub use gaps::PendingRequest;
 use identity::Identity;
 pub use missing::Missing;
 pub(crate) use output::Output;
 use recovery::Recovery;
 use report::Reports;
-pub use requests::PendingRequest;
+use session::Session;
+use whole::Whole;
 pub use window::Slot;
 use window::Window;
 
@@ -100,30 +104,6 @@ enum Phase {
     Ended,
 }
 
-/// What heartbeats announced; fields that data packets need stand first.
-#[derive(Clone, Debug)]
-#[repr(C)]
-struct Session {
-    id: SessionId,
-    geometry: Geometry,
-    source: SocketAddr,
-    length: Option<u64>,
-    total: Option<u64>,
-    integrity: bool,
-    reports: bool,
-    closing: bool,
-    /// The source has confirmed what was announced.
-    confirmed: bool,
-    contradicted: bool,
-    progress_blocks: u32,
-    report_window: Duration,
-    /// The longest silence of a live source.
-    silence: Duration,
-    digested: u64,
-    digest: Option<Digest>,
-    name: Name,
-}
-
 /// The receiver's half of a session, and the replier in it. The [crate documentation](crate) shows how to
 /// drive it.
 ///
@@ -143,7 +123,8 @@ pub struct Receiver<'a, S: Store> {
     gaps: Gaps<'a>,
     replies: Replies<'a>,
     recovery: Recovery,
-    verification: Verification,
+    whole: Whole,
+    audit: Audit,
     digests: DigestRequests,
     confirmation: Confirmation,
     reports: Reports,
@@ -198,7 +179,8 @@ impl<'a, S: Store> Receiver<'a, S> {
             gaps: Gaps::new(&config, storage.requests, now),
             replies,
             recovery: Recovery::new(&config, now),
-            verification: Verification::default(),
+            whole: Whole::default(),
+            audit: Audit::default(),
             digests: DigestRequests::default(),
             confirmation: Confirmation::new(now),
             reports: Reports::default(),
@@ -220,29 +202,29 @@ impl<'a, S: Store> Receiver<'a, S> {
 
     /// Returns the session, once a heartbeat came.
     pub fn session(&self) -> Option<SessionId> {
-        self.session.as_ref().map(|session| session.id)
+        self.session.as_ref().map(Session::id)
     }
 
     /// Returns the source, once a heartbeat came.
     pub fn source(&self) -> Option<SocketAddr> {
-        self.session.as_ref().map(|session| session.source)
+        self.session.as_ref().map(Session::source)
     }
 
     /// Returns how the content is cut, once a heartbeat came.
     pub fn geometry(&self) -> Option<Geometry> {
-        self.session.as_ref().map(|session| session.geometry)
+        self.session.as_ref().map(Session::geometry)
     }
 
     /// Returns the name of the content: any bytes; never use it as a path unchecked.
     pub fn name(&self) -> &[u8] {
-        self.session.as_ref().map_or(&[], |session| &session.name)
+        self.session.as_ref().map_or(&[], Session::name)
     }
 
     /// Returns the bytes verified from the start on without a hole, and the length if known.
     pub fn progress(&self) -> (u64, Option<u64>) {
         (
             self.verified_end(),
-            self.session.as_ref().and_then(|session| session.length),
+            self.session.as_ref().and_then(Session::length),
         )
     }
 
@@ -301,9 +283,7 @@ impl<'a, S: Store> Receiver<'a, S> {
     /// before any came.
     #[inline]
     pub fn newest_block(&self) -> u64 {
-        self.window
-            .slots
-            .received(self.window.top().saturating_sub(1))
+        self.window.received(self.window.top().saturating_sub(1))
     }
 
     /// Returns the byte ranges that have not arrived and verified, in order.
@@ -320,14 +300,13 @@ impl<'a, S: Store> Receiver<'a, S> {
         let Some(session) = &self.session else {
             return Ok(&[]);
         };
-        let geometry = session.geometry;
+        let geometry = session.geometry();
         let (at, end) = (self.window.consumed(), self.verified_end());
         if at >= end {
             return Ok(&[]);
         }
         let block = at >> geometry.block_exponent();
-        let offset = geometry.block_offset(block);
-        let len = geometry.len_of(block, session.length);
+        let (offset, len) = session.place(block);
         let bytes = self.store.block(offset, len)?;
         Ok(&bytes[(at - offset) as usize..])
     }
@@ -338,7 +317,7 @@ impl<'a, S: Store> Receiver<'a, S> {
         let Some(session) = &self.session else { return };
         let to = self.window.consumed().saturating_add(len as u64);
         let to = to.min(self.verified_end());
-        if self.window.consume(&session.geometry, to) {
+        if self.window.consume(&session.geometry(), to) {
             self.report_progress();
             self.look_for_gaps();
         }
@@ -347,7 +326,7 @@ impl<'a, S: Store> Receiver<'a, S> {
     /// Leaves the session: reports that to a source that requests reports, and sends nothing more.
     pub fn close(&mut self, now: Instant) {
         self.advance_clock(now);
-        let known = self.session_is(|session| session.reports);
+        let known = self.session_is(Session::wants_reports);
         if self.phase == Phase::Open && known && self.reports.leave() {
             self.timers.set(Timer::Report, self.now);
         } else {
@@ -381,8 +360,8 @@ impl<'a, S: Store> Receiver<'a, S> {
         let Some(session) = &self.session else {
             return 0;
         };
-        let end = session.geometry.block_offset(self.window.frontier());
-        session.length.map_or(end, |length| end.min(length))
+        let end = session.geometry().block_offset(self.window.frontier());
+        session.length().map_or(end, |length| end.min(length))
     }
 
     /// Handles the passing of time. Harmless when called early or twice.
@@ -408,10 +387,12 @@ impl<'a, S: Store> Receiver<'a, S> {
         }
         let next = self
             .timers
-            .next_with(Timer::Request, || self.gaps.pacer.ready_at(1));
+            .next_with(Timer::Request, || self.gaps.ready_at());
         let replies = self.replies.poll_timeout(|| {
             let session = self.session.as_ref();
-            session.map_or(0, |session| session.geometry.packet_len() + FRAME_OVERHEAD)
+            session.map_or(0, |session| {
+                session.geometry().packet_len() + FRAME_OVERHEAD
+            })
         });
         let next = match (next, replies) {
             (Some(a), Some(b)) => Some(a.min(b)),

@@ -5,7 +5,6 @@ use proto_core::time::{Duration, Instant};
 
 use super::recovery::Target;
 use super::{Phase, Receiver, Timer};
-use crate::geometry::low_bits;
 use crate::pacing::FRAME_OVERHEAD;
 use crate::store::Store;
 use crate::wire::Seq;
@@ -70,7 +69,7 @@ impl<S: Store> Receiver<'_, S> {
     }
 
     pub(super) fn to_source(&self) -> Option<Destination> {
-        Some(Destination::Unicast(self.session.as_ref()?.source))
+        Some(Destination::Unicast(self.session.as_ref()?.source()))
     }
 
     fn to_group(&self) -> Option<Destination> {
@@ -78,7 +77,7 @@ impl<S: Store> Receiver<'_, S> {
         Some(Destination::Request(LmsOption {
             kind: OptionKind::Request,
             turning_point: None,
-            source: session.source.ip(),
+            source: session.source().ip(),
             group: self.config.group.ip(),
         }))
     }
@@ -117,7 +116,7 @@ impl<S: Store> Receiver<'_, S> {
         Some(request::Repr {
             kind,
             tag,
-            session: session.id,
+            session: session.id(),
             number,
             round_trip_us: trip.total_micros().min(u64::from(u32::MAX)) as u32,
             token,
@@ -140,13 +139,12 @@ impl<S: Store> Receiver<'_, S> {
     }
 
     fn poll_request(&mut self, buffer: &mut [u8]) -> Option<Output> {
-        if !self.due(Timer::Request) || self.gaps.pacer.budget(self.now) < 1 {
+        if !self.due(Timer::Request) || !self.gaps.may_request(self.now) {
             return None;
         }
         let request = self.compose_request();
         self.schedule_request();
         let (repr, target) = request?;
-        self.gaps.pacer.spend(1);
         let destination = self.request_destination(target)?;
         if target == Target::Relay {
             return Some(Output::RelayRequest(repr));
@@ -159,7 +157,7 @@ impl<S: Store> Receiver<'_, S> {
     /// Gathers requests that are due and were sent equally often into one.
     fn compose_request(&mut self) -> Option<(request::Repr, Target)> {
         let now = self.now;
-        let attempts = self.gaps.requests.due(now)?.attempts;
+        let attempts = self.gaps.due(now)?;
         let target = self.recovery.target(attempts);
         let number = u32::from(attempts) + 1;
         let nonce = self.recovery.nonce(target, self.identity.id(), now);
@@ -167,58 +165,17 @@ impl<S: Store> Receiver<'_, S> {
         if attempts > 0 {
             self.recovery.repeats(now);
         }
-        let geometry = self.session.as_ref()?.geometry;
+        let geometry = self.session.as_ref()?.geometry();
         let wait = self.recovery.timeout(number, target);
-        let deadline = now + wait + self.identity.jitter(wait / 8);
-        let mut packets = 0;
-        for request in self.gaps.requests.iter_mut() {
-            if request.deadline > now || request.attempts != attempts {
-                continue;
-            }
-            let first = geometry.first_packet(u64::from(request.block));
-            let runs = add_runs(&mut repr, &geometry, first, request.mask);
-            if runs != request.mask {
-                // No room for all of the block: it goes into the next request.
-                break;
-            }
-            packets += u64::from(request.mask.count_ones());
-            request.attempts = request.attempts.saturating_add(1);
-            request.tag = repr.tag;
-            request.sent = now;
-            request.deadline = deadline;
-            request.by_source = target == Target::Source;
-        }
+        let times = (now, now + wait + self.identity.jitter(wait / 8));
+        let by_source = target == Target::Source;
+        let packets = self
+            .gaps
+            .compose(&mut repr, &geometry, attempts, by_source, times);
         self.stats.requested_packets += packets;
         if self.recovery.is_doubtful(attempts) {
             self.request_confirmation();
         }
-        (!repr.ranges.is_empty()).then_some((repr, target))
+        (packets > 0).then_some((repr, target))
     }
-}
-
-/// Adds the runs of a block's mask as ranges. Returns the packets that had room.
-fn add_runs(repr: &mut request::Repr, geometry: &crate::Geometry, first: u64, mask: u64) -> u64 {
-    let mut left = mask;
-    let (count, last) = (repr.ranges.len(), repr.ranges.last().copied());
-    while left != 0 {
-        let start = left.trailing_zeros();
-        let run = (left >> start).trailing_ones();
-        let lo = crate::wire::Seq::of(first + u64::from(start), geometry.first()).0;
-        let hi = lo.wrapping_add(run - 1);
-        match repr.ranges.last_mut() {
-            Some(last) if last.hi.wrapping_add(1) == lo => last.hi = hi,
-            _ => {
-                // A mask has no more runs than a request has room for, so the first one fits.
-                if repr.ranges.push(request::Range { lo, hi }).is_err() {
-                    repr.ranges.truncate(count);
-                    if let (Some(place), Some(last)) = (repr.ranges.last_mut(), last) {
-                        *place = last;
-                    }
-                    return 0;
-                }
-            }
-        }
-        left &= !(low_bits(run) << start);
-    }
-    mask
 }

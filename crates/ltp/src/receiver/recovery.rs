@@ -9,7 +9,7 @@
 use proto_core::round_trip::{RoundTrip, TimeoutLimits};
 use proto_core::time::{Duration, Instant};
 
-use super::requests::Arrival;
+use super::gaps::Arrival;
 use crate::config::{Assist, ReceiverConfig};
 use crate::wire::request::REPAIR_ALONE;
 

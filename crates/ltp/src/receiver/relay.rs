@@ -4,7 +4,6 @@ use proto_core::time::{Duration, Instant};
 
 use super::{Phase, Receiver};
 use crate::error::Error;
-use crate::replier::Target;
 use crate::store::Store;
 use crate::wire::Seq;
 
@@ -23,7 +22,7 @@ impl<S: Store> Receiver<'_, S> {
         if matches!(self.phase, Phase::Failed | Phase::Ended) || !self.config.replier.enabled {
             return Err(Error::Ended);
         }
-        let geometry = session.geometry;
+        let geometry = session.geometry();
         let near = geometry.first_packet(self.window.frontier());
         let Some(number) = Seq(sequence).number(geometry.first(), near) else {
             return Ok(false);
@@ -35,19 +34,13 @@ impl<S: Store> Receiver<'_, S> {
         if !is_stored {
             return Ok(false);
         }
-        let target = self.replies.repairs.target(self.now, Target::Relay);
-        let target = target.ok_or(Error::TargetsFull)?;
-        match self
-            .replies
-            .repairs
-            .queue(self.now, target, block as u32, 1 << index, 0)
-        {
-            Ok(_) => {
-                self.replies.queued();
+        match self.replies.queue_for_relay(self.now, block, index) {
+            Ok(()) => {
                 self.stats.requests_taken += 1;
                 Ok(true)
             }
             Err(Error::RequestHeldDown) => Ok(true),
+            Err(Error::TargetsFull) => Err(Error::TargetsFull),
             // Without room: the relay elects another replier sooner when this one says so.
             Err(_) => Ok(false),
         }
@@ -56,7 +49,7 @@ impl<S: Store> Receiver<'_, S> {
     /// Returns the number on the wire of the first packet that may be missing: all packets before it are
     /// verified, or will not be requested again. `None` before the session is known.
     pub fn acknowledged(&self) -> Option<u32> {
-        let geometry = self.session.as_ref()?.geometry;
+        let geometry = self.session.as_ref()?.geometry();
         let first = if self.is_complete() {
             self.gaps.highest()
         } else {

@@ -2,7 +2,7 @@
 
 use proto_core::time::{Duration, Instant};
 
-use super::{Phase, Receiver, Timer};
+use super::{Phase, Receiver, Session, Timer};
 use crate::error::Error;
 use crate::event::Failure;
 use crate::store::Store;
@@ -21,15 +21,24 @@ const LOSS_PAUSE_MS: u32 = 100;
 /// Longest time between two reports.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
+/// What the source knows of this receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Standing {
+    #[default]
+    Unknown,
+    Joined,
+    /// It has confirmed that this receiver is complete, or has failed.
+    Confirmed,
+    /// The next report says that this receiver leaves.
+    Leaving,
+}
+
 /// The last reports.
 #[derive(Default)]
 pub(super) struct Reports {
     tag: u16,
     attempts: u32,
-    joined: bool,
-    /// The source has confirmed that this receiver is complete, or has failed.
-    confirmed: bool,
-    leaving: bool,
+    standing: Standing,
     blocks: u64,
     /// When the report that waits for an answer was sent, and its status.
     sent: Option<(Instant, Status)>,
@@ -71,13 +80,21 @@ impl Reports {
 
     /// Has the next report say that this receiver leaves. Returns false if the source does not know it.
     pub(super) fn leave(&mut self) -> bool {
-        self.leaving = self.joined;
-        self.joined
+        if self.is_joined() {
+            self.standing = Standing::Leaving;
+        }
+        self.is_joined()
+    }
+
+    fn is_joined(&self) -> bool {
+        self.standing != Standing::Unknown
     }
 
     /// The session continues after it was complete.
     fn withdraw(&mut self) {
-        self.confirmed = false;
+        if self.standing == Standing::Confirmed {
+            self.standing = Standing::Joined;
+        }
         self.sent = None;
     }
 }
@@ -91,7 +108,7 @@ impl<S: Store> Receiver<'_, S> {
         let window = self
             .session
             .as_ref()
-            .map_or(Duration::ZERO, |s| s.report_window);
+            .map_or(Duration::ZERO, Session::report_window);
         let delay = self.identity.jitter(window);
         self.timers.set_earlier(Timer::Report, self.now + delay);
     }
@@ -99,8 +116,8 @@ impl<S: Store> Receiver<'_, S> {
     /// The window has moved: reports it to a source that is limited by it.
     pub(super) fn report_progress(&mut self) {
         let Some(session) = &self.session else { return };
-        let step = u64::from(session.progress_blocks);
-        if session.reports && step > 0 && self.window.base() >= self.reports.blocks + step {
+        let step = session.report_step();
+        if step.is_some_and(|step| self.window.base() >= self.reports.blocks + step) {
             self.report_in_window();
         }
     }
@@ -132,10 +149,11 @@ impl<S: Store> Receiver<'_, S> {
 
     /// Packets are missing: reports heavy loss without waiting for progress.
     pub(super) fn report_loss(&mut self) {
-        let wanted = self.session_is(|session| session.reports);
+        let wanted = self.session_is(Session::wants_reports);
         let elapsed = |at_ms: u32| (self.now.total_millis() as u32).wrapping_sub(at_ms);
         let is_soon = |at_ms| elapsed(at_ms) < LOSS_PAUSE_MS;
-        if !wanted || !self.reports.joined || self.reports.loss_mark.at_ms.is_some_and(is_soon) {
+        if !wanted || !self.reports.is_joined() || self.reports.loss_mark.at_ms.is_some_and(is_soon)
+        {
             return;
         }
         let loss = self.loss().per_mille();
@@ -167,16 +185,16 @@ impl<S: Store> Receiver<'_, S> {
             self.window.base()
         };
         let session = self.session.as_ref()?;
-        let whole = whole && session.integrity;
+        let whole = whole && session.has_digests();
         let report = Report {
             status,
             tag,
-            session: session.id,
+            session: session.id(),
             receiver: self.identity.id(),
             blocks,
             token: self.identity.token(),
             digest: if whole {
-                crate::wire::prefix(&self.root())
+                crate::wire::prefix(&self.whole.root(&self.hashing))
             } else {
                 0
             },
@@ -210,10 +228,10 @@ impl<S: Store> Receiver<'_, S> {
 
     fn report_status(&self) -> Status {
         match self.phase {
-            _ if self.reports.leaving => Status::Leaving,
+            _ if self.reports.standing == Standing::Leaving => Status::Leaving,
             Phase::Complete => Status::Complete,
             Phase::Failed => Status::Failed,
-            _ if !self.reports.joined => Status::Joined,
+            _ if !self.reports.is_joined() => Status::Joined,
             _ => Status::Progress,
         }
     }
@@ -221,13 +239,13 @@ impl<S: Store> Receiver<'_, S> {
     /// Sets the timer for the next report.
     fn after_report(&mut self) {
         let (session_wants, leaving) = match &self.session {
-            Some(session) => (session.reports, session.closing),
+            Some(session) => (session.wants_reports(), session.is_closing()),
             None => (false, false),
         };
         // A last report needs its answer even if heartbeats no longer ask for reports.
         let wanted = session_wants || self.events.is_unconfirmed();
         let done = match self.phase {
-            Phase::Complete | Phase::Failed => self.reports.confirmed,
+            Phase::Complete | Phase::Failed => self.reports.standing == Standing::Confirmed,
             _ => false,
         };
         if !wanted || done {
@@ -251,7 +269,7 @@ impl<S: Store> Receiver<'_, S> {
         let Some(session) = &self.session else {
             return Err(Error::BeforeSync);
         };
-        if ack.session != session.id {
+        if ack.session != session.id() {
             return Err(Error::OtherSession);
         }
         let ours = ack.receiver == self.identity.id()
@@ -271,18 +289,20 @@ impl<S: Store> Receiver<'_, S> {
         self.identity.set_token(ack.token);
         self.recovery.sample_source(self.now - sent);
         self.reports.attempts = 0;
-        self.reports.joined = true;
+        if !self.reports.is_joined() {
+            self.reports.standing = Standing::Joined;
+        }
         match status {
             Status::Complete if ack.verdict == Verdict::Mismatch => self.mismatch(),
             Status::Complete => {
-                self.reports.confirmed = true;
+                self.reports.standing = Standing::Confirmed;
                 self.events.confirm_last();
             }
-            Status::Failed => self.reports.confirmed = true,
+            Status::Failed => self.reports.standing = Standing::Confirmed,
             _ => {}
         }
         let owes_last_report = match self.phase {
-            Phase::Complete | Phase::Failed => !self.reports.confirmed,
+            Phase::Complete | Phase::Failed => self.reports.standing != Standing::Confirmed,
             _ => false,
         };
         if owes_last_report {
@@ -320,13 +340,13 @@ impl<S: Store> Receiver<'_, S> {
             return;
         };
         self.reports.denials = self.reports.denials.saturating_add(1);
-        if self.hashing.is_keyed() || session.confirmed && self.reports.denials >= MOST_DENIALS {
+        if self.hashing.is_keyed() || session.is_confirmed() && self.reports.denials >= MOST_DENIALS
+        {
             // The source contradicts itself, or a host with the key forged.
             self.fail(Failure::WholeDigest);
             return;
         }
-        session.contradicted = true;
-        session.confirmed = false;
+        session.contradict();
         self.confirmation.permit(self.now);
         self.request_confirmation();
     }
