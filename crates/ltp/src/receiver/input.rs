@@ -33,7 +33,11 @@ impl<S: Store> Receiver<'_, S> {
                 let (repr, digests) = digests::Repr::parse(packet)?;
                 self.on_digests(meta, &repr, digests)
             }
-            Type::Request => self.on_request(meta, &request::Repr::parse(packet)?),
+            // By reference: `?` would copy the request, which is long.
+            Type::Request => match &request::Repr::parse(packet) {
+                Ok(request) => self.on_request(meta, request),
+                Err(error) => Err((*error).into()),
+            },
             Type::ReportAck => self.on_ack(meta, &ReportAck::parse(packet)?),
             Type::Data | Type::Repair | Type::Report => Err(Error::Unexpected),
         }

@@ -188,7 +188,7 @@ impl<'a, S: Store> Sender<'a, S> {
             content: Content::new(&config, store, geometry),
             digests: Digests::new(&config, storage.digests),
             heartbeats: Heartbeats::new(&config, &hashing, now),
-            pacing: Pacing::new(&config, now),
+            pacing: Pacing::new(&config, &geometry, now),
             receivers: Receivers::new(storage.members, member_key, storage.window),
             relay: RelayState::default(),
             repairs,

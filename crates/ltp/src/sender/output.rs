@@ -47,8 +47,8 @@ impl<S: Store> Sender<'_, S> {
             None => self.poll_data(budget, buffer)?,
         };
         let frames = transmit
-            .len
-            .div_ceil(transmit.segment_len.unwrap_or(transmit.len).max(1));
+            .segment_len
+            .map_or(1, |segment| transmit.len.div_ceil(segment));
         let frame_bytes = transmit.len + frames * FRAME_OVERHEAD;
         self.pacing.spend(frame_bytes);
         self.stats.frame_bytes += frame_bytes as u64;
@@ -75,15 +75,14 @@ impl<S: Store> Sender<'_, S> {
         let geometry = self.content.geometry();
         let segment = geometry.packet_len();
         let frame = segment + FRAME_OVERHEAD;
-        let room = (buffer.len() / segment).min(budget / frame);
-        let most = room
-            .min(self.config.max_segments.max(1))
-            .min(65_000 / segment.min(65_000));
+        let room = buffer.len().min(segment.max(65_000));
+        let most = self.config.max_segments.max(1);
+        let fits = |count| count <= most && count * segment <= room && count * frame <= budget;
         let before = self.content.next();
         let mut first = None;
         let mut destination = None;
         let mut filled = 0;
-        while filled < most {
+        while fits(filled + 1) {
             let Some(next) = self.next_segment(frame) else {
                 break;
             };
@@ -149,8 +148,7 @@ impl<S: Store> Sender<'_, S> {
                 let (block, index) = self.content.position();
                 self.write_packet(block, index, None, out)?;
                 self.stats.data_packets += 1;
-                self.pacing
-                    .earn_credit(frame, self.config.repair.share_percent);
+                self.pacing.earn_credit();
                 self.step()?;
                 Ok(true)
             }

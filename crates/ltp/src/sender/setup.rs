@@ -18,12 +18,17 @@ pub(super) struct Pacing {
     answers: Pacer,
     /// Bytes that are sent at once.
     quantum: usize,
-    /// Frame bytes that repairs may take before new data does.
+    /// Frame bytes that repairs may take before new data does, the most of them that are saved, and those that a
+    /// new packet earns.
     repair_credit: i64,
+    max_credit: i64,
+    earned_credit: i64,
 }
 
 impl Pacing {
-    pub(super) fn new(config: &SenderConfig, now: Instant) -> Self {
+    pub(super) fn new(config: &SenderConfig, geometry: &Geometry, now: Instant) -> Self {
+        let frame = (geometry.packet_len() + FRAME_OVERHEAD) as i64;
+        let share = i64::from(config.repair.share_percent.clamp(1, 99));
         let rate = config
             .rate_bps
             .map_or(10_000_000, |rate| (rate / 10).clamp(10_000, 10_000_000));
@@ -32,6 +37,8 @@ impl Pacing {
             answers: Pacer::new(Some(rate), 16 * 1024, now),
             quantum: 0,
             repair_credit: 0,
+            max_credit: 64 * frame,
+            earned_credit: frame * share / (100 - share),
         };
         pacing.set_rate(config, now);
         pacing
@@ -85,11 +92,8 @@ impl Pacing {
     }
 
     /// A new packet earns repairs their share beside it.
-    pub(super) fn earn_credit(&mut self, frame: usize, share_percent: u8) {
-        let share = i64::from(share_percent.clamp(1, 99));
-        let max = 64 * frame as i64;
-        let earned = frame as i64 * share / (100 - share);
-        self.repair_credit = (self.repair_credit + earned).min(max);
+    pub(super) fn earn_credit(&mut self) {
+        self.repair_credit = (self.repair_credit + self.earned_credit).min(self.max_credit);
     }
 
     pub(super) fn spend_credit(&mut self, frame: usize) {
