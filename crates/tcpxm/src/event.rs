@@ -41,6 +41,40 @@ impl From<GroupId> for Target {
     }
 }
 
+/// Whether something has happened that the application is told of once.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Report {
+    /// It has not happened.
+    #[default]
+    Nothing,
+    /// Its event waits to be polled.
+    Due,
+    /// Its event was polled.
+    Taken,
+}
+
+impl Report {
+    /// It has happened.
+    pub(crate) fn make_due(&mut self) {
+        if *self == Report::Nothing {
+            *self = Report::Due;
+        }
+    }
+
+    /// Returns whether the event is to be reported, which is done then.
+    pub(crate) fn take(&mut self) -> bool {
+        let due = *self == Report::Due;
+        if due {
+            *self = Report::Taken;
+        }
+        due
+    }
+
+    pub(crate) fn is_taken(self) -> bool {
+        self == Report::Taken
+    }
+}
+
 /// An event for the application. At most one of each kind and connection waits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Event {

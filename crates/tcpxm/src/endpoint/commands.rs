@@ -117,7 +117,7 @@ impl<S: Store> Endpoint<S> {
         }
         for (index, generation) in core::mem::take(&mut self.half_open) {
             match self.pcbs.get(index) {
-                Some(pcb) if pcb.generation == generation && pcb.handshake.pending => {
+                Some(pcb) if pcb.generation == generation && pcb.handshake.is_pending() => {
                     if pcb.key.local_port == port {
                         self.forget_half_open(index);
                     } else {
@@ -218,7 +218,7 @@ impl<S: Store> Endpoint<S> {
                 if !single {
                     return Err(CommandError::Unknown);
                 }
-                if pcb.failure.is_some() {
+                if pcb.failure().is_some() {
                     return Err(CommandError::Failed);
                 }
                 Ok(pcb.slot.session)
@@ -294,7 +294,7 @@ impl<S: Store> Endpoint<S> {
             return Ok(Received::Data(len));
         }
         let pcb = self.pcb(id)?;
-        let end = pcb.receive.fin_taken && pcb.receive.data.readable() == 0;
+        let end = pcb.receive.fin_is_taken() && pcb.receive.data.readable() == 0;
         Ok(if end {
             Received::End
         } else {
@@ -310,10 +310,10 @@ impl<S: Store> Endpoint<S> {
     /// As [`Endpoint::recv`].
     pub fn readable(&self, id: ConnId) -> Result<(&[u8], &[u8]), CommandError> {
         let pcb = self.pcb(id)?;
-        if pcb.failure.is_some() {
+        if pcb.failure().is_some() {
             return Err(CommandError::Failed);
         }
-        if pcb.receive.shut {
+        if pcb.receive.is_shut() {
             return Err(CommandError::Closed);
         }
         Ok(pcb.receive.data.slices())
@@ -379,7 +379,7 @@ impl<S: Store> Endpoint<S> {
         let index = self.session_of(target.into())?;
         for member in self.member_indexes(index) {
             if let Some(pcb) = self.pcbs.get_mut(member) {
-                if pcb.state == State::SynSent {
+                if pcb.state() == State::SynSent {
                     pcb.fail(Failure::Aborted);
                 } else {
                     pcb.shut_reading();
@@ -408,7 +408,7 @@ impl<S: Store> Endpoint<S> {
         };
         for member in members {
             if let Some(pcb) = self.pcbs.get_mut(member) {
-                if pcb.state == State::TimeWait {
+                if pcb.state() == State::TimeWait {
                     pcb.become_closed();
                 } else {
                     pcb.abort(Failure::Aborted);
@@ -489,7 +489,7 @@ impl<S: Store> Endpoint<S> {
     ///
     /// [`CommandError::Unknown`].
     pub fn failure(&self, id: ConnId) -> Result<Option<Failure>, CommandError> {
-        Ok(self.pcb(id)?.failure)
+        Ok(self.pcb(id)?.failure())
     }
 
     /// Our port of a connection.
@@ -514,22 +514,23 @@ impl<S: Store> Endpoint<S> {
             .ok_or(CommandError::Unknown)?;
         let flow = &session.flows[pcb.slot.flow as usize];
         let una = pcb.send.board.una();
+        let agreed = pcb.handshake.agreed();
         Ok(ConnStats {
-            state: pcb.state,
+            state: pcb.state(),
             mode: pcb.multicast.mode,
             acknowledged: una,
             outstanding: flow.nxt - una,
             received: pcb.receive.data.next(),
             congestion_window: pcb.send.cc.window(),
-            send_window: pcb.send.window.edge.saturating_sub(una),
+            send_window: pcb.send.window.edge().saturating_sub(una),
             smoothed_rtt: pcb.send.rtt.smoothed(),
             rto: pcb.send.rtt.rto(),
             retransmissions: pcb.send.retransmissions,
             payload: usize::from(flow.payload),
             negotiated: (
-                pcb.handshake.agreed.timestamps,
-                pcb.handshake.agreed.receive_shift > 0 || pcb.handshake.agreed.send_shift > 0,
-                pcb.handshake.agreed.sack,
+                agreed.timestamps,
+                agreed.receive_shift > 0 || agreed.send_shift > 0,
+                agreed.sack,
             ),
             receive_memory: pcb.receive.data.allocated(),
             feedback: pcb.multicast.reception.percent(),
@@ -547,7 +548,7 @@ impl<S: Store> Endpoint<S> {
         let mss = mtu.max(least) - overhead;
         let meant = |pcb: &Pcb| {
             pcb.key.remote == destination
-                || (pcb.multicast.group == Some(destination) && !pcb.handshake.passive)
+                || (pcb.multicast.group == Some(destination) && !pcb.handshake.is_passive())
         };
         let indexes: alloc::vec::Vec<u32> = self
             .pcbs

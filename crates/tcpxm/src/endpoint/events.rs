@@ -41,8 +41,7 @@ impl<S: Store> Endpoint<S> {
                 target: Target::Group(id),
             });
         }
-        if core::mem::take(&mut group.closed_due) {
-            group.closed_told = true;
+        if group.closed.take() {
             if session.present == 0 {
                 self.remove_session(index);
             }
@@ -106,12 +105,11 @@ fn event_of(index: u32, pcb: &mut Pcb) -> Option<Event> {
             source,
         });
     }
-    if pcb.take_note(Note::Closed) && !pcb.close_told {
-        pcb.close_told = true;
+    if pcb.closed.take() {
         return Some(Event::Closed {
             connection,
             remote: pcb.remote(),
-            failure: pcb.failure,
+            failure: pcb.failure(),
         });
     }
     None

@@ -9,9 +9,9 @@ use super::Endpoint;
 use super::secrets::{random_group, random_port};
 use crate::config::{Carrier, GroupChoice, GroupConfig, GroupMode};
 use crate::error::{CommandError, Failure};
-use crate::event::{ConnId, GroupId};
+use crate::event::{ConnId, GroupId, Report};
 use crate::group::{Buffer, Flow, GroupState, Mode, RATE_SAMPLE, Session, Watch};
-use crate::pcb::{Key, LONGEST, NewConnection, Note, Pcb, State};
+use crate::pcb::{Key, NewConnection, Note, Pcb, Role, State};
 use crate::seq::Seq;
 use crate::store::Store;
 use crate::wire::{Tag, is_group};
@@ -66,8 +66,7 @@ impl<S: Store> Endpoint<S> {
             watch: None,
             ready_due: false,
             writable_due: false,
-            closed_due: false,
-            closed_told: false,
+            closed: Report::default(),
         });
         let session = self.sessions.insert(new);
         self.open_flows(session, group);
@@ -189,13 +188,10 @@ impl<S: Store> Endpoint<S> {
                 mode: state.start,
                 offered_group: state.offered,
                 segment_key: state.key,
-                one_way: true,
+                role: Role::GroupSender,
             };
             let mut pcb = Pcb::connect(&self.config, new, now);
-            pcb.limits.connect_timeout = group.connect_timeout.min(LONGEST);
-            pcb.limits.user_timeout = group.receiver_timeout.min(LONGEST);
-            pcb.limits.multicast_timeout = group.multicast_timeout.min(LONGEST);
-            pcb.bound_first_timeout(now);
+            pcb.apply(group, now);
             session_ref.flows[flow].members += 1;
             let key = pcb.key;
             let index = self.pcbs.insert(pcb);
@@ -211,10 +207,9 @@ impl<S: Store> Endpoint<S> {
         let Some((pcb, flow, _)) = self.parts(index) else {
             return;
         };
-        if pcb.handshake.settled || !pcb.state.is_synchronized() {
+        if !pcb.state().is_synchronized() || !pcb.handshake.settle() {
             return;
         }
-        pcb.handshake.settled = true;
         let session = pcb.slot.session;
         flow.payload = flow.payload.min(pcb.max_payload());
         flow.headers = flow.headers.max(pcb.headers());
@@ -228,12 +223,13 @@ impl<S: Store> Endpoint<S> {
         }
         if let Some((pcb, flow, _)) = self.parts(index) {
             flow.unicast.push(index);
-            if pcb.handshake.passive {
+            if pcb.handshake.is_passive() {
                 let id = ConnId {
                     index,
                     generation: pcb.generation,
                 };
                 let port = pcb.key.local_port;
+                self.half_open_count -= 1;
                 if let Some(listener) = self.listeners.get_mut(&port) {
                     listener.complete.push_back(id);
                 }
@@ -305,7 +301,7 @@ impl<S: Store> Endpoint<S> {
             let members: Vec<u32> = session_ref.members.iter().flatten().copied().collect();
             for index in members {
                 if let Some(pcb) = self.pcbs.get_mut(index)
-                    && pcb.state != State::Closed
+                    && pcb.state() != State::Closed
                 {
                     pcb.abort(Failure::TooFew);
                     self.sync(index);

@@ -113,7 +113,7 @@ impl<S: Store> Endpoint<S> {
             return false;
         };
         let accepts = pcb.multicast.group == Some(meta.destination)
-            && pcb.handshake.passive
+            && pcb.handshake.is_passive()
             && !pcb.is_keyed();
         if !accepts || !pcb.handle_run(now, first, run) {
             return false;
@@ -188,7 +188,7 @@ impl<S: Store> Endpoint<S> {
             return self.count(Error::Forged);
         }
         let result = pcb.handle(now, segment, flow);
-        if pcb.state != State::Closed && result.is_ok() {
+        if pcb.state() != State::Closed && result.is_ok() {
             match segment.options.feedback {
                 Some(feedback) => self.take_feedback(index, feedback.percent),
                 None => self.has_left(index),
@@ -229,7 +229,7 @@ impl<S: Store> Endpoint<S> {
         let Some(pcb) = self.pcbs.get_mut(index) else {
             return self.count(Error::GroupUnknown);
         };
-        if pcb.multicast.group != Some(meta.destination) || !pcb.handshake.passive {
+        if pcb.multicast.group != Some(meta.destination) || !pcb.handshake.is_passive() {
             return self.count(Error::GroupUnknown);
         }
         if !pcb.is_authentic(segment, bytes, true) {
@@ -248,7 +248,7 @@ impl<S: Store> Endpoint<S> {
         let Some((pcb, flow, _)) = self.parts(index) else {
             return;
         };
-        if pcb.multicast.group.is_none() || pcb.handshake.passive {
+        if pcb.multicast.group.is_none() || pcb.handshake.is_passive() {
             return;
         }
         let payload = u64::from(flow.payload);

@@ -10,7 +10,7 @@ use crate::config::Carrier;
 use crate::error::Error;
 use crate::event::{ConnId, Meta};
 use crate::group::{Buffer, Flow, Mode, Session};
-use crate::pcb::{Key, NewConnection, Pcb, State};
+use crate::pcb::{Key, NewConnection, Pcb, Role, State};
 use crate::store::{Ring, Store};
 use crate::wire::{Segment, SegmentKey};
 
@@ -63,12 +63,11 @@ impl<S: Store> Endpoint<S> {
             return self.count(Error::ConnectionsFull);
         }
         let index = self.new_single(key, meta.destination, now, |config, new| {
+            let new = NewConnection { segment_key, ..new };
             Pcb::accept(config, new, segment, now)
         });
         self.half_open_count += 1;
-        if let Some(pcb) = self.pcbs.get_mut(index) {
-            pcb.handshake.half_open = true;
-            pcb.segment_key = segment_key;
+        if let Some(pcb) = self.pcbs.get(index) {
             self.half_open.push_back((index, pcb.generation));
         }
         self.sync(index);
@@ -85,7 +84,7 @@ impl<S: Store> Endpoint<S> {
             let pending = self
                 .pcbs
                 .get(index)
-                .is_some_and(|pcb| pcb.generation == generation && pcb.handshake.pending);
+                .is_some_and(|pcb| pcb.generation == generation && pcb.handshake.is_pending());
             if pending {
                 self.stats.half_open_evicted += 1;
                 self.forget_half_open(index);
@@ -95,7 +94,7 @@ impl<S: Store> Endpoint<S> {
             let pcbs = &self.pcbs;
             self.half_open.retain(|&(index, generation)| {
                 pcbs.get(index)
-                    .is_some_and(|pcb| pcb.generation == generation && pcb.handshake.pending)
+                    .is_some_and(|pcb| pcb.generation == generation && pcb.handshake.is_pending())
             });
         }
     }
@@ -141,7 +140,7 @@ impl<S: Store> Endpoint<S> {
             mode: Mode::UnicastOnly,
             offered_group: None,
             segment_key: None,
-            one_way: false,
+            role: Role::Active,
         };
         let pcb = make(&self.config, new);
         self.pcbs.insert(pcb);
@@ -169,8 +168,8 @@ impl<S: Store> Endpoint<S> {
         let Some(pcb) = self.pcbs.get(index) else {
             return false;
         };
-        pcb.state == State::TimeWait
-            && pcb.close_told
+        pcb.state() == State::TimeWait
+            && pcb.closed.is_taken()
             && pcb.receive.data.readable() == 0
             && segment.flags.syn
             && !segment.flags.ack

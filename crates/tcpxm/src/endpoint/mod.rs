@@ -62,6 +62,7 @@ pub struct Endpoint<S = Ring> {
     groups_with_events: VecDeque<u32>,
     /// Handshakes that peers began, oldest first; some may be complete or gone.
     half_open: VecDeque<(u32, u32)>,
+    /// Connections that peers began, until they are complete or gone.
     half_open_count: usize,
     replies: VecDeque<Reply>,
     reply_credit: TokenBucket,

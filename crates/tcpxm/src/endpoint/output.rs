@@ -248,7 +248,7 @@ impl<S: Store> Endpoint<S> {
                 continue;
             }
             pcb.slot.idle = false;
-            if pcb.state.sends() {
+            if pcb.state().sends() {
                 pcb.begin_outstanding(now, flow);
                 flow.limits
                     .set(flow.slot(pcb.slot.member), pcb.send_limit());

@@ -121,7 +121,7 @@ impl<S: Store> Endpoint<S> {
             let Some(pcb) = self.pcbs.get(index) else {
                 continue;
             };
-            if pcb.slot.flow != 0 || !pcb.state.sends() {
+            if pcb.slot.flow != 0 || !pcb.state().sends() {
                 continue;
             }
             let held = pcb.send.window_limit.looks;

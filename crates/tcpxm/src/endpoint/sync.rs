@@ -55,7 +55,7 @@ impl<S: Store> Endpoint<S> {
             return;
         };
         let next = pcb.timers.next().map_or(MinTree::NONE, timer_key);
-        let (queue, has_events) = (pcb.has_output(flow), pcb.notes != 0);
+        let (queue, has_events) = (pcb.has_output(flow), pcb.has_events());
         self.timers.set(index as usize, next);
         if queue {
             self.ready.push(index);
@@ -93,7 +93,7 @@ impl<S: Store> Endpoint<S> {
         let flow = &mut session.flows[pcb.slot.flow as usize];
         let member = pcb.slot.member as usize;
         let una = pcb.send.board.una();
-        let (limit, una) = match pcb.state {
+        let (limit, una) = match pcb.state() {
             State::SynSent | State::SynReceived => (0, una),
             state if state.sends() => (pcb.send_limit(), una),
             _ => (MinTree::NONE, MinTree::NONE),
@@ -119,7 +119,7 @@ impl<S: Store> Endpoint<S> {
         if let Some(smoothed) = pcb.send.rtt.smoothed() {
             flow.quantum = smoothed / 24;
         }
-        if pcb.state.sends() && una == flow.nxt && !pcb.slot.idle {
+        if pcb.state().sends() && una == flow.nxt && !pcb.slot.idle {
             pcb.slot.idle = true;
             flow.idle.push(index);
         }
@@ -142,20 +142,19 @@ impl<S: Store> Endpoint<S> {
         let Some(pcb) = self.pcbs.get_mut(index) else {
             return;
         };
-        if pcb.handshake.half_open && (!pcb.handshake.pending || pcb.state == State::Closed) {
-            pcb.handshake.half_open = false;
-            self.half_open_count -= 1;
-        }
-        if pcb.slot.removed || !matches!(pcb.state, State::Closed | State::TimeWait) {
+        if pcb.slot.removed || !matches!(pcb.state(), State::Closed | State::TimeWait) {
             return;
         }
         pcb.slot.removed = true;
         let (session, flow) = (pcb.slot.session, pcb.slot.flow as usize);
+        let settled = pcb.handshake.is_settled();
+        if pcb.handshake.is_passive() && !settled {
+            self.half_open_count -= 1;
+        }
         let group = pcb
             .multicast
             .group
-            .filter(|_| pcb.multicast.mode.multicasts() && pcb.handshake.settled);
-        let settled = pcb.handshake.settled;
+            .filter(|_| pcb.multicast.mode.multicasts() && settled);
         let Some(session_ref) = self.sessions.get_mut(session) else {
             return;
         };
@@ -172,7 +171,7 @@ impl<S: Store> Endpoint<S> {
                 state.waiting -= 1;
             }
             if state.open == 0 {
-                state.closed_due = true;
+                state.closed.make_due();
                 self.groups_with_events.push_back(session);
             }
             self.check_ready(session);
@@ -300,16 +299,16 @@ impl<S: Store> Endpoint<S> {
         let Some((pcb, flow, _)) = self.parts(index) else {
             return;
         };
-        if !pcb.state.sends() {
+        if !pcb.state().sends() {
             return;
         }
-        if pcb.send_limit() < pcb.send.window.edge {
-            pcb.send.window.limited_at = flow.nxt;
+        if pcb.send_limit() < pcb.send.window.edge() {
+            pcb.send.window.limit_at(flow.nxt);
             flow.limited_at = flow.nxt;
             return;
         }
         // In recovery its own window fills up behind a hole, which is the network's fault.
-        pcb.send.window_limit.closed |= pcb.send.loss.phase.is_none();
+        pcb.send.window_limit.closed |= !pcb.send.loss.in_recovery();
         if pcb.send.board.una() >= flow.nxt {
             pcb.arm_persist(now);
             let next = pcb.timers.next().map_or(MinTree::NONE, timer_key);
@@ -328,7 +327,7 @@ impl<S: Store> Endpoint<S> {
     pub(super) fn half_window(&self, session: u32, flow: u32) -> u64 {
         let narrowest = self.narrowest(session, flow);
         let pcb = narrowest.and_then(|index| self.pcbs.get(index));
-        pcb.map_or(u64::MAX, |pcb| (pcb.send.window.max_window / 2).max(1))
+        pcb.map_or(u64::MAX, |pcb| (pcb.send.window.largest() / 2).max(1))
     }
 
     pub(super) fn flow(&mut self, session: u32, flow: u32) -> Option<&mut Flow> {
@@ -343,7 +342,7 @@ impl<S: Store> Endpoint<S> {
     /// Forgets a block.
     pub(super) fn remove(&mut self, index: u32) {
         if let Some(pcb) = self.pcbs.get_mut(index)
-            && pcb.state != State::Closed
+            && pcb.state() != State::Closed
         {
             pcb.become_closed();
             self.leave_if_ended(index);
@@ -366,7 +365,10 @@ impl<S: Store> Endpoint<S> {
         if session.members[pcb.slot.member as usize].take().is_some() {
             session.present -= 1;
         }
-        let group_done = session.group.as_ref().is_none_or(|group| group.closed_told);
+        let group_done = session
+            .group
+            .as_ref()
+            .is_none_or(|group| group.closed.is_taken());
         if group_done && session.present == 0 {
             self.remove_session(pcb.slot.session);
         }
@@ -399,7 +401,7 @@ impl<S: Store> Endpoint<S> {
         let Some((pcb, flow, _)) = self.parts(index) else {
             return;
         };
-        if pcb.multicast.mode != Mode::MulticastOnly || !pcb.state.sends() {
+        if pcb.multicast.mode != Mode::MulticastOnly || !pcb.state().sends() {
             return;
         }
         let (una, payload) = (pcb.send.board.una(), u64::from(flow.payload));

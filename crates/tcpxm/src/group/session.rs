@@ -9,6 +9,7 @@ use super::flow::{Flow, GroupAddress};
 use super::mode::Mode;
 use super::turns::{Pace, Turns};
 use crate::config::Prefix;
+use crate::event::Report;
 use crate::mintree::MinTree;
 use crate::pcb::Key;
 use crate::seq::Seq;
@@ -105,8 +106,8 @@ pub(crate) struct GroupState {
     pub(crate) watch: Option<Watch>,
     pub(crate) ready_due: bool,
     pub(crate) writable_due: bool,
-    pub(crate) closed_due: bool,
-    pub(crate) closed_told: bool,
+    /// The event of the end of all its connections.
+    pub(crate) closed: Report,
 }
 
 /// How long a group is below its rate before receivers are detached for it.

@@ -5,11 +5,11 @@ use core::net::IpAddr;
 use proto_core::time::Instant;
 
 use super::input::{Dropped, with_reset};
-use super::{NewConnection, Note, Pcb, Plan, Record, State, Timer};
+use super::{NewConnection, Note, Pcb, Plan, State, Timer};
 use crate::config::{Config, GroupPolicy};
 use crate::error::{Error, Failure};
 use crate::group::Flow;
-use crate::seq::{Seq, SynNumber, stamp_before};
+use crate::seq::Seq;
 use crate::wire::{Flags, GroupOption, Options, Segment};
 
 /// Smaller maximum segment sizes than this are not believed: they serve only to make us send
@@ -32,37 +32,52 @@ pub(crate) struct Agreed {
 
 /// The offer of our SYN or SYN-ACK.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Offer {
-    pub(crate) timestamps: bool,
-    pub(crate) sack: bool,
-    pub(crate) shift: Option<u8>,
-    pub(crate) group: Option<IpAddr>,
+struct Offer {
+    timestamps: bool,
+    sack: bool,
+    shift: Option<u8>,
+    group: Option<IpAddr>,
+}
+
+/// Which side of the connection this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// This side began (active OPEN).
+    Active,
+    /// This side began, and the peer is a receiver of its group, which sends no data.
+    GroupSender,
+    /// The peer began (passive OPEN).
+    Passive,
+}
+
+/// How far the handshake is. It stays where it is when the connection ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Progress {
+    /// Our SYN or SYN-ACK is to be sent, for the first time or again.
+    SynDue,
+    /// It was sent, and is not answered.
+    Unanswered,
+    /// Both sides are synchronised, which the session does not know yet.
+    Complete,
+    /// The session counts on the connection.
+    Settled,
 }
 
 /// State of the handshake, and its result.
 pub(crate) struct Handshake {
-    /// The other side began.
-    pub(crate) passive: bool,
-    /// The other side is a receiver of our group: it sends no data.
-    pub(super) one_way: bool,
-    pub(crate) agreed: Agreed,
-    pub(crate) offer: Offer,
-    pub(super) opened: Instant,
-    pub(super) syn_due: bool,
-    /// Half-open, and not reported yet.
-    pub(crate) pending: bool,
-    /// The session knows the result.
-    pub(crate) settled: bool,
-    /// Counted among the half-open connections.
-    pub(crate) half_open: bool,
+    role: Role,
+    progress: Progress,
+    agreed: Agreed,
+    offer: Offer,
+    opened: Instant,
 }
 
 impl Handshake {
     pub(super) fn new(config: &Config, new: &NewConnection, now: Instant) -> Self {
         let shift = config.window_scaling.then(|| config.window_shift());
         Self {
-            passive: false,
-            one_way: new.one_way,
+            role: new.role,
+            progress: Progress::SynDue,
             agreed: Agreed {
                 timestamps: false,
                 sack: false,
@@ -77,21 +92,59 @@ impl Handshake {
                 group: new.offered_group,
             },
             opened: now,
-            syn_due: true,
-            pending: false,
-            settled: false,
-            half_open: false,
         }
+    }
+
+    /// Returns the result; before the handshake is complete, what was agreed so far.
+    pub(crate) fn agreed(&self) -> &Agreed {
+        &self.agreed
+    }
+
+    /// Whether the peer began.
+    pub(crate) fn is_passive(&self) -> bool {
+        self.role == Role::Passive
+    }
+
+    /// Whether the peer is a receiver of our group, which sends no data.
+    pub(super) fn is_group_sender(&self) -> bool {
+        self.role == Role::GroupSender
+    }
+
+    /// Whether the peer began and has not completed it: the application does not know of the connection.
+    pub(crate) fn is_pending(&self) -> bool {
+        let open = matches!(self.progress, Progress::SynDue | Progress::Unanswered);
+        self.is_passive() && open
+    }
+
+    pub(super) fn syn_is_due(&self) -> bool {
+        self.progress == Progress::SynDue
+    }
+
+    /// Returns whether a SYN or SYN-ACK was due; it no longer is.
+    pub(super) fn take_syn(&mut self) -> bool {
+        let due = self.syn_is_due();
+        if due {
+            self.progress = Progress::Unanswered;
+        }
+        due
+    }
+
+    pub(crate) fn is_settled(&self) -> bool {
+        self.progress == Progress::Settled
+    }
+
+    /// Records that the session counts on the connection; returns false if it is not complete, or if that was
+    /// recorded already.
+    pub(crate) fn settle(&mut self) -> bool {
+        let complete = self.progress == Progress::Complete;
+        if complete {
+            self.progress = Progress::Settled;
+        }
+        complete
     }
 }
 
 impl Pcb {
-    /// The attempt may be shorter than the first timeout.
-    pub(crate) fn bound_first_timeout(&mut self, now: Instant) {
-        let rto = self.send.rtt.rto().min(self.limits.connect_timeout);
-        self.timers.set(Timer::Rto, now + rto);
-    }
-
     /// A block for a SYN that reached a listener (RFC 9293 §3.10.7.2). Data with the SYN is left for
     /// its retransmission.
     pub(crate) fn accept(
@@ -100,9 +153,9 @@ impl Pcb {
         syn: &Segment<'_>,
         now: Instant,
     ) -> Self {
+        let role = Role::Passive;
+        let new = NewConnection { role, ..new };
         let mut pcb = Self::new(config, new, State::SynReceived, now);
-        pcb.handshake.passive = true;
-        pcb.handshake.pending = true;
         pcb.negotiate(syn, now);
         pcb.handshake.offer.timestamps = pcb.handshake.agreed.timestamps;
         pcb.handshake.offer.sack = pcb.handshake.agreed.sack;
@@ -122,7 +175,9 @@ impl Pcb {
                 }
             };
             pcb.multicast.group = pcb.handshake.offer.group;
-            pcb.receive.record = pcb.multicast.group.map(|_| Record::new());
+            if pcb.multicast.group.is_some() {
+                pcb.receive.join();
+            }
         }
         pcb.timers.set(Timer::Rto, now + pcb.send.rtt.rto());
         pcb
@@ -154,12 +209,12 @@ impl Pcb {
             return Err(Error::NoAck.into());
         }
         self.negotiate(segment, now);
-        self.liveness.last_received = now;
+        self.liveness.received(now);
         if !acked {
             // Simultaneous open: both have sent a SYN, each is answered with a SYN-ACK. There is no
             // group in it: the other side sends as well.
             self.state = State::SynReceived;
-            self.handshake.syn_due = true;
+            self.handshake.progress = Progress::SynDue;
             self.handshake.offer.timestamps &= self.handshake.agreed.timestamps;
             self.handshake.offer.sack &= self.handshake.agreed.sack;
             self.handshake.offer.shift = self
@@ -178,8 +233,7 @@ impl Pcb {
     /// The handshake is complete.
     fn establish(&mut self, now: Instant, segment: &Segment<'_>) {
         self.state = State::Established;
-        self.handshake.syn_due = false;
-        self.handshake.pending = false;
+        self.handshake.progress = Progress::Complete;
         self.timers.stop(Timer::Rto);
         self.send.progress = now;
         let echo = segment
@@ -194,12 +248,12 @@ impl Pcb {
             self.send.rtt.reset_back_off();
         }
         self.send.cc.set_segment(u64::from(self.max_payload()));
-        self.note(if self.handshake.passive {
+        self.note(if self.handshake.is_passive() {
             Note::Incoming
         } else {
             Note::Connected
         });
-        if self.handshake.passive && self.receive.record.is_some() {
+        if self.receive.is_member() {
             self.note(Note::Join);
         }
         self.arm_keep_alive(now);
@@ -208,7 +262,6 @@ impl Pcb {
     /// Reads a SYN's options, and takes its sequence number and window.
     fn negotiate(&mut self, syn: &Segment<'_>, now: Instant) {
         let options = &syn.options;
-        self.receive.irs = syn.seq;
         self.handshake.agreed.timestamps =
             self.handshake.offer.timestamps && options.timestamps.is_some();
         self.handshake.agreed.sack = self.handshake.offer.sack && options.sack_permitted;
@@ -223,10 +276,9 @@ impl Pcb {
             DEFAULT_MSS_IPV6
         };
         self.handshake.agreed.mss = options.mss.unwrap_or(default).max(MIN_MSS);
-        if let Some((value, _)) = options.timestamps
-            && self.handshake.agreed.timestamps
-        {
-            self.receive.ts_recent = Some((value, now));
+        self.receive.synchronize(syn.seq);
+        if self.handshake.agreed.timestamps {
+            self.receive.stamps.take(now, syn);
         }
         self.send.window.open(syn.window);
     }
@@ -247,7 +299,7 @@ impl Pcb {
                 return Ok(());
             }
             // A SYN sent again: our answer was lost.
-            self.handshake.syn_due = true;
+            self.handshake.progress = Progress::SynDue;
             return Err(Error::Duplicate.into());
         }
         // RFC 5961 §4.2.
@@ -269,22 +321,13 @@ impl Pcb {
 
     /// Whether a SYN that found this block in TIME-WAIT belongs to a later connection (RFC 6191).
     pub(crate) fn is_later_incarnation(&self, syn: &Segment<'_>) -> bool {
-        if let (Some((value, _)), Some((recent, _))) =
-            (syn.options.timestamps, self.receive.ts_recent)
-            && value != recent
-        {
-            return stamp_before(recent, value);
-        }
-        self.receive.irs.offset_of(syn.seq, self.receive.next()) > self.receive.next() as i64
+        let later = || self.receive.offset_of(syn.seq) > self.receive.next() as i64;
+        self.receive.stamps.precede(syn).unwrap_or_else(later)
     }
 
     /// SYN, or SYN-ACK (RFC 9293 §3.10.1, §3.10.7.2).
     pub(super) fn syn(&mut self, flow: &Flow, now: Instant) -> Plan {
         let answer = self.state == State::SynReceived;
-        let echo = match self.receive.ts_recent {
-            Some((value, _)) if answer => value,
-            _ => 0,
-        };
         let options = Options {
             mss: Some(self.limits.our_mss),
             window_scale: self.handshake.offer.shift,
@@ -293,8 +336,8 @@ impl Pcb {
                 .handshake
                 .offer
                 .timestamps
-                .then(|| (flow.stamp_at(now), echo)),
-            group: self.group_option(),
+                .then(|| (flow.stamp_at(now), self.receive.stamps.echo())),
+            group: self.handshake.offer.group.map(GroupOption::Named),
             ..Options::default()
         };
         let flags = Flags {
@@ -305,7 +348,7 @@ impl Pcb {
         Plan {
             seq: self.send.iss,
             ack: if answer {
-                self.receive.irs.plus(1)
+                self.receive.ack_number()
             } else {
                 Seq(0)
             },
@@ -324,12 +367,8 @@ impl Pcb {
             return;
         }
         self.send.rtt.back_off();
-        self.handshake.syn_due = true;
+        self.handshake.progress = Progress::SynDue;
         let at = now + self.send.rtt.rto();
         self.timers.set(Timer::Rto, at.min(end));
-    }
-
-    pub(crate) fn group_option(&self) -> Option<GroupOption> {
-        self.handshake.offer.group.map(GroupOption::Named)
     }
 }

@@ -12,8 +12,9 @@ const MAX_KEEP_ALIVE_PROBES: u8 = 9;
 
 /// Signs of life of the peer, and the rate of answers to segments that may be forged.
 pub(crate) struct Liveness {
-    pub(super) last_received: Instant,
-    pub(super) unanswered: u8,
+    last_received: Instant,
+    /// Keep-alive probes in a row without an answer.
+    unanswered: u8,
     challenge: TokenBucket,
 }
 
@@ -30,6 +31,11 @@ impl Liveness {
     pub(super) fn received(&mut self, now: Instant) {
         self.last_received = now;
         self.unanswered = 0;
+    }
+
+    /// Returns when the last acceptable segment came.
+    pub(super) fn last_received(&self) -> Instant {
+        self.last_received
     }
 }
 
@@ -71,7 +77,7 @@ impl Pcb {
             return;
         }
         self.liveness.unanswered += 1;
-        self.send.probes.window_due = true;
+        self.send.probes.ask_window();
         let pause = idle.min(Duration::from_secs(75));
         self.timers.set(Timer::KeepAlive, now + pause);
     }

@@ -4,14 +4,18 @@
 //! the timestamp clock) is in the [`Flow`](crate::group::Flow) and the session.
 
 mod ack;
+mod fin;
 mod handshake;
 mod input;
 mod liveness;
+mod losses;
 mod output;
 mod path;
+mod probes;
 mod receive;
 mod record;
 mod send;
+mod stamps;
 mod state;
 mod timeout;
 mod timers;
@@ -22,17 +26,19 @@ use proto_core::time::{Duration, Instant};
 
 pub use state::State;
 
-pub(crate) use handshake::Handshake;
-pub(crate) use liveness::Liveness;
+pub(crate) use handshake::{Handshake, Role};
 pub(crate) use output::Plan;
-pub(crate) use receive::{Owed, Receive};
-pub(crate) use record::Record;
-pub(crate) use send::{Fin, Recovery, Send};
-pub(crate) use timers::Timer;
-use timers::Timers;
+pub(crate) use receive::Receive;
+pub(crate) use send::Send;
 
-use crate::config::Config;
+use fin::Fin;
+use liveness::Liveness;
+use record::Record;
+use timers::{Timer, Timers};
+
+use crate::config::{Config, GroupConfig};
 use crate::error::Failure;
+use crate::event::Report;
 use crate::group::{Flow, Mode, Reception, Unreached};
 use crate::seq::{Seq, SynNumber};
 use crate::wire::{GroupOption, Options, Place, Segment, SegmentKey, Tag};
@@ -98,8 +104,7 @@ pub(crate) enum Note {
     Leave = 64,
     Mode = 128,
     Detached = 256,
-    Closed = 512,
-    Writable = 1024,
+    Writable = 512,
 }
 
 /// The place of a connection in its session.
@@ -141,20 +146,23 @@ pub(crate) struct Pcb {
     pub(crate) local: IpAddr,
     pub(crate) generation: u32,
     pub(crate) slot: Slot,
-    pub(crate) state: State,
+    state: State,
     pub(crate) limits: Limits,
     pub(crate) handshake: Handshake,
     pub(crate) send: Send,
     pub(crate) receive: Receive,
     pub(crate) multicast: Multicast,
     pub(crate) timers: Timers,
-    pub(crate) liveness: Liveness,
-    pub(crate) reset_due: bool,
-    pub(crate) failure: Option<Failure>,
+    liveness: Liveness,
+    failure: Option<Failure>,
+    /// The connection has ended, and a reset that says so is to be sent.
+    reset_due: bool,
     /// The active side signs its segments with it, the passive side accepts no others.
-    pub(crate) segment_key: Option<SegmentKey>,
-    pub(crate) notes: u16,
-    pub(crate) close_told: bool,
+    segment_key: Option<SegmentKey>,
+    /// Bits of [`Note`].
+    notes: u16,
+    /// The event of the end; TIME-WAIT is an end too.
+    pub(crate) closed: Report,
     pub(crate) counters: Counters,
 }
 
@@ -183,7 +191,7 @@ pub(crate) struct NewConnection {
     pub(crate) mode: Mode,
     pub(crate) offered_group: Option<IpAddr>,
     pub(crate) segment_key: Option<SegmentKey>,
-    pub(crate) one_way: bool,
+    pub(crate) role: Role,
 }
 
 impl Pcb {
@@ -214,11 +222,11 @@ impl Pcb {
             },
             timers: Timers::default(),
             liveness: Liveness::new(now),
-            reset_due: false,
             failure: None,
+            reset_due: false,
             segment_key: new.segment_key,
             notes: 0,
-            close_told: false,
+            closed: Report::default(),
             counters: Counters::default(),
         }
     }
@@ -228,6 +236,16 @@ impl Pcb {
         let mut pcb = Self::new(config, new, State::SynSent, now);
         pcb.timers.set(Timer::Rto, now + pcb.send.rtt.rto());
         pcb
+    }
+
+    /// Applies the times of a group, before anything is sent.
+    pub(crate) fn apply(&mut self, group: &GroupConfig, now: Instant) {
+        self.limits.connect_timeout = group.connect_timeout.min(LONGEST);
+        self.limits.user_timeout = group.receiver_timeout.min(LONGEST);
+        self.limits.multicast_timeout = group.multicast_timeout.min(LONGEST);
+        // The attempt may be shorter than the first timeout.
+        let rto = self.send.rtt.rto().min(self.limits.connect_timeout);
+        self.timers.set(Timer::Rto, now + rto);
     }
 
     /// The connection ends at once: nothing more is sent but a reset, where one is due.
@@ -242,15 +260,14 @@ impl Pcb {
     pub(crate) fn become_closed(&mut self) {
         self.state = State::Closed;
         self.timers.stop_all();
-        self.handshake.syn_due = false;
-        self.receive.owed = Owed::Nothing;
-        self.send.probes.tail_due = false;
-        self.send.probes.window_due = false;
+        self.handshake.take_syn();
+        self.receive.owe_nothing();
+        self.send.probes.cancel();
         if self.failure.is_some() {
             self.receive.data.discard();
         }
-        self.note(Note::Closed);
-        if self.receive.record.is_some() && !self.receive.left_group {
+        self.closed.make_due();
+        if self.receive.is_member() {
             self.note(Note::Leave);
         }
     }
@@ -265,9 +282,22 @@ impl Pcb {
         set
     }
 
+    /// Whether events wait to be reported.
+    pub(crate) fn has_events(&self) -> bool {
+        self.notes != 0 || self.closed == Report::Due
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+
     /// Bytes of payload that fit one segment to this peer (RFC 6691: options come off the MSS).
     pub(crate) fn max_payload(&self) -> u16 {
-        self.payload_of(self.handshake.agreed.mss.min(self.limits.our_mss))
+        self.payload_of(self.handshake.agreed().mss.min(self.limits.our_mss))
     }
 
     /// Returns the payload for a maximum segment size, less options.
@@ -283,10 +313,10 @@ impl Pcb {
     /// Bytes of the options that each segment of data has.
     fn options_len(&self) -> u16 {
         let mut options = Options::default();
-        if self.handshake.agreed.timestamps {
+        if self.handshake.agreed().timestamps {
             options.timestamps = Some((0, 0));
         }
-        if self.receive.record.is_some() {
+        if self.receive.record().is_some() {
             options.feedback = Some(crate::wire::Feedback { percent: 0 });
         }
         if self.multicast.leaving != Leaving::No {
@@ -298,12 +328,12 @@ impl Pcb {
 
     /// Returns the key that this side signs its segments with.
     pub(crate) fn signing_key(&self) -> Option<SegmentKey> {
-        self.segment_key.filter(|_| !self.handshake.passive)
+        self.segment_key.filter(|_| !self.handshake.is_passive())
     }
 
     /// Whether each segment of the peer must have a valid tag.
     pub(crate) fn is_keyed(&self) -> bool {
-        self.segment_key.is_some() && self.handshake.passive
+        self.segment_key.is_some() && self.handshake.is_passive()
     }
 
     /// Room for the tag, where there is to be one.
@@ -314,7 +344,7 @@ impl Pcb {
     /// Returns the position of a segment, which is signed with its bytes.
     pub(crate) fn place_of(&self, seq: Seq, flow: &Flow) -> Place {
         Place {
-            receiver: Some(self.receive.irs),
+            receiver: Some(self.receive.irs()),
             offset: self.send.iss.offset_of(seq, flow.nxt),
         }
     }
@@ -322,7 +352,7 @@ impl Pcb {
     /// Whether a segment of the peer may be examined: without a key any, with one only signed segments, and
     /// SYNs, which change nothing (RFC 5961 §4).
     pub(crate) fn is_authentic(&self, segment: &Segment<'_>, bytes: &[u8], group: bool) -> bool {
-        let Some(key) = self.segment_key.filter(|_| self.handshake.passive) else {
+        let Some(key) = self.segment_key.filter(|_| self.handshake.is_passive()) else {
             return true;
         };
         let flags = segment.flags;
@@ -331,7 +361,7 @@ impl Pcb {
         }
         let place = Place {
             receiver: (!group).then_some(self.send.iss),
-            offset: self.receive.irs.offset_of(segment.seq, self.receive.next()),
+            offset: self.receive.offset_of(segment.seq),
         };
         key.verify(place, bytes)
     }
@@ -341,7 +371,7 @@ impl Pcb {
         if !self.state.sends() {
             return 0;
         }
-        self.send.limit(self.handshake.agreed.sack)
+        self.send.limit(self.handshake.agreed().sack)
     }
 
     /// Whether data or a FIN is unacknowledged.
@@ -354,7 +384,7 @@ impl Pcb {
     pub(crate) fn waits_for_window(&self, flow: &Flow) -> bool {
         let fin = self.fin_waits(flow);
         let data = flow.unsent > 0 && self.state.sends();
-        let closed = self.send.window.edge <= flow.nxt;
+        let closed = self.send.window.edge() <= flow.nxt;
         (fin || data) && closed && self.send.board.una() >= flow.nxt
     }
 
@@ -365,7 +395,7 @@ impl Pcb {
     /// Whether the connection can be removed: its end was reported, and nothing is left to read.
     pub(crate) fn is_gone(&self) -> bool {
         let read = self.receive.data.readable() == 0 || self.failure.is_some();
-        let done = self.handshake.pending || (self.close_told && read);
+        let done = self.handshake.is_pending() || (self.closed.is_taken() && read);
         self.state == State::Closed && !self.reset_due && done
     }
 
@@ -375,18 +405,14 @@ impl Pcb {
         let before = self.max_payload();
         self.limits.our_mss = self.limits.our_mss.min(mss.max(8));
         let payload = self.max_payload();
-        if !self.handshake.settled || payload == before {
+        if !self.handshake.is_settled() || payload == before {
             return; // The handshake will tell the flow.
         }
         self.send.cc.set_segment(u64::from(payload));
         flow.payload = flow.payload.min(payload);
         if self.send.board.una() < flow.nxt {
             self.send.board.lose_all(flow.nxt, 0);
-            self.send.loss.phase = Some((flow.nxt, Recovery::Timeout));
-            self.send.loss.force_one = true;
-            self.send.probes.ends_at = None;
-            self.timers.stop(Timer::Tail);
-            self.timers.stop(Timer::Rack);
+            self.send_all_again(flow.nxt);
             self.arm_rto(now);
         }
     }

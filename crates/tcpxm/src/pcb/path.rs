@@ -50,7 +50,7 @@ impl Pcb {
             (1..=2, _) | (_, IpAddr::V6(_)) => LINK_BYTES,
             (3.., IpAddr::V4(_)) => HOST_BYTES,
         };
-        if self.mss_in(packet) < self.handshake.agreed.mss.min(self.limits.our_mss) {
+        if self.mss_in(packet) < self.handshake.agreed().mss.min(self.limits.our_mss) {
             self.send.hole.tried = Some(packet);
         }
     }

@@ -2,7 +2,9 @@
 
 use proto_core::time::Instant;
 
-use super::{Fin, Leaving, Note, Pcb, Record, State, Timer};
+use super::fin::PeerFin;
+use super::stamps::Stamps;
+use super::{Leaving, Note, Pcb, Record, State, Timer};
 use crate::config::Config;
 use crate::error::{Error, Failure};
 use crate::group::Flow;
@@ -15,45 +17,50 @@ const MIN_RECENT: usize = 1 << 20;
 /// After a sign of loss this many segments are acknowledged one by one (`TCP_MAX_QUICKACKS` of Linux): a sender
 /// that repairs may have space for one, and in a group all others wait.
 const QUICK: u32 = 16;
+/// Largest delay between the two paths of a group's data, in milliseconds of the sender. Below 34 Gbit/s
+/// sequence numbers do not wrap in this time.
+const PATHS_APART_MS: u32 = 1000;
 
 /// Whether an acknowledgement is due.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Owed {
+enum Owed {
     Nothing,
     /// When the delayed acknowledgement's timer fires, if no other segment carries it before.
     Later,
     Now,
 }
 
+/// Reception of the group that the sender offered.
+struct Membership {
+    record: Record,
+    /// The sender asked for the group to be left.
+    left: bool,
+}
+
 /// Receiving state.
 pub(crate) struct Receive {
-    pub(super) irs: Seq,
+    /// The peer's initial sequence number.
+    irs: Seq,
     pub(crate) data: Reassembly,
     /// The advertised window reaches to this offset.
-    pub(super) edge: u64,
-    /// Offset of the peer's FIN, once received.
-    pub(super) fin_at: Option<u64>,
-    pub(crate) fin_taken: bool,
-    /// The last segment of a group's receiver had a FIN, which does not count yet.
-    pub(super) fin_claimed: bool,
-    /// Timestamp to echo, and when it was taken (RFC 7323 §4.3).
-    pub(super) ts_recent: Option<(u32, Instant)>,
-    pub(super) last_ack_sent: u64,
-    pub(super) owed: Owed,
-    pub(super) unacked: u32,
+    edge: u64,
+    pub(super) fin: PeerFin,
+    pub(super) stamps: Stamps,
+    last_ack_sent: u64,
+    owed: Owed,
+    unacked: u32,
     /// Segments that are acknowledged at once.
-    pub(super) quick: u32,
+    quick: u32,
     /// Most recent out-of-order range first (RFC 2018 §4).
-    pub(super) recent_early: u64,
+    recent_early: u64,
     /// Which of the other ranges comes next in an acknowledgement.
-    pub(super) sack_turn: usize,
+    sack_turn: usize,
     /// A duplicate to report (RFC 2883).
-    pub(super) duplicate: Option<(u64, u64)>,
-    pub(crate) record: Option<Record>,
-    /// The sender asked for the group to be left.
-    pub(crate) left_group: bool,
+    duplicate: Option<(u64, u64)>,
+    /// None without a group.
+    membership: Option<Membership>,
     /// The application does not read any more.
-    pub(crate) shut: bool,
+    shut: bool,
 }
 
 impl Receive {
@@ -62,10 +69,8 @@ impl Receive {
             irs: Seq(0),
             data: Reassembly::new(config.capacity()),
             edge: 0,
-            fin_at: None,
-            fin_taken: false,
-            fin_claimed: false,
-            ts_recent: None,
+            fin: PeerFin::No,
+            stamps: Stamps::default(),
             last_ack_sent: 0,
             owed: Owed::Nothing,
             unacked: 0,
@@ -73,15 +78,94 @@ impl Receive {
             recent_early: 0,
             sack_turn: 0,
             duplicate: None,
-            record: None,
-            left_group: false,
+            membership: None,
             shut: false,
         }
     }
 
+    /// The peer's stream begins after this sequence number.
+    pub(super) fn synchronize(&mut self, irs: Seq) {
+        self.irs = irs;
+    }
+
+    pub(super) fn irs(&self) -> Seq {
+        self.irs
+    }
+
     /// Returns the next expected offset: after the FIN once that was received.
     pub(crate) fn next(&self) -> u64 {
-        self.data.next() + u64::from(self.fin_taken)
+        self.data.next() + u64::from(self.fin_is_taken())
+    }
+
+    /// Returns the sequence number of the next expected byte.
+    pub(super) fn ack_number(&self) -> Seq {
+        self.irs.at(self.next())
+    }
+
+    /// Returns the offset of a sequence number near the next expected one.
+    pub(super) fn offset_of(&self, seq: Seq) -> i64 {
+        self.irs.offset_of(seq, self.next())
+    }
+
+    /// Returns the offset that the advertised window reaches to.
+    pub(super) fn edge(&self) -> u64 {
+        self.edge
+    }
+
+    /// Returns the next expected offset when the last acknowledgement left.
+    pub(super) fn last_ack_sent(&self) -> u64 {
+        self.last_ack_sent
+    }
+
+    /// Whether the peer's FIN was accepted.
+    pub(crate) fn fin_is_taken(&self) -> bool {
+        self.fin == PeerFin::Taken
+    }
+
+    /// Whether the application does not read any more.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.shut
+    }
+
+    /// Whether an acknowledgement is due at once.
+    pub(super) fn owes_now(&self) -> bool {
+        self.owed == Owed::Now
+    }
+
+    /// The application will not read any more.
+    pub(super) fn shut(&mut self) {
+        self.shut = true;
+        self.data.discard();
+    }
+
+    /// No acknowledgement follows.
+    pub(super) fn owe_nothing(&mut self) {
+        self.owed = Owed::Nothing;
+    }
+
+    /// An acknowledgement was delayed for long enough.
+    pub(super) fn end_delay(&mut self) {
+        if self.owed == Owed::Later {
+            self.owed = Owed::Now;
+        }
+    }
+
+    /// The sender's group was accepted.
+    pub(super) fn join(&mut self) {
+        self.membership = Some(Membership {
+            record: Record::new(),
+            left: false,
+        });
+    }
+
+    /// Whether there is a group that was not left.
+    pub(super) fn is_member(&self) -> bool {
+        self.membership.as_ref().is_some_and(|group| !group.left)
+    }
+
+    /// Returns how the last segments came, also after the group was left; `None` without a group.
+    pub(super) fn record(&self) -> Option<&Record> {
+        self.membership.as_ref().map(|group| &group.record)
     }
 }
 
@@ -97,10 +181,10 @@ impl Pcb {
         if flags.syn || flags.fin || flags.rst || flags.urg || segment.payload.is_empty() {
             return Err(Error::GroupControl);
         }
-        if !self.state.may_receive() || self.receive.record.is_none() {
+        if !self.state.may_receive() || self.receive.record().is_none() {
             return Err(Error::Closed);
         }
-        if self.is_stale(now, segment) || self.is_from_the_future(now, segment) {
+        if self.is_stale(now, segment) || self.receive.stamps.is_from_the_future(now, segment) {
             return Err(Error::Paws);
         }
         let next = self.receive.next();
@@ -129,21 +213,21 @@ impl Pcb {
         let start = self.receive.irs.offset_of(first.seq, next);
         let end = next + run.data_len() as u64;
         let fits = start == next as i64 && end <= self.receive.edge && end <= data.limit();
-        let whole = data.early().is_empty() && self.receive.fin_at.is_none();
+        let whole = data.early().is_empty() && self.receive.fin == PeerFin::No;
         let plain = !(flags.syn || flags.fin || flags.rst || flags.urg);
         let accepts = self.state.may_receive() && !self.receive.shut;
         if !(fits && whole && plain && accepts)
             || self.is_stale(now, first)
-            || self.is_from_the_future(now, first)
+            || self.receive.stamps.is_from_the_future(now, first)
         {
             return false;
         }
-        let Some(record) = &mut self.receive.record else {
+        let Some(group) = &mut self.receive.membership else {
             return false;
         };
         let (mut seq, mut at) = (first.seq, next);
         for payload in run.payloads() {
-            record.push(seq, payload.len(), true);
+            group.record.push(seq, payload.len(), true);
             self.receive.data.insert(at, payload);
             seq = seq.plus(payload.len() as u32);
             at += payload.len() as u64;
@@ -180,31 +264,65 @@ impl Pcb {
     }
 
     fn record(&mut self, segment: &Segment<'_>, multicast: bool) {
-        if let Some(record) = &mut self.receive.record
+        if let Some(group) = &mut self.receive.membership
             && !segment.payload.is_empty()
         {
-            record.push(segment.seq, segment.payload.len(), multicast);
+            group
+                .record
+                .push(segment.seq, segment.payload.len(), multicast);
+        }
+    }
+
+    /// Whether the timestamp is from before the last one, by more than two paths to the receiver of a
+    /// group may be apart.
+    pub(super) fn is_stale(&self, now: Instant, segment: &Segment<'_>) -> bool {
+        let apart_ms = if self.receive.membership.is_some() {
+            PATHS_APART_MS
+        } else {
+            0
+        };
+        self.receive.stamps.is_stale(now, segment, apart_ms)
+    }
+
+    /// RFC 7323 §4.3: the timestamp of the segment that our next acknowledgement is caused by.
+    pub(super) fn note_timestamp(&mut self, now: Instant, segment: &Segment<'_>, start: i64) {
+        if self.handshake.agreed().timestamps && start <= self.receive.last_ack_sent as i64 {
+            self.receive.stamps.take(now, segment);
+        }
+    }
+
+    /// An acknowledgement at once.
+    pub(super) fn owe_now(&mut self) {
+        self.receive.owed = Owed::Now;
+    }
+
+    /// An acknowledgement soon.
+    pub(super) fn owe_later(&mut self, now: Instant) {
+        if self.receive.owed == Owed::Nothing {
+            self.receive.owed = Owed::Later;
+            self.timers
+                .set(Timer::DelayedAck, now + self.limits.delayed_ack);
         }
     }
 
     /// The sender continues by unicast alone: leaves the group at once. The acknowledgement without the
     /// feedback option confirms it.
     pub(super) fn leave_group(&mut self) {
-        if self.handshake.passive && self.receive.record.is_some() {
-            if !self.receive.left_group && !self.receive.fin_taken {
-                self.note(Note::Leave);
-            }
-            self.receive.left_group = true;
-            self.owe_now();
+        let Some(group) = &mut self.receive.membership else {
+            return;
+        };
+        let first = !core::mem::replace(&mut group.left, true);
+        if first && !self.receive.fin_is_taken() {
+            self.note(Note::Leave);
         }
+        self.owe_now();
     }
 
     /// A unicast segment of which nothing is new (TCP-XM §2.4, second rule).
     pub(super) fn take_duplicate(&mut self, now: Instant, segment: &Segment<'_>, start: i64) {
         let by_multicast = self
             .receive
-            .record
-            .as_ref()
+            .record()
             .is_some_and(|record| record.came_by_multicast(segment.seq));
         if self.is_recent(start) {
             self.record(segment, false);
@@ -250,7 +368,9 @@ impl Pcb {
             self.fail(Failure::Aborted);
             return Err(Error::Closed);
         }
-        if self.receive.fin_at.is_some_and(|fin| end > fin) {
+        if let PeerFin::At(fin) = self.receive.fin
+            && end > fin
+        {
             self.owe_now();
             return Err(Error::Closed);
         }
@@ -258,21 +378,24 @@ impl Pcb {
         if !payload.is_empty() {
             let early = self.is_early_duplicate(start, end);
             let by_multicast = early && !multicast && {
-                let record = self.receive.record.as_ref();
+                let record = self.receive.record();
                 record.is_some_and(|record| record.came_by_multicast(segment.seq))
             };
             // A receiver of multicast gets lost data by unicast.
-            let record = self.receive.record.as_ref();
+            let record = self.receive.record();
             if !multicast && record.is_some_and(Record::is_multicast_last) {
                 self.receive.quick = self.receive.quick.max(1);
             }
             self.record(segment, multicast);
             result = self.store(now, start, payload, by_multicast);
         }
-        if segment.flags.fin && result != Err(Error::ReassemblyFull) {
-            self.receive.fin_at.get_or_insert(end);
+        if segment.flags.fin
+            && result != Err(Error::ReassemblyFull)
+            && self.receive.fin == PeerFin::No
+        {
+            self.receive.fin = PeerFin::At(end);
         }
-        if self.receive.fin_at == Some(self.receive.data.next()) && !self.receive.fin_taken {
+        if self.receive.fin == PeerFin::At(self.receive.data.next()) {
             self.take_fin(now);
         } else if segment.flags.fin {
             self.owe_now();
@@ -330,73 +453,23 @@ impl Pcb {
         }
     }
 
-    /// Handles a receiver's FIN at the sender of a group. If accepted at once, a forged one would stop the
-    /// group: the receiver drops what acknowledges a FIN that it has not sent, and its own segments come from
-    /// before that FIN. So it is accepted when the receiver continues after it, or sends it again with nothing
-    /// between; or when the receiver has everything.
-    pub(super) fn weigh_fin(&mut self, now: Instant, has_fin: bool, start: i64) {
-        let next = self.receive.next() as i64;
-        if self.receive.fin_taken || !self.state.may_receive() {
-            return;
-        }
-        let here = has_fin && start == next;
-        let claimed = core::mem::replace(&mut self.receive.fin_claimed, here);
-        let confirmed = claimed && (here || start == next + 1);
-        if confirmed || (here && self.state == State::FinWait2) {
-            self.take_fin(now);
-        }
-    }
-
-    fn take_fin(&mut self, now: Instant) {
-        self.receive.fin_taken = true;
-        self.owe_now();
-        self.note(Note::Finished);
-        if self.receive.record.is_some() && !self.receive.left_group {
-            self.note(Note::Leave);
-        }
-        self.set_state(now, self.state.after_fin_received());
-    }
-
-    pub(super) fn set_state(&mut self, now: Instant, state: State) {
-        if state == self.state {
-            return;
-        }
-        self.state = state;
-        match state {
-            State::TimeWait => {
-                self.timers.stop_all();
-                self.timers.set(Timer::Linger, now + self.limits.time_wait);
-                self.note(Note::Closed);
-            }
-            State::Closed => {
-                self.become_closed();
-            }
-            // The application does not read any more: the peer has this long to close too.
-            State::FinWait2 if self.receive.shut => {
-                self.timers.set(Timer::Linger, now + self.limits.time_wait);
-            }
-            _ => {}
-        }
-    }
-
     /// Options of a segment; SACK blocks only without data.
     pub(super) fn options(&mut self, now: Instant, flow: &Flow, with_sack: bool) -> Options {
         let mut options = Options::default();
-        if self.handshake.agreed.timestamps {
-            let echo = self.receive.ts_recent.map_or(0, |(value, _)| value);
-            options.timestamps = Some((flow.stamp_at(now), echo));
+        if self.handshake.agreed().timestamps {
+            options.timestamps = Some((flow.stamp_at(now), self.receive.stamps.echo()));
         }
         options.tag = self.empty_tag();
         if self.multicast.leaving != Leaving::No {
             options.group = Some(GroupOption::Leave);
         }
-        if let Some(record) = &self.receive.record
-            && !self.receive.left_group
+        if let Some(group) = &self.receive.membership
+            && !group.left
         {
-            let percent = record.percent();
+            let percent = group.record.percent();
             options.feedback = Some(Feedback { percent });
         }
-        if with_sack && self.handshake.agreed.sack {
+        if with_sack && self.handshake.agreed().sack {
             self.put_sack(&mut options);
         }
         options
@@ -430,7 +503,7 @@ impl Pcb {
     /// Returns the window field. Its right edge never moves back by as much as the field can express (RFC 9293
     /// §3.8.6), and forward only in steps worth a segment (§3.8.6.2.2, silly window avoidance).
     pub(super) fn window_field(&mut self) -> u16 {
-        let shift = self.handshake.agreed.receive_shift;
+        let shift = self.handshake.agreed().receive_shift;
         let next = self.receive.next();
         let target = self.window_target();
         let step = u64::from(self.limits.our_mss).min(self.receive.data.capacity() as u64 / 2);
@@ -452,8 +525,9 @@ impl Pcb {
     /// Where the window could reach to: one unit of the scale is kept back, so that rounding up
     /// never offers more than there is.
     fn window_target(&self) -> u64 {
-        let unit = (1u64 << self.handshake.agreed.receive_shift) - 1;
-        let reach = 0xffff << self.handshake.agreed.receive_shift;
+        let shift = self.handshake.agreed().receive_shift;
+        let unit = (1u64 << shift) - 1;
+        let reach = 0xffff << shift;
         let next = self.receive.next();
         (self.receive.data.limit() - unit).min(next + reach)
     }
@@ -479,37 +553,11 @@ impl Pcb {
         }
     }
 
-    /// The application will not read any more (RFC 9293 §3.9.1.4, CLOSE; RFC 1122 §4.2.2.13: unread
-    /// data is a reason for a reset).
-    pub(crate) fn shut_reading(&mut self) {
-        let unread = self.receive.data.readable() > 0;
-        self.receive.shut = true;
-        self.receive.data.discard();
-        if unread && self.state.is_synchronized() && self.state != State::TimeWait {
-            self.reset_due = true;
-            self.fail(Failure::Aborted);
-        }
-    }
-
     /// An acknowledgement left, with or without data.
     pub(super) fn ack_sent(&mut self) {
         self.receive.last_ack_sent = self.receive.next();
         self.receive.unacked = 0;
         self.receive.owed = Owed::Nothing;
         self.timers.stop(Timer::DelayedAck);
-    }
-
-    /// Whether all data is out and the FIN is not.
-    pub(crate) fn fin_waits(&self, flow: &Flow) -> bool {
-        self.send.fin == Fin::No && self.state.may_send() && flow.is_complete()
-    }
-
-    /// Whether the FIN is to be sent for the first time, within the window, or again.
-    pub(super) fn fin_is_due(&self, flow: &Flow) -> bool {
-        match self.send.fin {
-            Fin::No => self.fin_waits(flow) && self.send.window.edge > flow.nxt,
-            Fin::Lost => true,
-            Fin::Sent | Fin::Acked => false,
-        }
     }
 }

@@ -1,0 +1,197 @@
+//! Probes: for the end of a flight and for lost repairs (RFC 8985 §7), and for a closed window (RFC 9293 §3.8.6.1).
+
+use proto_core::time::{Duration, Instant};
+
+use super::fin::Fin;
+use super::{Pcb, Plan, Timer};
+use crate::error::Failure;
+use crate::group::Flow;
+
+/// The probe for lost data that was sent and is not answered.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Sent {
+    #[default]
+    None,
+    /// The end of a flight was sent again. The acknowledgement of `end` ends the episode (RFC 8985 §7.4), and so
+    /// does recovery.
+    Tail { end: u64 },
+    /// During recovery a repair was sent again, and nothing has arrived since.
+    Repair,
+}
+
+/// Probes of one peer.
+#[derive(Default)]
+pub(crate) struct Probes {
+    sent: Sent,
+    /// A probe for lost data is to be sent.
+    tail_due: bool,
+    /// A segment is to be sent that the peer answers with its window.
+    window_due: bool,
+    persist_backoff: u8,
+}
+
+impl Probes {
+    /// Whether a probe is to be sent.
+    pub(super) fn are_due(&self) -> bool {
+        self.tail_due || self.window_due
+    }
+
+    /// Returns whether a probe for lost data was due; it no longer is.
+    pub(super) fn take_tail(&mut self) -> bool {
+        core::mem::take(&mut self.tail_due)
+    }
+
+    /// Makes a probe due that the peer answers with its window.
+    pub(super) fn ask_window(&mut self) {
+        self.window_due = true;
+    }
+
+    /// Returns whether a probe of the window was due; it no longer is.
+    pub(super) fn take_window(&mut self) -> bool {
+        core::mem::take(&mut self.window_due)
+    }
+
+    /// Nothing is probed any more.
+    pub(super) fn cancel(&mut self) {
+        self.tail_due = false;
+        self.window_due = false;
+    }
+
+    /// Something sent has arrived.
+    pub(super) fn has_arrived(&mut self) {
+        if self.sent == Sent::Repair {
+            self.sent = Sent::None;
+        }
+    }
+
+    /// Recovery begins: the probe that was sent does not count any more.
+    pub(super) fn forget(&mut self) {
+        self.sent = Sent::None;
+    }
+}
+
+impl Pcb {
+    /// RFC 8985 §7.2: a probe comes before the timeout, or takes its place, where SACK can answer it.
+    ///
+    /// RFC 8985 has no probes in fast recovery, where data sent after a repair shows that the repair is lost.
+    /// In a group nothing may be sent after it while another receiver holds the group back, and the timeout
+    /// would stop the whole group. So there is one probe for each silence there too, as the probe timeout of
+    /// RFC 9002 §6.2 continues during recovery.
+    pub(super) fn arm_tail(&mut self, now: Instant, flow: &Flow) {
+        let loss = &self.send.loss;
+        let due = self.send.probes.sent == Sent::None
+            && (loss.in_fast_recovery() || !loss.in_recovery() && !self.send.board.has_sacked());
+        if !due || !self.handshake.agreed().sack {
+            self.timers.stop(Timer::Tail);
+            return;
+        }
+        let at = now + self.probe_timeout(flow);
+        let at = self.timers.at(Timer::Rto).map_or(at, |rto| at.min(rto));
+        self.timers.set(Timer::Tail, at);
+    }
+
+    fn probe_timeout(&self, flow: &Flow) -> Duration {
+        let Some(smoothed) = self.send.rtt.smoothed() else {
+            return Duration::from_secs(1);
+        };
+        let mut pto = smoothed * 2 + Duration::from_millis(2);
+        // A repair is acknowledged at once (RFC 5681 §4.2).
+        let lone = self.send.board.pipe(flow.nxt) <= u64::from(flow.payload);
+        if lone && !self.send.loss.in_recovery() {
+            pto += self.limits.peer_ack_delay;
+        }
+        pto
+    }
+
+    /// The probe's time counts from the last sending; the timer is not moved at each of them.
+    pub(super) fn tail_expired(&mut self, now: Instant, flow: &Flow) {
+        if !self.has_outstanding(flow) || self.send.loss.is_after_timeout() {
+            return;
+        }
+        let pto = self.probe_timeout(flow);
+        let at = flow.last_sent.map_or(now, |last| last + pto);
+        let at = self.timers.at(Timer::Rto).map_or(at, |rto| at.min(rto));
+        if at > now {
+            self.timers.set(Timer::Tail, at);
+            return;
+        }
+        self.send.probes.tail_due = true;
+        self.arm_rto(now);
+    }
+
+    /// RFC 8985 §7.3: the last segment again. New data would do as well, but a group would send that to all
+    /// receivers.
+    pub(super) fn tail_probe(&mut self, now: Instant, flow: &Flow) -> Option<Plan> {
+        self.counters.probes += 1;
+        if self.send.loss.in_recovery() {
+            return self.repair_probe(now, flow);
+        }
+        let span = self.send.board.tail(flow.nxt, self.repair_payload(flow));
+        if matches!(self.send.fin, Fin::Sent | Fin::Lost) {
+            return Some(self.fin(now, flow));
+        }
+        if span.is_empty() {
+            return None;
+        }
+        self.send.probes.sent = Sent::Tail { end: flow.nxt };
+        self.send.board.sent_again(span, now);
+        Some(self.again(now, flow, span))
+    }
+
+    /// In fast recovery: the first bytes that the receiver lacks, once more. Their acknowledgement shows
+    /// which other repairs are lost.
+    fn repair_probe(&mut self, now: Instant, flow: &Flow) -> Option<Plan> {
+        self.send.probes.sent = Sent::Repair;
+        let span = self.send.board.head(flow.nxt, self.repair_payload(flow));
+        if span.is_empty() {
+            return None;
+        }
+        self.send.board.sent_again(span, now);
+        Some(self.again(now, flow, span))
+    }
+
+    /// RFC 8985 §7.4: a necessary probe repaired a loss that was not detected otherwise.
+    pub(super) fn end_probe(&mut self, ack: u64, reported: bool, duplicate: bool) {
+        let Sent::Tail { end } = self.send.probes.sent else {
+            return;
+        };
+        if ack > end && !reported {
+            self.send.cc.on_loss(self.send.loss.carried());
+        }
+        if ack > end || (ack == end && (reported || duplicate)) {
+            self.send.probes.sent = Sent::None;
+        }
+    }
+
+    /// The peer's window keeps everything back: ask where it is (RFC 9293 §3.8.6.1).
+    pub(crate) fn arm_persist(&mut self, now: Instant) {
+        if !self.timers.is_set(Timer::Persist) {
+            self.send.probes.persist_backoff = 0;
+            self.timers
+                .set(Timer::Persist, now + self.send.rtt.base_rto());
+        }
+    }
+
+    pub(super) fn persist_expired(&mut self, now: Instant, flow: &Flow) -> bool {
+        let waits = flow.unsent > 0 || (flow.closing && self.send.fin == Fin::No);
+        if !waits || self.send.board.una() < flow.nxt || !self.state.sends() {
+            return false;
+        }
+        if self.send.window.edge() > flow.nxt {
+            return true;
+        }
+        // A peer that answers may keep its window closed for as long as it likes (MUST-37).
+        if now >= self.liveness.last_received() + self.limits.user_timeout
+            && self.send.probes.persist_backoff > 0
+        {
+            self.abort(Failure::Timeout);
+            return false;
+        }
+        self.send.probes.window_due = true;
+        self.send.probes.persist_backoff = (self.send.probes.persist_backoff + 1).min(10);
+        let pause = self.send.rtt.base_rto() * (1 << self.send.probes.persist_backoff);
+        let pause = pause.min(self.limits.max_rto);
+        self.timers.set(Timer::Persist, now + pause);
+        false
+    }
+}
