@@ -34,9 +34,9 @@ use anyhow::{Context, anyhow};
 use cli::events::Events;
 use cli::units::{BitRate, ByteSize};
 use control_stream::tls::Credentials;
+use mcp_control::ClientConfig;
 use mcp_control::wire::hello::Capabilities;
 use mcp_control::wire::offer::CopyId;
-use mcp_control::{ClientConfig, Timeouts};
 use proto_core::clock::Clock;
 use tokio::sync::watch;
 
@@ -169,12 +169,7 @@ async fn converse(
     }
     let common = Common {
         manifest,
-        config: ClientConfig {
-            copy: id,
-            capabilities,
-            required: capabilities,
-            timeouts: Timeouts::default(),
-        },
+        config: ClientConfig::new(id, capabilities),
         credentials,
         insecure: args.insecure,
         clock: Clock::new(),

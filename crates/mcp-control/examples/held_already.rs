@@ -9,7 +9,7 @@ use mcp_control::wire::hello::Capabilities;
 use mcp_control::wire::offer::CopyId;
 use mcp_control::{
     Client, ClientConfig, ClientEvent, Entry, Instant, Kind, Manifest, RelPath, Server,
-    ServerConfig, ServerEvent, Timeouts, Timestamp, limits,
+    ServerConfig, ServerEvent, Timestamp, limits,
 };
 
 fn main() {
@@ -21,12 +21,7 @@ fn main() {
         modified: Timestamp::default(),
     };
     let manifest = Arc::new(Manifest::new(vec![file]).expect("entries in order"));
-    let config = ClientConfig {
-        copy: CopyId([7; 16]),
-        capabilities: Capabilities::UDP,
-        required: Capabilities::UDP,
-        timeouts: Timeouts::default(),
-    };
+    let config = ClientConfig::new(CopyId([7; 16]), Capabilities::UDP);
     let mut client = Client::new(config, manifest, now);
     let mut server = Server::new(ServerConfig::new(Capabilities::UDP), now);
 

@@ -22,8 +22,9 @@ use crate::wire::progress::{Done, FileDigest, FileVerdict, Progress};
 use crate::wire::verdict::{Failed, Reason};
 use crate::wire::{self, Message as _, Type, VERSION};
 
-/// How one client is set up.
+/// How one client is set up. Start from [`ClientConfig::new`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ClientConfig {
     /// Identifies the copy in the logs of both sides; random, the same for all hosts of one copy.
     pub copy: CopyId,
@@ -33,6 +34,19 @@ pub struct ClientConfig {
     pub required: Capabilities,
     /// Interval of keep-alives, and timeout of the peer.
     pub timeouts: Timeouts,
+}
+
+impl ClientConfig {
+    /// Requires all of these capabilities; timeouts are [`Timeouts::default`].
+    #[must_use]
+    pub fn new(copy: CopyId, capabilities: Capabilities) -> Self {
+        ClientConfig {
+            copy,
+            capabilities,
+            required: capabilities,
+            timeouts: Timeouts::default(),
+        }
+    }
 }
 
 /// How data comes to one host.

@@ -37,12 +37,7 @@
 //!     modified: Timestamp::default(),
 //! };
 //! let manifest = Arc::new(Manifest::new(vec![file]).unwrap());
-//! let config = ClientConfig {
-//!     copy: CopyId([7; 16]),
-//!     capabilities: Capabilities::UDP,
-//!     required: Capabilities::UDP,
-//!     timeouts: Timeouts::default(),
-//! };
+//! let config = ClientConfig::new(CopyId([7; 16]), Capabilities::UDP);
 //! let now = Instant::ZERO;
 //! let mut client = Client::new(config, manifest.clone(), now);
 //! let mut server = Server::new(ServerConfig::new(Capabilities::UDP), now);

@@ -22,8 +22,9 @@ use crate::wire::progress::{Done, FileDigest, Progress};
 use crate::wire::verdict::{Failed, Reason};
 use crate::wire::{self, Message as _, Type};
 
-/// How one server is set up.
+/// How one server is set up. Start from [`ServerConfig::new`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ServerConfig {
     /// Capabilities of this side.
     pub capabilities: Capabilities,

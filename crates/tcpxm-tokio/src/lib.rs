@@ -78,8 +78,9 @@ use driver::Driver;
 use shared::Shared;
 use sockets::Sockets;
 
-/// Configuration of an endpoint.
+/// Configuration of an endpoint. Start from [`Config::new`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Config {
     /// Local address and port; port 0 lets the kernel choose. Receivers of one group on one host need different
     /// addresses.

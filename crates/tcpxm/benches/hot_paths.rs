@@ -72,11 +72,9 @@ impl Group {
     /// A group whose members all get everything by multicast.
     fn new(count: usize) -> Self {
         let now = Instant::ZERO;
-        let config = Config {
-            max_connections: 4096,
-            receive_buffer: 1 << 20,
-            ..Config::default()
-        };
+        let mut config = Config::default();
+        config.max_connections = 4096;
+        config.receive_buffer = 1 << 20;
         let mut sender = Endpoint::new(config.clone(), [1; 32], now);
         let receivers = (1..=count)
             .map(|number| {

@@ -54,10 +54,8 @@ fn main() -> Result<(), Error> {
     let packets = reader()?;
     let start = Clock::now();
     let now = || Instant::from_micros(start.elapsed().as_micros() as i64);
-    let config = Config {
-        carrier: Carrier::Ip,
-        ..Config::default()
-    };
+    let mut config = Config::default();
+    config.carrier = Carrier::Ip;
     let seed = std::array::from_fn(|at| (std::process::id() >> (at % 4 * 8)) as u8 ^ at as u8);
     let mut machine: Machine = Endpoint::new(config, seed, now());
     let mut app = App::start(&args, &mut machine, now())?;

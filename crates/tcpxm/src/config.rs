@@ -33,6 +33,7 @@ pub enum GroupPolicy {
 
 /// Configuration of an [`Endpoint`](crate::Endpoint), one field for each setting. Start from [`Config::default`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Config {
     /// The protocol that carries segments.
     pub carrier: Carrier,
@@ -181,8 +182,9 @@ pub enum GroupMode {
     Multicast,
 }
 
-/// A sender's group: its receivers, and how to reach them.
+/// A sender's group: its receivers, and how to reach them. Start from [`GroupConfig::new`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct GroupConfig {
     /// Our address, as far as the carrier needs it ([`Carrier::Ip`]), and port; port 0: a random one.
     pub local: SocketAddr,

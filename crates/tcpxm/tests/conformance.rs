@@ -21,13 +21,12 @@ fn address(number: u8) -> IpAddr {
 }
 
 fn config(carrier: Carrier) -> Config {
-    Config {
-        carrier,
-        receive_buffer: 64 << 10,
-        send_buffer: 256 << 10,
-        time_wait: Duration::from_secs(5),
-        ..Config::default()
-    }
+    let mut config = Config::default();
+    config.carrier = carrier;
+    config.receive_buffer = 64 << 10;
+    config.send_buffer = 256 << 10;
+    config.time_wait = Duration::from_secs(5);
+    config
 }
 
 /// Number 1 connects and sends, 2 listens and receives.

@@ -152,10 +152,8 @@ impl Network {
 /// Memory of a sender with this number of receivers, after much data over paths that lose packets, with
 /// a bounded store of 1 MiB.
 fn sender_memory(count: usize, mode: GroupMode) -> usize {
-    let config = Config {
-        receive_buffer: 1 << 20,
-        ..Config::default()
-    };
+    let mut config = Config::default();
+    config.receive_buffer = 1 << 20;
     let mut now = Instant::ZERO;
     let receivers: Vec<Endpoint> = (1..=count)
         .map(|number| {

@@ -18,7 +18,7 @@ use mcp_control::wire::port::{Port, Suggest};
 use mcp_control::wire::progress::{Done, FileDigest, FileVerdict, Progress};
 use mcp_control::{
     Client, ClientConfig, ClientEvent, DataPath, Endpoint, Entry, Failed, Instant, Kind, Layout,
-    Manifest, Reason, RelPath, Role, Run, Server, ServerConfig, ServerEvent, Timeouts, Timestamp,
+    Manifest, Reason, RelPath, Role, Run, Server, ServerConfig, ServerEvent, Timestamp,
 };
 
 use super::pass;
@@ -169,12 +169,8 @@ struct Bench {
 impl Bench {
     fn new(script: &mut Script<'_>) -> Bench {
         let now = Instant::from_secs(1);
-        let client = ClientConfig {
-            copy: CopyId([3; 16]),
-            capabilities: Capabilities(script.u16()),
-            required: Capabilities(u16::from(script.u8() & 3)),
-            timeouts: Timeouts::default(),
-        };
+        let mut client = ClientConfig::new(CopyId([3; 16]), Capabilities(script.u16()));
+        client.required = Capabilities(u16::from(script.u8() & 3));
         let mut server = ServerConfig::new(Capabilities(7));
         server.max_entries = MAX_ENTRIES;
         server.max_blocks = MAX_BLOCKS;

@@ -81,21 +81,19 @@ struct Bench {
 impl Bench {
     fn new(script: &mut Script<'_>) -> Bench {
         let keyed = script.flag();
-        let config = Config {
-            carrier: script.of(&[Carrier::Udp, Carrier::Ip]),
-            mtu: 576,
-            timestamps: script.flag(),
-            sack: script.flag(),
-            window_scaling: script.flag(),
-            pacing: script.flag(),
-            receive_buffer: BUFFER,
-            send_buffer: BUFFER,
-            max_connections: CONNECTIONS,
-            max_half_open: 3,
-            accept_backlog: 2,
-            keep_alive: script.flag().then(|| tcpxm::Duration::from_secs(5)),
-            ..Config::default()
-        };
+        let mut config = Config::default();
+        config.carrier = script.of(&[Carrier::Udp, Carrier::Ip]);
+        config.mtu = 576;
+        config.timestamps = script.flag();
+        config.sack = script.flag();
+        config.window_scaling = script.flag();
+        config.pacing = script.flag();
+        config.receive_buffer = BUFFER;
+        config.send_buffer = BUFFER;
+        config.max_connections = CONNECTIONS;
+        config.max_half_open = 3;
+        config.accept_backlog = 2;
+        config.keep_alive = script.flag().then(|| tcpxm::Duration::from_secs(5));
         let now = Instant::from_secs(1);
         let key = keyed.then_some(SegmentKey([8; 16]));
         let host = |number: usize| {

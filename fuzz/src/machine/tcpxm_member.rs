@@ -73,16 +73,15 @@ struct Bench {
 impl Bench {
     fn new(script: &mut Script<'_>) -> Bench {
         let now = Instant::from_secs(1);
-        let config = Config {
-            mtu: 1500,
-            timestamps: script.flag(),
-            sack: script.flag(),
-            congestion_control: script.of(&[CongestionControl::Cubic, CongestionControl::NewReno]),
-            pacing: script.flag(),
-            receive_buffer: BUFFER,
-            send_buffer: BUFFER,
-            ..Config::default()
-        };
+        let mut config = Config::default();
+        config.mtu = 1500;
+        config.timestamps = script.flag();
+        config.sack = script.flag();
+        config.congestion_control =
+            script.of(&[CongestionControl::Cubic, CongestionControl::NewReno]);
+        config.pacing = script.flag();
+        config.receive_buffer = BUFFER;
+        config.send_buffer = BUFFER;
         let mut honest = Endpoint::new(config.clone(), [2; 32], now);
         honest.listen(now, PORT).expect("a free port");
         let mut sender = Endpoint::new(config, [1; 32], now);

@@ -25,12 +25,10 @@ pub(crate) fn manifest() -> Arc<Manifest> {
 }
 
 pub(crate) fn client_config() -> ClientConfig {
-    ClientConfig {
-        copy: CopyId([3; 16]),
-        capabilities: Capabilities::UDP.with(Capabilities::AEAD),
-        required: Capabilities::UDP,
-        timeouts: Timeouts::default(),
-    }
+    let capabilities = Capabilities::UDP.with(Capabilities::AEAD);
+    let mut config = ClientConfig::new(CopyId([3; 16]), capabilities);
+    config.required = Capabilities::UDP;
+    config
 }
 
 pub(crate) struct Pair {

@@ -280,11 +280,9 @@ fn many_entries_and_runs_take_several_frames() {
 #[test]
 fn a_carrier_that_the_server_lacks_is_refused() {
     // A client that cares before the offer.
-    let ip = ClientConfig {
-        capabilities: Capabilities::IP,
-        required: Capabilities::IP,
-        ..client_config()
-    };
+    let mut ip = client_config();
+    ip.capabilities = Capabilities::IP;
+    ip.required = Capabilities::IP;
     let mut pair = Pair::new(ip, udp());
     pair.settle();
     let ClientEvent::Failed { failed, side } = pair.last_client() else {

@@ -96,25 +96,24 @@ fn config(mode: GroupMode, is_calm: bool, rng: &mut Rng) -> Config {
         1 => GroupPolicy::Propose(Ipv4Addr::new(239, 194, 1, 9).into()),
         _ => GroupPolicy::Accept,
     };
-    Config {
-        sack: !rng.chance(0.2),
-        timestamps: !rng.chance(0.2),
-        window_scaling: !rng.chance(0.2),
-        receive_buffer: 4096 << rng.below(8),
-        send_buffer: 4096 << rng.below(8),
-        mtu: rng.between(576, 1500) as u16,
-        pacing: rng.chance(0.3),
-        congestion_control: if rng.chance(0.5) {
-            CongestionControl::Cubic
-        } else {
-            CongestionControl::NewReno
-        },
-        connect_timeout: Duration::from_secs(300),
-        user_timeout: TIMEOUT,
-        keep_alive,
-        groups: policy,
-        ..Config::default()
-    }
+    let mut config = Config::default();
+    config.sack = !rng.chance(0.2);
+    config.timestamps = !rng.chance(0.2);
+    config.window_scaling = !rng.chance(0.2);
+    config.receive_buffer = 4096 << rng.below(8);
+    config.send_buffer = 4096 << rng.below(8);
+    config.mtu = rng.between(576, 1500) as u16;
+    config.pacing = rng.chance(0.3);
+    config.congestion_control = if rng.chance(0.5) {
+        CongestionControl::Cubic
+    } else {
+        CongestionControl::NewReno
+    };
+    config.connect_timeout = Duration::from_secs(300);
+    config.user_timeout = TIMEOUT;
+    config.keep_alive = keep_alive;
+    config.groups = policy;
+    config
 }
 
 /// A host: its endpoint and its application.

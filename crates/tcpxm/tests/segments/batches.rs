@@ -36,11 +36,9 @@ fn address(receiver: usize) -> IpAddr {
 impl World {
     fn new(most: usize, carrier: Carrier, mode: GroupMode, key: Option<SegmentKey>) -> Self {
         let now = Instant::ZERO;
-        let machine = Config {
-            carrier,
-            receive_buffer: 64 << 10,
-            ..Config::default()
-        };
+        let mut machine = Config::default();
+        machine.carrier = carrier;
+        machine.receive_buffer = 64 << 10;
         let mut sender = Endpoint::new(machine.clone(), [3; 32], now);
         let receivers = (0..RECEIVERS).map(|number| {
             let mut endpoint = Endpoint::new(machine.clone(), [4 + number as u8; 32], now);

@@ -220,10 +220,8 @@ fn acknowledgements_are_delayed_and_every_second_segment_is_told() {
 
 #[test]
 fn the_window_closes_stays_and_opens_without_shrinking() {
-    let small = Config {
-        receive_buffer: 4096,
-        ..Config::default()
-    };
+    let mut small = Config::default();
+    small.receive_buffer = 4096;
     let mut hand = Hand::establish(
         small,
         Options {

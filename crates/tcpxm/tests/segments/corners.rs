@@ -10,10 +10,8 @@ use crate::hand::*;
 
 #[test]
 fn a_scaled_window_never_reaches_beyond_the_buffer() {
-    let config = Config {
-        receive_buffer: 1 << 20,
-        ..Config::default()
-    };
+    let mut config = Config::default();
+    config.receive_buffer = 1 << 20;
     let options = Options {
         mss: Some(1460),
         window_scale: Some(7),
@@ -241,11 +239,9 @@ fn who_completes_a_handshake_with_a_port_that_listens_no_more_is_reset() {
 
 #[test]
 fn a_least_timeout_above_the_largest_gives_way() {
-    let config = Config {
-        min_rto: tcpxm::Duration::from_secs(2),
-        max_rto: tcpxm::Duration::from_secs(1),
-        ..Config::default()
-    };
+    let mut config = Config::default();
+    config.min_rto = tcpxm::Duration::from_secs(2);
+    config.max_rto = tcpxm::Duration::from_secs(1);
     let hand = Hand::establish(config, Options::default());
     let stats = hand.endpoint.conn_stats(hand.id.unwrap()).unwrap();
     assert_eq!(stats.rto, tcpxm::Duration::from_secs(1));
@@ -254,17 +250,13 @@ fn a_least_timeout_above_the_largest_gives_way() {
 #[test]
 fn times_without_end_do_not_overflow() {
     let forever = tcpxm::Duration::from_micros(u64::MAX);
-    let mut hand = Hand::establish(
-        Config {
-            connect_timeout: forever,
-            user_timeout: forever,
-            time_wait: forever,
-            keep_alive: Some(forever),
-            max_rto: forever,
-            ..Config::default()
-        },
-        Options::default(),
-    );
+    let mut config = Config::default();
+    config.connect_timeout = forever;
+    config.user_timeout = forever;
+    config.time_wait = forever;
+    config.keep_alive = Some(forever);
+    config.max_rto = forever;
+    let mut hand = Hand::establish(config, Options::default());
     let id = hand.id.unwrap();
     hand.endpoint.send(hand.now, id, b"data").unwrap();
     assert_eq!(hand.sent().len(), 1);

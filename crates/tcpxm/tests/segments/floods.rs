@@ -9,10 +9,8 @@ use crate::hand::*;
 
 #[test]
 fn a_flood_of_syns_is_bounded_and_a_real_peer_gets_in() {
-    let config = Config {
-        max_half_open: 64,
-        ..Config::default()
-    };
+    let mut config = Config::default();
+    config.max_half_open = 64;
     let mut hand = Hand::new(config);
     for n in 0..10_000u32 {
         let mut syn = hand.segment(Seq(n), Seq(0), flags("S"), &[]);
@@ -47,10 +45,9 @@ fn a_flood_of_syns_is_bounded_and_a_real_peer_gets_in() {
 
 #[test]
 fn segments_for_nobody_are_reset_within_a_rate() {
-    let mut hand = Hand::new(Config {
-        resets_per_second: 5,
-        ..Config::default()
-    });
+    let mut config = Config::default();
+    config.resets_per_second = 5;
+    let mut hand = Hand::new(config);
     for n in 0..20u32 {
         let mut segment = hand.segment(Seq(n), Seq(77), ACK, b"xyz");
         segment.destination_port = 1;

@@ -68,14 +68,9 @@ impl Play {
         let mut sender = Endpoint::new(Config::default(), bytes, now);
         let receivers = (0..RECEIVERS).map(|number| {
             bytes[9] = number as u8;
-            let mut endpoint = Endpoint::new(
-                Config {
-                    receive_buffer: 32 << 10,
-                    ..Config::default()
-                },
-                bytes,
-                now,
-            );
+            let mut config = Config::default();
+            config.receive_buffer = 32 << 10;
+            let mut endpoint = Endpoint::new(config, bytes, now);
             endpoint.listen(now, PORT).unwrap();
             endpoint
         });

@@ -221,10 +221,8 @@ fn a_lost_repair_with_nothing_behind_it_is_sent_again_before_the_timeout() {
 #[test]
 fn a_lone_segment_is_probed_before_the_timeout() {
     for (peer_ack_delay_ms, expected_ms) in [(40, 75..=90), (500, 195..=205)] {
-        let config = Config {
-            peer_ack_delay: Duration::from_millis(peer_ack_delay_ms),
-            ..Config::default()
-        };
+        let mut config = Config::default();
+        config.peer_ack_delay = Duration::from_millis(peer_ack_delay_ms);
         let mut sender = Sender::new(config, 1);
         sender.write(1);
         assert_eq!(sender.sent(1), [0]);
@@ -244,10 +242,8 @@ fn the_window_is_reduced_from_what_was_in_flight_when_the_segment_was_lost() {
         (CongestionControl::NewReno, 5),
         (CongestionControl::Cubic, 7),
     ] {
-        let config = Config {
-            congestion_control,
-            ..Config::default()
-        };
+        let mut config = Config::default();
+        config.congestion_control = congestion_control;
         let mut sender = Sender::new(config, 1);
         lose_segment_8(&mut sender);
         sender.wait(ROUND_TRIP_MS);
@@ -280,10 +276,8 @@ fn round(sender: &mut Sender) -> u32 {
 #[test]
 fn one_loss_at_a_receiver_that_is_not_the_narrowest_slows_the_group_down() {
     for congestion_control in [CongestionControl::NewReno, CongestionControl::Cubic] {
-        let config = Config {
-            congestion_control,
-            ..Config::default()
-        };
+        let mut config = Config::default();
+        config.congestion_control = congestion_control;
         let mut sender = Sender::new(config, 2);
         lose_segment_8(&mut sender);
         sender.acknowledge(2, 10, &[]);

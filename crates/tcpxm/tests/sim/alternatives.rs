@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::common::config;
 use crate::group::{assert_delivered, closed, group, group_net, lan, modes_of, receivers, start};
-use tcpxm::{Event, GroupChoice, GroupConfig, GroupPolicy, Mode, Prefix};
+use tcpxm::{Event, GroupChoice, GroupPolicy, Mode, Prefix};
 
 #[test]
 fn an_alternative_group_is_served() {
@@ -14,11 +14,9 @@ fn an_alternative_group_is_served() {
     list[0].0.groups = GroupPolicy::Propose(other);
     list[1].0.groups = GroupPolicy::Propose(other);
     let mut net = group_net(1, (config(), lan()), list);
-    let config = GroupConfig {
-        group: GroupChoice::Given("239.195.1.1".parse().unwrap()),
-        max_alternatives: 1,
-        ..group(3)
-    };
+    let mut config = group(3);
+    config.group = GroupChoice::Given("239.195.1.1".parse().unwrap());
+    config.max_alternatives = 1;
     start(&mut net, &config, len);
     assert!(net.run(60, closed));
     assert_delivered(&net, 1..=3, len, "alternative");
@@ -86,14 +84,9 @@ fn an_alternative_too_many_is_served_by_unicast() {
     let mut list = receivers(2, lan());
     list[0].0.groups = GroupPolicy::Propose("239.195.7.7".parse().unwrap());
     let mut net = group_net(1, (config(), lan()), list);
-    start(
-        &mut net,
-        &GroupConfig {
-            max_alternatives: 0,
-            ..group(2)
-        },
-        len,
-    );
+    let mut wanted = group(2);
+    wanted.max_alternatives = 0;
+    start(&mut net, &wanted, len);
     assert!(net.run(60, closed));
     assert_delivered(&net, 1..=2, len, "too many");
     assert!(modes_of(net.host(0)).contains(&Mode::UnicastGroupOnly));
@@ -108,14 +101,9 @@ fn random_groups_come_from_their_ranges() {
         } else {
             GroupChoice::RandomSourceSpecific
         };
-        start(
-            &mut net,
-            &GroupConfig {
-                group: choice,
-                ..group(1)
-            },
-            100,
-        );
+        let mut wanted = group(1);
+        wanted.group = choice;
+        start(&mut net, &wanted, 100);
         let host = net.host(0);
         let Some(IpAddr::V4(address)) = host.endpoint.group_address(host.group.unwrap()).unwrap()
         else {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use netsim::LinkConfig;
-use tcpxm::{CongestionControl, Duration, GroupChoice, GroupConfig};
+use tcpxm::{CongestionControl, Duration, GroupChoice};
 
 use crate::common::{Net, Plan, config};
 use crate::group::{group, group_net, start};
@@ -53,10 +53,8 @@ fn share(
     let mut net = group_net(seed, (machine, sender), hosts);
     let address = Ipv4Addr::new(239, 192, 11, 1);
     net.switch(|switch| switch.trees.insert(address, BTreeSet::from([A, B])));
-    let wanted = GroupConfig {
-        group: GroupChoice::Given(IpAddr::V4(address)),
-        ..group(2)
-    };
+    let mut wanted = group(2);
+    wanted.group = GroupChoice::Given(IpAddr::V4(address));
     start(&mut net, &wanted, 10_000_000_000);
     let receiver = usize::from(receiver);
     let after = |net: &mut Net, seconds| {

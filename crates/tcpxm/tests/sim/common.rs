@@ -502,12 +502,11 @@ impl Net {
 
 /// A small configuration: short timers, modest buffers.
 pub(crate) fn config() -> Config {
-    Config {
-        receive_buffer: 256 << 10,
-        send_buffer: 256 << 10,
-        time_wait: Duration::from_secs(3600),
-        ..Config::default()
-    }
+    let mut config = Config::default();
+    config.receive_buffer = 256 << 10;
+    config.send_buffer = 256 << 10;
+    config.time_wait = Duration::from_secs(3600);
+    config
 }
 
 /// Names the seed of a run that fails: `SEED=n cargo test ...` runs it alone.

@@ -47,11 +47,9 @@ fn open_sessions(net: &mut Net) {
         net.switch(|switch| switch.trees.insert(group, tree));
         let addresses = receivers.iter();
         let addresses = addresses.map(|host| IpAddr::V4(address(usize::from(*host))));
-        let wanted = GroupConfig {
-            group: GroupChoice::Given(IpAddr::V4(group)),
-            max_rate_bps: Some(10_400_000),
-            ..GroupConfig::new(socket(0, 0), addresses.collect(), PORT)
-        };
+        let mut wanted = GroupConfig::new(socket(0, 0), addresses.collect(), PORT);
+        wanted.group = GroupChoice::Given(IpAddr::V4(group));
+        wanted.max_rate_bps = Some(10_400_000);
         start(net, &wanted, (FILE_BYTES / FASTER) as u64);
         net.sim
             .run_until(net.sim.now() + Duration::from_millis(100));

@@ -107,14 +107,9 @@ fn unicast_only_is_not_synchronised() {
         .rate_bps(1_000_000)
         .queue_packets(50);
     let mut net = group_net(1, (config(), lan()), list);
-    start(
-        &mut net,
-        &GroupConfig {
-            mode: GroupMode::Unicast,
-            ..group(3)
-        },
-        len,
-    );
+    let mut wanted = group(3);
+    wanted.mode = GroupMode::Unicast;
+    start(&mut net, &wanted, len);
     assert!(net.run(60, closed));
     assert_delivered(&net, 1..=3, len, "unicast");
     assert_eq!(net.host(0).endpoint.stats().multicast_bytes_sent, 0);
@@ -195,14 +190,9 @@ fn multicast_only_never_falls_back_and_demands_the_group() {
         let times = vec![(Instant::from_millis(50), Instant::from_millis(400))];
         switch.deaf.insert(2, times)
     });
-    start(
-        &mut net,
-        &GroupConfig {
-            mode: GroupMode::Multicast,
-            ..group(3)
-        },
-        len,
-    );
+    let mut wanted = group(3);
+    wanted.mode = GroupMode::Multicast;
+    start(&mut net, &wanted, len);
     assert!(net.run(600, closed), "{:?}", net.host(0).events);
     assert_delivered(&net, 1..=2, len, "multicast only");
     let host = net.host(0);
@@ -222,10 +212,8 @@ fn multicast_only_fails_a_receiver_that_multicast_does_not_reach() {
             let times = vec![(deaf_from, Instant::from_secs(1000))];
             switch.deaf.insert(2, times)
         });
-        let group = GroupConfig {
-            mode: GroupMode::Multicast,
-            ..group(3)
-        };
+        let mut group = group(3);
+        group.mode = GroupMode::Multicast;
         start(&mut net, &group, len);
         assert!(net.run(600, closed), "{:?}", net.host(0).events);
         assert_eq!(net.failed(), [(socket(2, PORT), Failure::NoMulticast)]);
@@ -249,10 +237,8 @@ fn multicast_only_takes_outages_that_end_in_time() {
             .deaf
             .insert(2, vec![outage(0, 2000), outage(2500, 4500)])
     });
-    let group = GroupConfig {
-        mode: GroupMode::Multicast,
-        ..group(3)
-    };
+    let mut group = group(3);
+    group.mode = GroupMode::Multicast;
     start(&mut net, &group, len);
     assert!(net.run(600, closed), "{:?}", net.host(0).events);
     assert_delivered(&net, 1..=3, len, "outages");
@@ -278,11 +264,9 @@ fn too_few_receivers_end_the_group() {
     let mut list = receivers(2, lan());
     list[1].2 = lan().loss(Loss::Bernoulli(1.0));
     let mut net = group_net(1, (config(), lan()), list);
-    let wanted = GroupConfig {
-        min_receivers: 2,
-        connect_timeout: Duration::from_secs(2),
-        ..group(2)
-    };
+    let mut wanted = group(2);
+    wanted.min_receivers = 2;
+    wanted.connect_timeout = Duration::from_secs(2);
     start(&mut net, &wanted, 1000);
     assert!(net.run(60, closed));
     let mut ends: Vec<_> = net.host(0).ends.iter().map(|end| end.1).collect();
@@ -294,10 +278,8 @@ fn too_few_receivers_end_the_group() {
 fn a_receiver_that_dies_is_dropped_and_named() {
     let len = 20_000_000;
     let mut net = group_net(1, (config(), lan()), receivers(4, lan()));
-    let wanted = GroupConfig {
-        receiver_timeout: Duration::from_secs(5),
-        ..group(4)
-    };
+    let mut wanted = group(4);
+    wanted.receiver_timeout = Duration::from_secs(5);
     start(&mut net, &wanted, len);
     let dead = net.hosts[2];
     net.sim.fail_node(Instant::from_millis(700), dead);
@@ -379,13 +361,11 @@ fn bad_group(seed: u64) {
     } else {
         GroupMode::Auto
     };
-    let wanted = GroupConfig {
-        mode,
-        max_alternatives: dice.below(2) as usize,
-        connect_timeout: Duration::from_secs(300),
-        receiver_timeout: Duration::from_secs(3000),
-        ..group(count)
-    };
+    let mut wanted = group(count);
+    wanted.mode = mode;
+    wanted.max_alternatives = dice.below(2) as usize;
+    wanted.connect_timeout = Duration::from_secs(300);
+    wanted.receiver_timeout = Duration::from_secs(3000);
     start(&mut net, &wanted, len);
     let what = format!("SEED={seed}");
     if !net.run(4000, closed) {
@@ -408,10 +388,8 @@ fn bad_group(seed: u64) {
 fn a_group_keeps_to_its_rate() {
     let len = 5_000_000;
     let mut net = group_net(1, (config(), lan()), receivers(3, lan()));
-    let wanted = GroupConfig {
-        max_rate_bps: Some(10_000_000),
-        ..group(3)
-    };
+    let mut wanted = group(3);
+    wanted.max_rate_bps = Some(10_000_000);
     start(&mut net, &wanted, len);
     assert!(net.run(60, closed));
     assert_delivered(&net, 1..=3, len, "rate");
@@ -427,11 +405,9 @@ fn a_rate_is_for_all_receivers_together() {
     for rate_later in [false, true] {
         let len = 1_000_000;
         let mut net = group_net(1, (config(), lan()), receivers(5, lan()));
-        let wanted = GroupConfig {
-            mode: GroupMode::Unicast,
-            max_rate_bps: Some(if rate_later { 1_000_000 } else { 10_000_000 }),
-            ..group(5)
-        };
+        let mut wanted = group(5);
+        wanted.mode = GroupMode::Unicast;
+        wanted.max_rate_bps = Some(if rate_later { 1_000_000 } else { 10_000_000 });
         start(&mut net, &wanted, len);
         net.with(0, |host, now| {
             let id = host.group.unwrap();
@@ -460,10 +436,8 @@ fn two_groups_share_a_bottleneck() {
         .rate_bps(20_000_000)
         .queue_packets(80);
     let mut net = group_net(1, (config(), link), receivers(4, lan()));
-    let other = GroupConfig {
-        receivers: (3..=4).map(|host| IpAddr::V4(address(host))).collect(),
-        ..group(2)
-    };
+    let mut other = group(2);
+    other.receivers = (3..=4).map(|host| IpAddr::V4(address(host))).collect();
     start(&mut net, &other, len);
     start(&mut net, &group(2), len);
     net.sim.run_until(Instant::from_secs(8));

@@ -4,7 +4,7 @@ use crate::common::{Net, PORT, config};
 use crate::group::{assert_delivered, closed, group, group_net, lan, receivers, start};
 use netsim::{LinkConfig, Loss};
 use tcpxm::wire::SegmentKey;
-use tcpxm::{Config, Duration, Error, Failure, GroupConfig, GroupMode, Instant};
+use tcpxm::{Duration, Error, Failure, GroupMode, Instant};
 
 const KEY: SegmentKey = SegmentKey([5; 16]);
 
@@ -27,21 +27,17 @@ fn in_every_mode_and_with_losses_all_is_signed() {
     let len = 1_000_000;
     for mode in [GroupMode::Auto, GroupMode::Unicast, GroupMode::Multicast] {
         for (seed, timestamps) in [(1, true), (2, true), (3, false)] {
-            let config = Config {
-                timestamps,
-                ..config()
-            };
+            let mut config = config();
+            config.timestamps = timestamps;
             let link = lan().loss(Loss::Bernoulli(0.02));
             let list = receivers(4, link)
                 .into_iter()
                 .map(|(_, plan, link)| (config.clone(), plan, link));
             let mut net = group_net(seed, (config.clone(), lan()), list.collect());
             listen_keyed(&mut net, 1..=4, KEY);
-            let group = GroupConfig {
-                mode,
-                key: Some(KEY),
-                ..group(4)
-            };
+            let mut group = group(4);
+            group.mode = mode;
+            group.key = Some(KEY);
             start(&mut net, &group, len);
             let what = format!("{mode:?}, seed {seed}");
             assert!(net.run(120, closed), "{what}: {:?}", net.host(0).events);
@@ -64,11 +60,9 @@ fn a_detached_straggler_is_told_so_by_the_key() {
         .queue_packets(50);
     let mut net = group_net(1, (config(), lan()), list);
     listen_keyed(&mut net, 1..=3, KEY);
-    let group = GroupConfig {
-        key: Some(KEY),
-        min_rate_bps: Some(10_000_000),
-        ..group(3)
-    };
+    let mut group = group(3);
+    group.key = Some(KEY);
+    group.min_rate_bps = Some(10_000_000);
     start(&mut net, &group, len);
     assert!(net.run(120, closed), "{:?}", net.host(0).events);
     assert_delivered(&net, 1..=3, len, "detached");
@@ -82,11 +76,9 @@ fn another_key_is_nobody() {
     let mut net = group_net(1, (config(), lan()), receivers(2, lan()));
     listen_keyed(&mut net, 1..=1, KEY);
     listen_keyed(&mut net, 2..=2, SegmentKey([6; 16]));
-    let group = GroupConfig {
-        key: Some(KEY),
-        receiver_timeout: Duration::from_secs(5),
-        ..group(2)
-    };
+    let mut group = group(2);
+    group.key = Some(KEY);
+    group.receiver_timeout = Duration::from_secs(5);
     start(&mut net, &group, len);
     assert!(net.run(120, closed), "{:?}", net.host(0).events);
     assert_delivered(&net, 1..=1, len, "the right key");
@@ -104,12 +96,10 @@ fn a_rate_counts_the_tags_as_well() {
     let mut net = group_net(1, (config(), lan()), receivers(3, lan()));
     listen_keyed(&mut net, 1..=3, KEY);
     let rate = 20_000_000;
-    let group = GroupConfig {
-        key: Some(KEY),
-        mode: GroupMode::Multicast,
-        max_rate_bps: Some(rate),
-        ..group(3)
-    };
+    let mut group = group(3);
+    group.key = Some(KEY);
+    group.mode = GroupMode::Multicast;
+    group.max_rate_bps = Some(rate);
     start(&mut net, &group, 40_000_000);
     let sent = |net: &mut Net| {
         let packets = net.switch(|switch| switch.from_sender.0);

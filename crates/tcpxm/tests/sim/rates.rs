@@ -3,7 +3,7 @@
 use crate::common::{Net, Plan, config};
 use crate::group::{closed, group, group_net, lan, receivers, start};
 use netsim::LinkConfig;
-use tcpxm::{Duration, GroupConfig, GroupMode, Instant};
+use tcpxm::{Duration, GroupMode, Instant};
 
 fn wire_bytes(net: &Net) -> u64 {
     let stats = net.host(0).endpoint.stats();
@@ -29,11 +29,9 @@ fn measured(net: &mut Net, seconds: u64) -> u64 {
 #[test]
 fn a_rate_is_for_all_receivers_together_also_when_it_changes() {
     let mut net = group_net(1, (config(), lan()), receivers(8, lan()));
-    let wanted = GroupConfig {
-        mode: GroupMode::Unicast,
-        max_rate_bps: Some(8_000_000),
-        ..group(8)
-    };
+    let mut wanted = group(8);
+    wanted.mode = GroupMode::Unicast;
+    wanted.max_rate_bps = Some(8_000_000);
     start(&mut net, &wanted, 40_000_000);
     net.sim.run_until(Instant::from_secs(1));
     for rate in [8_000_000, 16_000_000, 4_000_000, 1_000_000, 16_000_000] {
@@ -64,11 +62,9 @@ fn who_is_detached_shares_the_rate() {
         receiver.2 = slow;
     }
     let mut net = group_net(1, (config(), lan()), list);
-    let wanted = GroupConfig {
-        min_rate_bps: Some(8_000_000),
-        max_rate_bps: Some(12_000_000),
-        ..group(4)
-    };
+    let mut wanted = group(4);
+    wanted.min_rate_bps = Some(8_000_000);
+    wanted.max_rate_bps = Some(12_000_000);
     start(&mut net, &wanted, 60_000_000);
     let detached = |net: &Net| net.host(0).endpoint.stats().detached == 2;
     assert!(net.run(30, detached), "{:?}", net.host(0).events);
@@ -87,11 +83,9 @@ fn paced_receivers_that_are_not_in_step_all_finish() {
         .into_iter()
         .map(|(_, _, link)| (config(), Plan::default(), link));
     let mut net = group_net(3, (paced, lan()), list.collect());
-    let wanted = GroupConfig {
-        mode: GroupMode::Unicast,
-        max_rate_bps: Some(40_000_000),
-        ..group(6)
-    };
+    let mut wanted = group(6);
+    wanted.mode = GroupMode::Unicast;
+    wanted.max_rate_bps = Some(40_000_000);
     start(&mut net, &wanted, 1_000_000);
     assert!(net.run(30, closed), "{:?}", net.host(0).events);
     // 6 MB in segments of 1440 bytes with 60 bytes of headers.

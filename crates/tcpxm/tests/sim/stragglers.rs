@@ -4,7 +4,7 @@ use crate::common::{Net, PORT, config, socket};
 use crate::group::{assert_delivered, closed, group, group_net, lan, receivers, start};
 use netsim::LinkConfig;
 use tcpxm::store::{NullStore, Ring, Store};
-use tcpxm::{Duration, Failure, GroupConfig, GroupMode, Instant};
+use tcpxm::{Duration, Failure, GroupMode, Instant};
 
 #[test]
 fn a_straggler_is_detached_and_finishes_by_itself() {
@@ -17,14 +17,9 @@ fn a_straggler_is_detached_and_finishes_by_itself() {
         let mut list = receivers(4, lan());
         list[3].2 = slow;
         let mut net = group_net(1, (config(), lan()), list);
-        start(
-            &mut net,
-            &GroupConfig {
-                min_rate_bps,
-                ..group(4)
-            },
-            len,
-        );
+        let mut wanted = group(4);
+        wanted.min_rate_bps = min_rate_bps;
+        start(&mut net, &wanted, len);
         assert!(net.run(120, closed));
         assert_delivered(&net, 1..=4, len, "straggler");
         let times = [1, 4].map(|number| net.host(number).finished_at.unwrap().total_millis());
@@ -61,14 +56,9 @@ fn a_detached_receiver_that_hears_the_group_goes_on() {
         list[2].2 = link(rate_bps, queue);
         let mut net = group_net(1, (wide, fast), list);
         let min_rate_bps = Some(30_000_000);
-        start(
-            &mut net,
-            &GroupConfig {
-                min_rate_bps,
-                ..group(3)
-            },
-            len,
-        );
+        let mut wanted = group(3);
+        wanted.min_rate_bps = min_rate_bps;
+        start(&mut net, &wanted, len);
         let ended = net.run(200, closed);
         let stats = net.host(0).endpoint.stats();
         assert!(ended, "{rate_bps} {queue} {stats:?}");
@@ -115,11 +105,9 @@ fn receivers_that_are_not_in_step_share_a_bottleneck_and_nobody_is_dropped_for_i
         .rate_bps(4_000_000)
         .queue_packets(100);
     let mut net = group_net(1, (config(), shared), receivers(3, lan()));
-    let wanted = GroupConfig {
-        mode: GroupMode::Unicast,
-        min_rate_bps: Some(3_000_000),
-        ..group(3)
-    };
+    let mut wanted = group(3);
+    wanted.mode = GroupMode::Unicast;
+    wanted.min_rate_bps = Some(3_000_000);
     let store: Box<dyn Store> = Box::new(Ring::new(1 << 18));
     let len = 1_500_000;
     net.with(0, |host, now| host.open_group(now, &wanted, store));
@@ -136,10 +124,8 @@ fn a_straggler_on_a_bounded_store_is_dropped_and_named() {
     let mut list = receivers(3, lan());
     list[2].2 = slow;
     let mut net = group_net(1, (config(), lan()), list);
-    let wanted = GroupConfig {
-        min_rate_bps: Some(20_000_000),
-        ..group(3)
-    };
+    let mut wanted = group(3);
+    wanted.min_rate_bps = Some(20_000_000);
     let store: Box<dyn Store> = Box::new(Ring::new(1 << 20));
     let len = 10_000_000u64;
     net.with(0, |host, now| host.open_group(now, &wanted, store));
@@ -162,14 +148,9 @@ fn three_and_one(min_rate_bps: Option<u64>, count: usize, len: u64) -> Net {
     }
     let mut net = group_net(1, (config(), link(1_000_000_000)), list);
     net.prunes = true;
-    start(
-        &mut net,
-        &GroupConfig {
-            min_rate_bps,
-            ..group(count)
-        },
-        len,
-    );
+    let mut wanted = group(count);
+    wanted.min_rate_bps = min_rate_bps;
+    start(&mut net, &wanted, len);
     assert!(net.run(120, closed));
     assert_delivered(&net, 1..=count, len, "three and one");
     net
@@ -213,14 +194,9 @@ fn nobody_is_detached_for_a_link_that_all_share() {
         }
         let mut net = group_net(seed as u64, (config(), shared), list);
         let len = 20_000_000;
-        start(
-            &mut net,
-            &GroupConfig {
-                min_rate_bps: Some(50_000_000),
-                ..group(4)
-            },
-            len,
-        );
+        let mut wanted = group(4);
+        wanted.min_rate_bps = Some(50_000_000);
+        start(&mut net, &wanted, len);
         assert!(net.run(120, closed));
         assert_delivered(&net, 1..=4, len, "shared");
         let stats = net.host(0).endpoint.stats();
@@ -237,14 +213,9 @@ fn several_stragglers_are_detached_one_after_the_other() {
     }
     let mut net = group_net(3, (config(), lan().rate_bps(1_000_000_000)), list);
     net.prunes = true;
-    start(
-        &mut net,
-        &GroupConfig {
-            min_rate_bps: Some(50_000_000),
-            ..group(6)
-        },
-        len,
-    );
+    let mut wanted = group(6);
+    wanted.min_rate_bps = Some(50_000_000);
+    start(&mut net, &wanted, len);
     assert!(net.run(120, closed));
     assert_delivered(&net, 1..=6, len, "several");
     assert_eq!(net.host(0).endpoint.stats().detached, 3);

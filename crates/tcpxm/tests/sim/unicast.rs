@@ -171,11 +171,9 @@ fn a_window_that_stays_closed_is_probed_until_it_opens() {
         read_from: Instant::from_secs(120),
         ..plan(0)
     };
-    let small = Config {
-        receive_buffer: 4096,
-        user_timeout: Duration::from_secs(300),
-        ..config()
-    };
+    let mut small = config();
+    small.receive_buffer = 4096;
+    small.user_timeout = Duration::from_secs(300);
     for seed in 0..20 {
         let mut net = two(
             seed,
@@ -192,10 +190,8 @@ fn a_window_that_stays_closed_is_probed_until_it_opens() {
 #[test]
 fn a_peer_that_dies_is_named() {
     let link = LinkConfig::new().delay(Duration::from_millis(5));
-    let quick = Config {
-        user_timeout: Duration::from_secs(10),
-        ..config()
-    };
+    let mut quick = config();
+    quick.user_timeout = Duration::from_secs(10);
     let mut net = two(
         1,
         (quick.clone(), plan(100_000_000)),
@@ -259,10 +255,8 @@ fn data_flows_at_the_rate_of_the_link() {
             .delay(Duration::from_millis(5))
             .rate_bps(20_000_000)
             .queue_packets(40);
-        let side = Config {
-            congestion_control: kind,
-            ..config()
-        };
+        let mut side = config();
+        side.congestion_control = kind;
         let mut net = two(1, (side.clone(), plan(20_000_000)), (side, plan(0)), link);
         net.with(0, |host, now| host.connect(now, 1));
         assert!(net.run(60, all_closed));
@@ -276,10 +270,8 @@ fn data_flows_at_the_rate_of_the_link() {
 #[test]
 fn keep_alive_finds_a_dead_peer_and_spares_a_live_one() {
     let link = LinkConfig::new().delay(Duration::from_millis(5));
-    let side = Config {
-        keep_alive: Some(Duration::from_secs(5)),
-        ..config()
-    };
+    let mut side = config();
+    side.keep_alive = Some(Duration::from_secs(5));
     let quiet = Plan {
         close_last: true,
         ..plan(0)
