@@ -116,11 +116,22 @@ pub(crate) async fn serve(
     shared: Arc<Shared>,
     listener: TcpListener,
     once: bool,
+    stop: watch::Receiver<bool>,
+) -> Option<Outcome> {
+    // Every session holds a sender: the channel closes when the last session ends.
+    admit(shared, listener, once, stop, mpsc::channel(MAX_COPIES)).await
+}
+
+async fn admit(
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    once: bool,
     mut stop: watch::Receiver<bool>,
+    (running, mut all_over): (mpsc::Sender<Outcome>, mpsc::Receiver<Outcome>),
 ) -> Option<Outcome> {
     let waiting = Arc::new(Waiting::default());
-    // Every session holds a sender: the channel closes when the last session ends.
-    let (running, mut all_over) = mpsc::channel::<Outcome>(MAX_COPIES);
+    let stopped = stop.clone();
+    let mut last = None;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -128,6 +139,10 @@ pub(crate) async fn serve(
             outcome = all_over.recv() => {
                 if once {
                     return outcome;
+                }
+                // A copy that the stop ends may be over before this task is woken.
+                if *stopped.borrow() {
+                    last = outcome;
                 }
                 continue;
             }
@@ -161,7 +176,6 @@ pub(crate) async fn serve(
         }
     }
     drop(running);
-    let mut last = None;
     while let Some(outcome) = all_over.recv().await {
         last = Some(outcome);
     }
@@ -229,4 +243,40 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     })?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use mcp_control::ServerConfig;
+    use mcp_control::wire::hello::Capabilities;
+
+    use super::*;
+
+    /// A thread that raises the stop may pause between waking a session and waking the task that accepts.
+    #[tokio::test]
+    async fn a_copy_that_the_stop_ends_counts_also_when_it_is_over_first() {
+        let settings = Settings {
+            folder: PathBuf::new(),
+            server: ServerConfig::new(Capabilities::UDP),
+            credentials: None,
+            fsync: false,
+        };
+        let shared = Arc::new(Shared::new(settings, Events::new(false, false), 1));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let (stop, stopped) = watch::channel(false);
+        let (running, all_over) = mpsc::channel(1);
+        let channel = (running.clone(), all_over);
+        let serving = tokio::spawn(admit(shared, listener, false, stopped, channel));
+        tokio::task::yield_now().await;
+        stop.send_if_modified(|stop| {
+            *stop = true;
+            false // Wakes nothing yet.
+        });
+        running.send(Outcome::Failed).await.expect("taken");
+        drop(running);
+        let outcome = serving.await.expect("served");
+        assert!(matches!(outcome, Some(Outcome::Failed)));
+    }
 }
