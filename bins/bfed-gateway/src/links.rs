@@ -51,7 +51,7 @@ impl Towards {
                 let wanted = Call {
                     to,
                     tls_name: cluster.tls_name.clone(),
-                    max_hops: None,
+                    min_ttl: None,
                 };
                 let called = timeout(CALL, call(wanted, credentials.clone())).await;
                 let called = called.unwrap_or_else(|_| Err("no answer in time".to_owned()));

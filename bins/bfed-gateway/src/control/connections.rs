@@ -21,7 +21,7 @@ impl Driver {
         let wanted = Call {
             to,
             tls_name: known.tls_name.clone(),
-            max_hops: known.machine.max_hops,
+            min_ttl: known.machine.min_ttl(),
         };
         let (credentials, inputs) = (self.credentials.clone(), self.to_self.clone());
         tokio::spawn(async move {
@@ -121,8 +121,8 @@ impl Driver {
                     .proof
                     .as_ref()
                     .map_or(Ok(()), |proof| proof.is_for(&host));
-                let bound = peer.machine.max_hops.map_or(Ok(()), |hops| {
-                    peering::bound_hops(&caller.socket, caller.from, hops)
+                let bound = peer.machine.min_ttl().map_or(Ok(()), |min_ttl| {
+                    peering::bound_hops(&caller.socket, caller.from, min_ttl)
                 });
                 proved.and(bound).map(|()| id)
             }

@@ -114,7 +114,8 @@ pub(crate) struct Caller {
 pub(crate) struct Call {
     pub(crate) to: SocketAddr,
     pub(crate) tls_name: Option<String>,
-    pub(crate) max_hops: Option<u8>,
+    /// Lowest TTL of incoming packets; `None` accepts any.
+    pub(crate) min_ttl: Option<u8>,
 }
 
 /// Opens a stream to a peer or a control node.
@@ -126,7 +127,7 @@ pub(crate) async fn call(
         let stream = TcpStream::connect(call.to)
             .await
             .map_err(|e| e.to_string())?;
-        prepare(&stream, call.max_hops)?;
+        prepare(&stream, call.min_ttl)?;
         let Some(credentials) = credentials else {
             return Ok(Box::new(stream) as Stream);
         };
@@ -144,20 +145,19 @@ pub(crate) async fn call(
         .unwrap_or_else(|_| Err("no answer in time".to_owned()))
 }
 
-fn prepare(stream: &TcpStream, max_hops: Option<u8>) -> Result<OwnedFd, String> {
+fn prepare(stream: &TcpStream, min_ttl: Option<u8>) -> Result<OwnedFd, String> {
     let text = |error: std::io::Error| error.to_string();
     stream.set_nodelay(true).map_err(text)?;
     let socket = stream.as_fd().try_clone_to_owned().map_err(text)?;
-    if let Some(hops) = max_hops {
-        bound_hops(&socket, stream.peer_addr().map_err(text)?, hops)?;
+    if let Some(min_ttl) = min_ttl {
+        bound_hops(&socket, stream.peer_addr().map_err(text)?, min_ttl)?;
     }
     Ok(socket)
 }
 
-/// Sends with the highest TTL and drops packets that have crossed more than `hops` hops, counting the last
-/// (RFC 5082).
-pub(crate) fn bound_hops(socket: &OwnedFd, peer: SocketAddr, hops: u8) -> Result<(), String> {
-    linux_net::inet::bound_hops(socket, peer.ip(), 255 - (hops - 1)).map_err(|e| e.to_string())
+/// Sends with the highest TTL and drops packets with a lower one than `min_ttl` (RFC 5082).
+pub(crate) fn bound_hops(socket: &OwnedFd, peer: SocketAddr, min_ttl: u8) -> Result<(), String> {
+    linux_net::inet::bound_hops(socket, peer.ip(), min_ttl).map_err(|e| e.to_string())
 }
 
 /// Accepts peers' connections until the task is dropped.
