@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,36 +14,24 @@ pub fn lms_recv() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_lms-recv"))
 }
 
-/// `lms-send` lies beside `lms-recv` once it is built.
 pub fn lms_send() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| build("lms-send")).clone()
+    example("lms-send")
 }
 
-/// And so does `dyram-relay`.
 pub fn dyram_relay() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| build("dyram-relay")).clone()
+    example("dyram-relay")
 }
 
-/// And so does `lms-router`.
 pub fn lms_router() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| build("lms-router")).clone()
+    example("lms-router")
 }
 
-fn build(program: &str) -> PathBuf {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "-p", program]);
-    if !cfg!(debug_assertions) {
-        cargo.arg("--release");
-    }
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-    assert!(
-        cargo.status().expect("cargo runs").success(),
-        "building {program}"
-    );
-    lms_recv().with_file_name(program)
+/// An example of this package, which is another program: cargo builds examples before it runs the tests of a package,
+/// but not with `--test programs` alone.
+fn example(program: &str) -> PathBuf {
+    let path = lms_recv().with_file_name("examples").join(program);
+    assert!(path.exists(), "cargo build -p lms-recv --examples");
+    path
 }
 
 /// A group of its own for each test.

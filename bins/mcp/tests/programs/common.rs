@@ -4,7 +4,6 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -16,21 +15,12 @@ pub(crate) fn mcp() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_mcp"))
 }
 
-/// `mcpd` lies beside `mcp` once it is built.
+/// The example `mcpd` of this package, which is the program: cargo builds examples before it runs the tests of a
+/// package, but not with `--test programs` alone.
 pub(crate) fn mcpd() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "-p", "mcpd"]);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-        let status = cargo.status().expect("cargo runs");
-        assert!(status.success(), "building mcpd");
-        mcp().with_file_name("mcpd")
-    };
-    BUILT.get_or_init(build).clone()
+    let path = mcp().with_file_name("examples").join("mcpd");
+    assert!(path.exists(), "cargo build -p mcp --examples");
+    path
 }
 
 /// A program that is stopped when the test ends; its lines of standard output as they come.
