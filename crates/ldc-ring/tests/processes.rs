@@ -1,5 +1,5 @@
 //! The ring between two processes in shared memory: the lists of operations of `oracle.rs`, step by step; both sides at
-//! full speed; and a consumer that is killed.
+//! full speed, also as two threads, which a sanitizer can watch; and a consumer that is killed.
 //!
 //! This program is both processes: with the arguments `consumer FD` it is the consumer, which obeys commands on its
 //! standard input.
@@ -173,7 +173,8 @@ fn obey(fd: RawFd, len: usize) {
             "ack" => here.ack(number.parse().unwrap()).to_string(),
             "idle" => here.idle().to_string(),
             "take" => {
-                take_all(&mut here.consumer, number.parse().unwrap());
+                let keep = number.parse().unwrap();
+                take_all(&mut here.consumer, keep, &mut std::io::stdout().lock());
                 "done".to_owned()
             }
             _ => unreachable!("{line}"),
@@ -183,11 +184,10 @@ fn obey(fd: RawFd, len: usize) {
 }
 
 /// Claims until the ring is closed and empty, and prints each message; completes only the first `keep` messages.
-fn take_all(consumer: &mut Consumer<(), Vec<u32>>, keep: u64) {
+fn take_all(consumer: &mut Consumer<(), Vec<u32>>, keep: u64, out: &mut impl Write) {
     let mut kept: Vec<Claimed> = Vec::new();
     let mut taken = 0;
     let mut bytes = [0; 4 * SLOT_BYTES as usize];
-    let mut out = std::io::stdout().lock();
     loop {
         let closed = consumer.is_closed();
         match consumer.claim(None).unwrap() {
@@ -293,6 +293,27 @@ fn both_at_full_speed() {
     }
 }
 
+/// The same in two threads of one process.
+fn two_threads_at_full_speed() {
+    for slots in [4, 8, 128] {
+        let (shared, mut producer) = ring(slots);
+        // SAFETY: the only consumer, in memory that stays mapped to the end of the process.
+        let consumer = unsafe { Consumer::attach(shared.memory, shared.len, (), vec![0; 64]) };
+        std::mem::forget(shared);
+        let mut consumer = consumer.unwrap();
+        let receiver = std::thread::spawn(move || {
+            let mut lines = Vec::new();
+            take_all(&mut consumer, u64::MAX, &mut lines);
+            lines
+        });
+        let sent = send_all(&mut producer, 20_000);
+        let lines = receiver.join().unwrap();
+        let received: Log = lines.lines().map(|line| parse(&line.unwrap())).collect();
+        assert_eq!(received, sent);
+        assert_eq!(producer.free_slots(), slots);
+    }
+}
+
 /// A consumer is killed while it holds messages: its successor gets them again, and no other message twice.
 fn a_consumer_that_is_killed() {
     for completed in [0, 3, 40] {
@@ -339,9 +360,10 @@ fn main() {
         let first = filters.next();
         first.is_none_or(|first| name.contains(first.as_str()))
     };
-    let tests: [(&str, fn()); 3] = [
+    let tests: [(&str, fn()); 4] = [
         ("the_same_lists_step_by_step", the_same_lists_step_by_step),
         ("both_at_full_speed", both_at_full_speed),
+        ("two_threads_at_full_speed", two_threads_at_full_speed),
         ("a_consumer_that_is_killed", a_consumer_that_is_killed),
     ];
     for (name, test) in tests.into_iter().filter(|(name, _)| chosen(name)) {
