@@ -1,5 +1,7 @@
 //! The drain as a future.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::common::{connection, message};
@@ -86,13 +88,26 @@ async fn a_slow_reader_fills_the_ring_and_then_everything_arrives() {
     let mut far = far_end(far);
     let (mut ldc, drain) = tcp::init_tokio(near, shape(8), Config::default()).unwrap();
     let drain = tokio::spawn(drain);
+    let sent = Arc::new(AtomicU32::new(0));
+    let counter = sent.clone();
     let sender = tokio::spawn(async move {
         for number in 0..20_000 {
             send(&mut ldc, number).await.unwrap();
+            counter.store(number + 1, Ordering::Relaxed);
         }
     });
-    // Long enough for every buffer on the way to fill.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // Every buffer on the way is full when the sender has stood still in several rounds of the runtime.
+    let (mut before, mut still) = (0, 0);
+    while still < 3 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let now = sent.load(Ordering::Relaxed);
+        still = if now == before && now > 0 {
+            still + 1
+        } else {
+            0
+        };
+        before = now;
+    }
     assert!(!sender.is_finished());
     let mut total = 0;
     let mut bytes = vec![0; 1 << 16];
