@@ -83,6 +83,17 @@ impl<S: Store> Receiver<'_, S> {
         }
     }
 
+    /// Whether neither digests nor the length tell how much of a packet is padding.
+    pub(super) fn is_end_open(&self) -> bool {
+        self.session_is(Session::is_end_open)
+    }
+
+    /// Whether the block may be the last one, and end in padding.
+    fn may_be_padded(&self, block: u64) -> bool {
+        self.window.top() <= block + 1
+            && self.session_is(|session| session.is_end_open() && !session.is_unpadded(block))
+    }
+
     /// Moves past every block that is final.
     pub(super) fn advance_frontier(&mut self) {
         if self.wants_left() {
@@ -93,6 +104,9 @@ impl<S: Store> Receiver<'_, S> {
         let was = self.window.frontier();
         while let Some((value, written)) = self.window.next_verified() {
             let block = self.window.frontier();
+            if self.may_be_padded(block) {
+                break;
+            }
             let Some((offset, len)) = self.place(block) else {
                 break;
             };
@@ -180,6 +194,7 @@ impl<S: Store> Receiver<'_, S> {
         {
             self.block_came(last);
         }
+        self.advance_frontier();
         self.check_complete();
     }
 

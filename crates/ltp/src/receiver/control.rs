@@ -172,6 +172,9 @@ impl<S: Store> Receiver<'_, S> {
             // A long window, caused by a damaged or forged heartbeat, must not delay reports further.
             self.report_in_window();
         }
+        if self.is_end_open() {
+            self.advance_frontier();
+        }
         if repr.stalled {
             self.digests.forget_gap();
         }

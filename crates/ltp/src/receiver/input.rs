@@ -105,12 +105,14 @@ impl<S: Store> Receiver<'_, S> {
         } else {
             self.stats.data_packets += 1;
         }
-        self.window.touch(block);
+        let is_newer = self.window.touch(block);
         if !self.gaps.is_next(number) {
             self.out_of_order(number, block, bit, repair.then(|| packet.tag()));
         }
         if whole {
             self.block_came(block);
+        } else if is_newer && self.is_end_open() {
+            self.advance_frontier();
         }
         Ok(())
     }

@@ -33,6 +33,8 @@ pub(super) struct Session {
     length: Option<u64>,
     /// Packets of the content, once known.
     total: Option<u64>,
+    /// Packets below were sent before the end was known: none of them is padded.
+    unpadded: u64,
     integrity: bool,
     /// The source requests reports.
     reports: bool,
@@ -58,6 +60,7 @@ impl Session {
             source,
             length: None,
             total: None,
+            unpadded: 0,
             integrity: repr.digested.is_some(),
             reports: false,
             closing: false,
@@ -163,6 +166,16 @@ impl Session {
         self.length.map(|length| self.geometry.blocks(length))
     }
 
+    /// Whether neither digests nor the length tell how much of a packet is padding.
+    pub(super) fn is_end_open(&self) -> bool {
+        !self.integrity && self.length.is_none()
+    }
+
+    /// Whether no packet of the block is padded, wherever the content ends.
+    pub(super) fn is_unpadded(&self, block: u64) -> bool {
+        self.unpadded >= self.geometry.first_packet(block + 1)
+    }
+
     /// Whether the source has confirmed what was announced.
     pub(super) fn is_confirmed(&self) -> bool {
         self.trust == Trust::Confirmed
@@ -210,6 +223,9 @@ impl Session {
         if (ended || named) && self.is_confirmed() {
             // The source has not confirmed this yet.
             self.trust = Trust::Announced;
+        }
+        if repr.length.is_none() {
+            self.unpadded = self.unpadded.max(repr.next);
         }
         self.set_length(self.length.or(repr.length));
         self.digest = self.digest.or(repr.digest);

@@ -271,10 +271,12 @@ impl<'a> Window<'a> {
         (block, index)
     }
 
-    /// A packet of that block came.
+    /// A packet of that block came. Returns whether it is the first of a newer block.
     #[inline]
-    pub(super) fn touch(&mut self, block: u64) {
+    pub(super) fn touch(&mut self, block: u64) -> bool {
+        let is_newer = block >= self.top;
         self.top = self.top.max(block + 1);
+        is_newer
     }
 
     /// The block at the frontier is final.
