@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV4;
 
-use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::phy::{Checksum, ChecksumCapabilities};
 use smoltcp::wire::{IpProtocol, Ipv4Packet, UdpPacket, UdpRepr};
 
 /// A UDP datagram in an IPv4 packet, with IP options as they stand in the header.
@@ -31,6 +31,22 @@ impl<'a> Datagram<'a> {
     /// When the options exceed 40 bytes, or the packet 65535.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
+        self.emit_with(&ChecksumCapabilities::default())
+    }
+
+    /// The whole packet without a UDP checksum: [`Datagram::parse`] also reads it with a changed payload.
+    ///
+    /// # Panics
+    ///
+    /// As [`Datagram::emit`].
+    #[must_use]
+    pub fn emit_without_checksum(&self) -> Vec<u8> {
+        let mut checksums = ChecksumCapabilities::default();
+        checksums.udp = Checksum::None;
+        self.emit_with(&checksums)
+    }
+
+    fn emit_with(&self, checksums: &ChecksumCapabilities) -> Vec<u8> {
         assert!(
             self.options.len() <= 40,
             "IPv4 options take at most 40 bytes"
@@ -59,7 +75,7 @@ impl<'a> Datagram<'a> {
             &(*self.destination.ip()).into(),
             self.payload.len(),
             |buffer| buffer.copy_from_slice(self.payload),
-            &ChecksumCapabilities::default(),
+            checksums,
         );
         bytes
     }
@@ -116,5 +132,24 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert_ne!(Datagram::parse(&flipped), Some(packet), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn without_a_checksum_a_changed_payload_is_read() {
+        let packet = Datagram {
+            source: "10.0.0.1:7".parse().unwrap(),
+            destination: "232.1.1.1:9".parse().unwrap(),
+            ttl: 3,
+            options: &[],
+            payload: b"hello",
+        };
+        let mut bytes = packet.emit_without_checksum();
+        assert_eq!(Datagram::parse(&bytes), Some(packet));
+        bytes[28] ^= 1;
+        let payload = &b"iello"[..];
+        assert_eq!(
+            Datagram::parse(&bytes),
+            Some(Datagram { payload, ..packet })
+        );
     }
 }
