@@ -1,54 +1,64 @@
 //! Answers besides data: a source's to single hosts, a replier's digests.
 
-#[path = "common/ask.rs"]
-mod ask;
 mod common;
 
-use ask::{asked, point, request};
-use common::{Files, content, files, host, receiver_config, seed, sender_config};
+use common::packets::{asked, point, report, request};
+use common::{Sink, Source, content, files, host, receiver_config, seed, sender_config};
 use ltp::store::HeapRing;
 use ltp::wire::digests;
-use ltp::wire::report::{Loss, Report, ReportAck, Status};
+use ltp::wire::report::{ReportAck, Status};
 use ltp::wire::request::Kind;
 use ltp::{Destination, Duration, Error, Instant, Meta, Sender, SenderConfig, TurningPoint};
 
 const SMALLEST: u16 = 300;
 
 /// A receiver that has everything, in 20 blocks of small packets.
-fn replier(targets: usize) -> Files {
-    let bytes = content(20 * 1024, 1);
-    let mut sender = sender_config(bytes.len());
-    sender.block_exponent = 10;
-    sender.max_packet_len = SMALLEST;
-    let mut receiver = receiver_config();
-    receiver.limits.targets = targets;
-    let mut net = files(&bytes, 1, 1, sender, &receiver);
-    net.run_until(Duration::from_secs(20), |net| net.all_complete());
-    net.check_content(&bytes);
-    net
+struct Replier {
+    receiver: Sink,
+    now: Instant,
 }
 
-fn ask(net: &mut Files, kind: Kind, range: (u32, u32), meta: &Meta) -> Result<(), Error> {
-    let packet = request(net.sender.session(), kind, range, 0);
-    net.receivers[0].handle_packet(net.now, meta, &packet)
-}
+impl Replier {
+    fn new(targets: usize) -> Self {
+        let bytes = content(20 * 1024, 1);
+        let mut sender = sender_config(bytes.len());
+        sender.block_exponent = 10;
+        sender.max_packet_len = SMALLEST;
+        let mut receiver = receiver_config();
+        receiver.limits.targets = targets;
+        let mut net = files(&bytes, 1, 1, sender, &receiver);
+        net.run_until(Duration::from_secs(20), |net| net.all_complete());
+        net.check_content(&bytes);
+        Replier {
+            receiver: net.take_receiver(0),
+            now: net.now(),
+        }
+    }
 
-fn next_dmcast(net: &mut Files) -> Option<(TurningPoint, Vec<u8>)> {
-    let mut buffer = [0; 2048];
-    let transmit = net.receivers[0].poll_transmit(net.now, &mut buffer)?;
-    match transmit.destination {
-        Destination::Dmcast(point) => Some((point, buffer[..transmit.len].to_vec())),
-        other => panic!("{other:?}"),
+    fn ask(&mut self, kind: Kind, range: (u32, u32), from: TurningPoint) -> Result<(), Error> {
+        let session = self.receiver.session().expect("a session");
+        let packet = request(session, kind, range, 0);
+        self.receiver
+            .handle_packet(self.now, &asked(Some(from)), &packet)
+    }
+
+    fn next_dmcast(&mut self) -> (TurningPoint, Vec<u8>) {
+        let mut buffer = [0; 2048];
+        let transmit = self.receiver.poll_transmit(self.now, &mut buffer);
+        let transmit = transmit.expect("an answer");
+        match transmit.destination {
+            Destination::Dmcast(point) => (point, buffer[..transmit.len].to_vec()),
+            other => panic!("{other:?}"),
+        }
     }
 }
 
 /// A path that takes the source's packets takes these, too.
 #[test]
 fn digests_are_no_longer_than_the_sources_own_packets() {
-    let mut net = replier(4);
-    let answer = ask(&mut net, Kind::Digests, (2, 17), &asked(Some(point(1, 1))));
-    assert_eq!(answer, Ok(()));
-    let (_, packet) = next_dmcast(&mut net).expect("digests");
+    let mut replier = Replier::new(4);
+    assert_eq!(replier.ask(Kind::Digests, (2, 17), point(1, 1)), Ok(()));
+    let (_, packet) = replier.next_dmcast();
     assert!(packet.len() <= usize::from(SMALLEST), "{}", packet.len());
     let (repr, digests) = digests::Repr::parse(&packet).unwrap();
     assert_eq!((repr.first_block, digests.len()), (2, 7));
@@ -57,26 +67,20 @@ fn digests_are_no_longer_than_the_sources_own_packets() {
 /// With room for one turning point, the one whose digests wait keeps it.
 #[test]
 fn digests_go_to_the_turning_point_of_the_request() {
-    let mut net = replier(2);
+    let mut replier = Replier::new(2);
     let (first, second) = (point(1, 1), point(2, 1));
-    assert_eq!(
-        ask(&mut net, Kind::Digests, (0, 3), &asked(Some(first))),
-        Ok(())
-    );
-    let other = ask(&mut net, Kind::Data, (0, 3), &asked(Some(second)));
+    assert_eq!(replier.ask(Kind::Digests, (0, 3), first), Ok(()));
+    let other = replier.ask(Kind::Data, (0, 3), second);
     assert_eq!(other, Err(Error::TargetsFull));
-    let (to, packet) = next_dmcast(&mut net).expect("digests");
+    let (to, packet) = replier.next_dmcast();
     assert_eq!((to, packet[0] & 0xf), (first, 4));
-    assert_eq!(
-        ask(&mut net, Kind::Data, (0, 3), &asked(Some(second))),
-        Ok(())
-    );
-    let (to, packet) = next_dmcast(&mut net).expect("a repair");
+    assert_eq!(replier.ask(Kind::Data, (0, 3), second), Ok(()));
+    let (to, packet) = replier.next_dmcast();
     assert_eq!((to, packet[0] & 0xf), (second, 2));
 }
 
 /// A sender that has sent everything, with the shortest buffer its driver may offer.
-fn sent_all(config: SenderConfig, bytes: &[u8]) -> (Sender<'static, HeapRing>, Instant) {
+fn sent_all(config: SenderConfig, bytes: &[u8]) -> (Source, Instant) {
     let store = HeapRing::whole(bytes.to_vec());
     let mut sender = Sender::new(config, store, seed(3), Instant::ZERO).unwrap();
     let mut now = Instant::ZERO;
@@ -90,7 +94,7 @@ fn sent_all(config: SenderConfig, bytes: &[u8]) -> (Sender<'static, HeapRing>, I
 }
 
 /// What a sender says to single hosts within a second.
-fn answers(sender: &mut Sender<'static, HeapRing>, now: &mut Instant) -> Vec<Vec<u8>> {
+fn answers(sender: &mut Source, now: &mut Instant) -> Vec<Vec<u8>> {
     let mut buffer = [0; 400];
     let mut answers = Vec::new();
     for _ in 0..100 {
@@ -141,16 +145,7 @@ fn tokens_that_find_the_queue_full_are_counted() {
     config.receivers = Some(1);
     let store = HeapRing::whole(vec![0; 1000]);
     let mut sender = Sender::new(config, store, seed(4), Instant::ZERO).unwrap();
-    let report = Report {
-        status: Status::Joined,
-        tag: 1,
-        session: sender.session(),
-        receiver: 5,
-        blocks: 0,
-        token: 0,
-        digest: 0,
-        loss: Loss::default(),
-    };
+    let report = report(sender.session(), 5, Status::Joined, 0, 0);
     let mut packet = [0; 40];
     report.emit(&mut packet);
     for number in 0..40 {

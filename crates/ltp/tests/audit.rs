@@ -3,21 +3,21 @@
 
 mod common;
 
-use common::{Files, Group, content, files, host, receiver_config, seed, sender_config, source};
+use common::packets::{data_packet, digests_packet, emit, heartbeat};
+use common::{Group, content, files, has_content, receiver_config, seed, sender_config, source};
 use ltp::digest::Hashing;
 use ltp::store::HeapRing;
-use ltp::wire::digests::{self, put_digest};
-use ltp::wire::{Seq, data, sync};
+use ltp::wire::sync;
 use ltp::{
-    Assist, Delivery, Destination, Duration, Failure, Instant, Meta, Receiver, ReceiverEvent,
-    Sender, SenderEvent,
+    Assist, Delivery, Duration, Failure, Instant, Meta, Receiver, ReceiverEvent, Sender,
+    SenderEvent,
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
 const BLOCK: usize = 1 << 12;
 
 /// A session of small blocks, begun but far from done; the window of receivers is `window` blocks.
-fn begun(bytes: &[u8], number: u64, window: usize, assist: Assist, delivery: Delivery) -> Files {
+fn begun(bytes: &[u8], number: u64, window: usize, assist: Assist, delivery: Delivery) -> Group {
     let mut config = sender_config(bytes.len());
     config.block_exponent = BLOCK.trailing_zeros() as u8;
     config.rate_bps = Some(10_000_000);
@@ -34,70 +34,51 @@ fn begun(bytes: &[u8], number: u64, window: usize, assist: Assist, delivery: Del
         })
         .collect();
     let mut net = Group::new(sender, receivers, number);
-    net.lms = assist == Assist::Lms;
+    if assist == Assist::Lms {
+        net.elect_replier();
+    }
     net.run_until(LIMIT, |net| {
-        net.receivers.iter().all(|r| r.stats().data_packets > 5)
+        net.receivers().all(|r| r.stats().data_packets > 5)
     });
     net
 }
 
 /// The next block of which nothing was sent.
-fn unsent(net: &Files) -> u64 {
-    net.sender.progress().0.div_ceil(BLOCK as u64) + 1
-}
-
-fn digests_packet(net: &Files, block: u64, value: &[u8; 32]) -> Vec<u8> {
-    let repr = digests::Repr {
-        session: net.sender.session(),
-        first_block: block as u32,
-        answer: None,
-        left: false,
-        count: 1,
-    };
-    let mut packet = vec![0; repr.buffer_len()];
-    repr.emit(&mut packet);
-    put_digest(&mut packet, 0, value);
-    packet
+fn unsent(net: &Group) -> u64 {
+    net.sender().progress().0.div_ceil(BLOCK as u64) + 1
 }
 
 /// A block's digest and data, invented, before the true ones.
-fn forge(net: &mut Files, receiver: usize, block: u64) {
-    let geometry = net.sender.geometry();
-    let length = net.sender.progress().1;
+fn forge(net: &mut Group, receiver: usize, block: u64) {
+    let geometry = net.sender().geometry();
+    let length = net.sender().progress().1;
     let len = geometry.len_of(block, length);
     let fake = vec![0x66; len];
     let value = Hashing::new(None).block(geometry.block_offset(block), &fake);
     let meta = Meta::group(source());
-    let now = net.now;
-    let packet = digests_packet(net, block, &value);
-    net.receivers[receiver]
-        .handle_packet(now, &meta, &packet)
-        .unwrap();
+    let packet = digests_packet(net, block as u32, &[value], None);
+    net.inject(receiver, &meta, &packet).unwrap();
+    let first = geometry.first_packet(block);
     let packets = geometry.mask(block, length).count_ones();
-    for index in 0..u64::from(packets) {
-        let mut packet = vec![0x66; geometry.packet_len()];
-        data::Repr {
-            repair: Some(1),
-            session: net.sender.session(),
-            sequence: Seq::of(geometry.first_packet(block) + index, geometry.first()),
-        }
-        .emit(&mut packet);
-        net.receivers[receiver]
-            .handle_packet(now, &meta, &packet)
-            .unwrap();
+    for number in first..first + u64::from(packets) {
+        let packet = data_packet(net, number, Some(1));
+        net.inject(receiver, &meta, &packet).unwrap();
     }
 }
 
 /// The true bytes everywhere, and the counters of receiver 0, which was deceived in `wrong` blocks.
-fn finish(net: &mut Files, bytes: &[u8], wrong: u64) {
+fn finish(net: &mut Group, bytes: &[u8], wrong: u64) {
     net.run_until(LIMIT, |net| net.all_complete());
     net.check_content(bytes);
-    let stats = net.receivers[0].stats();
+    let stats = net.receiver(0).stats();
     let blocks = bytes.len().div_ceil(BLOCK) as u64;
     assert_eq!((stats.audits, stats.blocks_audited), (1, blocks));
     assert_eq!(stats.blocks_rejected, wrong);
-    // A replier that was deceived repairs with the bytes that it accepted.
-    for receiver in net.receivers[1..].iter().filter(|_| !net.lms) {
+}
+
+/// Where receiver 0 is no replier, which repairs with the bytes that it accepted.
+fn check_others(net: &Group) {
+    for receiver in net.receivers().skip(1) {
         assert_eq!(receiver.stats().audits, 0);
         assert_eq!(receiver.stats().blocks_rejected, 0);
     }
@@ -108,7 +89,7 @@ fn one_block_several_or_the_last() {
     let bytes = content(100 * BLOCK - 1234, 1);
     let last = 99;
     for assist in [Assist::None, Assist::Lms] {
-        for (number, loss) in [(1, 0), (2, 50_000)] {
+        for (number, loss) in [(1, 0.0), (2, 0.05)] {
             for case in 0..4 {
                 let mut net = begun(&bytes, number, 128, assist, Delivery::Store);
                 let next = unsent(&net);
@@ -121,8 +102,11 @@ fn one_block_several_or_the_last() {
                 for &block in &blocks {
                     forge(&mut net, 0, block);
                 }
-                net.faults.loss = loss;
+                net.set_loss(loss);
                 finish(&mut net, &bytes, blocks.len() as u64);
+                if assist == Assist::None {
+                    check_others(&net);
+                }
             }
         }
     }
@@ -139,8 +123,9 @@ fn a_content_much_longer_than_the_window() {
         wrong += 1;
         net.run_until(LIMIT, |net| unsent(net) > block + 20);
     }
-    net.faults.loss = 20_000;
+    net.set_loss(0.02);
     finish(&mut net, &bytes, wrong);
+    check_others(&net);
 }
 
 #[test]
@@ -149,7 +134,7 @@ fn a_single_block_is_all_there_is() {
     let mut config = sender_config(bytes.len());
     config.block_exponent = BLOCK.trailing_zeros() as u8;
     let mut net = files(&bytes, 1, 4, config, &receiver_config());
-    net.run_until(LIMIT, |net| net.receivers[0].session().is_some());
+    net.run_until(LIMIT, |net| net.receiver(0).session().is_some());
     forge(&mut net, 0, 0);
     finish(&mut net, &bytes, 1);
 }
@@ -163,20 +148,22 @@ fn a_forger_that_continues() {
     net.run_until(LIMIT, |net| {
         let block = unsent(net).min(59);
         forged_digest(net, block);
-        net.receivers[0].stats().audits > 0
+        net.receiver(0).stats().audits > 0
     });
-    for round in 0..200 {
-        forged_digest(&mut net, round % 60);
-        net.step();
-    }
-    net.run_until(LIMIT, |net| net.all_complete());
+    let mut rounds = 0..200;
+    net.run_until(LIMIT, |net| {
+        if let Some(round) = rounds.next() {
+            forged_digest(net, round % 60);
+        }
+        net.all_complete()
+    });
     net.check_content(&bytes);
-    assert_eq!(net.receivers[0].stats().audits, 1);
+    assert_eq!(net.receiver(0).stats().audits, 1);
 }
 
-fn forged_digest(net: &mut Files, block: u64) {
-    let packet = digests_packet(net, block, &[0xee; 32]);
-    let _ = net.receivers[0].handle_packet(net.now, &Meta::group(source()), &packet);
+fn forged_digest(net: &mut Group, block: u64) {
+    let packet = digests_packet(net, block as u32, &[[0xee; 32]], None);
+    let _ = net.inject(0, &Meta::group(source()), &packet);
 }
 
 #[test]
@@ -185,12 +172,13 @@ fn the_source_answers_no_more_than_was_requested() {
     let mut net = begun(&bytes, 7, 512, Assist::None, Delivery::Store);
     let next = unsent(&net);
     forge(&mut net, 0, next);
-    net.run_until(LIMIT, |net| net.receivers[0].stats().audits > 0);
-    let asked = net.receivers[0].stats().requests_source;
-    let answers = net.sender.stats().answers;
+    net.run_until(LIMIT, |net| net.receiver(0).stats().audits > 0);
+    let asked = net.receiver(0).stats().requests_source;
+    let answers = net.sender().stats().answers;
     finish(&mut net, &bytes, 1);
-    let asked = net.receivers[0].stats().requests_source - asked;
-    let answers = net.sender.stats().answers - answers;
+    check_others(&net);
+    let asked = net.receiver(0).stats().requests_source - asked;
+    let answers = net.sender().stats().answers - answers;
     // Digests fit a packet by the dozen; one request brings one of them, and the repair is another.
     assert!((12..30).contains(&asked), "{asked} requests");
     assert!(answers <= asked, "{answers} answers to {asked} requests");
@@ -202,17 +190,16 @@ fn a_source_that_dies_leaves_the_rest_named() {
     let mut net = begun(&bytes, 8, 256, Assist::None, Delivery::Store);
     let wrong = unsent(&net);
     forge(&mut net, 0, wrong);
-    net.run_until(LIMIT, |net| net.receivers[0].stats().blocks_audited > 60);
-    net.source_dead = true;
+    net.run_until(LIMIT, |net| net.receiver(0).stats().blocks_audited > 60);
+    net.set_sender(None);
     let failed = |event: &ReceiverEvent| matches!(event, ReceiverEvent::Failed { .. });
-    net.run_until(LIMIT, |net| net.events[0].iter().any(failed));
-    let missing: Vec<_> = net.receivers[0].missing().collect();
-    let audited = net.receivers[0].stats().blocks_audited * BLOCK as u64;
+    net.run_until(LIMIT, |net| net.events(0).iter().any(failed));
+    let missing: Vec<_> = net.receiver(0).missing().collect();
+    let audited = net.receiver(0).stats().blocks_audited * BLOCK as u64;
     let wrong = wrong * BLOCK as u64;
     let expected = [wrong..wrong + BLOCK as u64, audited..bytes.len() as u64];
     assert_eq!(missing, expected);
-    let read = net.receivers[0].store().as_bytes();
-    assert!(read[..wrong as usize] == bytes[..wrong as usize]);
+    assert!(has_content(net.receiver(0), &bytes[..wrong as usize]));
 }
 
 #[test]
@@ -222,14 +209,14 @@ fn what_was_read_cannot_be_taken_back() {
     let next = unsent(&net);
     forge(&mut net, 0, next);
     let ended = |event: &ReceiverEvent| matches!(event, ReceiverEvent::Failed { .. });
-    net.run_until(LIMIT, |net| net.events[0].iter().any(ended));
+    net.run_until(LIMIT, |net| net.events(0).iter().any(ended));
     let whole = 0..bytes.len() as u64;
-    assert!(net.events[0].contains(&ReceiverEvent::Failed {
+    assert!(net.events(0).contains(&ReceiverEvent::Failed {
         failure: Failure::WholeDigest,
         first_missing: whole.clone(),
     }));
-    assert_eq!(net.receivers[0].missing().collect::<Vec<_>>(), [whole]);
-    assert_eq!(net.receivers[0].stats().audits, 0);
+    assert_eq!(net.receiver(0).missing().collect::<Vec<_>>(), [whole]);
+    assert_eq!(net.receiver(0).stats().audits, 0);
 }
 
 /// A heartbeat's digest of the whole, changed.
@@ -245,50 +232,26 @@ fn digests_that_contradict_their_own_root_end_in_an_error() {
         let bytes = content(30 * BLOCK, 10);
         let mut config = sender_config(bytes.len());
         config.block_exponent = BLOCK.trailing_zeros() as u8;
-        let store = HeapRing::whole(bytes.clone());
-        let mut sender = Sender::new(config, store, seed(1), Instant::ZERO).unwrap();
-        let store = HeapRing::new(bytes.len());
-        let mut receiver = Receiver::new(receiver_config(), store, seed(2), Instant::ZERO);
-        let (mut now, mut buffer) = (Instant::ZERO, vec![0; 2048]);
-        let failed = loop {
-            while let Some(transmit) = sender.poll_transmit(now, &mut buffer) {
-                let packet = &mut buffer[..transmit.len];
-                change_root(packet);
-                let meta = match transmit.destination {
-                    // Confirms its root, says nothing of its blocks.
-                    Destination::Unicast(_) if silent && packet[0] & 0xf == 4 => continue,
-                    Destination::Unicast(_) => Meta::unicast(source()),
-                    _ => Meta::group(source()),
-                };
-                let _ = receiver.handle_packet(now, &meta, packet);
-            }
-            while let Some(transmit) = receiver.poll_transmit(now, &mut buffer) {
-                let meta = Meta::unicast(host(1));
-                let _ = sender.handle_packet(now, &meta, &buffer[..transmit.len]);
-            }
-            match receiver.poll_event() {
-                Some(ReceiverEvent::Opened { .. }) | None => {}
-                Some(event) => break event,
-            }
-            now += Duration::from_millis(1);
-            sender.handle_timeout(now);
-            receiver.handle_timeout(now);
-            assert!(now < Instant::ZERO + LIMIT, "{:?}", receiver.stats());
-        };
+        let mut net = files(&bytes, 1, 10, config, &receiver_config());
+        net.change(0, change_root);
+        // The source confirms its root, and says nothing of its blocks.
+        let is_answer = |packet: &[u8]| packet[0] & 0xf == 4 && packet[1] & 0x10 != 0;
+        net.lose(move |_, packet| silent && is_answer(packet));
+        net.run_until(LIMIT, |net| net.events(0).len() > 1);
         let expected = ReceiverEvent::Failed {
             failure: Failure::WholeDigest,
             first_missing: 0..bytes.len() as u64,
         };
-        assert_eq!(failed, expected);
+        assert_eq!(net.events(0)[1], expected);
         let audited = if silent { 0 } else { 30 };
-        assert_eq!(receiver.stats().blocks_audited, audited);
-        assert_eq!(receiver.missing().count(), 1);
+        assert_eq!(net.receiver(0).stats().blocks_audited, audited);
+        assert_eq!(net.receiver(0).missing().count(), 1);
     }
 }
 
 /// Two receivers that report, of which the first is deceived in everything: a content of one block
 /// of the same length, its digest, and the digest of the whole.
-fn deceived(name: u64, key: Option<[u8; 32]>) -> (Files, Vec<u8>) {
+fn deceived(name: u64, key: Option<[u8; 32]>) -> (Group, Vec<u8>) {
     let bytes = content(BLOCK - 100, name);
     let mut config = sender_config(bytes.len());
     config.block_exponent = BLOCK.trailing_zeros() as u8;
@@ -303,45 +266,31 @@ fn deceived(name: u64, key: Option<[u8; 32]>) -> (Files, Vec<u8>) {
 fn a_completion_that_the_source_does_not_know_is_audited() {
     for number in 20..30 {
         let (mut net, bytes) = deceived(number, None);
-        net.faults.loss = if number % 2 == 0 { 0 } else { 50_000 };
-        net.run_until(LIMIT, |net| net.receivers[0].session().is_some());
+        net.set_loss(if number % 2 == 0 { 0.0 } else { 0.05 });
+        net.run_until(LIMIT, |net| net.receiver(0).session().is_some());
         forge(&mut net, 0, 0);
-        let sync = sync::Repr {
-            session: net.sender.session(),
-            silence_ms: 500,
-            geometry: net.sender.geometry(),
-            oldest: 0,
+        let packet = emit(&sync::Repr {
             next: 3,
-            length: Some(bytes.len() as u64),
             digested: Some(1),
             digest: Some(Hashing::new(None).whole(&vec![0x66; bytes.len()])),
             reports: true,
-            closing: false,
-            stalled: false,
-            stream: false,
-            progress_blocks: 0,
-            report_window_us: 0,
-            answer: None,
-            name: b"",
-        };
-        let mut packet = vec![0; sync.buffer_len()];
-        sync.emit(&mut packet);
-        let _ = net.receivers[0].handle_packet(net.now, &Meta::group(source()), &packet);
-        assert!(net.receivers[0].is_complete());
-        net.run_until(LIMIT, |net| {
-            net.all_complete() && net.sender_events.contains(&SenderEvent::Complete)
+            ..heartbeat(&net)
         });
+        let _ = net.inject(0, &Meta::group(source()), &packet);
+        assert!(net.receiver(0).is_complete());
+        net.run_until(LIMIT, |net| net.all_complete() && net.is_confirmed());
         net.check_content(&bytes);
         let digest = Some(*blake3::hash(&bytes).as_bytes());
         let length = bytes.len() as u64;
-        let completions: Vec<_> = net.events[0]
+        let completions: Vec<_> = net
+            .events(0)
             .iter()
             .filter(|event| matches!(event, ReceiverEvent::Complete { .. }))
             .collect();
         assert_eq!(completions, [&ReceiverEvent::Complete { length, digest }]);
-        assert_eq!(net.receivers[0].stats().audits, 1);
+        assert_eq!(net.receiver(0).stats().audits, 1);
         let failed = |event: &&SenderEvent| matches!(event, SenderEvent::ReceiverFailed { .. });
-        assert_eq!(net.sender_events.iter().find(failed), None);
+        assert_eq!(net.sender_events().iter().find(failed), None);
     }
 }
 
@@ -349,51 +298,21 @@ fn a_completion_that_the_source_does_not_know_is_audited() {
 fn a_source_that_denies_what_it_confirmed_ends_in_an_error() {
     for key in [None, Some([3; 32])] {
         let (mut net, bytes) = deceived(31, key);
-        let mut buffer = vec![0; 2048];
         let hashing = Hashing::new(key);
-        net.run_until(LIMIT, |net| net.receivers[0].is_complete());
+        net.run_until(LIMIT, |net| net.receiver(0).is_complete());
         // Every report is answered with a denial, every question with the same digest as before.
-        let failed = loop {
-            let now = net.now;
-            while let Some(transmit) = net.receivers[0].poll_transmit(now, &mut buffer) {
-                let packet = &mut buffer[..transmit.len];
-                let _ = net
-                    .sender
-                    .handle_packet(now, &Meta::unicast(host(0)), packet);
+        net.change(0, move |packet| {
+            if packet[0] & 0xf == 7 && packet[1] == 0 {
+                packet[1] = 1;
+                let len = packet.len() - hashing.overhead();
+                hashing.seal(packet, len);
             }
-            while let Some(transmit) = net.sender.poll_transmit(now, &mut buffer) {
-                let packet = &mut buffer[..transmit.len];
-                if packet[0] & 0xf == 7 && packet[1] == 0 {
-                    packet[1] = 1;
-                    let len = packet.len() - hashing.overhead();
-                    hashing.seal(packet, len);
-                }
-                let packet = &buffer[..transmit.len];
-                if transmit.destination == Destination::Unicast(host(0)) {
-                    let _ = net.receivers[0].handle_packet(now, &Meta::unicast(source()), packet);
-                }
-            }
-            match net.receivers[0].poll_event() {
-                Some(ReceiverEvent::Opened { .. }) | None => {}
-                Some(event) => break event,
-            }
-            net.now += Duration::from_millis(1);
-            net.sender.handle_timeout(net.now);
-            net.receivers[0].handle_timeout(net.now);
-            assert!(
-                net.now < Instant::ZERO + LIMIT,
-                "{:?}",
-                net.receivers[0].stats()
-            );
+        });
+        net.run_until(LIMIT, |net| net.events(0).len() > 1);
+        let failed = ReceiverEvent::Failed {
+            failure: Failure::WholeDigest,
+            first_missing: 0..bytes.len() as u64,
         };
-        let first_missing = 0..bytes.len() as u64;
-        let failure = Failure::WholeDigest;
-        assert_eq!(
-            failed,
-            ReceiverEvent::Failed {
-                failure,
-                first_missing
-            }
-        );
+        assert_eq!(net.events(0)[1], failed);
     }
 }

@@ -1,20 +1,24 @@
 //! Rates hold whatever is asked, memory is what the documentation says, and hot paths do not
 //! allocate.
 
-#[path = "common/ask.rs"]
-mod ask;
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
-use common::{Dice, content, files, group, host, receiver_config, seed, sender_config, source};
+use common::network::rng;
+use common::{
+    FRAME_OVERHEAD, content, files, group, host, packets, receiver_config, seed, sender_config,
+    source,
+};
 use ltp::store::{ArrayRing, HeapRing, NullStore};
 use ltp::wire::request::Kind;
 use ltp::{
     Destination, Duration, Instant, Meta, Receiver, ReceiverConfig, ReceiverLimits, Sender,
     SenderConfig, SessionId,
 };
+use netsim::Filter;
 
 /// Counts what this thread allocates.
 struct Counting;
@@ -49,11 +53,11 @@ fn allocated() -> (u64, u64) {
 }
 
 fn request(session: SessionId, lo: u32, hi: u32) -> Vec<u8> {
-    ask::request(session, Kind::Data, (lo, hi), 0)
+    packets::request(session, Kind::Data, (lo, hi), 0)
 }
 
 fn asked(router: u8, iface: u16) -> Meta {
-    ask::asked(Some(ask::point(router, iface)))
+    packets::asked(Some(packets::point(router, iface)))
 }
 
 /// Bytes in any window of a second are at most the rate and the burst.
@@ -84,17 +88,17 @@ fn a_flood_of_requests_makes_no_replier_exceed_its_rate() {
     let mut net = files(&bytes, 1, 1, sender_config(bytes.len()), &config);
     net.run_until(Duration::from_secs(20), |net| net.all_complete());
     net.check_content(&bytes);
-    let session = net.sender.session();
-    let receiver = &mut net.receivers[0];
-    let mut dice = Dice::new(1);
+    let session = net.sender().session();
+    let mut receiver = net.take_receiver(0);
+    let mut rng = rng(1);
     let mut buffer = [0; 2048];
     let mut wire = Vec::new();
     let mut by_point = vec![Vec::new(); 64];
-    let mut now = net.now;
+    let mut now = net.now();
     for _ in 0..20_000 {
         now += Duration::from_micros(100);
-        let packet = request(session, (dice.next() % 1000) as u32, 1400);
-        let router = (dice.next() % 40) as u8;
+        let packet = request(session, rng.below(1000) as u32, 1400);
+        let router = rng.below(40) as u8;
         let _ = receiver.handle_packet(now, &asked(router, 1), &packet);
         receiver.handle_timeout(now);
         while let Some(transmit) = receiver.poll_transmit(now, &mut buffer) {
@@ -122,27 +126,36 @@ fn a_flood_of_requests_makes_no_source_exceed_its_rate_or_forget_new_data() {
     config.rate_bps = Some(50_000_000);
     let mut net = files(&bytes, 1, 2, config, &receiver_config());
     net.run_until(Duration::from_secs(20), |net| {
-        net.sender.progress().0 > 500_000
+        net.sender().progress().0 > 500_000
     });
-    net.wire.clear();
-    let session = net.sender.session();
-    let mut dice = Dice::new(2);
-    let end = net.now + Duration::from_millis(500);
-    let before = net.sender.progress().0;
-    while net.now < end {
-        for _ in 0..20 {
-            let lo = (dice.next() % 300) as u32;
-            let packet = request(session, lo, lo + 60);
-            let meta = Meta::unicast(host((dice.next() % 1000) as usize));
-            let _ = net.sender.handle_packet(net.now, &meta, &packet);
+    let wire = Rc::new(RefCell::new(Vec::new()));
+    let (frames, source) = (wire.clone(), net.source.0);
+    net.sim.tap(Filter::Sent, move |record| {
+        if record.from == source {
+            let at = Instant::from_micros(record.time_ns as i64 / 1000);
+            frames
+                .borrow_mut()
+                .push((at, record.bytes.len() + FRAME_OVERHEAD as usize));
         }
-        net.step();
+    });
+    let session = net.sender().session();
+    let mut rng = rng(2);
+    let end = net.now() + Duration::from_millis(500);
+    let before = net.sender().progress().0;
+    while net.sim.step(end) {
+        for _ in 0..20 {
+            let lo = rng.below(300) as u32;
+            let packet = request(session, lo, lo + 60);
+            let meta = Meta::unicast(host(rng.below(1000) as usize));
+            let _ = net.inject_to_sender(&meta, &packet);
+        }
     }
-    check_rate(&net.wire, 50_000_000, 25_000 + 3 * 1500);
-    let new = net.sender.progress().0 - before;
+    let wire = wire.borrow();
+    check_rate(&wire, 50_000_000, 25_000 + 3 * 1500);
+    let new = net.sender().progress().0 - before;
     let share = new as f64 * 8.0 / 0.5 / 50_000_000.0;
     assert!(share > 0.15, "new data got {share}");
-    let sent: usize = net.wire.iter().map(|(_, len)| len).sum();
+    let sent: usize = wire.iter().map(|(_, len)| len).sum();
     assert!(
         sent as f64 * 8.0 / 0.5 > 0.95 * 50_000_000.0,
         "the rate is used: {sent}"
@@ -189,30 +202,17 @@ fn a_replier_does_not_repeat_what_has_just_been_repaired() {
     let mut config = receiver_config();
     config.assist = ltp::Assist::Lms;
     let mut net = files(&bytes, 1, 1, sender_config(bytes.len()), &config);
+    net.lose(|_, packet| packet[0] & 0xf == 1 && packet[8..12] == [0, 0, 0, 5]);
+    net.run_until(Duration::from_secs(20), |net| {
+        net.receiver(0).stats().repairs == 1
+    });
+    let mut receiver = net.take_receiver(0);
     let mut buffer = vec![0; 2048];
-    let mut lost = Vec::new();
-    while net.sender.progress().0 < bytes.len() as u64 {
-        while let Some(transmit) = net.sender.poll_transmit(net.now, &mut buffer) {
-            let packet = &buffer[..transmit.len];
-            if packet[0] & 0xf == 1 && packet[8..12] == [0, 0, 0, 5] {
-                lost = packet.to_vec();
-            } else {
-                let _ = net.receivers[0].handle_packet(net.now, &Meta::group(source()), packet);
-            }
-        }
-        net.now = net.sender.poll_timeout().unwrap();
-        net.sender.handle_timeout(net.now);
-    }
-    lost[0] = 0x12;
-    let receiver = &mut net.receivers[0];
-    receiver
-        .handle_packet(net.now, &Meta::group(source()), &lost)
-        .unwrap();
-    let packet = request(net.sender.session(), 5, 5);
-    let now = net.now + Duration::from_millis(19);
+    let packet = request(net.sender().session(), 5, 5);
+    let now = net.now() + Duration::from_millis(19);
     let answer = receiver.handle_packet(now, &asked(1, 7), &packet);
     assert_eq!(answer, Err(ltp::Error::RequestHeldDown));
-    let now = net.now + Duration::from_millis(21);
+    let now = net.now() + Duration::from_millis(21);
     assert_eq!(receiver.handle_packet(now, &asked(1, 7), &packet), Ok(()));
     let sent = std::iter::from_fn(|| receiver.poll_transmit(now, &mut buffer));
     let dmcasts = sent.filter(|sent| matches!(sent.destination, Destination::Dmcast(_)));

@@ -3,51 +3,21 @@
 
 mod common;
 
-use common::{Files, Group, content, files, host, receiver_config, seed, sender_config};
-use ltp::store::HeapRing;
-use ltp::wire::report::{Loss, Report, ReportAck, Status};
-use ltp::{
-    Delivery, Destination, Duration, Error, Instant, Meta, Receiver, ReceiverConfig,
-    ReceiverFailure, ReceiverState, Sender, SenderConfig, SenderEvent,
-};
 use std::net::SocketAddr;
 
+use common::packets::{report, request, tell, token_of};
+use common::{
+    Group, content, files, group, has_content, host, receiver_config, seed, sender_config,
+};
+use ltp::store::HeapRing;
+use ltp::wire::report::Status;
+use ltp::wire::request::Kind;
+use ltp::{
+    Delivery, Duration, Error, Instant, Meta, Receiver, ReceiverConfig, ReceiverFailure,
+    ReceiverState, Sender, SenderConfig, SenderEvent,
+};
+
 const LIMIT: Duration = Duration::from_secs(120);
-
-fn report(net: &Files, id: u64, status: Status, blocks: u64, token: u64) -> Report {
-    Report {
-        status,
-        tag: 7,
-        session: net.sender.session(),
-        receiver: id,
-        blocks,
-        token,
-        digest: 0,
-        loss: Loss::default(),
-    }
-}
-
-fn tell(net: &mut Files, from: SocketAddr, report: &Report) -> Result<(), Error> {
-    let mut packet = [0; 40];
-    report.emit(&mut packet);
-    net.sender
-        .handle_packet(net.now, &Meta::unicast(from), &packet)
-}
-
-/// The token that the sender gives to an address. What it sends to others meanwhile is lost.
-fn token_of(net: &mut Files, from: SocketAddr) -> u64 {
-    let report = report(net, 1, Status::Joined, 0, 0);
-    assert_eq!(tell(net, from, &report), Err(Error::ReportUnverified));
-    let mut buffer = [0; 2048];
-    loop {
-        let transmit = net.sender.poll_transmit(net.now, &mut buffer);
-        let transmit = transmit.expect("an answer to the report");
-        if transmit.destination == Destination::Unicast(from) {
-            let ack = ReportAck::parse(&buffer[..transmit.len]).expect("an acknowledgement");
-            return ack.token;
-        }
-    }
-}
 
 /// What a report of completion says of the digest of the whole.
 fn prefix(bytes: &[u8]) -> u64 {
@@ -69,18 +39,14 @@ fn config(length: usize, receivers: u32) -> SenderConfig {
     config
 }
 
-fn failures(net: &Files) -> Vec<(SocketAddr, ReceiverFailure)> {
+fn failures(net: &Group) -> Vec<(SocketAddr, ReceiverFailure)> {
     let failure = |event: &SenderEvent| match event {
         SenderEvent::ReceiverFailed {
             address, failure, ..
         } => Some((*address, *failure)),
         _ => None,
     };
-    net.sender_events.iter().filter_map(failure).collect()
-}
-
-fn is_complete(net: &Files) -> bool {
-    net.sender_events.contains(&SenderEvent::Complete)
+    net.sender_events().iter().filter_map(failure).collect()
 }
 
 /// One receiver of a host completes, and another one of the same host is started: the sender expects two
@@ -91,26 +57,27 @@ fn a_host_that_runs_its_receiver_twice_counts_once() {
     let mut config = config(bytes.len(), 2);
     config.digest = Some(*blake3::hash(&bytes).as_bytes());
     let mut net = files(&bytes, 2, 1, config, &receiver_config());
+    let session = net.sender().session();
     // The second host hears nothing yet.
-    net.deaf[1] = true;
-    net.run_until(LIMIT, |net| net.receivers[0].is_complete());
-    net.run_until(LIMIT, |net| net.sender.receivers().1 == 1);
+    net.set_deaf(1, true);
+    net.run_until(LIMIT, |net| net.receiver(0).is_complete());
+    net.run_until(LIMIT, |net| net.sender().receivers().1 == 1);
     let again = port(host(0), 4001);
     let token = token_of(&mut net, again);
     let blocks = bytes.len().div_ceil(4096) as u64;
-    let mut done = report(&net, 99, Status::Joined, 0, token);
+    let mut done = report(session, 99, Status::Joined, 0, token);
     assert_eq!(tell(&mut net, again, &done), Ok(()));
     done.status = Status::Complete;
     done.blocks = blocks;
     done.digest = prefix(&bytes);
     assert_eq!(tell(&mut net, again, &done), Ok(()));
-    net.step();
-    assert!(!is_complete(&net), "one host counts as two");
-    assert_eq!(net.sender.receivers(), (1, 1));
-    net.deaf[1] = false;
-    net.run_until(LIMIT, |net| net.all_complete() && is_complete(net));
+    net.run_for(Duration::from_millis(10));
+    assert!(!net.is_confirmed(), "one host counts as two");
+    assert_eq!(net.sender().receivers(), (1, 1));
+    net.set_deaf(1, false);
+    net.run_until(LIMIT, |net| net.all_complete() && net.is_confirmed());
     net.check_content(&bytes);
-    assert_eq!(net.sender.receivers(), (2, 2));
+    assert_eq!(net.sender().receivers(), (2, 2));
 }
 
 /// Three receivers join where two are expected: the third is waited for, too.
@@ -119,18 +86,17 @@ fn every_receiver_that_joined_is_waited_for() {
     for seed in 0..10 {
         let bytes = content(300_000, seed);
         let mut net = files(&bytes, 3, seed, config(bytes.len(), 2), &receiver_config());
-        net.run_until(LIMIT, |net| net.sender.receivers().0 == 3);
+        net.run_until(LIMIT, |net| net.sender().receivers().0 == 3);
         // The third one loses all packets for a while.
-        net.deaf[2] = true;
-        net.run_until(LIMIT, |net| net.sender.receivers().1 == 2);
-        let back = net.now + Duration::from_secs(4);
-        net.run_until(LIMIT, |net| net.now >= back);
-        assert!(!is_complete(&net), "the third receiver lacks packets");
-        assert!(!net.sender.is_ended());
-        net.deaf[2] = false;
-        net.run_until(LIMIT, |net| net.all_complete() && is_complete(net));
+        net.set_deaf(2, true);
+        net.run_until(LIMIT, |net| net.sender().receivers().1 == 2);
+        net.run_for(Duration::from_secs(4));
+        assert!(!net.is_confirmed(), "the third receiver lacks packets");
+        assert!(!net.sender().is_ended());
+        net.set_deaf(2, false);
+        net.run_until(LIMIT, |net| net.all_complete() && net.is_confirmed());
         net.check_content(&bytes);
-        assert_eq!(net.sender.receivers(), (3, 3));
+        assert_eq!(net.sender().receivers(), (3, 3));
         assert_eq!(failures(&net), []);
     }
 }
@@ -143,17 +109,18 @@ fn forged_completions_of_one_host_end_nothing() {
     let mut config = config(bytes.len(), 2);
     config.digest = Some(*blake3::hash(&bytes).as_bytes());
     let mut net = files(&bytes, 2, 3, config, &receiver_config());
-    net.run_until(LIMIT, |net| net.sender.stats().data_packets > 7);
+    let session = net.sender().session();
+    net.run_until(LIMIT, |net| net.sender().stats().data_packets > 7);
     let blocks = bytes.len().div_ceil(4096) as u64;
     for (id, from) in [(5, port(host(9), 1)), (6, port(host(9), 2))] {
         let token = token_of(&mut net, from);
-        let mut forged = report(&net, id, Status::Complete, blocks, token);
+        let mut forged = report(session, id, Status::Complete, blocks, token);
         forged.digest = prefix(&bytes);
         assert_eq!(tell(&mut net, from, &forged), Ok(()));
     }
-    net.step();
-    assert!(!is_complete(&net), "two forged reports end the transfer");
-    net.run_until(LIMIT, |net| net.all_complete() && is_complete(net));
+    net.run_for(Duration::from_millis(10));
+    assert!(!net.is_confirmed(), "two forged reports end the transfer");
+    net.run_until(LIMIT, |net| net.all_complete() && net.is_confirmed());
     net.check_content(&bytes);
 }
 
@@ -165,30 +132,31 @@ fn a_receiver_that_was_killed_and_started_again_is_one_receiver() {
     let mut config = config(bytes.len(), 1);
     config.receiver_timeout = Duration::from_secs(3);
     let mut net = files(&bytes, 1, 4, config, &receiver_config());
-    net.run_until(LIMIT, |net| net.sender.receivers().0 == 1);
+    let session = net.sender().session();
+    net.run_until(LIMIT, |net| net.sender().receivers().0 == 1);
     // The first run, of which nothing is heard after it joined.
     let first = port(host(0), 3999);
     let token = token_of(&mut net, first);
-    let joined = report(&net, 77, Status::Joined, 0, token);
+    let joined = report(session, 77, Status::Joined, 0, token);
     assert_eq!(tell(&mut net, first, &joined), Ok(()));
     let second = port(host(0), 4001);
     let token = token_of(&mut net, second);
-    let joined = report(&net, 78, Status::Joined, 0, token);
+    let joined = report(session, 78, Status::Joined, 0, token);
     assert_eq!(tell(&mut net, second, &joined), Ok(()));
     let mut leaving = joined;
     leaving.status = Status::Leaving;
     assert_eq!(tell(&mut net, second, &leaving), Ok(()));
     let third = port(host(0), 4002);
     let token = token_of(&mut net, third);
-    let joined = report(&net, 79, Status::Joined, 0, token);
+    let joined = report(session, 79, Status::Joined, 0, token);
     assert_eq!(tell(&mut net, third, &joined), Ok(()));
     net.run_until(LIMIT, |net| net.all_complete());
     let mut complete = joined;
     complete.status = Status::Complete;
     complete.blocks = bytes.len().div_ceil(4096) as u64;
     assert_eq!(tell(&mut net, third, &complete), Ok(()));
-    net.run_until(LIMIT, |net| is_complete(net));
-    assert_eq!(net.sender.receivers(), (1, 1));
+    net.run_until(LIMIT, |net| net.is_confirmed());
+    assert_eq!(net.sender().receivers(), (1, 1));
     let replaced = (first, ReceiverFailure::Replaced);
     assert!(failures(&net).contains(&replaced), "{:?}", failures(&net));
 }
@@ -215,23 +183,23 @@ fn a_receiver_that_does_not_advance_is_dropped_and_named() {
             let ring = HeapRing::new(bytes.len().next_multiple_of(4096));
             Receiver::new(config, ring, seed(10 + index), Instant::ZERO)
         });
-        let mut net: Files = Group::new(sender, receivers.collect(), 5);
-        net.run_until(LIMIT, |net| net.sender.stats().stalls > 0);
-        let waiting = net.sender.waiting_for().expect("the slowest receiver");
+        let mut net = Group::new(sender, receivers.collect(), 5);
+        net.run_until(LIMIT, |net| net.sender().stats().stalls > 0);
+        let waiting = net.sender().waiting_for().expect("the slowest receiver");
         assert_eq!(waiting.address, host(2));
         assert_eq!(waiting.state, ReceiverState::Receiving);
         net.run_until(LIMIT, |net| {
-            (0..2).all(|index| net.receivers[index].is_finished())
+            (0..2).all(|index| net.receiver(index).is_finished())
         });
         let stuck = (host(2), ReceiverFailure::NoProgress);
         assert_eq!(failures(&net), [stuck], "{invited} invited");
-        for receiver in &net.receivers[..2] {
-            assert!(receiver.store().as_bytes()[..bytes.len()] == *bytes);
+        for receiver in net.receivers().take(2) {
+            assert!(has_content(receiver, &bytes));
         }
         // It continues to report, and the session still ends, without success.
-        net.run_until(LIMIT, |net| net.sender.is_ended());
-        assert!(!is_complete(&net));
-        let state = net.sender.members().find(|info| info.address == host(2));
+        net.run_until(LIMIT, |net| net.sender().is_ended());
+        assert!(!net.is_confirmed());
+        let state = net.sender().members().find(|info| info.address == host(2));
         let failed = ReceiverState::Failed(ReceiverFailure::NoProgress);
         assert_eq!(state.map(|info| info.state), Some(failed));
     }
@@ -240,7 +208,7 @@ fn a_receiver_that_does_not_advance_is_dropped_and_named() {
 /// A stream that pauses for minutes drops no receiver: one that lacks nothing cannot advance.
 #[test]
 fn a_pause_of_the_stream_drops_no_receiver() {
-    let mut config = SenderConfig::new(common::group());
+    let mut config = SenderConfig::new(group());
     config.block_exponent = 12;
     config.receivers = Some(2);
     let ring = HeapRing::new(64 << 12);
@@ -249,17 +217,15 @@ fn a_pause_of_the_stream_drops_no_receiver() {
         let ring = HeapRing::new(256 << 12);
         Receiver::new(receiver_config(), ring, seed(10 + index), Instant::ZERO)
     });
-    let mut net: Files = Group::new(sender, receivers.collect(), 6);
+    let mut net = Group::new(sender, receivers.collect(), 6);
     let bytes = content(200_000, 6);
     for part in bytes.chunks(50_000) {
-        let now = net.now;
-        assert_eq!(net.sender.send(now, part), Ok(part.len()));
-        let later = now + Duration::from_secs(90);
-        net.run_until(LIMIT, |net| net.now >= later);
+        let sent = net.with_sender(|sender, now| sender.send(now, part));
+        assert_eq!(sent, Ok(part.len()));
+        net.run_for(Duration::from_secs(90));
     }
-    let now = net.now;
-    net.sender.finish(now);
-    net.run_until(LIMIT, |net| net.all_complete() && is_complete(net));
+    net.with_sender(Sender::finish);
+    net.run_until(LIMIT, |net| net.all_complete() && net.is_confirmed());
     assert_eq!(failures(&net), []);
 }
 
@@ -272,31 +238,31 @@ fn a_host_that_joins_again_and_again_is_not_waited_for() {
     config.window_blocks = Some(64);
     config.receiver_timeout = Duration::from_secs(2);
     let mut net = files(&bytes, 2, 7, config, &receiver_config());
-    net.run_until(LIMIT, |net| net.sender.stats().data_packets > 50);
-    let start = net.now;
+    let session = net.sender().session();
+    net.run_until(LIMIT, |net| net.sender().stats().data_packets > 50);
+    let start = net.now();
     for number in 0..3_000u16 {
-        if net.sender.is_ended() {
+        if net.sender().is_ended() {
             break;
         }
         // At the same port and at new ones.
         let from = port(host(9), 10_000 + number / 2);
         let token = token_of(&mut net, from);
-        let blocks = net.sender.progress().0 / 4096;
-        let joined = report(&net, u64::from(number), Status::Joined, blocks, token);
+        let blocks = net.sender().progress().0 / 4096;
+        let joined = report(session, u64::from(number), Status::Joined, blocks, token);
         let _ = tell(&mut net, from, &joined);
-        let later = net.now + Duration::from_millis(100);
-        net.run_until(LIMIT, |net| net.now >= later);
+        net.run_for(Duration::from_millis(100));
     }
     assert!(net.all_complete(), "{}", net.state());
     net.check_content(&bytes);
-    assert!(net.sender.is_ended(), "{}", net.state());
-    let took = net.now - start;
+    assert!(net.sender().is_ended(), "{}", net.state());
+    let took = net.now() - start;
     assert!(took < Duration::from_secs(40), "{took}");
     let given_up = |(at, failure): &(SocketAddr, _)| {
         at.ip() == host(9).ip() && *failure == ReceiverFailure::NotWaitedFor
     };
     let known = net
-        .sender
+        .sender()
         .members()
         .filter(|info| info.address.ip() == host(9).ip());
     let last =
@@ -312,24 +278,24 @@ fn one_host_cannot_fill_the_table() {
     config.limits.receivers = 128;
     config.connect_timeout = Duration::from_secs(1000);
     let mut net = files(&bytes, 0, 8, config, &receiver_config());
+    let session = net.sender().session();
     let mut refused = 0;
     for number in 0..2_000u16 {
         let from = port(host(9), 10_000 + number);
         let token = token_of(&mut net, from);
-        let joined = report(&net, u64::from(number), Status::Joined, 0, token);
+        let joined = report(session, u64::from(number), Status::Joined, 0, token);
         refused += u32::from(tell(&mut net, from, &joined) == Err(Error::ReceiversFull));
-        net.now += Duration::from_millis(1);
-        net.sender.handle_timeout(net.now);
+        net.run_for(Duration::from_millis(1));
     }
     assert!(refused > 1_900, "{refused}");
-    assert_eq!(net.sender.receivers(), (1, 0));
+    assert_eq!(net.sender().receivers(), (1, 0));
     for index in 100..119 {
         let token = token_of(&mut net, host(index));
-        let joined = report(&net, index as u64, Status::Joined, 0, token);
+        let joined = report(session, index as u64, Status::Joined, 0, token);
         assert_eq!(tell(&mut net, host(index), &joined), Ok(()), "{index}");
-        net.now += Duration::from_millis(1);
+        net.run_for(Duration::from_millis(1));
     }
-    assert_eq!(net.sender.receivers(), (20, 0));
+    assert_eq!(net.sender().receivers(), (20, 0));
 }
 
 /// Requests of a stranger after everything was sent do not hold the sender without limit, where receivers report.
@@ -341,35 +307,15 @@ fn requests_of_a_stranger_do_not_keep_the_sender() {
     config.connect_timeout = Duration::from_millis(10);
     let mut net = files(&bytes, 1, 9, config, &receiver_config());
     net.run_until(LIMIT, |net| net.all_complete());
-    let sent = net.now;
-    while !net.sender.is_ended() {
-        let request = ask(&net);
-        let _ = net
-            .sender
-            .handle_packet(net.now, &Meta::unicast(host(9)), &request);
-        let later = net.now + Duration::from_millis(200);
-        net.run_until(LIMIT, |net| net.now >= later || net.sender.is_ended());
-        assert!(net.now - sent < Duration::from_secs(30), "still asked");
+    let sent = net.now();
+    while !net.sender().is_ended() {
+        let request = request(net.sender().session(), Kind::Data, (0, 0), 0);
+        let _ = net.inject_to_sender(&Meta::unicast(host(9)), &request);
+        let later = net.now() + Duration::from_millis(200);
+        net.run_until(LIMIT, |net| net.now() >= later || net.sender().is_ended());
+        assert!(net.now() - sent < Duration::from_secs(30), "still asked");
     }
-    assert!(!is_complete(&net), "one of two hosts has confirmed");
-}
-
-fn ask(net: &Files) -> Vec<u8> {
-    use ltp::wire::request::{self, Kind, Range};
-    let mut repr = request::Repr {
-        kind: Kind::Data,
-        tag: 9,
-        session: net.sender.session(),
-        number: 1,
-        round_trip_us: 0,
-        token: 0,
-        nonce: 77,
-        ranges: Default::default(),
-    };
-    let _ = repr.ranges.push(Range { lo: 0, hi: 0 });
-    let mut packet = vec![0; repr.buffer_len()];
-    repr.emit(&mut packet);
-    packet
+    assert!(!net.is_confirmed(), "one of two hosts has confirmed");
 }
 
 /// A relay acknowledges the same packet repeatedly, since a child below it is stuck: the source reports
@@ -383,32 +329,32 @@ fn a_stuck_subtree_is_left_behind_and_named() {
     config.receiver_timeout = Duration::from_secs(5);
     config.linger = Duration::from_secs(1);
     let mut net = files(&bytes, 1, 10, config, &receiver_config());
-    let first = net.sender.next_sequence();
-    net.sender.acknowledged(net.now, first + 100);
-    net.sender.acknowledged(net.now, first);
+    let first = net.sender().next_sequence();
+    net.with_sender(|sender, now| sender.acknowledged(now, first + 100));
+    net.with_sender(|sender, now| sender.acknowledged(now, first));
     let mut stalled = None;
     let mut ended = None;
     for _ in 0..600 {
-        let later = net.now + Duration::from_millis(100);
-        net.run_until(LIMIT, |net| net.now >= later || net.sender.is_ended());
-        if net.sender.is_ended() {
-            ended = Some(net.now);
+        let later = net.now() + Duration::from_millis(100);
+        net.run_until(LIMIT, |net| net.now() >= later || net.sender().is_ended());
+        if net.sender().is_ended() {
+            ended = Some(net.now());
             break;
         }
-        let held_back = net.sender.progress().0 < bytes.len() as u64;
-        if net.now < Instant::from_secs(4) {
+        let held_back = net.sender().progress().0 < bytes.len() as u64;
+        if net.now() < Instant::from_secs(4) {
             assert!(held_back, "the window waits for the relay");
-            assert!(!net.sender.is_relay_stalled());
+            assert!(!net.sender().is_relay_stalled());
         }
-        if net.sender.is_relay_stalled() {
-            stalled = stalled.or(Some(net.now));
+        if net.sender().is_relay_stalled() {
+            stalled = stalled.or(Some(net.now()));
         }
-        net.sender.acknowledged(net.now, first);
+        net.with_sender(|sender, now| sender.acknowledged(now, first));
     }
     let stalled = stalled.expect("it is told");
     assert!(stalled < Instant::from_secs(7), "{stalled}");
     let told = |event: &&SenderEvent| **event == SenderEvent::RelayStalled { blocks: 0 };
-    assert_eq!(net.sender_events.iter().filter(told).count(), 1);
+    assert_eq!(net.sender_events().iter().filter(told).count(), 1);
     assert!(net.all_complete(), "the others have everything");
     assert!(ended.is_some(), "the sender ends: {}", net.state());
 }
@@ -423,16 +369,15 @@ fn a_subtree_that_advances_counts_again() {
     config.rate_bps = Some(2_000_000);
     config.receiver_timeout = Duration::from_secs(3);
     let mut net = files(&bytes, 1, 11, config, &receiver_config());
-    let first = net.sender.next_sequence();
-    net.sender.acknowledged(net.now, first);
-    net.run_until(LIMIT, |net| net.sender.is_relay_stalled());
-    let next = net.sender.next_sequence();
-    net.sender.acknowledged(net.now, next);
-    assert!(!net.sender.is_relay_stalled());
-    let before = net.sender.progress().0;
-    let later = net.now + Duration::from_millis(2_900);
-    net.run_until(LIMIT, |net| net.now >= later);
-    let sent = (net.sender.progress().0 - before) >> 12;
+    let first = net.sender().next_sequence();
+    net.with_sender(|sender, now| sender.acknowledged(now, first));
+    net.run_until(LIMIT, |net| net.sender().is_relay_stalled());
+    let next = net.sender().next_sequence();
+    net.with_sender(|sender, now| sender.acknowledged(now, next));
+    assert!(!net.sender().is_relay_stalled());
+    let before = net.sender().progress().0;
+    net.run_for(Duration::from_millis(2_900));
+    let sent = (net.sender().progress().0 - before) >> 12;
     assert!(
         (60..=65).contains(&sent),
         "{sent} blocks ahead of the relay"

@@ -68,20 +68,19 @@ proptest! {
     )) {
         let bytes = content(40_000, 9);
         let mut net = files(&bytes, 2, 9, sender_config(bytes.len()), &receiver_config());
-        net.run_until(Duration::from_secs(10), |net| net.receivers[0].session().is_some());
-        let session = net.sender.session();
+        net.run_until(Duration::from_secs(10), |net| net.receiver(0).session().is_some());
+        let session = net.sender().session();
         for (kind, flags, body, unicast) in packets {
             let mut packet = vec![0x10 | kind, flags, 0, 0];
             packet.extend_from_slice(&session.0.to_be_bytes());
             packet.extend_from_slice(&body);
             let from = if flags % 2 == 0 { source() } else { host(7) };
             let meta = if unicast { Meta::unicast(from) } else { Meta::group(from) };
-            let now = net.now;
-            let _ = net.sender.handle_packet(now, &meta, &packet);
+            let _ = net.inject_to_sender(&meta, &packet);
             // Data that claims to be the source's is another test's matter: it can only be
             // found out with the block.
             if !matches!(kind, 1 | 2) {
-                let _ = net.receivers[0].handle_packet(now, &meta, &packet);
+                let _ = net.inject(0, &meta, &packet);
             }
         }
         net.run_until(Duration::from_secs(200), |net| net.all_complete());

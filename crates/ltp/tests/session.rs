@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{Faults, content, files, receiver_config, sender_config};
-use ltp::{Assist, Duration, ReceiverEvent, SenderEvent};
+use common::{content, files, link, receiver_config, sender_config};
+use ltp::{Assist, Duration, ReceiverEvent, Sender};
+use netsim::Loss;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -14,20 +15,20 @@ fn a_file_without_loss() {
     group.run_until(LIMIT, |group| group.all_complete());
     group.check_content(&bytes);
     let digest = *blake3::hash(&bytes).as_bytes();
-    for events in &group.events {
+    for index in 0..3 {
         let complete = ReceiverEvent::Complete {
             length: 1_000_000,
             digest: Some(digest),
         };
-        assert_eq!(events.last(), Some(&complete));
+        assert_eq!(group.events(index).last(), Some(&complete));
     }
-    let sent: usize = group.wire.iter().map(|(_, frame)| frame).sum();
+    let sent = group.source_bytes();
     assert!(
         sent as f64 <= 1.06 * bytes.len() as f64,
         "{sent} bytes for {}",
         bytes.len()
     );
-    for receiver in &group.receivers {
+    for receiver in group.receivers() {
         assert_eq!(
             receiver.stats().requests_source,
             0,
@@ -46,19 +47,15 @@ fn a_file_with_loss_duplicates_and_reordering() {
         let mut sender = sender_config(bytes.len());
         sender.receivers = Some(4);
         let mut group = files(&bytes, 4, 2, sender, &config);
-        group.lms = lms;
-        group.faults = Faults {
-            loss: 20_000,
-            duplicate: 10_000,
-            reorder: 30_000,
-            delay_us: 2_000,
-            ..Faults::default()
-        };
-        group.run_until(LIMIT, |group| {
-            group.all_complete() && group.sender_events.contains(&SenderEvent::Complete)
-        });
+        if lms {
+            group.elect_replier();
+        }
+        let links = link().delay(Duration::from_millis(2)).duplicate(0.01);
+        let links = links.reorder(0.03, Duration::from_millis(3));
+        group.set_links(links.loss(Loss::Bernoulli(0.02)));
+        group.run_until(LIMIT, |group| group.all_complete() && group.is_confirmed());
         group.check_content(&bytes);
-        eprintln!("lms {lms}: at {} {}", group.now, group.state());
+        eprintln!("lms {lms}: at {} {}", group.now(), group.state());
     }
 }
 
@@ -71,17 +68,14 @@ fn a_receiver_that_misses_the_last_acknowledgement_ends_soon_after_the_source() 
         let mut sender = sender_config(bytes.len());
         sender.receivers = Some(8);
         let mut group = files(&bytes, 8, seed, sender, &receiver_config());
-        group.faults.loss = 30_000;
-        group.run_until(LIMIT, |group| {
-            group.sender_events.contains(&SenderEvent::Complete)
-        });
-        let now = group.now;
-        group.sender.close(now);
-        group.run_until(LIMIT, |group| group.sender.is_ended());
-        group.source_dead = true;
-        let left = group.now;
+        group.set_loss(0.03);
+        group.run_until(LIMIT, |group| group.is_confirmed());
+        group.with_sender(Sender::close);
+        group.run_until(LIMIT, |group| group.sender().is_ended());
+        group.set_sender(None);
+        let left = group.now();
         group.run_until(LIMIT, |group| group.all_complete());
-        let waited = group.now - left;
+        let waited = group.now() - left;
         assert!(waited < Duration::from_secs(5), "seed {seed}: {waited}");
         group.check_content(&bytes);
     }
@@ -100,19 +94,15 @@ fn a_content_that_is_whole_before_its_receiver_joined_is_confirmed_at_once() {
         // The last report waits for up to 4 ms, and the answer to the first comes meanwhile.
         sender.reports_per_second = 250;
         let mut group = files(&bytes, 1, seed, sender, &receiver_config());
-        group.faults = Faults {
-            reorder: 500_000,
-            delay_us: 500,
-            ..Faults::default()
-        };
+        group.set_links(link().reorder(0.5, Duration::from_millis(3)));
         let mut whole = None;
         group.run_until(LIMIT, |group| {
-            let here = group.receivers[0].progress().0 == 1;
-            whole = whole.or(here.then_some(group.now));
-            group.sender_events.contains(&SenderEvent::Complete)
+            let here = group.receiver(0).progress().0 == 1;
+            whole = whole.or(here.then_some(group.now()));
+            group.is_confirmed()
         });
-        let waited = group.now - whole.expect("it is whole");
-        overtaken += u32::from(group.receivers[0].stats().reports > 1);
+        let waited = group.now() - whole.expect("it is whole");
+        overtaken += u32::from(group.receiver(0).stats().reports > 1);
         assert!(waited < Duration::from_secs(1), "seed {seed}: {waited}");
     }
     assert!(
@@ -130,14 +120,11 @@ fn the_source_stays_for_a_receiver_that_is_cut_off_for_a_while() {
     sender.receivers = Some(2);
     sender.linger = Duration::from_secs(1);
     let mut group = files(&bytes, 2, 31, sender, &receiver_config());
-    group.run_until(LIMIT, |group| group.sender.progress().0 > 200_000);
-    group.deaf[1] = true;
-    let back = group.now + Duration::from_secs(6);
-    group.run_until(LIMIT, |group| group.now >= back);
-    assert!(!group.sender.is_ended());
-    group.deaf[1] = false;
-    group.run_until(LIMIT, |group| {
-        group.all_complete() && group.sender_events.contains(&SenderEvent::Complete)
-    });
+    group.run_until(LIMIT, |group| group.sender().progress().0 > 200_000);
+    group.set_deaf(1, true);
+    group.run_for(Duration::from_secs(6));
+    assert!(!group.sender().is_ended());
+    group.set_deaf(1, false);
+    group.run_until(LIMIT, |group| group.all_complete() && group.is_confirmed());
     group.check_content(&bytes);
 }

@@ -4,12 +4,11 @@
 
 mod common;
 
-use common::{Dice, Faults, Group, content, group, receiver_config, seed, sender_config};
+use common::network::rng;
+use common::{Group, content, files, receiver_config, seed, sender_config};
 use ltp::store::HeapRing;
-use ltp::{
-    Assist, Delivery, Duration, Instant, Receiver, ReceiverConfig, Sender, SenderConfig,
-    SenderEvent,
-};
+use ltp::{Assist, Delivery, Duration, Instant, Receiver, ReceiverConfig, Sender, SenderConfig};
+use netsim::{LinkConfig, Loss, Rng};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -39,38 +38,36 @@ impl Drop for Named {
     }
 }
 
-fn faults(dice: &mut Dice) -> Faults {
-    let loss = [0, 1_000, 10_000, 50_000, 200_000][(dice.next() % 5) as usize];
-    Faults {
-        loss,
-        duplicate: dice.next() % 50_000,
-        reorder: dice.next() % 100_000,
-        delay_us: 50 + dice.next() % 20_000,
-        ..Faults::default()
-    }
+fn links(rng: &mut Rng) -> LinkConfig {
+    let loss = [0.0, 0.001, 0.01, 0.05, 0.2][rng.below(5) as usize];
+    LinkConfig::new()
+        .delay(Duration::from_micros(50 + rng.below(20_000)))
+        .loss(Loss::Bernoulli(loss))
+        .duplicate(0.05 * rng.unit())
+        .reorder(0.1 * rng.unit(), Duration::from_millis(3))
 }
 
-fn configs(dice: &mut Dice, length: usize) -> (SenderConfig, ReceiverConfig) {
+fn configs(rng: &mut Rng, length: usize) -> (SenderConfig, ReceiverConfig) {
     let mut sender = sender_config(length);
     let mut receiver = receiver_config();
-    sender.block_exponent = 10 + (dice.next() % 5) as u8;
-    sender.max_packet_len = (300 + dice.next() % 1100) as u16;
-    sender.first_sequence = 0u32.wrapping_sub((dice.next() % 40) as u32);
-    sender.rate_bps = [None, Some(10_000_000), Some(100_000_000)][(dice.next() % 3) as usize];
-    sender.max_segments = 1 + (dice.next() % 8) as usize;
+    sender.block_exponent = 10 + rng.below(5) as u8;
+    sender.max_packet_len = (300 + rng.below(1100)) as u16;
+    sender.first_sequence = 0u32.wrapping_sub(rng.below(40) as u32);
+    sender.rate_bps = [None, Some(10_000_000), Some(100_000_000)][rng.below(3) as usize];
+    sender.max_segments = 1 + rng.below(8) as usize;
     sender.receiver_timeout = Duration::from_secs(300);
-    if dice.next().is_multiple_of(3) {
+    if rng.below(3) == 0 {
         sender.key = Some([7; 32]);
         receiver.key = sender.key;
     }
-    sender.integrity = !dice.next().is_multiple_of(5);
+    sender.integrity = rng.below(5) != 0;
     receiver.require_integrity = sender.integrity;
-    receiver.assist = if dice.next().is_multiple_of(2) {
+    receiver.assist = if rng.below(2) == 0 {
         Assist::Lms
     } else {
         Assist::None
     };
-    receiver.gap_delay = Duration::from_micros(dice.next() % 5_000);
+    receiver.gap_delay = Duration::from_micros(rng.below(5_000));
     receiver.source_timeout = Duration::from_secs(100);
     sender.linger = Duration::from_secs(100);
     (sender, receiver)
@@ -80,15 +77,15 @@ fn configs(dice: &mut Dice, length: usize) -> (SenderConfig, ReceiverConfig) {
 fn files_arrive() {
     for number in seeds() {
         let _named = Named("files_arrive", number);
-        let dice = &mut Dice::new(number + 1);
-        let length = (dice.next() % 150_000) as usize;
+        let rng = &mut rng(number + 1);
+        let length = rng.below(150_000) as usize;
         let bytes = content(length, number);
-        let (mut sender, receiver) = configs(dice, length);
-        let count = 1 + (dice.next() % 4) as usize;
-        let known = dice.next().is_multiple_of(2);
+        let (mut sender, receiver) = configs(rng, length);
+        let count = 1 + rng.below(4) as usize;
+        let known = rng.below(2) == 0;
         sender.receivers = known.then_some(count as u32);
-        if known && dice.next().is_multiple_of(2) {
-            sender.window_blocks = Some(2 + (dice.next() % 20) as u32);
+        if known && rng.below(2) == 0 {
+            sender.window_blocks = Some(2 + rng.below(20) as u32);
         }
         let block = 1usize << sender.block_exponent;
         let capacity = length.next_multiple_of(block).max(2 * block);
@@ -96,17 +93,19 @@ fn files_arrive() {
         let machine = Sender::new(sender, store, seed(number), Instant::ZERO).unwrap();
         let receivers = (0..count as u64).map(|index| {
             let mut config = receiver.clone();
-            config.limits.window_blocks = 1 << (1 + dice.next() % 8);
-            config.limits.requests = 1 + (dice.next() % 64) as usize;
+            config.limits.window_blocks = 1 << (1 + rng.below(8));
+            config.limits.requests = 1 + rng.below(64) as usize;
             let seed = seed(number * 1000 + index + 1);
             Receiver::new(config, HeapRing::new(capacity), seed, Instant::ZERO)
         });
         let receivers = receivers.collect();
         let mut net = Group::new(machine, receivers, number);
-        net.lms = receiver.assist == Assist::Lms && dice.next().is_multiple_of(2);
-        net.faults = faults(dice);
+        if receiver.assist == Assist::Lms && rng.below(2) == 0 {
+            net.elect_replier();
+        }
+        net.set_links(links(rng));
         net.run_until(LIMIT, |net| {
-            net.all_complete() && (!known || net.sender_events.contains(&SenderEvent::Complete))
+            net.all_complete() && (!known || net.is_confirmed())
         });
         net.check_content(&bytes);
     }
@@ -116,48 +115,43 @@ fn files_arrive() {
 fn streams_arrive() {
     for number in seeds() {
         let _named = Named("streams_arrive", number);
-        let dice = &mut Dice::new(number + 1);
-        let length = (dice.next() % 150_000) as usize;
+        let rng = &mut rng(number + 1);
+        let length = rng.below(150_000) as usize;
         let bytes = content(length, number);
-        let (mut sender, mut receiver) = configs(dice, length);
+        let (mut sender, mut receiver) = configs(rng, length);
         sender.length = None;
         receiver.delivery = Delivery::Read;
-        let count = 1 + (dice.next() % 3) as usize;
+        let count = 1 + rng.below(3) as usize;
         sender.receivers = Some(count as u32);
         sender.connect_timeout = Duration::from_secs(60);
         let block = 1usize << sender.block_exponent;
-        let ring = HeapRing::new(block * (2 + dice.next() % 30) as usize);
+        let ring = HeapRing::new(block * (2 + rng.below(30)) as usize);
         let machine = Sender::new(sender, ring, seed(number), Instant::ZERO).unwrap();
         let receivers = (0..count as u64).map(|index| {
             let mut config = receiver.clone();
-            config.limits.window_blocks = 1 << (1 + dice.next() % 5);
-            let ring = HeapRing::new(block * (2 + dice.next() % 20) as usize);
+            config.limits.window_blocks = 1 << (1 + rng.below(5));
+            let ring = HeapRing::new(block * (2 + rng.below(20)) as usize);
             Receiver::new(config, ring, seed(number * 1000 + index + 1), Instant::ZERO)
         });
         let receivers = receivers.collect();
         let mut net = Group::new(machine, receivers, number);
-        net.lms = receiver.assist == Assist::Lms && dice.next().is_multiple_of(2);
-        net.faults = faults(dice);
+        if receiver.assist == Assist::Lms && rng.below(2) == 0 {
+            net.elect_replier();
+        }
+        net.set_links(links(rng));
         let mut written = 0;
         let mut read = vec![Vec::new(); count];
         net.run_until(LIMIT, |net| {
-            let now = net.now;
-            written += net.sender.send(now, &bytes[written..]).unwrap();
-            if written == bytes.len() {
-                net.sender.finish(now);
-            }
-            for (receiver, read) in net.receivers.iter_mut().zip(&mut read) {
-                loop {
-                    let chunk = receiver.peek().unwrap();
-                    let len = chunk.len();
-                    if len == 0 {
-                        break;
-                    }
-                    read.extend_from_slice(chunk);
-                    receiver.consume(now, len);
+            net.with_sender(|sender, now| {
+                written += sender.send(now, &bytes[written..]).unwrap();
+                if written == bytes.len() {
+                    sender.finish(now);
                 }
+            });
+            for (index, read) in read.iter_mut().enumerate() {
+                read.extend(net.read(index));
             }
-            net.all_complete() && net.sender_events.contains(&SenderEvent::Complete)
+            net.all_complete() && net.is_confirmed()
         });
         assert!(read.iter().all(|read| *read == bytes), "bytes differ");
     }
@@ -167,15 +161,15 @@ fn streams_arrive() {
 fn the_same_seed_gives_the_same_session() {
     let run = || {
         let bytes = content(100_000, 5);
-        let mut net = common::files(&bytes, 3, 5, sender_config(bytes.len()), &receiver_config());
-        net.faults.loss = 50_000;
+        let mut net = files(&bytes, 3, 5, sender_config(bytes.len()), &receiver_config());
+        net.sim.enable_trace_hash();
+        net.set_loss(0.05);
         net.run_until(LIMIT, |net| net.all_complete());
         (
-            net.now,
-            net.wire.len(),
-            format!("{:?}", net.receivers[2].stats()),
+            net.now(),
+            net.sim.trace_hash(),
+            format!("{:?}", net.receiver(2).stats()),
         )
     };
     assert_eq!(run(), run());
-    let _ = group();
 }

@@ -3,13 +3,16 @@
 
 mod common;
 
-use common::{Files, content, files, receiver_config, sender_config, source};
-use ltp::wire::{Seq, data, sync};
-use ltp::{Duration, Error, Failure, Meta, ReceiverConfig, ReceiverEvent, SenderConfig};
+use common::packets::{data_packet, emit, heartbeat};
+use common::{Group, content, files, receiver_config, sender_config, source};
+use ltp::wire::sync;
+use ltp::{
+    Delivery, Duration, Error, Failure, Meta, ReceiverConfig, ReceiverEvent, Sender, SenderConfig,
+};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn stream(configure: impl FnOnce(&mut SenderConfig, &mut ReceiverConfig)) -> Files {
+fn stream(configure: impl FnOnce(&mut SenderConfig, &mut ReceiverConfig)) -> Group {
     let mut sender = sender_config(0);
     sender.length = None;
     let mut receiver = receiver_config();
@@ -17,16 +20,12 @@ fn stream(configure: impl FnOnce(&mut SenderConfig, &mut ReceiverConfig)) -> Fil
     files(&[0; 1 << 20], 1, 1, sender, &receiver)
 }
 
-fn run_for(net: &mut Files, time: Duration) {
-    let end = net.now + time;
-    net.run_until(time + LIMIT, |net| net.now >= end);
+fn write(net: &mut Group, bytes: &[u8]) {
+    let sent = net.with_sender(|sender, now| sender.send(now, bytes));
+    assert_eq!(sent, Ok(bytes.len()));
 }
 
-fn write(net: &mut Files, bytes: &[u8]) {
-    assert_eq!(net.sender.send(net.now, bytes), Ok(bytes.len()));
-}
-
-fn ends_well(net: &mut Files, bytes: &[u8]) {
+fn ends_well(net: &mut Group, bytes: &[u8]) {
     net.run_until(LIMIT, |net| net.all_complete());
     net.check_content(bytes);
 }
@@ -42,9 +41,9 @@ fn the_end_of_a_stream_may_be_announced_long_after_its_last_byte() {
                 receiver.require_integrity = integrity;
             });
             write(&mut net, &bytes);
-            run_for(&mut net, Duration::from_secs(2));
-            assert_eq!(net.sender.progress(), (len as u64, None));
-            net.sender.finish(net.now);
+            net.run_for(Duration::from_secs(2));
+            assert_eq!(net.sender().progress(), (len as u64, None));
+            net.with_sender(Sender::finish);
             ends_well(&mut net, &bytes);
         }
     }
@@ -59,12 +58,16 @@ fn a_source_that_is_silent_as_announced_is_not_given_up() {
         receiver.source_timeout = Duration::from_secs(2);
     });
     write(&mut net, &bytes);
-    run_for(&mut net, Duration::from_secs(60));
-    net.source_dead = true;
-    let died = net.now;
-    net.run_until(LIMIT, |net| net.events[0].iter().any(is_failure));
-    assert!(net.now > died + Duration::from_secs(15), "{}", net.state());
-    let failed = net.events[0].iter().find(|event| is_failure(event));
+    net.run_for(Duration::from_secs(60));
+    net.set_sender(None);
+    let died = net.now();
+    net.run_until(LIMIT, |net| net.events(0).iter().any(is_failure));
+    assert!(
+        net.now() > died + Duration::from_secs(15),
+        "{}",
+        net.state()
+    );
+    let failed = net.events(0).iter().find(|event| is_failure(event));
     let Some(ReceiverEvent::Failed { failure, .. }) = failed else {
         panic!("{}", net.state())
     };
@@ -80,14 +83,14 @@ fn is_failure(event: &ReceiverEvent) -> bool {
 fn digests_that_never_come_end_in_an_error() {
     let bytes = content(1 << 17, 3);
     let mut net = stream(|_, _| {});
-    net.lost = |packet| matches!(packet[0] & 0xf, 4 | 5);
+    net.lose(|_, packet| matches!(packet[0] & 0xf, 4 | 5));
     write(&mut net, &bytes);
-    net.run_until(LIMIT, |net| net.events[0].iter().any(is_failure));
+    net.run_until(LIMIT, |net| net.events(0).iter().any(is_failure));
     let failed = ReceiverEvent::Failed {
         failure: Failure::Unanswered,
         first_missing: 0..u64::MAX,
     };
-    assert_eq!(net.events[0].last(), Some(&failed));
+    assert_eq!(net.events(0).last(), Some(&failed));
 }
 
 /// A heartbeat that cannot be contradicted names a packet far ahead: the short numbers on the wire still
@@ -97,36 +100,18 @@ fn a_forged_newest_packet_does_not_shift_the_numbers() {
     let bytes = content(500_000, 4);
     let mut net = stream(|_, _| {});
     write(&mut net, &bytes);
-    net.run_until(LIMIT, |net| net.receivers[0].stats().data_packets > 20);
-    let forged = sync::Repr {
-        session: net.sender.session(),
-        silence_ms: 500,
-        geometry: net.sender.geometry(),
-        oldest: 0,
+    net.run_until(LIMIT, |net| net.receiver(0).stats().data_packets > 20);
+    let packet = emit(&sync::Repr {
         next: 1 << 34,
-        length: None,
-        digested: Some(0),
-        digest: None,
-        reports: false,
-        closing: false,
-        stalled: false,
         stream: true,
-        progress_blocks: 0,
-        report_window_us: 0,
-        answer: None,
-        name: b"",
-    };
-    let mut packet = vec![0; forged.buffer_len()];
-    forged.emit(&mut packet);
+        ..heartbeat(&net)
+    });
     let meta = Meta::group(source());
-    assert_eq!(
-        net.receivers[0].handle_packet(net.now, &meta, &packet),
-        Ok(())
-    );
-    run_for(&mut net, Duration::from_millis(30));
-    net.sender.finish(net.now);
+    assert_eq!(net.inject(0, &meta, &packet), Ok(()));
+    net.run_for(Duration::from_millis(30));
+    net.with_sender(Sender::finish);
     ends_well(&mut net, &bytes);
-    let dropped = &net.receivers[0].stats().drops;
+    let dropped = &net.receiver(0).stats().drops;
     assert_eq!(dropped.get(Error::BeyondWindow), 0);
     assert_eq!(dropped.get(Error::BeyondEnd), 0);
 }
@@ -137,32 +122,56 @@ fn a_forged_newest_packet_does_not_shift_the_numbers() {
 fn data_past_the_end_is_forgotten_when_the_end_is_known() {
     let bytes = content((1 << 16) + 3 * 1395 - 10, 5);
     let mut net = stream(|_, _| {});
-    net.run_until(LIMIT, |net| net.receivers[0].session().is_some());
-    let geometry = net.sender.geometry();
+    net.run_until(LIMIT, |net| net.receiver(0).session().is_some());
+    let geometry = net.sender().geometry();
     // In the last block, and in one after it that is whole.
     let invented = [57]
         .into_iter()
         .chain(geometry.first_packet(3)..geometry.first_packet(4));
     for number in invented {
-        let mut forged = vec![0x66; geometry.packet_len()];
-        data::Repr {
-            repair: None,
-            session: net.sender.session(),
-            sequence: Seq::of(number, geometry.first()),
-        }
-        .emit(&mut forged);
+        let forged = data_packet(&net, number, None);
         let meta = Meta::group(source());
-        assert_eq!(
-            net.receivers[0].handle_packet(net.now, &meta, &forged),
-            Ok(())
-        );
+        assert_eq!(net.inject(0, &meta, &forged), Ok(()));
     }
     // The second packet of the last block comes only when the end is known.
-    net.lost = |packet| matches!(packet[0] & 0xf, 1 | 2) && packet[8..12] == [0, 0, 0, 48];
+    net.lose(|_, packet| matches!(packet[0] & 0xf, 1 | 2) && packet[8..12] == [0, 0, 0, 48]);
     write(&mut net, &bytes);
-    net.sender.finish(net.now);
-    net.run_until(LIMIT, |net| net.receivers[0].progress().1.is_some());
-    run_for(&mut net, Duration::from_millis(500));
-    net.lost = |_| false;
+    net.with_sender(Sender::finish);
+    net.run_until(LIMIT, |net| net.receiver(0).progress().1.is_some());
+    net.run_for(Duration::from_millis(500));
+    net.lose(|_, _| false);
     ends_well(&mut net, &bytes);
+}
+
+/// The last packet is padded. Without digests only the length tells where the content ends in it, or a later packet
+/// that there is more.
+#[test]
+fn padding_is_never_read() {
+    for heartbeats in [true, false] {
+        // The last block has as many packets as a full one.
+        let bytes = content((1 << 17) - 100, 6);
+        let mut net = stream(|sender, receiver| {
+            sender.integrity = false;
+            receiver.require_integrity = false;
+            receiver.delivery = Delivery::Read;
+        });
+        net.run_until(LIMIT, |net| net.receiver(0).session().is_some());
+        net.lose(move |_, packet| !heartbeats && packet[0] & 0xf == 3);
+        write(&mut net, &bytes[..1 << 16]);
+        net.run_for(Duration::from_millis(300));
+        let mut read = net.read(0);
+        assert!(read.len() == 1 << 16 || !heartbeats);
+        write(&mut net, &bytes[1 << 16..]);
+        net.with_sender(Sender::finish);
+        net.run_for(Duration::from_millis(300));
+        read.extend(net.read(0));
+        assert!(bytes.starts_with(&read), "{} bytes read", read.len());
+        assert!(read.len() >= 1 << 16);
+        net.lose(|_, _| false);
+        net.run_until(LIMIT, |net| {
+            read.extend(net.read(0));
+            net.all_complete()
+        });
+        assert!(read == bytes, "{} bytes read", read.len());
+    }
 }

@@ -1,409 +1,306 @@
-//! A sender and its receivers around one switch, in virtual time.
+//! A sender and its receivers around one switch, in the simulator.
 //!
-//! With `lms` the switch is a turning point: receiver 0 is the elected replier.
+//! ```text
+//!                     +--- receiver 0 (with LMS the elected replier)
+//! source --- switch --+--- receiver 1
+//!                     +--- ...
+//! ```
+//!
+//! The source's link is perfect; those of the receivers have the delay and the faults that a test sets.
 #![allow(unreachable_pub, missing_docs)]
+#![allow(dead_code, reason = "no test uses all of it")]
 
-mod dice;
+pub mod network;
+pub mod packets;
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use lms_proto::{Iface, TurningPoint};
-use ltp::store::{HeapRing, Store};
+use ltp::store::HeapRing;
 use ltp::{
-    Destination, Duration, Instant, Meta, Path, Receiver, ReceiverConfig, ReceiverEvent, Sender,
-    SenderConfig, SenderEvent,
+    Duration, Error, Instant, Meta, Receiver, ReceiverConfig, ReceiverEvent, Sender, SenderConfig,
+    SenderEvent,
 };
+use netsim::ip::Datagram;
+use netsim::{Disposition, Filter, LinkConfig, LinkId, Loss, NodeId, Port, Sim};
 
-pub(crate) use dice::{Dice, content, seed};
+use network::{
+    GROUP, Host, SOURCE, SWITCH, Switch, attach, machine, network, set_machine, with_machine,
+};
+pub use network::{content, seed};
+
+pub type Source = Sender<'static, HeapRing>;
+pub type Sink = Receiver<'static, HeapRing>;
 
 pub fn group() -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::new(239, 1, 2, 3), 5000))
+    GROUP.into()
 }
 
 pub fn source() -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 4000))
+    SOURCE.into()
 }
 
 pub fn host(index: usize) -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::from(0x0a00_0100 + index as u32), 4000))
+    host_address(index).into()
 }
 
-pub const ROUTER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 254));
-
-#[derive(Clone, Copy)]
-pub struct Faults {
-    /// Per million, in each direction, for each receiver separately.
-    pub loss: u64,
-    pub duplicate: u64,
-    pub reorder: u64,
-    /// Packets of which one bit changes under a valid checksum.
-    pub flip: u64,
-    pub delay_us: u64,
+fn host_address(index: usize) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::from(0x0a00_0100 + index as u32), 4000)
 }
 
-impl Default for Faults {
-    fn default() -> Self {
-        Faults {
-            loss: 0,
-            duplicate: 0,
-            reorder: 0,
-            flip: 0,
-            delay_us: 500,
-        }
-    }
+/// The switch's port to a receiver.
+pub fn port(receiver: usize) -> Port {
+    Port(receiver as u16 + 1)
 }
 
-/// A link with a rate and a queue that drops packets when it is full.
-#[derive(Clone, Copy)]
-pub struct Link {
-    pub bits_per_second: u64,
-    pub queue_len: usize,
-    pub carried: u64,
-    pub dropped: u64,
-    idle_at: Instant,
+/// The link of a receiver, in each direction.
+pub fn link() -> LinkConfig {
+    LinkConfig::new().delay(Duration::from_micros(500))
 }
 
-#[allow(dead_code, reason = "not every test has a slow link")]
-impl Link {
-    pub fn new(bits_per_second: u64, queue_len: usize) -> Self {
-        Link {
-            bits_per_second,
-            queue_len,
-            carried: 0,
-            dropped: 0,
-            idle_at: Instant::ZERO,
-        }
-    }
+/// Bytes of Ethernet frames around a packet.
+pub const FRAME_OVERHEAD: u32 = 14;
 
-    /// How long the packet waits and is sent; `None`: dropped.
-    fn carry(&mut self, now: Instant, len: usize) -> Option<Duration> {
-        let time = |bytes: u64| Duration::from_micros(bytes * 8_000_000 / self.bits_per_second);
-        let start = self.idle_at.max(now);
-        if start - now > time(self.queue_len as u64) {
-            self.dropped += 1;
-            return None;
-        }
-        self.carried += 1;
-        self.idle_at = start + time(len as u64 + 42);
-        Some(self.idle_at - now)
-    }
+pub struct Group {
+    pub sim: Sim,
+    pub source: NodeId,
+    pub receivers: Vec<NodeId>,
+    source_link: LinkId,
+    pub links: Vec<LinkId>,
+    link: LinkConfig,
 }
 
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Node {
-    Source,
-    Receiver(usize),
-}
-
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
-    Group,
-    Request(Option<u16>),
-    Unicast,
-}
-
-/// Changes a packet on its way to the receiver with that number.
-pub type Change = Box<dyn FnMut(usize, &mut [u8])>;
-
-type InFlight = Reverse<(i64, u64, Node, Node, Way, Vec<u8>)>;
-
-pub struct Group<'a, S: Store, R: Store> {
-    pub now: Instant,
-    pub sender: Sender<'a, S>,
-    pub receivers: Vec<Receiver<'a, R>>,
-    pub events: Vec<Vec<ReceiverEvent>>,
-    pub sender_events: Vec<SenderEvent>,
-    pub faults: Faults,
-    pub lms: bool,
-    pub dice: Dice,
-    /// Frame bytes that left the source, and when.
-    pub wire: Vec<(Instant, usize)>,
-    pub source_dead: bool,
-    /// Where the source sends from and listens.
-    pub source: SocketAddr,
-    pub deaf: Vec<bool>,
-    /// The link from the source to each receiver: bit/s, bytes that may wait, and when it is idle again.
-    pub links: Vec<Option<Link>>,
-    /// Packets that are lost.
-    pub lost: fn(&[u8]) -> bool,
-    /// Changes packets on their way to that receiver.
-    pub change: Change,
-    in_flight: BinaryHeap<InFlight>,
-    count: u64,
-}
-
-impl<'a, S: Store, R: Store> Group<'a, S, R> {
-    pub fn new(sender: Sender<'a, S>, receivers: Vec<Receiver<'a, R>>, seed: u64) -> Self {
-        let count = receivers.len();
+impl Group {
+    pub fn new(sender: Source, receivers: Vec<Sink>, number: u64) -> Self {
+        let mut sim = network(number);
+        let perfect = [LinkConfig::new(); 2];
+        let (source, source_link) =
+            attach(&mut sim, SOURCE, Host::new(SOURCE, sender), false, perfect);
+        let attached = receivers.into_iter().enumerate().map(|(index, receiver)| {
+            let address = host_address(index);
+            let host = Host::new(address, receiver);
+            attach(&mut sim, address, host, true, [link(); 2])
+        });
+        let (receivers, links): (Vec<_>, _) = attached.unzip();
+        let members = receivers.clone();
+        sim.tap(Filter::Sent, move |record| {
+            let from = NodeId(record.from);
+            let is_member = members.contains(&from);
+            if is_member || from == source {
+                let packet = Datagram::parse(record.bytes).expect("a datagram");
+                let is_request = packet.destination == GROUP && !packet.options.is_empty();
+                let is_to_source = packet.destination.ip() == SOURCE.ip();
+                assert_eq!(is_member, is_request || is_to_source);
+            }
+        });
         Group {
-            now: Instant::ZERO,
-            sender,
-            events: vec![Vec::new(); count],
-            deaf: vec![false; count],
-            links: vec![None; count],
+            sim,
+            source,
             receivers,
-            sender_events: Vec::new(),
-            faults: Faults::default(),
-            lms: false,
-            dice: Dice::new(seed),
-            wire: Vec::new(),
-            source_dead: false,
-            source: source(),
-            lost: |_| false,
-            change: Box::new(|_, _| {}),
-            in_flight: BinaryHeap::new(),
-            count: 0,
+            source_link,
+            links,
+            link: link(),
         }
     }
 
-    fn put(&mut self, from: Node, to: Node, way: Way, packet: &[u8]) {
-        if self.dice.chance(self.faults.loss) || (self.lost)(packet) {
-            return;
-        }
-        let mut packet = packet.to_vec();
-        if let Node::Receiver(index) = to {
-            (self.change)(index, &mut packet);
-        }
-        if self.faults.flip > 0 && self.dice.chance(self.faults.flip) {
-            let bit = self.dice.next() as usize % (8 * packet.len());
-            packet[bit / 8] ^= 1 << (bit % 8);
-        }
-        let link = match (&from, &to) {
-            (Node::Source, Node::Receiver(index)) => {
-                self.links.get_mut(*index).and_then(Option::as_mut)
+    pub fn now(&self) -> Instant {
+        self.sim.now()
+    }
+
+    pub fn sender(&self) -> &Source {
+        machine(&self.sim, self.source)
+    }
+
+    pub fn receiver(&self, index: usize) -> &Sink {
+        machine(&self.sim, self.receivers[index])
+    }
+
+    pub fn receivers(&self) -> impl Iterator<Item = &Sink> {
+        self.receivers.iter().map(|&node| machine(&self.sim, node))
+    }
+
+    pub fn sender_events(&self) -> &[SenderEvent] {
+        &self.sim.get::<Host<Source>>(self.source).events
+    }
+
+    pub fn events(&self, receiver: usize) -> &[ReceiverEvent] {
+        &self.sim.get::<Host<Sink>>(self.receivers[receiver]).events
+    }
+
+    /// Calls commands of the sender; what it then has to send is sent.
+    pub fn with_sender<T>(&mut self, act: impl FnOnce(&mut Source, Instant) -> T) -> T {
+        with_machine(&mut self.sim, self.source, act)
+    }
+
+    /// Calls commands of a receiver; what it then has to send is sent.
+    pub fn with_receiver<T>(
+        &mut self,
+        index: usize,
+        act: impl FnOnce(&mut Sink, Instant) -> T,
+    ) -> T {
+        with_machine(&mut self.sim, self.receivers[index], act)
+    }
+
+    /// Gives the sender a packet that no host has sent.
+    pub fn inject_to_sender(&mut self, meta: &Meta, packet: &[u8]) -> Result<(), Error> {
+        self.with_sender(|sender, now| sender.handle_packet(now, meta, packet))
+    }
+
+    /// Gives a receiver a packet that no host has sent.
+    pub fn inject(&mut self, receiver: usize, meta: &Meta, packet: &[u8]) -> Result<(), Error> {
+        self.with_receiver(receiver, |machine, now| {
+            machine.handle_packet(now, meta, packet)
+        })
+    }
+
+    /// Reads what a receiver has for its application: nothing after a failure.
+    pub fn read(&mut self, receiver: usize) -> Vec<u8> {
+        self.with_receiver(receiver, |receiver, now| {
+            let mut bytes = Vec::new();
+            while let Ok(chunk @ [_, ..]) = receiver.peek() {
+                let len = chunk.len();
+                bytes.extend_from_slice(chunk);
+                receiver.consume(now, len);
             }
-            _ => None,
-        };
-        let queued = match link.map(|link| link.carry(self.now, packet.len())) {
-            Some(None) => return,
-            Some(Some(delay)) => delay,
-            None => Duration::ZERO,
-        };
-        let copies = 1 + usize::from(self.dice.chance(self.faults.duplicate));
-        for _ in 0..copies {
-            let late = if self.dice.chance(self.faults.reorder) {
-                self.dice.next() % 3000
-            } else {
-                0
-            };
-            let delay = self.faults.delay_us + late + queued.total_micros();
-            let at = self.now.total_micros() + delay as i64;
-            self.count += 1;
-            let entry = (
-                at,
-                self.count,
-                from.clone(),
-                to.clone(),
-                way.clone(),
-                packet.clone(),
-            );
-            self.in_flight.push(Reverse(entry));
+            bytes
+        })
+    }
+
+    /// Starts another sender in place of the last one, or ends it.
+    pub fn set_sender(&mut self, sender: Option<Source>) {
+        set_machine(&mut self.sim, self.source, sender);
+    }
+
+    /// Starts another receiver in place of the last one.
+    pub fn set_receiver(&mut self, index: usize, receiver: Sink) {
+        set_machine(&mut self.sim, self.receivers[index], Some(receiver));
+    }
+
+    /// Takes a receiver out of its host.
+    pub fn take_receiver(&mut self, index: usize) -> Sink {
+        let node = self.receivers[index];
+        let receiver = self
+            .sim
+            .with(node, |host: &mut Host<Sink>, _, _| host.machine.take());
+        receiver.expect("the host is up")
+    }
+
+    /// Adds another source.
+    pub fn add_source(&mut self, address: SocketAddrV4, sender: Source) -> NodeId {
+        let host = Host::new(address, sender);
+        let perfect = [LinkConfig::new(); 2];
+        attach(&mut self.sim, address, host, false, perfect).0
+    }
+
+    /// The switch turns requests to receiver 0.
+    pub fn elect_replier(&mut self) {
+        self.sim.with(SWITCH, |switch: &mut Switch, _, _| {
+            switch.replier = Some(port(0));
+        });
+    }
+
+    /// Configures the links of all receivers, in each direction.
+    pub fn set_links(&mut self, config: LinkConfig) {
+        self.link = config;
+        for &link in &self.links {
+            self.sim.set_link(link, config, config);
         }
     }
 
-    fn index_of(address: SocketAddr) -> Option<usize> {
-        match address.ip() {
-            IpAddr::V4(ip) => u32::from(ip)
-                .checked_sub(0x0a00_0100)
-                .map(|index| index as usize),
-            IpAddr::V6(_) => None,
-        }
+    pub fn set_loss(&mut self, loss: f64) {
+        self.set_links(link().loss(Loss::Bernoulli(loss)));
     }
 
-    fn drain_sender(&mut self, buffer: &mut [u8]) {
-        if self.source_dead {
-            return;
-        }
-        while let Some(transmit) = self.sender.poll_transmit(self.now, buffer) {
-            let packets: Vec<Vec<u8>> = transmit.packets(buffer).map(<[u8]>::to_vec).collect();
-            for packet in packets {
-                self.wire.push((self.now, packet.len() + 42));
-                match transmit.destination {
-                    Destination::Group => {
-                        for index in 0..self.receivers.len() {
-                            self.put(Node::Source, Node::Receiver(index), Way::Group, &packet);
-                        }
-                    }
-                    Destination::Unicast(to) => {
-                        if let Some(index) = Self::index_of(to) {
-                            self.put(Node::Source, Node::Receiver(index), Way::Unicast, &packet);
-                        }
-                    }
-                    other => panic!("a source never sends {other:?}"),
+    /// A deaf receiver sends, but gets nothing.
+    pub fn set_deaf(&mut self, receiver: usize, is_deaf: bool) {
+        let deaf = self.link.loss(Loss::Bernoulli(1.0));
+        let down = if is_deaf { deaf } else { self.link };
+        self.sim.set_link(self.links[receiver], self.link, down);
+    }
+
+    /// Loses the packets to a node for which `is_lost` returns true, by their payload.
+    pub fn lose(&mut self, mut is_lost: impl FnMut(NodeId, &[u8]) -> bool + 'static) {
+        self.sim.script(move |record| {
+            let packet = Datagram::parse(record.bytes).expect("a datagram");
+            match is_lost(NodeId(record.to), packet.payload) {
+                true => Disposition::Lose,
+                false => Disposition::Chance,
+            }
+        });
+    }
+
+    /// Takes the packets that were sent to addresses without a host.
+    pub fn take_strays(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
+        self.sim.with(SWITCH, |switch: &mut Switch, _, _| {
+            std::mem::take(&mut switch.strays)
+        })
+    }
+
+    /// Changes the packets to a receiver.
+    pub fn change(&mut self, receiver: usize, mut change: impl FnMut(&mut [u8]) + 'static) {
+        self.sim.with(SWITCH, |switch: &mut Switch, _, _| {
+            switch.change = Some(Box::new(move |to, packet| {
+                if to == port(receiver) {
+                    change(packet);
                 }
-            }
-        }
-        while let Some(event) = self.sender.poll_event() {
-            self.sender_events.push(event);
-        }
+            }));
+        });
     }
 
-    fn drain_receiver(&mut self, index: usize, buffer: &mut [u8]) {
-        let me = Node::Receiver(index);
-        while let Some(transmit) = self.receivers[index].poll_transmit(self.now, buffer) {
-            let packet = buffer[..transmit.len].to_vec();
-            match transmit.destination {
-                Destination::Unicast(to) => {
-                    assert_eq!(to.ip(), source().ip());
-                    if to == self.source {
-                        self.put(me.clone(), Node::Source, Way::Unicast, &packet);
-                    }
-                }
-                Destination::Request(option) => {
-                    assert_eq!(option.group, group().ip());
-                    if self.lms && index != 0 {
-                        let turned = Way::Request(Some(index as u16));
-                        self.put(me.clone(), Node::Receiver(0), turned, &packet);
-                    } else {
-                        self.put(me.clone(), Node::Source, Way::Request(None), &packet);
-                    }
-                }
-                Destination::Dmcast(point) => {
-                    assert_eq!(point.router, ROUTER);
-                    let below = Node::Receiver(usize::from(point.iface.0));
-                    self.put(Node::Source, below, Way::Group, &packet);
-                }
-                Destination::Group | Destination::Relay => {
-                    panic!("a receiver without a relay never sends so")
-                }
-            }
-        }
-        while let Some(event) = self.receivers[index].poll_event() {
-            self.events[index].push(event);
-        }
+    /// Bytes of the frames that left the source.
+    pub fn source_bytes(&self) -> u64 {
+        let [sent, _] = self.sim.link_stats(self.source_link);
+        sent.sent_bytes + u64::from(FRAME_OVERHEAD) * sent.sent
     }
 
-    fn deliver(&mut self, from: Node, to: Node, way: Way, packet: &[u8]) {
-        let address = match from {
-            Node::Source => self.source,
-            Node::Receiver(index) => host(index),
-        };
-        let mut meta = match way {
-            Way::Unicast => Meta::unicast(address),
-            _ => Meta::group(address),
-        };
-        if let Way::Request(turned) = way {
-            meta.path = Path::Group;
-            meta.elected = true;
-            meta.option = Some(ltp::LmsOption {
-                kind: lms_proto::Kind::Request,
-                turning_point: turned.map(|iface| TurningPoint {
-                    router: ROUTER,
-                    iface: Iface(iface),
-                }),
-                source: source().ip(),
-                group: group().ip(),
-            });
-        }
-        match to {
-            Node::Source if !self.source_dead => {
-                let _ = self.sender.handle_packet(self.now, &meta, packet);
-            }
-            Node::Receiver(index) if self.deaf.get(index) == Some(&false) => {
-                let _ = self.receivers[index].handle_packet(self.now, &meta, packet);
-            }
-            _ => {}
-        }
-    }
-
-    /// One step of time; `false` when nothing will ever happen again.
-    pub fn step(&mut self) -> bool {
-        let mut buffer = vec![0; 65_536];
-        self.drain_sender(&mut buffer);
-        for index in 0..self.receivers.len() {
-            self.drain_receiver(index, &mut buffer);
-        }
-        let flight = self.in_flight.peek().map(|Reverse(entry)| entry.0);
-        let timers = self
-            .receivers
-            .iter()
-            .filter_map(|receiver| receiver.poll_timeout());
-        let source = if self.source_dead {
-            None
-        } else {
-            self.sender.poll_timeout()
-        };
-        let timers = timers.chain(source).map(|at| at.total_micros());
-        let Some(next) = timers.chain(flight).min() else {
-            return false;
-        };
-        self.now = self.now.max(Instant::from_micros(next));
-        while let Some(Reverse(entry)) = self.in_flight.peek() {
-            if entry.0 > self.now.total_micros() {
-                break;
-            }
-            let Some(Reverse((_, _, from, to, way, packet))) = self.in_flight.pop() else {
-                break;
-            };
-            self.deliver(from, to, way, &packet);
-        }
-        if !self.source_dead {
-            self.sender.handle_timeout(self.now);
-        }
-        for receiver in &mut self.receivers {
-            receiver.handle_timeout(self.now);
-        }
-        true
+    pub fn run_for(&mut self, time: Duration) {
+        self.sim.run_until(self.now() + time);
     }
 
     /// Runs until the condition holds; panics after `limit` of virtual time.
     pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&mut Self) -> bool) {
-        let end = self.now + limit;
-        let mut still = 0;
+        let end = self.now() + limit;
         while !done(self) {
-            let was = self.now;
-            if !self.step() {
-                assert!(
-                    done(self),
-                    "nothing left to happen at {}: {}",
-                    self.now,
-                    self.state()
-                );
-                return;
-            }
-            still = if self.now == was { still + 1 } else { 0 };
             assert!(
-                still < 100_000,
-                "time stands still at {}: {}",
-                self.now,
+                self.sim.step(end),
+                "not done at {}: {}",
+                self.now(),
                 self.state()
             );
-            assert!(self.now < end, "not done at {}: {}", self.now, self.state());
         }
     }
 
     pub fn state(&self) -> String {
-        let receivers = self
-            .receivers
-            .iter()
-            .zip(&self.events)
-            .map(|(receiver, events)| {
-                format!(
-                    "{:?} {:?} {:?}\n",
-                    receiver.progress(),
-                    events,
-                    receiver.stats()
-                )
-            });
-        format!(
-            "sender {:?} {:?} {:?}\n{}",
-            self.sender.poll_timeout(),
-            self.sender.progress(),
-            self.sender.stats(),
-            receivers.collect::<String>()
-        )
+        let sender = self.sim.get::<Host<Source>>(self.source).machine.as_ref();
+        let sender = sender.map(|one| (one.poll_timeout(), one.progress(), one.stats()));
+        let receivers = self.receivers.iter().map(|&node| {
+            let host = self.sim.get::<Host<Sink>>(node);
+            let receiver = host.machine.as_ref();
+            let receiver = receiver.map(|one| (one.progress(), one.stats()));
+            format!("{receiver:?} {:?}\n", host.events)
+        });
+        format!("sender {sender:?}\n{}", receivers.collect::<String>())
     }
 
+    /// Whether every receiver has everything.
     pub fn all_complete(&self) -> bool {
-        let complete = |events: &Vec<ReceiverEvent>| {
-            events
-                .iter()
-                .any(|event| matches!(event, ReceiverEvent::Complete { .. }))
-        };
-        self.events.iter().all(complete)
+        let is_complete = |event: &_| matches!(event, ReceiverEvent::Complete { .. });
+        (0..self.receivers.len()).all(|index| self.events(index).iter().any(is_complete))
     }
+
+    /// Whether every receiver has told the source that it has everything.
+    pub fn is_confirmed(&self) -> bool {
+        self.sender_events().contains(&SenderEvent::Complete)
+    }
+
+    pub fn check_content(&self, bytes: &[u8]) {
+        for receiver in self.receivers() {
+            assert!(has_content(receiver, bytes), "bytes differ");
+        }
+    }
+}
+
+pub fn has_content(receiver: &Sink, bytes: &[u8]) -> bool {
+    receiver.store().as_bytes()[..bytes.len()] == *bytes
 }
 
 pub fn sender_config(length: usize) -> SenderConfig {
@@ -419,8 +316,6 @@ pub fn receiver_config() -> ReceiverConfig {
     config
 }
 
-pub type Files = Group<'static, HeapRing, HeapRing>;
-
 /// A content in memory to `count` receivers that gather it in memory.
 pub fn files(
     bytes: &[u8],
@@ -428,34 +323,16 @@ pub fn files(
     number: u64,
     sender: SenderConfig,
     receiver: &ReceiverConfig,
-) -> Files {
+) -> Group {
     let block = 1usize << sender.block_exponent;
     let capacity = bytes.len().next_multiple_of(block).max(2 * block);
     let store = HeapRing::whole(bytes.to_vec());
     let sender = Sender::new(sender, store, seed(number), Instant::ZERO).expect("configuration");
-    let receivers = (0..count)
-        .map(|index| {
-            let mut config = receiver.clone();
-            config.limits.window_blocks = (capacity / block).next_power_of_two();
-            let store = HeapRing::new(capacity);
-            Receiver::new(
-                config,
-                store,
-                seed(number * 1000 + index as u64 + 1),
-                Instant::ZERO,
-            )
-        })
-        .collect();
-    Group::new(sender, receivers, number)
-}
-
-impl Files {
-    pub fn check_content(&self, bytes: &[u8]) {
-        for receiver in &self.receivers {
-            assert!(
-                receiver.store().as_bytes()[..bytes.len()] == *bytes,
-                "bytes differ"
-            );
-        }
-    }
+    let mut config = receiver.clone();
+    config.limits.window_blocks = (capacity / block).next_power_of_two();
+    let receivers = (1..=count as u64).map(|index| {
+        let seed = seed(number * 1000 + index);
+        Receiver::new(config.clone(), HeapRing::new(capacity), seed, Instant::ZERO)
+    });
+    Group::new(sender, receivers.collect(), number)
 }

@@ -1,23 +1,21 @@
 //! What a forger sends is dropped and counted under its own reason, or found out; nothing else
 //! changes, and the session ends well.
 
-#[path = "../common/ask.rs"]
-mod ask;
 #[path = "../common/mod.rs"]
 mod common;
 mod requests;
 
-use common::{Files, content, files, host, receiver_config, sender_config, source};
-use ltp::wire::digests::{self, put_digest};
+use common::packets::{data_packet, digests_packet, emit, heartbeat};
+use common::{Group, Sink, content, files, host, packets, receiver_config, sender_config, source};
 use ltp::wire::report::{Report, ReportAck, Status, Verdict};
 use ltp::wire::request::Kind;
-use ltp::wire::{Seq, data, sync};
-use ltp::{Duration, Error, Geometry, Meta, ReceiverEvent, SessionId};
+use ltp::wire::sync;
+use ltp::{Duration, Error, Geometry, Instant, Meta, ReceiverEvent, SessionId};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A session that has begun and is not done.
-fn begun(bytes: &[u8], number: u64, known: bool, key: Option<[u8; 32]>) -> Files {
+fn begun(bytes: &[u8], number: u64, known: bool, key: Option<[u8; 32]>) -> Group {
     let mut sender = sender_config(bytes.len());
     sender.rate_bps = Some(20_000_000);
     sender.receivers = known.then_some(2);
@@ -26,23 +24,28 @@ fn begun(bytes: &[u8], number: u64, known: bool, key: Option<[u8; 32]>) -> Files
     receiver.key = key;
     let mut net = files(bytes, 2, number, sender, &receiver);
     net.run_until(LIMIT, |net| {
-        net.receivers.iter().all(|r| r.stats().data_packets > 20)
+        net.receivers().all(|r| r.stats().data_packets > 20)
     });
     net
 }
 
-fn finish(net: &mut Files, bytes: &[u8]) {
+fn finish(net: &mut Group, bytes: &[u8]) {
     net.run_until(LIMIT, |net| net.all_complete());
     net.check_content(bytes);
 }
 
 /// Receiver 0 takes a packet; its progress, session and all counters but drops stay.
-fn refused(net: &mut Files, meta: &Meta, packet: &[u8], reason: Error) {
-    let receiver = &mut net.receivers[0];
+fn refused(net: &mut Group, meta: &Meta, packet: &[u8], reason: Error) {
+    net.with_receiver(0, |receiver, now| {
+        refuses(receiver, now, meta, packet, reason);
+    });
+}
+
+fn refuses(receiver: &mut Sink, now: Instant, meta: &Meta, packet: &[u8], reason: Error) {
     let (progress, session) = (receiver.progress(), receiver.session());
     let mut stats = receiver.stats().clone();
     let count = stats.drops.get(reason);
-    assert_eq!(receiver.handle_packet(net.now, meta, packet), Err(reason));
+    assert_eq!(receiver.handle_packet(now, meta, packet), Err(reason));
     assert_eq!(receiver.stats().drops.get(reason), count + 1);
     stats.drops = receiver.stats().drops;
     assert_eq!(receiver.stats(), &stats);
@@ -52,69 +55,30 @@ fn refused(net: &mut Files, meta: &Meta, packet: &[u8], reason: Error) {
     );
 }
 
-fn refused_by_source(net: &mut Files, meta: &Meta, packet: &[u8], reason: Error) {
-    let mut stats = net.sender.stats().clone();
-    let receivers = net.sender.receivers();
-    let count = stats.drops.get(reason);
-    assert_eq!(net.sender.handle_packet(net.now, meta, packet), Err(reason));
-    assert_eq!(net.sender.stats().drops.get(reason), count + 1);
-    stats.drops = net.sender.stats().drops;
-    stats.requested_packets = net.sender.stats().requested_packets;
-    assert_eq!(net.sender.stats(), &stats);
-    assert_eq!(net.sender.receivers(), receivers);
+fn refused_by_source(net: &mut Group, meta: &Meta, packet: &[u8], reason: Error) {
+    net.with_sender(|sender, now| {
+        let mut stats = sender.stats().clone();
+        let receivers = sender.receivers();
+        let count = stats.drops.get(reason);
+        assert_eq!(sender.handle_packet(now, meta, packet), Err(reason));
+        assert_eq!(sender.stats().drops.get(reason), count + 1);
+        stats.drops = sender.stats().drops;
+        stats.requested_packets = sender.stats().requested_packets;
+        assert_eq!(sender.stats(), &stats);
+        assert_eq!(sender.receivers(), receivers);
+    });
 }
 
-fn geometry(net: &Files) -> Geometry {
-    net.sender.geometry()
+fn geometry(net: &Group) -> Geometry {
+    net.sender().geometry()
 }
 
-fn data_packet(net: &Files, number: u64, repair: Option<u16>) -> Vec<u8> {
-    let geometry = geometry(net);
-    let mut packet = vec![0x66; geometry.packet_len()];
-    let sequence = Seq::of(number, geometry.first());
-    data::Repr {
-        repair,
-        session: net.sender.session(),
-        sequence,
-    }
-    .emit(&mut packet);
-    packet
-}
-
-fn true_sync<'n>(net: &Files) -> sync::Repr<'n> {
-    let block = net.sender.progress().0 >> geometry(net).block_exponent();
-    sync::Repr {
-        session: net.sender.session(),
-        silence_ms: 500,
-        geometry: geometry(net),
-        oldest: 0,
-        next: geometry(net).first_packet(block),
-        length: net.sender.progress().1,
-        digested: Some(0),
-        digest: None,
-        reports: false,
-        closing: false,
-        stalled: false,
-        stream: false,
-        progress_blocks: 0,
-        report_window_us: 0,
-        answer: None,
-        name: b"",
-    }
-}
-
-fn emit(repr: &sync::Repr<'_>) -> Vec<u8> {
-    let mut packet = vec![0; repr.buffer_len()];
-    repr.emit(&mut packet);
-    packet
-}
-
-fn request(net: &Files, kind: Kind, lo: u32, hi: u32) -> Vec<u8> {
-    ask::request(net.sender.session(), kind, (lo, hi), 0)
+fn request(net: &Group, kind: Kind, lo: u32, hi: u32) -> Vec<u8> {
+    packets::request(net.sender().session(), kind, (lo, hi), 0)
 }
 
 fn asked(turned: bool) -> Meta {
-    ask::asked(turned.then(|| ask::point(254, 1)))
+    packets::asked(turned.then(|| packets::point(254, 1)))
 }
 
 #[test]
@@ -123,16 +87,17 @@ fn a_forged_repair_is_detected_with_its_block_and_requested_again() {
         let bytes = content(600_000, 1);
         let mut net = begun(&bytes, 1, false, key);
         // For a block that is about to be sent: the true packet then finds its place taken.
-        let block = net.receivers[0].progress().0 / 65_536 + 2;
+        let block = net.receiver(0).progress().0 / 65_536 + 2;
         let number = geometry(&net).first_packet(block) + 5;
         let forged = data_packet(&net, number, Some(4));
-        net.receivers[0]
-            .handle_packet(net.now, &Meta::group(source()), &forged)
-            .unwrap();
+        net.inject(0, &Meta::group(source()), &forged).unwrap();
         finish(&mut net, &bytes);
-        assert_eq!(net.receivers[0].stats().blocks_rejected, 1);
-        assert!(net.events[0].contains(&ReceiverEvent::BlockRejected { block }));
-        assert_eq!(net.receivers[1].stats().blocks_rejected, 0);
+        assert_eq!(net.receiver(0).stats().blocks_rejected, 1);
+        assert!(
+            net.events(0)
+                .contains(&ReceiverEvent::BlockRejected { block })
+        );
+        assert_eq!(net.receiver(1).stats().blocks_rejected, 0);
     }
 }
 
@@ -169,19 +134,8 @@ fn data_that_cannot_be_the_sources() {
     finish(&mut net, &bytes);
 }
 
-fn forged_digests(net: &Files, answer: Option<u64>) -> Vec<u8> {
-    let session = net.sender.session();
-    let repr = digests::Repr {
-        session,
-        first_block: 0,
-        answer,
-        left: false,
-        count: 10,
-    };
-    let mut packet = vec![0; repr.buffer_len()];
-    repr.emit(&mut packet);
-    (0..10).for_each(|index| put_digest(&mut packet, index, &[0xee; 32]));
-    packet
+fn forged_digests(net: &Group, answer: Option<u64>) -> Vec<u8> {
+    digests_packet(net, 0, &[[0xee; 32]; 10], answer)
 }
 
 #[test]
@@ -189,17 +143,15 @@ fn forged_digests_cannot_wedge() {
     let bytes = content(600_000, 3);
     let mut net = begun(&bytes, 3, false, None);
     let forged = forged_digests(&net, None);
-    net.receivers[0]
-        .handle_packet(net.now, &Meta::group(source()), &forged)
-        .unwrap();
+    net.inject(0, &Meta::group(source()), &forged).unwrap();
     finish(&mut net, &bytes);
     assert!(
-        net.receivers[0].stats().requests_source > 0,
+        net.receiver(0).stats().requests_source > 0,
         "{:?}",
-        net.receivers[0].stats()
+        net.receiver(0).stats()
     );
     assert_eq!(
-        net.receivers[0].stats().blocks_rejected,
+        net.receiver(0).stats().blocks_rejected,
         0,
         "true data was thrown away"
     );
@@ -216,7 +168,7 @@ fn forged_digests_under_a_key_are_dropped() {
         &forged,
         Error::Authenticator,
     );
-    let forged = emit(&true_sync(&net));
+    let forged = emit(&heartbeat(&net));
     refused(
         &mut net,
         &Meta::group(source()),
@@ -237,13 +189,13 @@ fn an_unrequested_answer_is_dropped() {
     refused(&mut net, &meta, &forged, Error::Unasked);
     let forged = emit(&sync::Repr {
         answer: Some(5),
-        ..true_sync(&net)
+        ..heartbeat(&net)
     });
     refused(&mut net, &meta, &forged, Error::Unasked);
     let ack = ReportAck {
         verdict: Verdict::Noted,
         tag: 1,
-        session: net.sender.session(),
+        session: net.sender().session(),
         receiver: 12345,
         token: 9,
     };
@@ -276,12 +228,12 @@ fn a_forged_heartbeat_changes_nothing_the_source_does_not_confirm() {
     for (name, forge, expected) in cases {
         let mut net = begun(&bytes, 6, false, None);
         // A hole that the forger's word would make final.
-        net.faults.loss = 50_000;
-        net.run_until(LIMIT, |net| net.receivers[0].stats().lost_packets > 0);
-        let mut repr = true_sync(&net);
+        net.set_loss(0.05);
+        net.run_until(LIMIT, |net| net.receiver(0).stats().lost_packets > 0);
+        let mut repr = heartbeat(&net);
         forge(&mut repr);
         let packet = emit(&repr);
-        let result = net.receivers[0].handle_packet(net.now, &Meta::group(source()), &packet);
+        let result = net.inject(0, &Meta::group(source()), &packet);
         assert_eq!(result, expected, "{name}");
         net.run_until(LIMIT, |net| net.all_complete());
         net.check_content(&bytes);
@@ -294,15 +246,15 @@ fn a_forged_heartbeat_changes_nothing_the_source_does_not_confirm() {
 fn a_forged_heartbeat_that_wants_no_reports_does_not_hold_up_the_end() {
     let bytes = content(600_000, 14);
     let mut net = begun(&bytes, 14, true, None);
-    net.run_until(LIMIT, |net| net.receivers[0].is_complete());
+    net.lose(|_, packet| Report::parse(packet).is_ok());
+    net.run_until(LIMIT, |net| net.receiver(0).is_complete());
     assert!(!net.all_complete(), "the source has not answered");
-    let forged = emit(&true_sync(&net));
-    let heard = net.receivers[0].handle_packet(net.now, &Meta::group(source()), &forged);
+    let forged = emit(&heartbeat(&net));
+    let heard = net.inject(0, &Meta::group(source()), &forged);
     assert_eq!(heard, Ok(()));
-    let reports = net.receivers[0].stats().reports;
-    net.faults.loss = 1_000_000;
-    net.run_until(LIMIT, |net| net.receivers[0].stats().reports > reports);
-    net.faults.loss = 0;
+    let reports = net.receiver(0).stats().reports;
+    net.run_until(LIMIT, |net| net.receiver(0).stats().reports > reports);
+    net.lose(|_, _| false);
     finish(&mut net, &bytes);
 }
 
@@ -314,23 +266,23 @@ fn an_acknowledgement_of_nothing_changes_no_token() {
     let ack = ReportAck {
         verdict: Verdict::Noted,
         tag: 0xffff,
-        session: net.sender.session(),
-        receiver: net.receivers[0].id(),
+        session: net.sender().session(),
+        receiver: net.receiver(0).id(),
         token: 0xdead,
     };
     let mut forged = [0; 24];
     ack.emit(&mut forged);
     refused(&mut net, &Meta::unicast(source()), &forged, Error::Unasked);
-    let receiver = &mut net.receivers[0];
-    receiver.close(net.now);
-    let mut buffer = [0; 2048];
-    let sent = std::iter::from_fn(|| {
-        let transmit = receiver.poll_transmit(net.now, &mut buffer)?;
-        Some(Report::parse(&buffer[..transmit.len]))
+    let sent: Vec<_> = net.with_receiver(0, |receiver, now| {
+        receiver.close(now);
+        let mut buffer = [0; 2048];
+        let sent = std::iter::from_fn(|| {
+            let transmit = receiver.poll_transmit(now, &mut buffer)?;
+            Some(Report::parse(&buffer[..transmit.len]))
+        });
+        sent.flatten().collect()
     });
-    let leaving = sent
-        .flatten()
-        .find(|report| report.status == Status::Leaving);
+    let leaving = sent.iter().find(|report| report.status == Status::Leaving);
     let token = leaving.expect("a last report").token;
     assert!(token != 0xdead && token != 0, "{token:x}");
 }
@@ -344,12 +296,11 @@ fn a_refused_request_does_not_stretch_the_hold_down_time() {
     forged[20..24].fill(0xff);
     refused_by_source(&mut net, &asked(false), &forged, Error::RequestUnsent);
     let good = request(&net, Kind::Data, 0, 0);
-    let ask = |net: &mut Files| net.sender.handle_packet(net.now, &asked(false), &good);
+    let ask = |net: &mut Group| net.inject_to_sender(&asked(false), &good);
     assert_eq!(ask(&mut net), Ok(()));
-    net.run_until(LIMIT, |net| net.sender.stats().repairs_group == 1);
+    net.run_until(LIMIT, |net| net.sender().stats().repairs_group == 1);
     assert_eq!(ask(&mut net), Err(Error::RequestHeldDown));
-    let later = net.now + Duration::from_millis(21);
-    net.run_until(LIMIT, |net| net.now >= later);
+    net.run_for(Duration::from_millis(21));
     assert_eq!(ask(&mut net), Ok(()));
 }
 
@@ -361,14 +312,13 @@ fn a_forged_session_before_the_true_one_is_left() {
         session: SessionId(5),
         length: Some(10),
         next: 1,
-        ..true_sync(&net)
+        ..heartbeat(&net)
     };
-    net.receivers[0]
-        .handle_packet(net.now, &Meta::group(source()), &emit(&forged))
+    net.inject(0, &Meta::group(source()), &emit(&forged))
         .unwrap();
-    assert_eq!(net.receivers[0].session(), Some(SessionId(5)));
+    assert_eq!(net.receiver(0).session(), Some(SessionId(5)));
     finish(&mut net, &bytes);
-    assert_eq!(net.receivers[0].session(), Some(net.sender.session()));
+    assert_eq!(net.receiver(0).session(), Some(net.sender().session()));
 }
 
 /// As above, but the forger does not know the port either, and continues.
@@ -380,14 +330,14 @@ fn a_forged_session_of_another_port_is_left_while_the_forger_continues() {
         session: SessionId(5),
         length: Some(10),
         next: 1,
-        ..true_sync(&net)
+        ..heartbeat(&net)
     };
     let mut elsewhere = source();
     elsewhere.set_port(source().port() + 1);
     let forged = emit(&forged);
     net.run_until(LIMIT, |net| {
         let meta = Meta::group(elsewhere);
-        let _ = net.receivers[0].handle_packet(net.now, &meta, &forged);
+        let _ = net.inject(0, &meta, &forged);
         net.all_complete()
     });
     net.check_content(&bytes);
@@ -400,18 +350,18 @@ fn heartbeats_from_another_port_take_no_receiver_away() {
     let mut net = begun(&bytes, 9, false, None);
     let forged = sync::Repr {
         session: SessionId(5),
-        ..true_sync(&net)
+        ..heartbeat(&net)
     };
-    let session = net.sender.session();
+    let session = net.sender().session();
     let mut elsewhere = source();
     let forged = emit(&forged);
     net.run_until(LIMIT, |net| {
         elsewhere.set_port(elsewhere.port().wrapping_add(1).max(source().port() + 1));
         let meta = Meta::group(elsewhere);
-        let refused = net.receivers[0].handle_packet(net.now, &meta, &forged);
+        let refused = net.inject(0, &meta, &forged);
         assert!(refused.is_err());
         net.all_complete()
     });
-    assert_eq!(net.receivers[0].session(), Some(session));
+    assert_eq!(net.receiver(0).session(), Some(session));
     net.check_content(&bytes);
 }

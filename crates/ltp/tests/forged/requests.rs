@@ -1,12 +1,13 @@
 //! Requests and reports that a replier or a source refuses.
 
 use lms_proto::Kind as OptionKind;
-use ltp::wire::report::{Loss, Report, Status};
+use ltp::wire::report::Status;
 use ltp::wire::request::Kind;
-use ltp::{Destination, Duration, Error, Meta, SenderEvent};
+use ltp::{Destination, Duration, Error, Meta, Transmit};
 
-use crate::common::{Files, content, files, host, receiver_config, sender_config};
-use crate::{LIMIT, asked, begun, finish, refused, refused_by_source, request};
+use crate::common::packets::report;
+use crate::common::{content, files, has_content, host, receiver_config, sender_config};
+use crate::{LIMIT, asked, begun, finish, refused, refused_by_source, refuses, request};
 
 #[test]
 fn requests_a_replier_refuses() {
@@ -45,22 +46,16 @@ fn requests_a_replier_refuses() {
         packet
     };
     refused(&mut net, &asked(true), &heartbeat, Error::Unexpected);
-    net.receivers[0]
-        .handle_packet(net.now, &asked(true), &good)
-        .unwrap();
-    refused_held_down(&mut net, &good);
+    // The same request twice within the hold-down time: the second is refused.
+    net.with_receiver(0, |receiver, now| {
+        receiver.handle_packet(now, &asked(true), &good).unwrap();
+        let mut buffer = [0; 2048];
+        let sent = std::iter::from_fn(|| receiver.poll_transmit(now, &mut buffer));
+        let is_dmcast = |sent: &Transmit| matches!(sent.destination, Destination::Dmcast(_));
+        assert_eq!(sent.filter(is_dmcast).count(), 4);
+        refuses(receiver, now, &asked(true), &good, Error::RequestHeldDown);
+    });
     finish(&mut net, &bytes);
-}
-
-/// The same request twice within the hold-down time: the second is refused.
-fn refused_held_down(net: &mut Files, request: &[u8]) {
-    let mut buffer = [0; 2048];
-    let mut sent = 0;
-    while let Some(transmit) = net.receivers[0].poll_transmit(net.now, &mut buffer) {
-        sent += usize::from(matches!(transmit.destination, Destination::Dmcast(_)));
-    }
-    assert_eq!(sent, 4);
-    refused(net, &asked(true), request, Error::RequestHeldDown);
 }
 
 #[test]
@@ -86,7 +81,7 @@ fn requests_a_source_refuses() {
     let mut meta = asked(false);
     meta.option.as_mut().unwrap().group = "239.9.9.9".parse().unwrap();
     refused_by_source(&mut net, &meta, &good, Error::OptionMismatch);
-    net.run_until(LIMIT, |net| net.sender.stats().digests > 0);
+    net.run_until(LIMIT, |net| net.sender().stats().digests > 0);
     let digests = request(&net, Kind::Digests, 0, 1);
     refused_by_source(
         &mut net,
@@ -110,27 +105,16 @@ fn an_unverified_address_gets_no_more_than_it_sent() {
         request(&net, Kind::Digests, 0, 0),
         sync_request,
     ];
-    let mut buffer = [0; 2048];
     for cause in causes {
-        let _ = net
-            .sender
-            .handle_packet(net.now, &Meta::unicast(victim), &cause);
-        let mut to_victim = 0;
-        for _ in 0..200 {
-            while let Some(transmit) = net.sender.poll_transmit(net.now, &mut buffer) {
-                match transmit.destination {
-                    Destination::Unicast(to) if to == victim => to_victim += transmit.len,
-                    _ => {}
-                }
-            }
-            net.now += Duration::from_millis(1);
-            net.sender.handle_timeout(net.now);
-        }
-        assert!(
-            to_victim <= cause.len(),
-            "{to_victim} bytes for {}",
-            cause.len()
+        let _ = net.inject_to_sender(&Meta::unicast(victim), &cause);
+        net.run_for(Duration::from_millis(200));
+        let strays = net.take_strays().into_iter();
+        let to_victim = strays.filter(|(to, _)| *to == victim);
+        let (len, cause) = (
+            to_victim.map(|(_, packet)| packet.len()).sum::<usize>(),
+            cause.len(),
         );
+        assert!(len <= cause, "{len} bytes for {cause}");
     }
     finish(&mut net, &bytes);
 }
@@ -140,24 +124,13 @@ fn forged_reports_are_not_believed() {
     let bytes = content(600_000, 11);
     let mut net = begun(&bytes, 11, true, None);
     let report = |receiver, status, blocks, token| {
-        let session = net.sender.session();
-        let report = Report {
-            status,
-            tag: 1,
-            session,
-            receiver,
-            blocks,
-            token,
-            digest: 0,
-            loss: Loss::default(),
-        };
         let mut packet = [0; 40];
-        report.emit(&mut packet);
+        report(net.sender().session(), receiver, status, blocks, token).emit(&mut packet);
         packet
     };
     let stranger = report(5, Status::Complete, 10, 0);
-    let known = report(net.receivers[0].id(), Status::Complete, 10, 1);
-    let failed = report(net.receivers[0].id(), Status::Failed, 0, 1);
+    let known = report(net.receiver(0).id(), Status::Complete, 10, 1);
+    let failed = report(net.receiver(0).id(), Status::Failed, 0, 1);
     let meta = Meta::unicast(host(50));
     for packet in [stranger, known, failed] {
         refused_by_source(&mut net, &meta, &packet, Error::ReportUnverified);
@@ -168,10 +141,8 @@ fn forged_reports_are_not_believed() {
         &stranger,
         Error::Unexpected,
     );
-    assert_eq!(net.sender.receivers(), (2, 0));
-    net.run_until(LIMIT, |net| {
-        net.sender_events.contains(&SenderEvent::Complete)
-    });
+    assert_eq!(net.sender().receivers(), (2, 0));
+    net.run_until(LIMIT, |net| net.is_confirmed());
     finish(&mut net, &bytes);
 }
 
@@ -182,12 +153,12 @@ fn a_replier_that_never_answers_costs_time_and_no_bytes() {
     let mut receiver = receiver_config();
     receiver.assist = ltp::Assist::Lms;
     let mut net = files(&bytes, 2, 31, sender_config(bytes.len()), &receiver);
-    net.lms = true;
-    net.deaf[0] = true;
-    net.faults.loss = 20_000;
-    net.run_until(LIMIT, |net| net.receivers[1].is_complete());
-    assert!(net.receivers[1].store().as_bytes()[..bytes.len()] == *bytes);
-    let stats = net.receivers[1].stats();
+    net.elect_replier();
+    net.set_loss(0.02);
+    net.set_deaf(0, true);
+    net.run_until(LIMIT, |net| net.receiver(1).is_complete());
+    assert!(has_content(net.receiver(1), &bytes));
+    let stats = net.receiver(1).stats();
     assert!(
         stats.requests_group > 0 && stats.requests_source > 0,
         "{stats:?}"

@@ -1,11 +1,10 @@
 //! LTP through DyRAM relays, in the simulator.
 
-#[path = "../common/dice.rs"]
-#[allow(dead_code, reason = "the simulator has random numbers of its own")]
-mod dice;
+#[path = "../common/mod.rs"]
+mod common;
 mod world;
 
-use dice::content;
+use common::content;
 use dyram::RelayId;
 use ltp::relayed::AttachmentEvent;
 use ltp::{Duration, Instant, SenderConfig, SenderEvent};

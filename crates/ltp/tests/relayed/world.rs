@@ -2,8 +2,7 @@
 //! the switch; packets to the group go to every relay and receiver.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::rc::Rc;
 
 use dyram::storage::{Limits, Storage};
@@ -11,19 +10,18 @@ use dyram::wire::{Body, Packet, Role, Service};
 use dyram::{Relay, RelayId, Verdict};
 use ltp::relayed::{self, AttachmentEvent, OVERHEAD};
 use ltp::store::HeapRing;
-use ltp::{
-    Assist, Duration, Instant, Machine, Receiver, ReceiverConfig, Sender, SenderConfig, SenderEvent,
-};
+use ltp::{Assist, Duration, Instant, Receiver, ReceiverConfig, Sender, SenderConfig, SenderEvent};
 use netsim::ip::Datagram;
-use netsim::{Disposition, Io, LinkConfig, LinkId, Loss, Node, NodeId, Port, Rng, Sim};
+use netsim::{Disposition, Io, LinkConfig, LinkId, Loss, Node, NodeId, Port, Sim};
 
-use crate::dice::seed;
+use crate::common::network::{
+    GROUP, Host, SOURCE, SWITCH, attach, datagram, machine, network, rng, set_machine,
+};
+use crate::common::{group, seed};
 
 pub(crate) type Source = relayed::Sender<'static, HeapRing>;
 pub(crate) type Leaf = relayed::Receiver<'static, HeapRing>;
 
-const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 1, 2, 3), 5000);
-const SOURCE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 4000);
 pub(crate) const STUCK: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 3, 0, 1), 4000);
 
 fn relay_address(index: usize) -> SocketAddrV4 {
@@ -36,10 +34,6 @@ fn leaf_address(index: usize) -> SocketAddrV4 {
 
 pub(crate) fn relay(index: usize) -> SocketAddr {
     relay_address(index).into()
-}
-
-fn group() -> IpAddr {
-    (*GROUP.ip()).into()
 }
 
 pub(crate) fn new_source(
@@ -57,7 +51,15 @@ pub(crate) fn new_source(
     let store = HeapRing::whole(bytes.to_vec());
     let sender = Sender::new(config, store, seed(number), now).unwrap();
     let first = [relay(0)].into_iter().collect();
-    relayed::Sender::new(sender, SOURCE.into(), group(), first, seed(number + 1), now).unwrap()
+    relayed::Sender::new(
+        sender,
+        SOURCE.into(),
+        group().ip(),
+        first,
+        seed(number + 1),
+        now,
+    )
+    .unwrap()
 }
 
 pub(crate) fn new_leaf(
@@ -75,7 +77,7 @@ pub(crate) fn new_leaf(
     let receiver = Receiver::new(config, store, seed(number), now);
     let relays = relays.iter().copied().map(relay).collect();
     let source = (*SOURCE.ip()).into();
-    relayed::Receiver::new(receiver, source, group(), relays, seed(number), now).unwrap()
+    relayed::Receiver::new(receiver, source, group().ip(), relays, seed(number), now).unwrap()
 }
 
 pub(crate) fn relay_config(index: usize, parent: Option<usize>) -> dyram::Config {
@@ -89,150 +91,53 @@ pub(crate) fn new_relay(config: dyram::Config, number: u64, now: Instant) -> Rel
     Relay::new(config, storage, seed(number), now).unwrap()
 }
 
-/// A machine that the simulator drives.
-pub(crate) trait Peer: Machine + 'static {
-    /// Handles a packet. Returns the addresses to forward it to.
-    fn take(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        to_group: bool,
-        bytes: &mut [u8],
-    ) -> Vec<SocketAddr>;
-    /// Returns destination and length of a packet.
-    fn sent(transmit: &Self::Transmit) -> (SocketAddr, usize);
-}
-
-fn ltp_meta(from: SocketAddr, to_group: bool) -> ltp::Meta {
-    match to_group {
-        true => ltp::Meta::group(from),
-        false => ltp::Meta::unicast(from),
-    }
-}
-
-fn ltp_sent(transmit: &ltp::Transmit) -> (SocketAddr, usize) {
-    assert!(transmit.len <= 500 + OVERHEAD);
-    let to = transmit.destination.unicast();
-    (to.unwrap_or_else(|| GROUP.into()), transmit.len)
-}
-
-macro_rules! ltp_peer {
-    ($name:ident) => {
-        impl Peer for $name {
-            fn take(
-                &mut self,
-                now: Instant,
-                from: SocketAddr,
-                to_group: bool,
-                bytes: &mut [u8],
-            ) -> Vec<SocketAddr> {
-                let _ = self.handle_packet(now, &ltp_meta(from, to_group), bytes);
-                Vec::new()
-            }
-            fn sent(transmit: &ltp::Transmit) -> (SocketAddr, usize) {
-                ltp_sent(transmit)
-            }
-        }
-    };
-}
-
-ltp_peer!(Source);
-ltp_peer!(Leaf);
-
-impl Peer for Relay<'static> {
-    fn take(
-        &mut self,
-        now: Instant,
-        source: SocketAddr,
-        group: bool,
-        bytes: &mut [u8],
-    ) -> Vec<SocketAddr> {
-        match self.forward(now, &dyram::Meta { source, group }, bytes) {
-            Verdict::Send(fanout) => {
-                assert!(!group, "it forwards nothing that the group carries");
-                self.targets(&fanout).collect()
-            }
-            Verdict::Done | Verdict::Drop(_) => Vec::new(),
-        }
-    }
-    fn sent(transmit: &dyram::Transmit) -> (SocketAddr, usize) {
-        (transmit.destination, transmit.len)
-    }
-}
-
-/// Returns the destination of a datagram without IP options.
-fn destination(packet: &[u8]) -> SocketAddrV4 {
-    let [a, b, c, d] = [16, 17, 18, 19].map(|at| packet[at]);
-    let port = u16::from_be_bytes([packet[22], packet[23]]);
-    SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), port)
-}
-
-fn send(io: &mut Io<'_>, source: SocketAddrV4, to: SocketAddr, payload: &[u8]) {
-    let SocketAddr::V4(destination) = to else {
-        panic!("IPv4 only");
-    };
-    let datagram = Datagram {
-        source,
-        destination,
-        ttl: 16,
-        options: &[],
-        payload,
-    };
-    io.send(Port(0), &datagram.emit());
-}
-
-/// A machine at its address, and its events; without a machine the host is down.
-struct Host<P: Peer> {
+/// A relay at its address; without one the host is down.
+struct RelayHost {
     address: SocketAddrV4,
-    machine: Option<P>,
-    events: Vec<P::Event>,
+    relay: Option<Relay<'static>>,
 }
 
-impl<P: Peer> Host<P> {
-    fn new(address: SocketAddrV4, machine: P) -> Box<Self> {
-        Box::new(Host {
-            address,
-            machine: Some(machine),
-            events: Vec::new(),
-        })
-    }
-
+impl RelayHost {
     fn drain(&mut self, now: Instant, io: &mut Io<'_>) {
-        let Some(machine) = &mut self.machine else {
-            return;
-        };
+        let Some(relay) = &mut self.relay else { return };
         let mut buffer = [0; 1000];
-        while let Some(transmit) = machine.poll_transmit(now, &mut buffer) {
-            let (to, len) = P::sent(&transmit);
-            send(io, self.address, to, &buffer[..len]);
+        while let Some(transmit) = relay.poll_transmit(now, &mut buffer) {
+            let payload = &buffer[..transmit.len];
+            let packet = datagram(self.address, transmit.destination, &[], payload);
+            io.send(Port(0), &packet);
         }
-        self.events
-            .extend(std::iter::from_fn(|| machine.poll_event()));
+        while relay.poll_event().is_some() {}
     }
 }
 
-impl<P: Peer> Node for Host<P> {
+impl Node for RelayHost {
     fn handle_packet(&mut self, now: Instant, _: Port, packet: &[u8], io: &mut Io<'_>) {
-        let datagram = Datagram::parse(packet).unwrap();
-        let (from, to_group) = (datagram.source.into(), datagram.destination == GROUP);
-        let mut bytes = datagram.payload.to_vec();
-        if let Some(machine) = &mut self.machine {
-            for target in machine.take(now, from, to_group, &mut bytes) {
-                send(io, self.address, target, &bytes);
+        let packet = Datagram::parse(packet).unwrap();
+        let meta = dyram::Meta {
+            source: packet.source.into(),
+            group: packet.destination == GROUP,
+        };
+        let mut bytes = packet.payload.to_vec();
+        if let Some(relay) = &mut self.relay
+            && let Verdict::Send(fanout) = relay.forward(now, &meta, &mut bytes)
+        {
+            assert!(!meta.group, "it forwards nothing that the group carries");
+            for target in relay.targets(&fanout) {
+                io.send(Port(0), &datagram(self.address, target, &[], &bytes));
             }
         }
         self.drain(now, io);
     }
 
     fn handle_timeout(&mut self, now: Instant, io: &mut Io<'_>) {
-        if let Some(machine) = &mut self.machine {
-            machine.handle_timeout(now);
+        if let Some(relay) = &mut self.relay {
+            relay.handle_timeout(now);
         }
         self.drain(now, io);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.machine.as_ref()?.poll_timeout()
+        self.relay.as_ref()?.poll_timeout()
     }
 }
 
@@ -247,7 +152,7 @@ struct Stuck {
 impl Stuck {
     fn new(index: usize) -> Stuck {
         let config = dyram::AttachmentConfig {
-            key: dyram::SessionKey::new((*SOURCE.ip()).into(), group()).unwrap(),
+            key: dyram::SessionKey::new((*SOURCE.ip()).into(), group().ip()).unwrap(),
             role: Role::Receiver,
             relays: [relay(index)].into_iter().collect(),
         };
@@ -275,13 +180,17 @@ impl Node for Stuck {
     fn handle_timeout(&mut self, now: Instant, io: &mut Io<'_>) {
         let mut buffer = [0; 1000];
         while let Some(transmit) = self.attachment.poll_transmit(now, &mut buffer) {
-            send(io, STUCK, transmit.destination, &buffer[..transmit.len]);
+            let payload = &buffer[..transmit.len];
+            let packet = datagram(STUCK, transmit.destination, &[], payload);
+            io.send(Port(0), &packet);
         }
         if let Some((run, ack)) = self.ack
             && self.next <= now
             && let Some(transmit) = self.attachment.send(run, ack, Body::Ack, &mut buffer)
         {
-            send(io, STUCK, transmit.destination, &buffer[..transmit.len]);
+            let payload = &buffer[..transmit.len];
+            let packet = datagram(STUCK, transmit.destination, &[], payload);
+            io.send(Port(0), &packet);
         }
         if self.next <= now {
             self.next = now + Duration::from_millis(100);
@@ -297,27 +206,8 @@ impl Node for Stuck {
     }
 }
 
-/// Forwards a datagram to the port of its destination; one for the group to all members.
-#[derive(Default)]
-struct Switch {
-    ports: BTreeMap<SocketAddrV4, Port>,
-    members: Vec<Port>,
-}
-
-impl Node for Switch {
-    fn handle_packet(&mut self, _: Instant, _: Port, packet: &[u8], io: &mut Io<'_>) {
-        let to = destination(packet);
-        if to == GROUP {
-            io.forward_each(self.members.iter().copied());
-        } else if let Some(&port) = self.ports.get(&to) {
-            io.forward(port);
-        }
-    }
-}
-
 pub(crate) struct World {
     sim: Sim,
-    switch: NodeId,
     source: NodeId,
     relays: Vec<NodeId>,
     leaves: Vec<NodeId>,
@@ -342,16 +232,12 @@ impl World {
         number: u64,
         change: impl Fn(&mut SenderConfig),
     ) -> World {
-        let mut sim: Sim = Sim::new(seed(number));
         let now = Instant::ZERO;
-        let switch = sim.add_node(Box::new(Switch::default()));
-        let source = new_source(bytes, number, now, &change);
         let mut config = SenderConfig::new(GROUP.into());
         change(&mut config);
         let mut world = World {
-            source: sim.add_node(Host::new(SOURCE, source)),
-            sim,
-            switch,
+            sim: network(number),
+            source: NodeId(0),
             relays: Vec::new(),
             leaves: Vec::new(),
             links: Vec::new(),
@@ -360,43 +246,38 @@ impl World {
             ack_loss: Rc::default(),
             plain_requests: Rc::default(),
         };
-        world.attach(world.source, SOURCE, false);
+        let source = Host::new(SOURCE, new_source(bytes, number, now, &change));
+        world.source = world.attach(SOURCE, source, false);
         for (index, &parent) in parents.iter().enumerate() {
-            let machine = new_relay(relay_config(index, parent), number + 2 + index as u64, now);
+            let relay = new_relay(relay_config(index, parent), number + 2 + index as u64, now);
             let address = relay_address(index);
-            let node = world.sim.add_node(Host::new(address, machine));
-            world.attach(node, address, true);
+            let relay = Some(relay);
+            let node = world.attach(address, RelayHost { address, relay }, true);
             world.relays.push(node);
         }
         for (index, relays) in leaves.iter().enumerate() {
-            let machine = new_leaf(bytes, relays, config.key, number + 1000 + index as u64, now);
+            let leaf = new_leaf(bytes, relays, config.key, number + 1000 + index as u64, now);
             let address = leaf_address(index);
-            let node = world.sim.add_node(Host::new(address, machine));
-            world.attach(node, address, true);
+            let node = world.attach(address, Host::new(address, leaf), true);
             world.leaves.push(node);
         }
         world.script(number);
         world
     }
 
-    fn attach(&mut self, node: NodeId, address: SocketAddrV4, is_member: bool) {
-        let port = Port(self.links.len() as u16);
-        self.sim.with(self.switch, |switch: &mut Switch, _, _| {
-            switch.ports.insert(address, port);
-            if is_member {
-                switch.members.push(port);
-            }
-        });
-        let (up, down) = self.link();
-        let link = self.sim.add_asymmetric_link(node, self.switch, up, down);
+    fn attach(&mut self, address: SocketAddrV4, host: impl Node, is_member: bool) -> NodeId {
+        let link = self.link();
+        let (node, link) = attach(&mut self.sim, address, host, is_member, link);
         self.links.push(link);
+        node
     }
 
-    fn link(&self) -> (LinkConfig, LinkConfig) {
+    /// Up to the switch, and down from it.
+    fn link(&self) -> [LinkConfig; 2] {
         let loss = Loss::Bernoulli(self.loss);
         let jitter = Duration::from_micros(100);
         let up = LinkConfig::new().delay(self.delay).jitter(jitter);
-        (up.loss(loss), LinkConfig::new().loss(loss))
+        [up.loss(loss), LinkConfig::new().loss(loss)]
     }
 
     pub(crate) fn set_loss(&mut self, loss: f64) {
@@ -410,7 +291,7 @@ impl World {
     }
 
     fn set_links(&mut self) {
-        let (up, down) = self.link();
+        let [up, down] = self.link();
         for &link in &self.links {
             self.sim.set_link(link, up, down);
         }
@@ -418,12 +299,14 @@ impl World {
 
     /// Unicast is lost at most once, and acknowledgements as often as `ack_loss` says.
     fn script(&mut self, number: u64) {
-        let (switch, ack_loss) = (self.switch.0, self.ack_loss.clone());
+        let ack_loss = self.ack_loss.clone();
         let plain_requests = self.plain_requests.clone();
-        let mut rng = Rng::new(seed(number + 1));
+        let mut rng = rng(number + 1);
         self.sim.script(move |record| {
-            let (to, payload) = (destination(record.bytes), &record.bytes[28..]);
-            if record.from == switch {
+            let packet = Datagram::parse(record.bytes).unwrap();
+            let (to, payload) = (packet.destination, packet.payload);
+            assert!(payload.len() <= 500 + OVERHEAD);
+            if NodeId(record.from) == SWITCH {
                 let is_plain = to == SOURCE && payload[0] == 0x15;
                 plain_requests.set(plain_requests.get() + u32::from(is_plain));
                 return match to == GROUP {
@@ -454,40 +337,31 @@ impl World {
         self.run(self.now().total_millis() + milliseconds);
     }
 
-    fn set<P: Peer>(&mut self, node: NodeId, machine: Option<P>) {
-        self.sim.with(node, |host: &mut Host<P>, _, _| {
-            host.machine = machine;
-            host.events.clear();
-        });
-    }
-
     /// Starts another source at the address of the last one.
     pub(crate) fn set_source(&mut self, source: Source) {
-        self.set(self.source, Some(source));
+        set_machine(&mut self.sim, self.source, Some(source));
     }
 
     /// Starts a relay again, or ends it.
     pub(crate) fn set_relay(&mut self, index: usize, relay: Option<Relay<'static>>) {
-        self.set(self.relays[index], relay);
+        self.sim
+            .with(self.relays[index], |host: &mut RelayHost, _, _| {
+                host.relay = relay;
+            });
     }
 
     /// Starts another receiver at the address of the last one.
     pub(crate) fn set_leaf(&mut self, index: usize, leaf: Leaf) {
-        self.set(self.leaves[index], Some(leaf));
+        set_machine(&mut self.sim, self.leaves[index], Some(leaf));
     }
 
     /// Adds a child of that relay whose acknowledgement never advances.
     pub(crate) fn add_stuck(&mut self, relay: usize) {
-        let node = self.sim.add_node(Box::new(Stuck::new(relay)));
-        self.attach(node, STUCK, false);
-    }
-
-    fn host<P: Peer>(&self, node: NodeId) -> &Host<P> {
-        self.sim.get(node)
+        self.attach(STUCK, Stuck::new(relay), false);
     }
 
     pub(crate) fn source(&self) -> &Source {
-        self.host(self.source).machine.as_ref().unwrap()
+        machine(&self.sim, self.source)
     }
 
     /// The source leaves its relay.
@@ -496,27 +370,27 @@ impl World {
             .with(self.source, |host: &mut Host<Source>, _, io| {
                 let mut buffer = [0; 1000];
                 let source = host.machine.as_mut().unwrap();
-                let (to, len) = ltp_sent(&source.leave(&mut buffer).unwrap());
-                send(io, SOURCE, to, &buffer[..len]);
+                let transmit = source.leave(&mut buffer).unwrap();
+                let to = transmit.destination.unicast().unwrap();
+                io.send(Port(0), &datagram(SOURCE, to, &[], &buffer[..transmit.len]));
             });
     }
 
     pub(crate) fn relay(&self, index: usize) -> &Relay<'static> {
-        self.host(self.relays[index]).machine.as_ref().unwrap()
+        let host: &RelayHost = self.sim.get(self.relays[index]);
+        host.relay.as_ref().unwrap()
     }
 
     pub(crate) fn reconfigure(&mut self, index: usize, config: dyram::Config) {
-        let node = self.relays[index];
         self.sim
-            .with(node, |host: &mut Host<Relay<'static>>, now, _| {
-                let relay = host.machine.as_mut().unwrap();
+            .with(self.relays[index], |host: &mut RelayHost, now, _| {
+                let relay = host.relay.as_mut().unwrap();
                 relay.reconfigure(now, config).unwrap();
             });
     }
 
     pub(crate) fn leaves(&self) -> impl Iterator<Item = &Leaf> {
-        let leaf = |&node: &NodeId| self.host(node).machine.as_ref().unwrap();
-        self.leaves.iter().map(leaf)
+        self.leaves.iter().map(|&node| machine(&self.sim, node))
     }
 
     /// LTP requests that reached the source by unicast.
@@ -530,7 +404,7 @@ impl World {
     }
 
     pub(crate) fn sender_events(&self) -> Vec<SenderEvent> {
-        let events = self.host::<Source>(self.source).events.iter();
+        let events = self.sim.get::<Host<Source>>(self.source).events.iter();
         let of_sender = |event: &_| match event {
             relayed::SenderEvent::Sender(event) => Some(event.clone()),
             _ => None,
@@ -539,7 +413,7 @@ impl World {
     }
 
     pub(crate) fn stalled(&self) -> Vec<relayed::Stalled> {
-        let events = self.host::<Source>(self.source).events.iter();
+        let events = self.sim.get::<Host<Source>>(self.source).events.iter();
         let stalled = |event: &_| match event {
             relayed::SenderEvent::Stalled(stalled) => Some(*stalled),
             _ => None,
@@ -549,7 +423,7 @@ impl World {
 
     /// Events of all attachments.
     pub(crate) fn relay_events(&self) -> Vec<AttachmentEvent> {
-        let source = self.host::<Source>(self.source).events.iter();
+        let source = self.sim.get::<Host<Source>>(self.source).events.iter();
         let of_source = source.filter_map(|event| match event {
             relayed::SenderEvent::Relay(event) => Some(*event),
             _ => None,
@@ -557,7 +431,7 @@ impl World {
         let leaves = self
             .leaves
             .iter()
-            .flat_map(|&node| &self.host::<Leaf>(node).events);
+            .flat_map(|&node| &self.sim.get::<Host<Leaf>>(node).events);
         let of_leaves = leaves.filter_map(|event| match event {
             relayed::ReceiverEvent::Relay(event) => Some(*event),
             relayed::ReceiverEvent::Receiver(_) => None,
