@@ -91,9 +91,11 @@ impl fmt::Write for Fields<'_> {
             return Ok(());
         }
         if text == ": " {
-            let name = self.text.rsplit(' ').next();
-            let is_skipped = name.is_some_and(|name| self.skipped.contains(&name));
-            self.depth = is_skipped.then_some(0);
+            let ends_with = |name: &&str| {
+                let before = self.text.strip_suffix(name);
+                before.is_some_and(|before| before.ends_with(' '))
+            };
+            self.depth = self.skipped.iter().any(ends_with).then_some(0);
         }
         self.text.push_str(text);
         Ok(())

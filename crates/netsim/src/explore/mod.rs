@@ -10,7 +10,7 @@
 //! | property | where it stands | when it is checked |
 //! | --- | --- | --- |
 //! | nothing bad happens | [`Nodes::check`] | in every state |
-//! | something good happens in the end | [`Nodes::check_end`] | where no action is left, and where a bound cuts the search; after a run from there without faults |
+//! | something good happens in the end | [`Nodes::check_end`] | where no packet or timer is left, and where a bound cuts the search; after a run from there without faults |
 //! | no machine panics | | in every action |
 //! | each run ends | [`Nodes::has_ended`], [`Faults::settle`] | at the end; and no run may come back to a state that it was in |
 //!
@@ -107,8 +107,11 @@ pub trait World {
     /// One step.
     type Action;
 
-    /// Adds the actions that are possible in the present state. None: the run has come to its end.
+    /// Adds the actions that are possible in the present state.
     fn actions(&self, actions: &mut Vec<Self::Action>);
+
+    /// Whether a run may end in the present state although there are actions: none of them has to come.
+    fn may_end(&self) -> bool;
 
     /// Executes one of these actions.
     fn apply(&mut self, action: &Self::Action);

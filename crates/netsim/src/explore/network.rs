@@ -283,6 +283,10 @@ impl<N: Nodes> World for Network<N> {
         actions.extend(commands.into_iter().map(Action::Command));
     }
 
+    fn may_end(&self) -> bool {
+        self.in_flight.is_empty() && self.timeouts().next().is_none()
+    }
+
     fn apply(&mut self, action: &Self::Action) {
         match action {
             Action::Deliver(at) => {

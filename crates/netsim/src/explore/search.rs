@@ -30,7 +30,7 @@ pub struct Report {
     pub states: u32,
     /// Actions applied to states.
     pub transitions: u64,
-    /// States that were brought to their end: those without an action, and those at a bound.
+    /// States that were brought to their end: those where a run may end, and those at a bound.
     pub ends: u64,
     /// Actions on the shortest way to the farthest state.
     pub depth: u32,
@@ -220,11 +220,16 @@ impl<W: World, F: Fn() -> W> Search<F> {
         let count = actions.len() as u32;
         let is_at_bound = choices.len() as u32 >= self.bounds.depth
             || self.states.len() as u32 >= self.bounds.states;
-        if count == 0 || is_at_bound {
-            self.is_complete &= count == 0;
+        if count == 0 || world.may_end() || is_at_bound {
             self.ends += 1;
-            return caught(|| world.finish(&mut Trace::default()))
-                .map_err(|violation| self.counterexample(violation, choices, End::Reached));
+            if let Err(violation) = caught(|| world.finish(&mut Trace::default())) {
+                return Err(self.counterexample(violation, choices, End::Reached));
+            }
+            if count == 0 || is_at_bound {
+                self.is_complete &= count == 0;
+                return Ok(());
+            }
+            world = replay(&self.make, &choices);
         }
         for choice in 0..count {
             if choice > 0 {

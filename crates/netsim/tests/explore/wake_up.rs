@@ -48,6 +48,11 @@ impl World for Threads {
         }
     }
 
+    fn may_end(&self) -> bool {
+        self.producer == Producer::Done
+            && matches!(self.consumer, Consumer::Asleep | Consumer::Done)
+    }
+
     fn apply(&mut self, action: &Step) {
         let is_empty = self.items == 0;
         match (action, self.producer, self.consumer) {
