@@ -1,5 +1,7 @@
 //! Digests of blocks and of the whole from one pass, and the authenticator of control packets.
 
+use core::fmt;
+
 use blake3::Hasher;
 use blake3::hazmat::{self, HasherExt, Mode};
 
@@ -18,8 +20,8 @@ pub struct Hashing {
     mac_key: [u8; 32],
 }
 
-impl core::fmt::Debug for Hashing {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Debug for Hashing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hashing")
             .field("keyed", &self.key.is_some())
             .finish_non_exhaustive()
@@ -105,13 +107,24 @@ impl Hashing {
 }
 
 /// The chaining values of blocks in order, folded into the digest of the whole.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Tree {
     stack: [Digest; STACK_DEPTH],
     depth: u8,
     count: u64,
     /// The digest if block 0 is all there is.
     single: Digest,
+}
+
+/// The part of the stack that is in use.
+impl fmt::Debug for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tree")
+            .field("stack", &&self.stack[..usize::from(self.depth)])
+            .field("count", &self.count)
+            .field("single", &self.single)
+            .finish()
+    }
 }
 
 impl Default for Tree {
@@ -190,10 +203,21 @@ impl Tree {
 /// each size the two latest subtrees that are left children.
 ///
 /// 2,112 bytes and a counter; each block costs one merge in the mean.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct MerkleFrontier {
     nodes: [[Digest; 2]; STACK_DEPTH],
     count: u64,
+}
+
+/// The levels that are in use.
+impl fmt::Debug for MerkleFrontier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let levels = (u64::BITS - self.count.leading_zeros()) as usize;
+        f.debug_struct("MerkleFrontier")
+            .field("nodes", &&self.nodes[..levels.min(STACK_DEPTH)])
+            .field("count", &self.count)
+            .finish()
+    }
 }
 
 impl Default for MerkleFrontier {

@@ -28,6 +28,7 @@ use crate::{Destination, Meta, Path, Transmit};
 const BLOCKS_PER_REQUEST: u32 = 32;
 
 /// Answers to requests of other receivers, and their rate.
+#[derive(Debug)]
 pub(super) struct Replies<'a> {
     repairs: Repairs<'a>,
     pacer: Pacer,

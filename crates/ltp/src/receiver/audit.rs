@@ -21,7 +21,7 @@ use crate::wire::digests::MAX_DIGESTS;
 const RANGE_LEN: usize = 4 << 20;
 
 /// Whether there is an audit.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(super) enum Audit {
     #[default]
     None,
@@ -31,7 +31,7 @@ pub(super) enum Audit {
 }
 
 /// How far an audit is.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
     /// The next block to be judged; one past the last with a slot; one past the last of all.
     next: u64,

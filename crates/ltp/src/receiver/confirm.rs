@@ -35,6 +35,7 @@ struct Question {
 }
 
 /// The question to the source, if there is one.
+#[derive(Debug)]
 pub(super) struct Confirmation {
     question: Option<Question>,
     /// The next question may be asked from then on.

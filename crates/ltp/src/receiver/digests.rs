@@ -27,7 +27,7 @@ pub(super) struct DigestRequest {
 }
 
 /// The request for digests, and when digests were announced.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(super) struct DigestRequests {
     pending: Option<DigestRequest>,
     /// When digests were last announced, the time since those before, and the first block they were of.

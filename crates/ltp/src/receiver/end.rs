@@ -11,6 +11,7 @@ use proto_core::timer::Timers;
 const MIN_DISAGREEMENTS: u8 = 8;
 
 /// When the session last made progress, of each kind.
+#[derive(Debug)]
 pub(super) struct Liveness {
     source_spoke: Instant,
     /// When new data last came.

@@ -5,7 +5,7 @@ use heapless::Deque;
 use crate::event::ReceiverEvent;
 
 /// Events in order; the last one of a session is never lost.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(super) struct Events {
     waiting: Deque<ReceiverEvent, 8>,
     last: Option<ReceiverEvent>,

@@ -40,6 +40,7 @@ pub(super) struct Arrival {
 }
 
 /// Which packets were sent, which of those that have not come are requested, and the rate of requests.
+#[derive(Debug)]
 pub(super) struct Gaps<'a> {
     /// One past the newest packet known to have been sent.
     highest: u64,

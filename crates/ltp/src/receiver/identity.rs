@@ -4,6 +4,7 @@ use proto_core::time::Duration;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
+#[derive(Debug)]
 pub(super) struct Identity {
     id: u64,
     /// Proves this receiver's address to the source; 0 until the source has given one.

@@ -66,7 +66,7 @@ use whole::Whole;
 pub use window::Slot;
 use window::Window;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Timer {
     /// Request the gaps that were seen.
     Gap,
@@ -110,6 +110,7 @@ enum Phase {
 /// Memory: about 3.5 KiB and the tables of [`ReceiverStorage`]. Fields stand in the order written:
 /// a data packet that is the next one touches the first few cache lines, its slot, its place in
 /// the store, and nothing else.
+#[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Receiver<'a, S: Store> {
     now: Instant,

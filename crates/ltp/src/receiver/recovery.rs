@@ -43,6 +43,7 @@ enum Strategy {
 }
 
 /// Round trips, and the strategy.
+#[derive(Debug)]
 pub(super) struct Recovery {
     strategy: Strategy,
     source_trip: RoundTrip,

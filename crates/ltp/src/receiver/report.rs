@@ -22,7 +22,7 @@ const LOSS_PAUSE_MS: u32 = 100;
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
 /// What the source knows of this receiver.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Standing {
     #[default]
     Unknown,
@@ -34,7 +34,7 @@ enum Standing {
 }
 
 /// The last reports.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(super) struct Reports {
     tag: u16,
     attempts: u32,
@@ -48,7 +48,7 @@ pub(super) struct Reports {
 }
 
 /// The state at the last report of loss: the low bits of larger counters.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Debug)]
 struct LossMark {
     /// One past the newest packet known to have been sent.
     highest: u32,

@@ -31,7 +31,7 @@ enum Left {
 }
 
 /// The digest of the whole.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(super) struct Whole {
     /// The blocks that are final.
     tree: Tree,

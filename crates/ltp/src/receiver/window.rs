@@ -155,6 +155,7 @@ impl Slot {
 }
 
 /// Blocks that wait for digests.
+#[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) first: u64,
     pub(super) last: u64,
@@ -163,6 +164,7 @@ pub(super) struct Waiting {
 }
 
 /// The blocks that may be received now, and the bounds of what is final.
+#[derive(Debug)]
 pub(super) struct Window<'a> {
     /// Block of the latest packet, and the number of its first.
     current: (u64, u64),

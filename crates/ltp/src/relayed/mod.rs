@@ -97,7 +97,7 @@ fn wrap(
 }
 
 /// Packets that the relay requested and that are not stored here.
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct Absent(heapless::Vec<u32, MAX_ABSENT>);
 
 impl Absent {

@@ -32,6 +32,7 @@ pub enum Event {
 ///
 /// Drive it like the receiver, from one UDP socket, and from one that has joined the group where IP multicast
 /// carries the data. Commands are those of [`Receiver::receiver_mut`].
+#[derive(Debug)]
 pub struct Receiver<'a, S: Store> {
     receiver: crate::Receiver<'a, S>,
     attachment: Attachment,

@@ -33,6 +33,7 @@ pub enum Event {
 /// Drive it like the sender, from one UDP socket. Commands are those of [`Sender::sender_mut`]. The sender is
 /// configured with `max_segments` of 1 and a `max_packet_len` that leaves [`super::OVERHEAD`] bytes free. Until
 /// a relay serves it, it sends no new data and answers by unicast only.
+#[derive(Debug)]
 pub struct Sender<'a, S: Store> {
     sender: crate::Sender<'a, S>,
     attachment: Attachment,
@@ -54,7 +55,7 @@ pub struct Sender<'a, S: Store> {
 }
 
 /// The acknowledgements of the relay.
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct RelayAcks {
     /// The relay that serves this source, and the one that `advanced` is of.
     served_by: Option<SocketAddr>,

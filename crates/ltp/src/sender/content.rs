@@ -7,6 +7,7 @@ use crate::store::{Store, StoreError};
 use crate::wire::{Seq, request};
 
 /// The store, and the position of the next packet.
+#[derive(Debug)]
 pub(super) struct Content<S> {
     store: S,
     geometry: Geometry,

@@ -18,6 +18,7 @@ const DIGEST_DELAY: Duration = Duration::from_millis(20);
 const DIGESTS_AGAIN: u64 = 3;
 
 /// Digests of blocks and of the whole.
+#[derive(Debug)]
 pub(super) struct Digests<'a> {
     tree: Tree,
     left: MerkleFrontier,

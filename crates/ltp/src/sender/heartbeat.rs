@@ -16,6 +16,7 @@ pub(super) const HEARTBEAT_MIN: Duration = Duration::from_millis(2);
 const HEARTBEAT_GROWTH: u32 = 4;
 
 /// When heartbeats are sent.
+#[derive(Debug)]
 pub(super) struct Heartbeats {
     is_due: bool,
     /// Length of a heartbeat's frame.

@@ -39,7 +39,7 @@ use setup::{Pacing, check};
 /// Heartbeats that announce the end.
 const CLOSING_HEARTBEATS: u8 = 3;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Timer {
     /// Next heartbeat.
     Sync,
@@ -88,6 +88,7 @@ enum Phase {
 /// | repairs | `Repairs` |
 ///
 /// The other fields are of the session as a whole. Memory: at most 9 KiB and the tables of [`SenderStorage`].
+#[derive(Debug)]
 pub struct Sender<'a, S: Store> {
     config: SenderConfig,
     session: SessionId,

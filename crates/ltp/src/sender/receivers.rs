@@ -115,6 +115,7 @@ pub(super) struct SentBlocks {
 }
 
 /// A bounded table of receivers by address, and how they limit the sender.
+#[derive(Debug)]
 pub(super) struct Receivers<'a> {
     table: ManagedSlice<'a, Member>,
     key: [u8; 16],

@@ -22,7 +22,7 @@ pub(super) struct FoldedAck {
 }
 
 /// The relay above which this sender stands, if it does.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(super) struct RelayState {
     ack: Option<FoldedAck>,
     /// No relay serves this source: new data waits.

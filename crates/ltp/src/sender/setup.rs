@@ -11,6 +11,7 @@ use crate::wire::{MAC_LEN, Seq};
 use crate::{ConfigError, Geometry};
 
 /// The rates of data, answers and repairs.
+#[derive(Debug)]
 pub(super) struct Pacing {
     data: Pacer,
     /// Packets to single receivers: 16,000 of the smallest a second may take a tenth of the rate, at most
