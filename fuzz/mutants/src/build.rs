@@ -30,6 +30,8 @@ pub struct Built {
     pub switched: Vec<Id>,
     /// Not in the programs: constants, and what does not compile behind a switch.
     pub rest: Vec<Id>,
+    /// Those of `switched` that are off in constants.
+    pub off_in_constants: HashSet<Id>,
 }
 
 pub fn id_of(index: usize) -> Id {
@@ -71,8 +73,12 @@ impl Tree {
             .env("CARGO_TARGET_DIR", &self.target)
             .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
-            // A mutant may contradict a lint that is denied.
-            .env("RUSTFLAGS", "--cap-lints warn");
+            // The switch asks whether it is in a constant; a mutant may contradict a lint that is denied.
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env(
+                "RUSTFLAGS",
+                "--cap-lints warn -Zcrate-attr=feature(core_intrinsics,const_eval_select)",
+            );
         command
     }
 
@@ -119,10 +125,12 @@ impl Tree {
                 if refused_by_tests.is_empty() {
                     let ids = (0..mutants.len()).map(id_of);
                     let (rest, switched) = ids.partition(|id| left_out.contains(id));
+                    let off_in_constants = files.values().flat_map(File::in_const_fns).collect();
                     return Ok(Built {
                         programs,
                         switched,
                         rest,
+                        off_in_constants,
                     });
                 }
                 refused = refused_by_tests;

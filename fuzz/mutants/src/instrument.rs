@@ -28,6 +28,7 @@ struct Site {
     range: Range<usize>,
     shape: Shape,
     mutants: Vec<(Id, String)>,
+    const_fn: bool,
 }
 
 enum Shape {
@@ -61,6 +62,7 @@ impl File {
             mutants,
             sites: Vec::new(),
             constant: false,
+            const_fn: false,
         };
         finder.visit_file(&file);
         let mut sites = finder.sites;
@@ -75,6 +77,12 @@ impl File {
             .filter(|id| !placed.contains(id))
             .collect();
         Ok((Self { source, sites }, rest))
+    }
+
+    /// Mutants in `const fn`s, which their switches do not turn on in constants.
+    pub fn in_const_fns(&self) -> impl Iterator<Item = Id> {
+        let sites = self.sites.iter().filter(|site| site.const_fn);
+        sites.flat_map(|site| site.mutants.iter().map(|(id, _)| *id))
     }
 
     /// Writes the file with all mutants that are not in `left_out`.
@@ -212,8 +220,10 @@ fn alternative(output: &mut Instrumented, id: Id, text: &str) {
 struct Finder<'a> {
     mutants: &'a [(Id, &'a Mutant)],
     sites: Vec<Site>,
-    /// Inside a constant, where no switch can be asked.
+    /// Inside a constant, where every mutant is off.
     constant: bool,
+    /// Inside a `const fn`, which constants may call.
+    const_fn: bool,
 }
 
 impl Finder<'_> {
@@ -236,12 +246,20 @@ impl Finder<'_> {
                 range,
                 shape,
                 mutants,
+                const_fn: self.const_fn,
             });
         }
     }
 
-    fn body(&mut self, block: &syn::Block, constness: Option<&syn::token::Const>) -> bool {
-        let was = std::mem::replace(&mut self.constant, constness.is_some());
+    /// Adds the site of a function's body, and visits it.
+    fn function(
+        &mut self,
+        block: &syn::Block,
+        constness: Option<&syn::token::Const>,
+        visit: impl FnOnce(&mut Self),
+    ) {
+        let was = (self.constant, self.const_fn);
+        (self.constant, self.const_fn) = (false, constness.is_some());
         if let (Some(first), Some(last)) = (block.stmts.first(), block.stmts.last()) {
             let (first, last) = (first.span(), last.span());
             let mutants = self.find(
@@ -252,7 +270,8 @@ impl Finder<'_> {
             let range = first.byte_range().start..last.byte_range().end;
             self.add(range, Shape::Body, mutants);
         }
-        was
+        visit(self);
+        (self.constant, self.const_fn) = was;
     }
 
     fn in_constant(&mut self, visit: impl FnOnce(&mut Self)) {
@@ -282,22 +301,22 @@ fn is_let_chain(expr: &syn::Expr) -> bool {
 
 impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        let was = self.body(&item.block, item.sig.constness.as_ref());
-        visit::visit_item_fn(self, item);
-        self.constant = was;
+        self.function(&item.block, item.sig.constness.as_ref(), |finder| {
+            visit::visit_item_fn(finder, item);
+        });
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        let was = self.body(&item.block, item.sig.constness.as_ref());
-        visit::visit_impl_item_fn(self, item);
-        self.constant = was;
+        self.function(&item.block, item.sig.constness.as_ref(), |finder| {
+            visit::visit_impl_item_fn(finder, item);
+        });
     }
 
     fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
         let Some(block) = &item.default else { return };
-        let was = self.body(block, item.sig.constness.as_ref());
-        visit::visit_trait_item_fn(self, item);
-        self.constant = was;
+        self.function(block, item.sig.constness.as_ref(), |finder| {
+            visit::visit_trait_item_fn(finder, item);
+        });
     }
 
     fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {

@@ -93,14 +93,6 @@ pub struct Place {
     pub column: usize,
 }
 
-impl Mutant {
-    /// The name without line and column, which move when the file is edited.
-    pub fn stable_name(&self) -> String {
-        let change = self.name.splitn(4, ':').nth(3).unwrap_or(&self.name);
-        format!("{}:{change}", self.file)
-    }
-}
-
 /// Lists the mutants of a module.
 pub fn mutants(module: &Module) -> Result<Vec<Mutant>> {
     let mut command = Command::new("cargo");

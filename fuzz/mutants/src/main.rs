@@ -7,24 +7,28 @@
 mod build;
 mod instrument;
 mod list;
+mod results;
 mod tests;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 
 use build::{Tree, id_of};
 use list::{MODULES, Module, Mutant};
-use tests::Outcome;
+use results::{Equivalents, Outcome, Results};
+
+/// Time after which what has been found is saved.
+const SAVE_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Run the tests of a module against each of its mutants
 ///
-/// Survivors are printed; results are kept in target/mutants/MODULE.txt, one mutant a line.
+/// Prints the survivors, and a row of a table for each module. Results are kept in target/mutants/MODULE.txt, one
+/// mutant a line, and add up over runs.
 #[derive(Parser)]
 #[command(name = "fuzz/mutants/run", max_term_width = 100)]
 struct Args {
@@ -36,7 +40,7 @@ struct Args {
     /// Run only mutants with this text in their names
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Run only the mutants that survived the last run
+    /// Run only mutants that survived earlier runs or have not been run; goes on after Ctrl-C
     #[arg(long)]
     again: bool,
     /// Tests that run at the same time
@@ -74,143 +78,103 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Mutants that change nothing that a test can see, with the reason.
-fn equivalents() -> Result<BTreeMap<String, String>> {
-    let path = Path::new("fuzz/mutants/equivalent.txt");
-    let text = fs::read_to_string(path).context("fuzz/mutants/equivalent.txt")?;
-    let lines = text
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines
-        .map(|line| {
-            let (name, reason) = line
-                .split_once(" | ")
-                .with_context(|| format!("{line}: no reason"))?;
-            Ok((name.to_owned(), reason.to_owned()))
-        })
-        .collect()
-}
-
 /// Runs a module and prints its row. Returns whether it meets its target.
 fn run(module: &Module, args: &Args) -> Result<bool> {
     let work = Path::new("target/mutants");
     fs::create_dir_all(work)?;
-    let results = work.join(format!("{}.txt", module.name));
-    let mutants = list::mutants(module)?;
-    let survivors = if args.again {
-        fs::read_to_string(&results).context("no results of an earlier run")?
-    } else {
-        String::new()
-    };
-    let chosen = |mutant: &Mutant| {
-        let survived = |line: &str| line.strip_prefix("survived ") == Some(&mutant.name);
-        args.only
-            .as_ref()
-            .is_none_or(|text| mutant.name.contains(text))
-            && (!args.again || survivors.lines().any(survived))
-    };
-    let mutants: Vec<Mutant> = mutants.into_iter().filter(chosen).collect();
-    if mutants.is_empty() {
-        println!("| {} | 0 | | | | | | |", module.name);
-        return Ok(true);
+    let equivalents = Equivalents::load()?;
+    let mut results = Results::load(work, module, list::mutants(module)?)?;
+    let chosen: Vec<usize> = (0..results.mutants().len())
+        .filter(|index| !args.again || results.is_open(*index))
+        .filter(|index| {
+            let name = &results.mutants()[*index].name;
+            args.only.as_ref().is_none_or(|text| name.contains(text))
+        })
+        .collect();
+    if !chosen.is_empty() {
+        judge(module, &chosen, &mut results, work, args.jobs)?;
     }
-    let outcomes = outcomes(module, &mutants, work, args.jobs)?;
-    let mut record = String::new();
-    let equivalents = equivalents()?;
-    let (mut viable, mut killed, mut equivalent, mut survived) = (0, 0, 0, 0);
-    for (mutant, outcome) in mutants.iter().zip(outcomes) {
-        let Some(outcome) = outcome else {
-            record.push_str(&format!("unviable {}\n", mutant.name));
-            continue;
+    for (mutant, outcome, key) in results.survivors(&equivalents) {
+        let note = if outcome == Outcome::Unreached {
+            " (no test reaches it)"
+        } else {
+            ""
         };
-        viable += 1;
-        let word = match outcome {
-            Outcome::Killed | Outcome::TimedOut => {
-                killed += 1;
-                if outcome == Outcome::Killed {
-                    "killed"
-                } else {
-                    "timed-out"
-                }
-            }
-            _ if equivalents.contains_key(&mutant.stable_name()) => {
-                equivalent += 1;
-                "equivalent"
-            }
-            Outcome::Survived | Outcome::Unreached => {
-                survived += 1;
-                let note = if outcome == Outcome::Unreached {
-                    " (no test reaches it)"
-                } else {
-                    ""
-                };
-                eprintln!("survived: {}{note}", mutant.name);
-                "survived"
-            }
-        };
-        record.push_str(&format!("{word} {}\n", mutant.name));
+        eprintln!("survived: {}{note} [{key}]", mutant.name);
     }
-    if args.only.is_none() && !args.again {
-        fs::write(&results, record)?;
+    let counts = results.counts(&equivalents);
+    if counts.unknown > 0 {
+        let unknown = counts.unknown;
+        eprintln!("{}: {unknown} have not been judged yet", module.name);
     }
-    let share = 100.0 * f64::from(killed) / f64::from(viable.max(1));
+    let share = 100.0 * counts.killed as f64 / counts.viable.max(1) as f64;
     println!(
-        "| {} | {} | {viable} | {killed} | {equivalent} | {survived} | {share:.1} % | {} % |",
+        "| {} | {} | {} | {} | {} | {} | {share:.1} % | {} % |",
         module.name,
-        mutants.len(),
+        counts.mutants,
+        counts.viable,
+        counts.killed,
+        counts.equivalent,
+        counts.survived,
         module.target,
     );
     std::io::stdout().flush()?;
-    Ok(share >= f64::from(module.target) || args.only.is_some() || args.again)
+    Ok(share >= f64::from(module.target))
 }
 
-/// What became of each mutant; `None` if it does not compile.
-fn outcomes(
+/// Finds out what becomes of the chosen mutants; the results are saved as they come.
+fn judge(
     module: &Module,
-    mutants: &[Mutant],
+    chosen: &[usize],
+    results: &mut Results,
     work: &Path,
     jobs: usize,
-) -> Result<Vec<Option<Outcome>>> {
+) -> Result<()> {
     let start = Instant::now();
-    let tree = Tree::copy(work)?;
-    let built = tree.build(module, mutants)?;
-    eprintln!(
-        "{}: {} mutants compiled at once, {} alone; {:.0?}",
-        module.name,
-        built.switched.len(),
-        built.rest.len(),
-        start.elapsed()
-    );
-    let tests = tests::baseline(&built.programs, &work.canonicalize()?.join("seen"))?;
-    eprintln!(
-        "{}: {} tests; {:.0?}",
-        module.name,
-        tests.len(),
-        start.elapsed()
-    );
-    let total = built.switched.len();
-    let progress = |done: usize| {
-        if done.is_multiple_of(50) || done == total {
-            eprintln!(
-                "{}: {done} of {total}; {:.0?}",
-                module.name,
-                start.elapsed()
-            );
-        }
-    };
-    let judged = tests::judge_all(&built.programs, &tests, &built.switched, jobs, progress)?;
-    let mut outcomes: BTreeMap<_, _> = judged
-        .into_iter()
-        .map(|(id, out)| (id, Some(out)))
+    let say = |text: String| eprintln!("{}: {text}; {:.0?}", module.name, start.elapsed());
+    let mutants: Vec<Mutant> = chosen
+        .iter()
+        .map(|index| results.mutants()[*index].clone())
         .collect();
+    let index_of = |id| chosen[(id - id_of(0)) as usize];
     let tree = Tree::copy(work)?;
-    for id in built.rest {
-        let index = (id - id_of(0)) as usize;
-        let outcome = match tree.build_one(module, &mutants[index])? {
-            Some(programs) => Some(tests::judge_one(&programs, tests::total_time(&tests))?),
-            None => None,
+    let built = tree.build(module, &mutants)?;
+    let (switched, mut alone) = (built.switched.len(), built.rest);
+    say(format!("{switched} compiled together, {} not", alone.len()));
+    let tests = tests::baseline(&built.programs, &work.canonicalize()?.join("seen"))?;
+    say(format!("{} tests", tests.len()));
+
+    let (mut done, mut saved) = (0, Instant::now());
+    tests::judge_all(
+        &built.programs,
+        &tests,
+        &built.switched,
+        jobs,
+        |id, outcome| {
+            results.set(index_of(id), outcome);
+            if outcome.is_survivor() && built.off_in_constants.contains(&id) {
+                alone.push(id);
+            }
+            done += 1;
+            if done == switched || saved.elapsed() > SAVE_INTERVAL {
+                say(format!("{done} of {switched}"));
+                results.save()?;
+                saved = Instant::now();
+            }
+            Ok(())
+        },
+    )?;
+
+    let tree = Tree::copy(work)?;
+    for (done, id) in alone.iter().enumerate() {
+        let programs = tree.build_one(module, &results.mutants()[index_of(*id)])?;
+        let outcome = match programs {
+            Some(programs) => tests::judge_one(&programs, tests::total_time(&tests))?,
+            None => Outcome::Unviable,
         };
-        outcomes.insert(id, outcome);
+        results.set(index_of(*id), outcome);
+        results.save()?;
+        say(format!("{} of {} alone", done + 1, alone.len()));
     }
-    Ok(outcomes.into_values().collect())
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -13,9 +13,16 @@ use anyhow::{Context, Result};
 
 use crate::build::Program;
 use crate::instrument::Id;
+use crate::results::Outcome;
 
 /// Bytes of address space that a test may use: a mutant may allocate without end.
 const ADDRESS_SPACE: u64 = 6 << 30;
+
+/// Sent by the kernel at the limit of processor time.
+const SIGXCPU: i32 = 24;
+
+/// Time that tests get, as a multiple of the processor time that they get.
+const WAITING: u32 = 4;
 
 /// A test, how long it takes, and the mutants that it reaches.
 pub struct Test {
@@ -25,26 +32,18 @@ pub struct Test {
     reaches: HashSet<Id>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    Killed,
-    /// Killed: the test did not end.
-    TimedOut,
-    Survived,
-    /// Survived: no test reaches it.
-    Unreached,
-}
-
 enum End {
     Passed,
     Failed,
     TimedOut,
 }
 
-fn command(program: &Program) -> Command {
+/// Tests of a program, with a limit of processor time: the machine may be busy.
+fn command(program: &Program, limit: Duration) -> Command {
     let mut command = Command::new("prlimit");
     command
         .arg(format!("--as={ADDRESS_SPACE}"))
+        .arg(format!("--cpu={}", limit.as_secs()))
         .arg(&program.path)
         .args(["--exact", "--test-threads=1"])
         .current_dir(&program.folder)
@@ -57,16 +56,18 @@ fn command(program: &Program) -> Command {
     command
 }
 
+/// Runs tests until they end, or for `WAITING` times their limit of processor time.
 fn run(command: &mut Command, limit: Duration) -> Result<End> {
     let mut child = command.spawn().context("cannot start a test")?;
     let start = Instant::now();
+    let limit = WAITING * limit;
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(if status.success() {
-                End::Passed
-            } else {
-                End::Failed
+            return Ok(match (status.success(), status.signal()) {
+                (true, _) => End::Passed,
+                (false, Some(SIGXCPU)) => End::TimedOut,
+                (false, _) => End::Failed,
             });
         }
         if start.elapsed() > limit {
@@ -95,12 +96,13 @@ pub fn baseline(programs: &[Program], seen: &Path) -> Result<Vec<Test>> {
             };
             let _ = fs::remove_file(seen);
             let start = Instant::now();
+            let limit = Duration::from_secs(300);
             let end = run(
-                command(program)
+                command(program, limit)
                     .arg(name)
                     .env("POLYCAST_MUTANT", "record")
                     .env("POLYCAST_MUTANTS_SEEN", seen),
-                Duration::from_secs(300),
+                limit,
             )?;
             if !matches!(end, End::Passed) {
                 eprintln!("left out, fails without a mutant: {name}");
@@ -139,11 +141,12 @@ fn judge(programs: &[Program], tests: &[Test], id: Id) -> Result<Outcome> {
                 continue;
             }
             let usual: Duration = chosen.iter().map(|test| test.time).sum();
-            let mut command = command(program);
+            let limit = 6 * usual + Duration::from_secs(4);
+            let mut command = command(program, limit);
             command
                 .args(chosen.iter().map(|test| &test.name))
                 .env("POLYCAST_MUTANT", id.to_string());
-            match run(&mut command, 6 * usual + Duration::from_secs(4))? {
+            match run(&mut command, limit)? {
                 End::Passed => {}
                 End::Failed => return Ok(Outcome::Killed),
                 End::TimedOut => return Ok(Outcome::TimedOut),
@@ -155,23 +158,22 @@ fn judge(programs: &[Program], tests: &[Test], id: Id) -> Result<Outcome> {
     Ok(Outcome::Survived)
 }
 
-/// Judges mutants, several at a time.
+/// Judges mutants, several at a time, and passes on each outcome.
 pub fn judge_all(
     programs: &[Program],
     tests: &[Test],
     ids: &[Id],
     jobs: usize,
-    done: impl Fn(usize) + Sync,
-) -> Result<Vec<(Id, Outcome)>> {
+    judged: impl FnMut(Id, Outcome) -> Result<()> + Send,
+) -> Result<()> {
     let next = AtomicUsize::new(0);
-    let outcomes = Mutex::new(Vec::new());
+    let judged = Mutex::new(judged);
     std::thread::scope(|scope| {
         let work = || -> Result<()> {
             while let Some(id) = ids.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let outcome = judge(programs, tests, *id)?;
-                let mut outcomes = outcomes.lock().expect("no thread panics");
-                outcomes.push((*id, outcome));
-                done(outcomes.len());
+                let mut judged = judged.lock().expect("no thread panics");
+                judged(*id, outcome)?;
             }
             Ok(())
         };
@@ -179,17 +181,14 @@ pub fn judge_all(
         threads
             .into_iter()
             .try_for_each(|thread| thread.join().expect("no thread panics"))
-    })?;
-    let mut outcomes = outcomes.into_inner().expect("no thread panics");
-    outcomes.sort_by_key(|(id, _)| *id);
-    Ok(outcomes)
+    })
 }
 
 /// Runs all tests of programs that have one mutant compiled in.
 pub fn judge_one(programs: &[Program], tests_time: Duration) -> Result<Outcome> {
+    let limit = 6 * tests_time + Duration::from_secs(10);
     for program in programs {
-        let mut command = command(program);
-        match run(&mut command, 6 * tests_time + Duration::from_secs(10))? {
+        match run(&mut command(program, limit), limit)? {
             End::Passed => {}
             End::Failed => return Ok(Outcome::Killed),
             End::TimedOut => return Ok(Outcome::TimedOut),
