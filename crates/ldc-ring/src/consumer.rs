@@ -1,5 +1,6 @@
 //! The consumer: claims messages in order and completes them.
 
+use core::fmt;
 #[cfg(not(loom))]
 use core::ptr::NonNull;
 
@@ -102,6 +103,20 @@ pub struct Consumer<K, D> {
     batch: u32,
     ack_head: u32,
     stats: ConsumerStats,
+}
+
+/// Shows the positions and the counters, not the messages.
+impl<K, D> fmt::Debug for Consumer<K, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer")
+            .field("kern", &self.kern)
+            .field("seen", &self.seen)
+            .field("dev", &self.dev)
+            .field("reported", &self.reported)
+            .field("ack_head", &self.ack_head)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {

@@ -1,5 +1,7 @@
 //! The producer: sends, cancels, modifies and holds back messages.
 
+use core::fmt;
+
 use crate::block::{Block, HAS_EXTRA};
 use crate::error::{ModifyError, SendError};
 use crate::index::{Entry, Index};
@@ -27,6 +29,18 @@ pub struct Producer<K, I> {
     /// Oldest position held back (`umod_i`), during a hold-back.
     barrier: Option<u32>,
     ack_tail: u32,
+}
+
+/// Shows the positions, not the messages.
+impl<K, I> fmt::Debug for Producer<K, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer")
+            .field("user", &self.user)
+            .field("free_until", &self.free_until)
+            .field("barrier", &self.barrier)
+            .field("ack_tail", &self.ack_tail)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
