@@ -1,10 +1,12 @@
 //! Long random lists of operations against an oracle.
 
 mod oracle_list;
+mod random_list;
 
 use ldc_ring::{Shape, channel};
-use oracle_list::{Here, SLOT_BYTES, compare, step};
+use oracle_list::{Here, SLOT_BYTES};
 use proptest::prelude::*;
+use random_list::{compare, step};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]

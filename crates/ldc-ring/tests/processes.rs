@@ -5,6 +5,7 @@
 //! standard input.
 
 mod oracle_list;
+mod random_list;
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -13,9 +14,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::ptr::NonNull;
 
 use ldc_ring::{Attributes, Changed, Claimed, Consumer, Entry, Producer, SendError, Shape};
-use oracle_list::{Here, SLOT_BYTES, Takes, compare, step};
+use oracle_list::{Here, SLOT_BYTES, Takes};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use random_list::{compare, step};
 
 /// A mapped memory file.
 struct Shared {

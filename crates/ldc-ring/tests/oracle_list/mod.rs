@@ -1,9 +1,9 @@
-//! A ring as a list of messages, too simple to be wrong, and long random lists of operations to compare with it.
+//! A ring as a list of messages, too simple to be wrong, and the comparison of a ring with it.
 
 use std::collections::VecDeque;
 
 use ldc_ring::{Attributes, Changed, Claimed, Consumer, Entry, Instant, Producer, SendError};
-use proptest::prelude::*;
+use proptest::prelude::{TestCaseError, prop_assert_eq};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
@@ -13,6 +13,7 @@ pub(crate) enum Step {
         deadline: Option<i64>,
     },
     Cancel(u64),
+    /// Adds one to each byte.
     Modify(u64),
     HoldBack(u64),
     HoldBackAll,
@@ -26,26 +27,8 @@ pub(crate) enum Step {
     PollAck,
     Idle,
     Notify,
-}
-
-pub(crate) fn step() -> impl Strategy<Value = Step> {
-    let seq = 0..10u64;
-    prop_oneof![
-        6 => (seq.clone(), 0..200usize, prop::option::of(0..50i64))
-            .prop_map(|(seq, len, deadline)| Step::Send { seq, len, deadline }),
-        2 => seq.clone().prop_map(Step::Cancel),
-        2 => seq.clone().prop_map(Step::Modify),
-        1 => seq.clone().prop_map(Step::HoldBack),
-        1 => Just(Step::HoldBackAll),
-        1 => seq.prop_map(Step::ReleaseUntil),
-        2 => Just(Step::Release),
-        4 => (0..60i64).prop_map(|now| Step::Claim { now }),
-        4 => (0..4usize).prop_map(Step::Complete),
-        1 => (0..4usize).prop_map(Step::Ack),
-        1 => Just(Step::PollAck),
-        1 => Just(Step::Idle),
-        1 => Just(Step::Notify),
-    ]
+    /// Reads which slots are free and which messages are not claimed.
+    Inspect,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -70,6 +53,7 @@ struct Message {
 }
 
 /// The ring as a list, oldest message first.
+#[derive(Debug)]
 struct Oracle {
     slots: u32,
     /// Slots used since the start.
@@ -160,7 +144,10 @@ impl Oracle {
         let open = |at: &usize| self.messages[*at].disposition == Disposition::Open;
         match self.matching(seq).iter().find(|at| open(at)) {
             Some(at) => {
-                self.messages[*at].bytes.fill(0xee);
+                let bytes = &mut self.messages[*at].bytes;
+                bytes
+                    .iter_mut()
+                    .for_each(|byte| *byte = byte.wrapping_add(1));
                 true
             }
             None => false,
@@ -313,16 +300,40 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Takes for Here<K, D> {
     }
 }
 
-/// Executes the list on the ring and on the oracle, and compares all results.
-pub(crate) fn compare<K, I: AsRef<[Entry]> + AsMut<[Entry]>>(
-    steps: Vec<Step>,
-    producer: &mut Producer<K, I>,
-    consumer: &mut impl Takes,
-) -> Result<(), TestCaseError> {
-    let slots = producer.shape().slots();
-    let mut oracle = Oracle::new(slots);
-    let mut claimed: Vec<u64> = Vec::new();
-    for (number, step) in steps.into_iter().enumerate() {
+/// An oracle beside a ring.
+#[derive(Debug)]
+pub(crate) struct Comparison {
+    oracle: Oracle,
+    /// Sequence numbers of the claimed messages.
+    claimed: Vec<u64>,
+    /// Messages that the ring took.
+    pub(crate) sent: u32,
+    /// Messages that the ring said are cancelled.
+    pub(crate) cancelled: u32,
+}
+
+impl Comparison {
+    pub(crate) fn new(slots: u32) -> Self {
+        Comparison {
+            oracle: Oracle::new(slots),
+            claimed: Vec::new(),
+            sent: 0,
+            cancelled: 0,
+        }
+    }
+
+    /// Executes an operation on the ring and on the oracle, and compares the results. `value` is each byte of a message
+    /// to send.
+    pub(crate) fn step<K, I: AsRef<[Entry]> + AsMut<[Entry]>>(
+        &mut self,
+        step: Step,
+        value: u8,
+        producer: &mut Producer<K, I>,
+        consumer: &mut impl Takes,
+    ) -> Result<(), TestCaseError> {
+        let Comparison {
+            oracle, claimed, ..
+        } = self;
         match step {
             Step::Claim { now } => {
                 let message = consumer.claim(now);
@@ -337,7 +348,7 @@ pub(crate) fn compare<K, I: AsRef<[Entry]> + AsMut<[Entry]>>(
                 oracle.complete(nth);
             }
             Step::Ack(nth) if nth < claimed.len() => {
-                let room = oracle.acks.len() < slots as usize;
+                let room = oracle.acks.len() < oracle.slots as usize;
                 prop_assert_eq!(consumer.ack(nth), room);
                 if room {
                     oracle.acks.push_back(claimed[nth]);
@@ -348,69 +359,81 @@ pub(crate) fn compare<K, I: AsRef<[Entry]> + AsMut<[Entry]>>(
                 oracle.idle = !oracle.something();
                 prop_assert_eq!(consumer.idle(), oracle.idle);
             }
-            step => compare_producer(step, number as u8, producer, &mut oracle)?,
+            step => self.producer_step(step, value, producer)?,
         }
-        oracle.settle();
-        prop_assert_eq!(producer.free_slots(), slots - oracle.used());
-        let open = oracle
-            .messages
-            .iter()
-            .filter(|message| message.disposition == Disposition::Open);
-        let open: Vec<u64> = open.map(|message| message.seq).collect();
-        let pending: Vec<u64> = producer.pending().map(|sent| sent.user_seq).collect();
-        prop_assert_eq!(pending, open);
+        self.oracle.settle();
+        Ok(())
     }
-    Ok(())
-}
 
-/// One step of the producer.
-fn compare_producer<K, I: AsRef<[Entry]> + AsMut<[Entry]>>(
-    step: Step,
-    value: u8,
-    producer: &mut Producer<K, I>,
-    oracle: &mut Oracle,
-) -> Result<(), TestCaseError> {
-    match step {
-        Step::Send { seq, len, deadline } => {
-            let bytes = vec![value; len];
-            let attributes = Attributes {
-                deadline: deadline.map(Instant::from_micros),
-                priority: 0,
-            };
-            let answer = producer.send(seq, &bytes, attributes);
-            prop_assert_eq!(answer, oracle.send(seq, bytes, deadline));
+    /// One step of the producer.
+    fn producer_step<K, I: AsRef<[Entry]> + AsMut<[Entry]>>(
+        &mut self,
+        step: Step,
+        value: u8,
+        producer: &mut Producer<K, I>,
+    ) -> Result<(), TestCaseError> {
+        let oracle = &mut self.oracle;
+        match step {
+            Step::Send { seq, len, deadline } => {
+                let bytes = vec![value; len];
+                let attributes = Attributes {
+                    deadline: deadline.map(Instant::from_micros),
+                    priority: 0,
+                };
+                let answer = producer.send(seq, &bytes, attributes);
+                self.sent += u32::from(answer.is_ok());
+                prop_assert_eq!(answer, oracle.send(seq, bytes, deadline));
+            }
+            Step::Cancel(seq) => {
+                let answer = producer.cancel(seq);
+                self.cancelled += answer.changed;
+                prop_assert_eq!(answer, oracle.cancel(seq));
+            }
+            Step::Modify(seq) => {
+                let change = producer.modify(seq, |payload| {
+                    let mut bytes = vec![0; payload.len()];
+                    payload.read(0, &mut bytes);
+                    bytes
+                        .iter_mut()
+                        .for_each(|byte| *byte = byte.wrapping_add(1));
+                    payload.write(0, &bytes);
+                });
+                prop_assert_eq!(change.is_ok(), oracle.modify(seq));
+            }
+            Step::HoldBack(seq) => {
+                let expected = match oracle.matching(seq).first() {
+                    Some(first) => oracle.hold_back_from(*first),
+                    None => Changed::default(),
+                };
+                prop_assert_eq!(producer.hold_back(seq), expected);
+            }
+            Step::HoldBackAll => {
+                let expected = oracle.hold_back_from(0);
+                prop_assert_eq!(producer.hold_back_all().changed, expected.changed);
+            }
+            Step::ReleaseUntil(seq) => {
+                prop_assert_eq!(producer.release_until(seq), oracle.release_until(seq));
+            }
+            Step::Release => {
+                producer.release();
+                oracle.barrier = None;
+            }
+            Step::PollAck => prop_assert_eq!(producer.poll_ack(), oracle.acks.pop_front()),
+            Step::Notify => {
+                prop_assert_eq!(producer.notify(), core::mem::take(&mut oracle.idle));
+            }
+            Step::Inspect => {
+                prop_assert_eq!(producer.free_slots(), oracle.slots - oracle.used());
+                let open = oracle
+                    .messages
+                    .iter()
+                    .filter(|message| message.disposition == Disposition::Open);
+                let open: Vec<u64> = open.map(|message| message.seq).collect();
+                let pending: Vec<u64> = producer.pending().map(|sent| sent.user_seq).collect();
+                prop_assert_eq!(pending, open);
+            }
+            step => unreachable!("{step:?} is the consumer's"),
         }
-        Step::Cancel(seq) => prop_assert_eq!(producer.cancel(seq), oracle.cancel(seq)),
-        Step::Modify(seq) => {
-            let change = producer.modify(seq, |payload| {
-                let len = payload.len();
-                payload.write(0, &vec![0xee; len]);
-            });
-            prop_assert_eq!(change.is_ok(), oracle.modify(seq));
-        }
-        Step::HoldBack(seq) => {
-            let expected = match oracle.matching(seq).first() {
-                Some(first) => oracle.hold_back_from(*first),
-                None => Changed::default(),
-            };
-            prop_assert_eq!(producer.hold_back(seq), expected);
-        }
-        Step::HoldBackAll => {
-            let expected = oracle.hold_back_from(0);
-            prop_assert_eq!(producer.hold_back_all().changed, expected.changed);
-        }
-        Step::ReleaseUntil(seq) => {
-            prop_assert_eq!(producer.release_until(seq), oracle.release_until(seq));
-        }
-        Step::Release => {
-            producer.release();
-            oracle.barrier = None;
-        }
-        Step::PollAck => prop_assert_eq!(producer.poll_ack(), oracle.acks.pop_front()),
-        Step::Notify => {
-            prop_assert_eq!(producer.notify(), core::mem::take(&mut oracle.idle));
-        }
-        step => unreachable!("{step:?} is the consumer's"),
+        Ok(())
     }
-    Ok(())
 }
