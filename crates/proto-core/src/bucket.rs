@@ -136,6 +136,7 @@ mod tests {
             let limit = RateLimit::new(rate, burst);
             let mut bucket = TokenBucket::FULL;
             assert!(bucket.is_full(START));
+            assert!(bucket.has_token(START, &limit));
             assert_eq!(taken(&mut bucket, 200, START, &limit), burst.max(1));
             assert!(!bucket.has_token(START, &limit));
             assert!(!bucket.is_full(START));

@@ -20,8 +20,7 @@ impl Clock {
     /// Returns the time.
     #[must_use]
     pub fn now(&self) -> Instant {
-        let elapsed = self.origin.elapsed().as_micros();
-        Instant::from_micros(1_000_000 + i64::try_from(elapsed).unwrap_or(i64::MAX - 1_000_000))
+        Instant::from_secs(1) + self.origin.elapsed().into()
     }
 
     /// Returns the time from `now` until `deadline`: zero when it has passed, at most `most`, which is also the
@@ -46,5 +45,30 @@ impl Clock {
 impl Default for Clock {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn it_starts_at_one_second() {
+        let clock = Clock::new();
+        assert!(clock.now() >= Instant::from_secs(1));
+        while clock.now() == Instant::from_secs(1) {}
+        assert!(clock.now() < Instant::from_secs(100));
+    }
+
+    #[test]
+    fn a_wait_ends_at_the_deadline_and_is_bounded() {
+        let most = Duration::from_secs(10);
+        let until = |deadline| Clock::until(Instant::from_secs(5), deadline, most);
+        assert_eq!(until(None), most);
+        assert_eq!(until(Some(Instant::from_secs(7))), Duration::from_secs(2));
+        assert_eq!(until(Some(Instant::from_secs(70))), most);
+        assert_eq!(until(Some(Instant::from_secs(3))), Duration::ZERO);
     }
 }

@@ -121,4 +121,10 @@ mod tests {
             assert_eq!(HashKey(k0, k1).prefix(key).hash_with(more), other);
         }
     }
+
+    #[test]
+    fn debug_keeps_the_secret() {
+        let shown = std::format!("{:?}", HashKey(1, 2));
+        assert_eq!(shown, "HashKey(..)");
+    }
 }

@@ -82,6 +82,8 @@ impl fmt::Display for Seq {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -91,6 +93,16 @@ mod tests {
         assert_eq!(Seq(u32::MAX).expand(0), None);
         assert_eq!(Seq(u32::MAX).expand(1 << 31), Some(u64::from(u32::MAX)));
         assert_eq!(Seq(3).number(Seq(4), 7), None);
+    }
+
+    #[test]
+    fn no_number_lies_before_itself() {
+        assert!(!Seq(7).before(Seq(7)));
+    }
+
+    #[test]
+    fn it_shows_its_number() {
+        assert_eq!(std::format!("{}", Seq(7)), "7");
     }
 
     proptest! {

@@ -354,36 +354,49 @@ mod tests {
         assert_eq!(shown, expected);
     }
 
+    #[test]
+    fn keys_spread_over_the_buckets() {
+        let mut storage: Vec<Slot<Number>> = (0..64).map(|_| Slot::default()).collect();
+        let mut rng = ChaCha8Rng::from_seed([1; 32]);
+        let mut slab = Slab::new(ManagedSlice::Borrowed(&mut storage[..]), &mut rng);
+        for key in 0..64 {
+            slab.insert(Number(key)).expect("room");
+        }
+        let heads = slab.slots.iter().filter(|slot| slot.bucket != NIL);
+        // A random choice leaves one of e empty: 40 of 64 are used.
+        assert!(heads.count() > 32);
+    }
+
     proptest! {
         #[test]
         fn agrees_with_a_map(
-            capacity in 0usize..9,
-            operations in prop::collection::vec((0u8..4, 0u64..16, 0i64..50), 0..200),
+            capacity in 0usize..17,
+            operations in prop::collection::vec((0u8..8, 0u64..24, 0i64..50), 0..400),
         ) {
             let mut storage: Vec<Slot<Number>> = (0..capacity).map(|_| Slot::default()).collect();
             let mut rng = ChaCha8Rng::from_seed([1; 32]);
             let mut slab = Slab::new(ManagedSlice::Borrowed(&mut storage[..]), &mut rng);
-            let mut oracle: BTreeMap<u64, Option<i64>> = BTreeMap::new();
+            let mut oracle: BTreeMap<u64, Option<Instant>> = BTreeMap::new();
             for (operation, key, at) in operations {
                 let found = slab.find(key);
                 prop_assert_eq!(found.is_some(), oracle.contains_key(&key));
                 match (operation, found) {
-                    (0, None) => {
+                    (0..4, None) => {
                         let inserted = slab.insert(Number(key)).is_ok();
                         prop_assert_eq!(inserted, oracle.len() < capacity);
                         if inserted {
                             oracle.insert(key, None);
                         }
                     }
-                    (1, Some(slot)) => {
+                    (0, Some(slot)) => {
                         prop_assert_eq!(slab.remove(slot), Number(key));
                         oracle.remove(&key);
                     }
-                    (2, Some(slot)) => {
+                    (2..8, Some(slot)) => {
                         slab.schedule(slot, Instant::from_micros(at));
-                        oracle.insert(key, Some(at));
+                        oracle.insert(key, Some(Instant::from_micros(at)));
                     }
-                    (3, Some(slot)) => {
+                    (1, Some(slot)) => {
                         slab.cancel(slot);
                         oracle.insert(key, None);
                     }
@@ -391,10 +404,31 @@ mod tests {
                 }
                 prop_assert_eq!(slab.len(), oracle.len());
                 prop_assert_eq!(slab.is_full(), oracle.len() == capacity);
+                prop_assert_eq!(slab.is_empty(), oracle.is_empty());
                 prop_assert_eq!(slab.iter().count(), oracle.len());
-                let first = oracle.values().flatten().min().copied();
-                prop_assert_eq!(slab.next_due().map(|(at, _)| at.total_micros()), first);
+                let mut used = Vec::new();
+                while let Some(slot) = slab.next_used(used.last().map_or(0, |last| last + 1)) {
+                    used.push(slot);
+                }
+                let slots: Vec<u32> = slab.iter().map(|(slot, _)| slot).collect();
+                prop_assert_eq!(&used, &slots);
+                for slot in 0..=capacity as u32 {
+                    let number = slab.get(slot);
+                    prop_assert_eq!(number.is_some(), slots.contains(&slot));
+                    let due = number.map(|_| slab.due_of(slot));
+                    prop_assert_eq!(due, number.map(|number| oracle[&number.0]));
+                }
+                let due = slab.iter().filter_map(|(slot, _)| Some((slab.due_of(slot)?, slot)));
+                prop_assert_eq!(slab.next_due(), due.min());
             }
+            let mut due: Vec<Instant> = oracle.values().flatten().copied().collect();
+            due.sort();
+            for at in due {
+                let (first, slot) = slab.next_due().expect("a timer for each");
+                prop_assert_eq!(first, at);
+                slab.cancel(slot);
+            }
+            prop_assert_eq!(slab.next_due(), None);
         }
     }
 }

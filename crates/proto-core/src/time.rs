@@ -323,6 +323,7 @@ mod tests {
             (duration.secs(), duration.millis(), duration.micros()),
             (12, 345, 345_678)
         );
+        assert_eq!(duration.total_millis(), 12_345);
         assert_eq!(format!("{duration}"), "12.345s");
     }
 
@@ -342,6 +343,12 @@ mod tests {
         duration += Duration::from_millis(1);
         assert_eq!(duration, Duration::from_millis(7_001));
         assert_eq!(duration >> 1, Duration::from_micros(3_500_500));
+        let mut other = duration;
+        other *= 6;
+        other /= 4;
+        assert_eq!(other, Duration::from_micros(10_501_500));
+        other >>= 2;
+        assert_eq!(other, Duration::from_micros(2_625_375));
         let mut time = Instant::ZERO + duration;
         time -= Duration::from_millis(1);
         assert_eq!(time, Instant::from_secs(7));
@@ -369,5 +376,9 @@ mod tests {
         let first = Instant::now();
         assert!(Instant::now() >= first);
         assert_eq!(Instant::from(before), Instant::ZERO);
+        let later = before + std::time::Duration::from_secs(3600);
+        assert!(Instant::from(later) > first + Duration::from_secs(3500));
+        assert!(Instant::from(later) <= first + Duration::from_secs(3600));
+        while Instant::now() <= first {}
     }
 }

@@ -203,12 +203,23 @@ impl Tree {
     }
 }
 
-fn check(module: &Module) -> [&'static str; 4] {
-    ["check", "--lib", "-p", module.package]
+fn check(module: &Module) -> Vec<&'static str> {
+    [&["check", "--lib"][..], &selection(module)].concat()
 }
 
-fn test(module: &Module) -> [&'static str; 6] {
-    ["test", "--no-run", "--lib", "--tests", "-p", module.package]
+fn test(module: &Module) -> Vec<&'static str> {
+    [
+        &["test", "--no-run", "--lib", "--tests"][..],
+        &selection(module),
+    ]
+    .concat()
+}
+
+/// The package and its features.
+fn selection(module: &Module) -> Vec<&'static str> {
+    let features = module.features.iter();
+    let features = features.flat_map(|feature| ["--features", feature]);
+    ["-p", module.package].into_iter().chain(features).collect()
 }
 
 /// What cargo and the compiler report, one JSON object a line.

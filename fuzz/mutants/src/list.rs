@@ -9,6 +9,8 @@ use serde::Deserialize;
 pub struct Module {
     pub name: &'static str,
     pub package: &'static str,
+    /// Features of the package that its tests need and that are off by default.
+    pub features: &'static [&'static str],
     /// Globs below the root of the repository.
     pub files: &'static [&'static str],
     /// Per cent of the viable mutants that the tests are to kill.
@@ -17,7 +19,10 @@ pub struct Module {
 
 /// All modules, in the order in which they run by default.
 pub const MODULES: &[Module] = &[
-    module("core", "proto-core", &["crates/proto-core/src/**"], 85),
+    Module {
+        features: &["alloc", "std"],
+        ..module("core", "proto-core", &["crates/proto-core/src/**"], 85)
+    },
     module("rule", "lms-proto", &["crates/lms-proto/src/rule.rs"], 90),
     module("table", "lms-proto", &["crates/lms-proto/src/table/**"], 90),
     module(
@@ -55,6 +60,7 @@ const fn module(
     Module {
         name,
         package,
+        features: &[],
         files,
         target,
     }
