@@ -99,7 +99,6 @@ impl<I: AsRef<[Entry]> + AsMut<[Entry]>> Index<I> {
         let none = start.wrapping_sub(1).wrapping_sub(self.shape.slots());
         self.entries.as_mut().fill(Entry {
             position: none,
-            older: none,
             newest: none,
             ..Entry::EMPTY
         });
@@ -127,8 +126,9 @@ impl<I: AsRef<[Entry]> + AsMut<[Entry]>> Index<I> {
     /// numbers in steps of a power of two do not collide.
     #[inline]
     fn bucket(&self, user_seq: u64) -> u32 {
-        let above = (user_seq >> self.slots_log2).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
-        (user_seq as u32).wrapping_add(above as u32)
+        let above = (user_seq >> self.slots_log2).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let top = above.unbounded_shr(u64::BITS - self.slots_log2);
+        (user_seq as u32).wrapping_add(top as u32)
     }
 
     /// Adds the newest message.
@@ -185,4 +185,61 @@ pub(crate) struct Found {
     next: u32,
     newer: u32,
     left: u32,
+}
+
+#[cfg(all(test, feature = "alloc", not(loom)))]
+mod tests {
+    use alloc::collections::BTreeSet;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn index(slots: u32) -> Index<Vec<Entry>> {
+        let shape = Shape::new(slots, 64).expect("a small ring");
+        Index::new(vec![Entry::EMPTY; slots as usize], shape).expect("an entry for each slot")
+    }
+
+    #[test]
+    fn what_is_in_the_storage_at_first_is_not_known() {
+        let mut used = index(8);
+        for position in 0..8 {
+            used.put(7, position, 1, Attributes::default());
+        }
+        let shape = used.shape;
+        let mut index = Index::new(used.entries, shape).expect("an entry for each slot");
+        for start in [0, 5] {
+            index.clear(start);
+            for user in start..start + 8 {
+                assert!(!index.knows(user));
+                let mut found = index.find(7, user);
+                assert_eq!(index.next(&mut found), None);
+                let mut found = index.find(0, user);
+                assert_eq!(index.next(&mut found), None);
+            }
+        }
+    }
+
+    #[test]
+    fn consecutive_numbers_have_consecutive_chains() {
+        let index = index(64);
+        for start in [0, 64, 1 << 40] {
+            let chains: Vec<u32> = (start..start + 64).map(|seq| index.bucket(seq)).collect();
+            assert!(
+                chains.is_sorted_by(|a, b| a.wrapping_add(1) == *b),
+                "{chains:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn numbers_in_steps_of_powers_of_two_do_not_collide() {
+        let index = index(64);
+        for step in 6..=58 {
+            let chains = (0..64).map(|at| index.bucket(at << step) % 64);
+            let chains: BTreeSet<u32> = chains.collect();
+            // Random ones would use 40 of 64, these use 20 or more.
+            assert!(chains.len() > 16, "steps of 2^{step}: {}", chains.len());
+        }
+    }
 }

@@ -30,6 +30,8 @@ pub struct Built {
     pub switched: Vec<Id>,
     /// Not in the programs: constants, and what does not compile behind a switch.
     pub rest: Vec<Id>,
+    /// In parts of the source that are not compiled.
+    pub not_compiled: HashSet<Id>,
     /// Those of `switched` that are off in constants.
     pub off_in_constants: HashSet<Id>,
 }
@@ -39,7 +41,7 @@ pub fn id_of(index: usize) -> Id {
 }
 
 impl Tree {
-    /// Copies the files that git tracks or would track; those that are the same stay as they are.
+    /// Copies the files that git tracks or would track, and removes all others; those that are the same stay as they are.
     pub fn copy(work: &Path) -> Result<Self> {
         let root = work.join("tree");
         let output = Command::new("git")
@@ -53,12 +55,15 @@ impl Tree {
             .output()
             .context("cannot run git")?;
         ensure!(output.status.success(), "git ls-files failed");
+        let mut copied = HashSet::new();
         for name in output.stdout.split(|byte| *byte == 0) {
             let name = std::str::from_utf8(name)?;
             if Path::new(name).is_file() {
                 write_if_new(&root.join(name), &fs::read(name)?)?;
+                copied.insert(root.join(name));
             }
         }
+        remove_others(&root, &copied)?;
         Ok(Self {
             root: root.canonicalize()?,
             target: work.canonicalize()?.join("target"),
@@ -90,12 +95,13 @@ impl Tree {
             file.push((id_of(index), mutant));
         }
         let mut files = BTreeMap::new();
-        let mut left_out = HashSet::new();
+        let (mut left_out, mut not_compiled) = (HashSet::new(), HashSet::new());
         for (name, mutants) in &of_file {
             let source = fs::read_to_string(self.root.join(name))?;
-            let (file, rest) = File::parse(source, mutants).with_context(|| name.to_string())?;
-            left_out.extend(rest);
-            files.insert(*name, file);
+            let parsed = File::parse(source, mutants).with_context(|| name.to_string())?;
+            left_out.extend(parsed.without_switch);
+            not_compiled.extend(parsed.of_models);
+            files.insert(*name, parsed.file);
         }
         let lib = self
             .root
@@ -124,12 +130,14 @@ impl Tree {
                 let (programs, refused_by_tests) = self.compile(&test(module), &written)?;
                 if refused_by_tests.is_empty() {
                     let ids = (0..mutants.len()).map(id_of);
+                    let ids = ids.filter(|id| !not_compiled.contains(id));
                     let (rest, switched) = ids.partition(|id| left_out.contains(id));
                     let off_in_constants = files.values().flat_map(File::in_const_fns).collect();
                     return Ok(Built {
                         programs,
                         switched,
                         rest,
+                        not_compiled,
                         off_in_constants,
                     });
                 }
@@ -275,6 +283,22 @@ fn collect_spans(message: &Value, spans: &mut Vec<(String, usize)>) {
     for child in message["children"].as_array().into_iter().flatten() {
         collect_spans(child, spans);
     }
+}
+
+/// Removes all files of a folder that are not in `keep`.
+fn remove_others(folder: &Path, keep: &HashSet<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let (path, kind) = {
+            let entry = entry?;
+            (entry.path(), entry.file_type()?)
+        };
+        if kind.is_dir() {
+            remove_others(&path, keep)?;
+        } else if !keep.contains(&path) {
+            fs::remove_file(&path).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
 }
 
 fn write_if_new(path: &Path, content: &[u8]) -> Result<()> {

@@ -4,7 +4,7 @@
 //! text: one mutant is on at a time.
 
 use std::collections::HashSet;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use anyhow::{Context, Result};
 use syn::spanned::Spanned;
@@ -47,6 +47,15 @@ enum Shape {
     Guard,
 }
 
+/// A file, and the mutants that it does not have switches for.
+pub struct Parsed {
+    pub file: File,
+    /// Those in constants, and shapes that a switch cannot express.
+    pub without_switch: Vec<Id>,
+    /// Those in parts that are not compiled, `#[cfg(loom)]`.
+    pub of_models: HashSet<Id>,
+}
+
 /// Sites of a file, outer ones before those they contain.
 pub struct File {
     source: String,
@@ -54,15 +63,15 @@ pub struct File {
 }
 
 impl File {
-    /// Finds the sites of the mutants. Returns also the mutants that have none: constants, and shapes that a switch
-    /// cannot express.
-    pub fn parse(source: String, mutants: &[(Id, &Mutant)]) -> Result<(Self, Vec<Id>)> {
+    /// Finds the sites of the mutants.
+    pub fn parse(source: String, mutants: &[(Id, &Mutant)]) -> Result<Parsed> {
         let file = syn::parse_file(&source).context("cannot parse")?;
         let mut finder = Finder {
             mutants,
             sites: Vec::new(),
             constant: false,
             const_fn: false,
+            of_models: Vec::new(),
         };
         finder.visit_file(&file);
         let mut sites = finder.sites;
@@ -71,12 +80,24 @@ impl File {
             .iter()
             .flat_map(|site| site.mutants.iter().map(|(id, _)| *id))
             .collect();
-        let rest = mutants
+        let of_models: HashSet<Id> = mutants
+            .iter()
+            .filter(|(_, mutant)| {
+                let mut models = finder.of_models.iter();
+                models.any(|lines| lines.contains(&mutant.span.start.line))
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        let without_switch = mutants
             .iter()
             .map(|(id, _)| *id)
-            .filter(|id| !placed.contains(id))
+            .filter(|id| !placed.contains(id) && !of_models.contains(id))
             .collect();
-        Ok((Self { source, sites }, rest))
+        Ok(Parsed {
+            file: Self { source, sites },
+            without_switch,
+            of_models,
+        })
     }
 
     /// Mutants in `const fn`s, which their switches do not turn on in constants.
@@ -224,6 +245,8 @@ struct Finder<'a> {
     constant: bool,
     /// Inside a `const fn`, which constants may call.
     const_fn: bool,
+    /// Lines that only loom's models compile.
+    of_models: Vec<RangeInclusive<usize>>,
 }
 
 impl Finder<'_> {
@@ -299,7 +322,24 @@ fn is_let_chain(expr: &syn::Expr) -> bool {
     }
 }
 
+fn is_for_models(attribute: &syn::Attribute) -> bool {
+    let condition = attribute.path().is_ident("cfg");
+    condition
+        && attribute
+            .parse_args::<syn::Path>()
+            .is_ok_and(|path| path.is_ident("loom"))
+}
+
 impl<'ast> Visit<'ast> for Finder<'_> {
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if item.attrs.iter().any(is_for_models) {
+            let span = item.span();
+            self.of_models.push(span.start().line..=span.end().line);
+        } else {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
         self.function(&item.block, item.sig.constness.as_ref(), |finder| {
             visit::visit_item_fn(finder, item);
@@ -416,6 +456,10 @@ fn g(a: Option<u32>) -> i32 {
         _ => 3,
     }
 }
+#[cfg(loom)]
+mod model {
+    fn h() -> i32 { 5 }
+}
 ";
 
     fn mutants() -> Vec<Mutant> {
@@ -428,6 +472,7 @@ fn g(a: Option<u32>) -> i32 {
             mutant(Genre::UnaryOperator, 7, 20..21, ""),
             mutant(Genre::MatchArmGuard, 8, 20..25, "true"),
             mutant(Genre::MatchArmGuard, 8, 20..25, "false"),
+            mutant(Genre::FnValue, 14, 21..22, "0"),
         ]
     }
 
@@ -438,9 +483,10 @@ fn g(a: Option<u32>) -> i32 {
     #[test]
     fn every_shape_gets_its_switch() {
         let mutants = mutants();
-        let (file, rest) = File::parse(SOURCE.to_owned(), &numbered(&mutants)).expect("parses");
-        assert_eq!(rest, [16], "the constant has no switch");
-        let text = file.render(&HashSet::new()).text;
+        let parsed = File::parse(SOURCE.to_owned(), &numbered(&mutants)).expect("parses");
+        assert_eq!(parsed.without_switch, [16], "the constant has no switch");
+        assert_eq!(parsed.of_models, HashSet::from([24]));
+        let text = parsed.file.render(&HashSet::new()).text;
         let text = text.replace("crate::mutant_switch::on", "on");
         assert!(text.contains(
             "if on(17) { return true; } (if on(18) { (a + b) > (7) } else { \
@@ -454,15 +500,17 @@ fn g(a: Option<u32>) -> i32 {
     #[test]
     fn without_mutants_the_file_is_as_it_was() {
         let mutants = mutants();
-        let (file, _) = File::parse(SOURCE.to_owned(), &numbered(&mutants)).expect("parses");
-        let all = (FIRST_ID..FIRST_ID + 8).collect();
+        let Parsed { file, .. } =
+            File::parse(SOURCE.to_owned(), &numbered(&mutants)).expect("parses");
+        let all = (FIRST_ID..FIRST_ID + 9).collect();
         assert_eq!(file.render(&all).text, SOURCE);
     }
 
     #[test]
     fn owners_are_where_their_text_is() {
         let mutants = mutants();
-        let (file, _) = File::parse(SOURCE.to_owned(), &numbered(&mutants)).expect("parses");
+        let Parsed { file, .. } =
+            File::parse(SOURCE.to_owned(), &numbered(&mutants)).expect("parses");
         let output = file.render(&HashSet::new());
         for (range, ids) in output.owners {
             let text = &output.text[range];

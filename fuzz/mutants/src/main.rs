@@ -144,6 +144,9 @@ fn judge(
     let tests = tests::baseline(&built.programs, &work.canonicalize()?.join("seen"))?;
     say(format!("{} tests", tests.len()));
 
+    for id in &built.not_compiled {
+        results.set(index_of(*id), Outcome::Unviable);
+    }
     let (mut done, mut saved) = (0, Instant::now());
     tests::judge_all(
         &built.programs,

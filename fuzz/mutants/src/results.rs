@@ -17,7 +17,7 @@ pub enum Outcome {
     Survived,
     /// Survived: no test reaches it.
     Unreached,
-    /// It does not compile.
+    /// It does not compile, or is not part of the programs.
     Unviable,
 }
 
