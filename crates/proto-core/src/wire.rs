@@ -143,44 +143,6 @@ impl<'b> Writer<'b> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BYTES: [u8; 18] = [
-        1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18,
-    ];
-
-    #[test]
-    fn fields_are_read_in_order_and_not_past_the_end() {
-        let mut fields = Reader::new(&BYTES);
-        assert_eq!(fields.u8(), Ok(0x01));
-        assert_eq!(fields.u16(), Ok(0x0203));
-        assert_eq!(fields.u32(), Ok(0x0405_0607));
-        assert_eq!(fields.u64(), Ok(0x0809_0a0b_0c0d_0e0f));
-        assert_eq!(fields.u32(), Err(Truncated));
-        assert_eq!(fields.rest(), [16, 17, 18], "an error reads nothing");
-        assert_eq!(fields.array(), Ok([16, 17, 18]));
-        assert_eq!(fields.u8(), Err(Truncated));
-    }
-
-    #[test]
-    fn what_is_written_can_be_read() {
-        let mut buffer = [0xff; 20];
-        let fields = Writer::new(&mut buffer).u8(0x01).u16(0x0203);
-        let fields = fields.u32(0x0405_0607).u64(0x0809_0a0b_0c0d_0e0f);
-        fields.bytes(&[16, 17, 18]).zeros();
-        assert_eq!(buffer[..18], BYTES);
-        assert_eq!(buffer[18..], [0, 0]);
-    }
-
-    #[test]
-    #[should_panic(expected = "mid > len")]
-    fn a_field_past_the_end_panics() {
-        let _ = Writer::new(&mut [0; 3]).u32(1);
-    }
-}
-
 /// Declares an enum whose variants have numbers on the wire, and `from_number`: see the [module](mod@crate::wire).
 #[macro_export]
 macro_rules! numbered {
@@ -252,4 +214,42 @@ macro_rules! errors {
 
         impl ::core::error::Error for $name {}
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: [u8; 18] = [
+        1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18,
+    ];
+
+    #[test]
+    fn fields_are_read_in_order_and_not_past_the_end() {
+        let mut fields = Reader::new(&BYTES);
+        assert_eq!(fields.u8(), Ok(0x01));
+        assert_eq!(fields.u16(), Ok(0x0203));
+        assert_eq!(fields.u32(), Ok(0x0405_0607));
+        assert_eq!(fields.u64(), Ok(0x0809_0a0b_0c0d_0e0f));
+        assert_eq!(fields.u32(), Err(Truncated));
+        assert_eq!(fields.rest(), [16, 17, 18], "an error reads nothing");
+        assert_eq!(fields.array(), Ok([16, 17, 18]));
+        assert_eq!(fields.u8(), Err(Truncated));
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let mut buffer = [0xff; 20];
+        let fields = Writer::new(&mut buffer).u8(0x01).u16(0x0203);
+        let fields = fields.u32(0x0405_0607).u64(0x0809_0a0b_0c0d_0e0f);
+        fields.bytes(&[16, 17, 18]).zeros();
+        assert_eq!(buffer[..18], BYTES);
+        assert_eq!(buffer[18..], [0, 0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "mid > len")]
+    fn a_field_past_the_end_panics() {
+        let _ = Writer::new(&mut [0; 3]).u32(1);
+    }
 }
