@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use linux_net::nft;
 use linux_net::packet::{Frame, Ring, SendBatch, Sender, group_link_address};
 use lms_proto::router::{Meta, Output, Verdict};
-use lms_proto::{Iface, Instant, LinkAddr, NextHop, Router};
+use lms_proto::{Duration, Iface, Instant, LinkAddr, NextHop, Router, hier, wire};
 
 use super::interfaces::Interfaces;
 use super::limit::TotalLimit;
@@ -19,6 +19,8 @@ pub(crate) const BATCH: usize = 64;
 
 const IGMP: u8 = 2;
 const UDP: u8 = 17;
+/// Shortest time between two log lines about neighbours of another version.
+const VERSION_LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// LMS-HIER (docs/wire.md).
 const HIERARCHY_GROUP: [u8; 4] = [224, 0, 0, 254];
 
@@ -55,6 +57,8 @@ pub(crate) struct Path<'a> {
     pub(crate) requests: &'a mut TotalLimit,
     pub(crate) dmcasts: &'a mut TotalLimit,
     pub(crate) stats: &'a mut PathStats,
+    /// Earliest time of the next log line about a neighbour of another version.
+    pub(crate) version_log_at: &'a mut Option<Instant>,
     /// Whether a guard is installed.
     pub(crate) guarded: bool,
 }
@@ -86,7 +90,10 @@ impl Path<'_> {
             if is_control(frame.packet) {
                 self.stats.control += 1;
                 // The hierarchy counts refused messages.
-                let _ = self.router.handle_packet(self.now, &meta, frame.packet);
+                let handled = self.router.handle_packet(self.now, &meta, frame.packet);
+                if handled == Err(hier::DropReason::Version) {
+                    self.other_version(iface, frame.packet);
+                }
                 if let Some(proxy) = &mut self.proxy {
                     proxy.handle_packet(self.now, meta, frame.packet);
                 }
@@ -108,6 +115,26 @@ impl Path<'_> {
             None => self.stats.unused_interface += 1,
         }
         iface
+    }
+
+    /// Logs that a neighbour speaks another version of LMS-HIER, at most once in [`VERSION_LOG_INTERVAL`].
+    #[cold]
+    fn other_version(&mut self, iface: Iface, packet: &[u8]) {
+        if self.version_log_at.is_some_and(|at| self.now < at) {
+            return;
+        }
+        let Some((peer, version)) = hier::sender_version(packet) else {
+            return;
+        };
+        *self.version_log_at = Some(self.now + VERSION_LOG_INTERVAL);
+        tracing::warn!(
+            event = "other_version",
+            interface = self.interfaces.name(iface),
+            %peer,
+            version,
+            own_version = wire::hier::VERSION,
+            "neighbour speaks another version of LMS-HIER; install the same release of polycast on both"
+        );
     }
 
     #[inline]

@@ -77,6 +77,8 @@ pub(crate) struct DataPath {
     ring_stats: RingStats,
     send_buffer: Box<[u8]>,
     log: TotalLimit,
+    /// Earliest time of the next log line about a neighbour of another version.
+    version_log_at: Option<Instant>,
     /// Changes of routes are pending for which no descriptor is readable.
     more_routes: bool,
     /// When to repeat a failed read of the kernel's tables.
@@ -135,6 +137,7 @@ impl DataPath {
             ring_stats: RingStats::default(),
             send_buffer: vec![0; 1500].into(),
             log: TotalLimit::new(LOG_LINES),
+            version_log_at: None,
             more_routes: false,
             retry: None,
         }
@@ -183,6 +186,7 @@ impl DataPath {
                 requests: &mut self.requests,
                 dmcasts: &mut self.dmcasts,
                 stats: &mut self.path_stats,
+                version_log_at: &mut self.version_log_at,
                 guarded: self.guard.is_some(),
             };
             let count = path.batch(&mut self.ring, &self.sender);

@@ -45,7 +45,14 @@ impl Endpoint<'_> {
             return Err(DropReason::Malformed);
         }
         let payload = datagram::udp_payload(ip, hier::PORT).ok_or(DropReason::Malformed)?;
-        let view = hier::View::new_checked(payload).map_err(|_| DropReason::Malformed)?;
+        let view = match hier::View::new_checked(payload) {
+            Ok(view) => view,
+            Err(hier::ParseError::Version) => {
+                self.check_sender(ip)?;
+                return Err(DropReason::Version);
+            }
+            Err(_) => return Err(DropReason::Malformed),
+        };
         let header = view.header();
         if header.kind != Kind::Elected {
             self.stats.ignored += 1;

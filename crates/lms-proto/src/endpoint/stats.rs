@@ -5,6 +5,8 @@ proto_core::drop_reasons! {
     pub enum DropReason: "{}" {
         /// Not a whole IPv4 packet with an LMS-HIER or IGMP message that can be read.
         Malformed = "malformed",
+        /// An LMS-HIER message of another version: the router runs another release.
+        Version = "version",
         /// It arrived on another interface.
         WrongInterface = "wrong_interface",
         /// The TTL is not 1: it may come from another link.

@@ -83,6 +83,7 @@ use rand_core::{Rng, SeedableRng};
 pub use self::config::{
     Capacity, Config, MAX_REFRESH, MIN_REFRESH, StaticStorage, Storage, hold_time, refresh_time,
 };
+pub use self::receive::sender_version;
 pub use self::state::{Advert, Entry, Neighbour, Peer, Stream};
 pub use self::stats::{DropReason, Drops, Stats};
 pub use crate::wire::hier::Cost;

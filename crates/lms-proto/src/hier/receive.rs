@@ -15,6 +15,14 @@ use proto_core::slab::NIL;
 
 const PROTOCOL_UDP: u8 = 17;
 
+/// Returns the sender and the version of an LMS-HIER message, a whole IPv4 packet; `None` for other packets. Drivers
+/// name both where a message was refused with [`DropReason::Version`].
+pub fn sender_version(packet: &[u8]) -> Option<(Ipv4Addr, u8)> {
+    let ip = datagram::parse(packet, PROTOCOL_UDP)?;
+    let version = hier::version(datagram::udp_payload(&ip, hier::PORT)?)?;
+    Some((ip.source, version))
+}
+
 impl Hierarchy<'_> {
     /// Handles an LMS-HIER message or an IGMP packet, a whole IPv4 packet. Every interface but the parent counts as
     /// downstream in an entry.
@@ -68,8 +76,11 @@ impl Hierarchy<'_> {
             return Err(DropReason::Malformed);
         }
         let payload = datagram::udp_payload(ip, hier::PORT).ok_or(DropReason::Malformed)?;
-        let view = hier::View::new_checked(payload).map_err(|_| DropReason::Malformed)?;
         self.check_sender(meta.iface, ip)?;
+        let view = hier::View::new_checked(payload).map_err(|error| match error {
+            hier::ParseError::Version => DropReason::Version,
+            _ => DropReason::Malformed,
+        })?;
         let header = view.header();
         if header.kind != Kind::Update {
             // The parent's router announces to its link, on which this router is one of the neighbours.

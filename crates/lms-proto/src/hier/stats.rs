@@ -5,6 +5,8 @@ proto_core::drop_reasons! {
     pub enum DropReason: "{}" {
         /// Not a whole IPv4 packet with an LMS-HIER message or an IGMP report that can be read.
         Malformed = "malformed",
+        /// An LMS-HIER message of another version: the neighbour runs another release.
+        Version = "version",
         /// The TTL is not 1: it may come from another link.
         Ttl = "ttl",
         /// It arrived on an interface that the hierarchy does not have.

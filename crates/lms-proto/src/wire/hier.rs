@@ -32,8 +32,8 @@ use crate::{Duration, Key};
 pub const PORT: u16 = 4138;
 /// Where messages go: link-local, set aside for experiments (RFC 4727).
 pub const GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 254);
-/// The version written, and the only one understood.
-pub const VERSION: u8 = 1;
+/// The version written, and the only one understood. One more in a build of the next version (`docs/wire.md`).
+pub const VERSION: u8 = 1 + cfg!(polycast_next_version) as u8;
 /// The identifier in every message, `LM`.
 pub const IDENTIFIER: u16 = 0x4c4d;
 /// Length of the header in bytes.
@@ -68,8 +68,8 @@ proto_core::errors! {
     pub enum ParseError {
         /// Shorter than the header, or than its entries.
         Truncated = "message is truncated",
-        /// Not version 1.
-        Version = "unknown version",
+        /// Another version of LMS-HIER.
+        Version = "another version of LMS-HIER",
         /// Neither UPDATE nor ELECTED.
         Type = "unknown type",
         /// The identifier is not 0x4c4d.
@@ -174,6 +174,13 @@ impl Header {
     }
 }
 
+/// Returns the version of a message, `None` for bytes that are no LMS-HIER message. The first four bytes have the same
+/// meaning in all versions.
+pub fn version(b: &[u8]) -> Option<u8> {
+    let [version, _, identifier @ ..] = *b.first_chunk::<4>()?;
+    (identifier == IDENTIFIER.to_be_bytes()).then_some(version)
+}
+
 /// A view over the bytes of one message, all of it checked.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
@@ -187,23 +194,23 @@ impl<'a> View<'a> {
     /// # Errors
     /// [`ParseError`] names the first fault in the header, the number of entries, the length or an entry.
     pub fn new_checked(b: &'a [u8]) -> Result<Self, ParseError> {
+        match version(b) {
+            Some(VERSION) => {}
+            Some(_) => return Err(ParseError::Version),
+            None if b.len() < 4 => return Err(ParseError::Truncated),
+            None => return Err(ParseError::Identifier),
+        }
         let (head, entries) = b
             .split_at_checked(HEADER_LEN)
             .ok_or(ParseError::Truncated)?;
         let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         let word =
             |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        if head[0] != VERSION {
-            return Err(ParseError::Version);
-        }
         let kind = match head[1] {
             1 => Kind::Update,
             2 => Kind::Elected,
             _ => return Err(ParseError::Type),
         };
-        if half(2) != IDENTIFIER {
-            return Err(ParseError::Identifier);
-        }
         let hold_time_ms = half(12);
         if hold_time_ms == 0 {
             return Err(ParseError::HoldTime);

@@ -72,6 +72,14 @@ pub(crate) fn hier_packet(source: Ipv4Addr, header: Header, entries: &[Entry]) -
     packet
 }
 
+/// The packet with another version of LMS-HIER, and without a UDP checksum.
+pub(crate) fn other_version(packet: &[u8], version: u8) -> Vec<u8> {
+    let mut packet = packet.to_vec();
+    packet[26..28].fill(0);
+    packet[UDP_AT] = version;
+    packet
+}
+
 pub(crate) fn offer(key: Key, cost: u16) -> Entry {
     Entry {
         key,

@@ -383,9 +383,11 @@ fn forged_messages_change_nothing() {
     let cases = [
         (meta(2), good.clone(), DropReason::WrongInterface),
         (meta(1), ttl, DropReason::Ttl),
-        (meta(1), far, DropReason::WrongSubnet),
+        (meta(1), far.clone(), DropReason::WrongSubnet),
         (meta(1), own, DropReason::OwnAddress),
         (meta(1), broken, DropReason::Malformed),
+        (meta(1), other_version(&good, 2), DropReason::Version),
+        (meta(1), other_version(&far, 2), DropReason::WrongSubnet),
         (
             meta(1),
             announce(10, HOLD, key, Some(ME)),

@@ -1,7 +1,7 @@
 //! Forged cost updates: each is dropped, counted under its own reason, and nothing else changes
 //! (`docs/trust.md`, "Forged").
 
-use lms_proto::hier::{Capacity, Config, Cost, DropReason, Hierarchy, Offer};
+use lms_proto::hier::{Capacity, Config, Cost, DropReason, Hierarchy, Offer, sender_version};
 use lms_proto::wire::hier::{Entry, Header, Kind};
 use lms_proto::wire::ipv4::fill_checksum;
 use lms_proto::{Duration, Iface, Instant, Key, Meta};
@@ -130,6 +130,11 @@ fn each_forgery_under_its_own_counter() {
         true,
     );
     refused(&mut h, meta(1), &elected_kind, DropReason::WrongType, true);
+    let other = other_version(&good, 2);
+    refused(&mut h, meta(1), &other, DropReason::Version, true);
+    assert_eq!(sender_version(&other), Some((host(1, 5), 2)));
+    // A router that is not on the link is not named.
+    refused(&mut h, meta(2), &other, DropReason::WrongSubnet, true);
     for sequence in [10, 9, 0, 10u32.wrapping_sub(1 << 30)] {
         let replay = update(host(1, 5), sequence, HOLD, &lie);
         refused(&mut h, meta(1), &replay, DropReason::Replay, true);

@@ -96,6 +96,39 @@ fn golden_hier_messages() {
     }
 }
 
+/// "How formats evolve" in `docs/wire.md`.
+#[test]
+fn what_other_versions_may_send_is_refused_by_name() {
+    let refused = |bytes: &[u8]| View::new_checked(bytes).unwrap_err();
+    for version in [0, 2, 255] {
+        let mut other = UPDATE.to_vec();
+        other[0] = version;
+        assert_eq!(refused(&other), ParseError::Version);
+        assert_eq!(hier::version(&other), Some(version));
+        // Whatever another version has after the first four bytes: another type, nothing at all.
+        other[1] = 9;
+        other.truncate(4);
+        assert_eq!(refused(&other), ParseError::Version);
+        assert_eq!(hier::version(&other), Some(version));
+        assert_eq!(refused(&other[..3]), ParseError::Truncated);
+        assert_eq!(hier::version(&other[..3]), None);
+    }
+    let mut other = UPDATE.to_vec();
+    (other[0], other[3]) = (2, 0x4e);
+    assert_eq!(refused(&other), ParseError::Identifier);
+    assert_eq!(hier::version(&other), None);
+    for (at, value, error) in [
+        (1, 0, ParseError::Type),
+        (1, 3, ParseError::Type),
+        (30, 1, ParseError::Reserved),
+        (31, 0x80, ParseError::Reserved),
+    ] {
+        let mut bytes = UPDATE.to_vec();
+        bytes[at] = value;
+        assert_eq!(refused(&bytes), error);
+    }
+}
+
 #[test]
 fn hier_truncations_and_flips() {
     for golden in [UPDATE, ELECTED] {
