@@ -1,13 +1,16 @@
 //! The data thread: one loop over the sockets, the commands of the control thread and the timers of the machine. The
 //! thread owns the machine, so that no packet waits for a lock.
 
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration as StdDuration;
 
 use daemon_kit::RunError;
 use dyram::storage::Storage;
-use dyram::{DropReason, Event, Instant, MAX_CONTROL_LEN, Meta, Relay, Stats, Verdict};
+use dyram::{
+    DropReason, Duration, Event, Instant, MAX_CONTROL_LEN, Meta, Relay, Stats, Verdict, wire,
+};
 use linux_net::inet::{self, Membership, UdpSocket};
 use linux_net::packet::Sent;
 use linux_net::poll::{self, Watch};
@@ -28,6 +31,8 @@ const OUTPUT: usize = 64;
 const LONGEST: StdDuration = StdDuration::from_secs(10);
 /// Pause after a failed receive.
 const RETRY: StdDuration = StdDuration::from_millis(100);
+/// Shortest time between two log lines about neighbours of another version.
+const VERSION_LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Largest number of events logged in one second.
 const LOG_LINES: u32 = 20;
 
@@ -134,6 +139,8 @@ pub(crate) struct DataPath {
     more: bool,
     /// Start of the current second of logging, and the number of events in it.
     logged: (Instant, u32),
+    /// Earliest time of the next log line about a neighbour of another version.
+    version_log_at: Instant,
 }
 
 impl DataPath {
@@ -146,6 +153,7 @@ impl DataPath {
             leaving: Leaving::No,
             more: false,
             logged: (Instant::ZERO, 0),
+            version_log_at: Instant::ZERO,
         }
     }
 
@@ -213,12 +221,18 @@ impl DataPath {
                     source: received.source,
                     group: group.is_some(),
                 };
-                let verdict = relay.forward(now, &meta, received.payload);
-                if let Verdict::Send(fanout) = verdict {
-                    let packet: &[u8] = received.payload;
-                    for target in relay.targets(&fanout) {
-                        queue.push(target, packet);
+                match relay.forward(now, &meta, received.payload) {
+                    Verdict::Send(fanout) => {
+                        let packet: &[u8] = received.payload;
+                        for target in relay.targets(&fanout) {
+                            queue.push(target, packet);
+                        }
                     }
+                    Verdict::Drop(DropReason::Version) if now >= self.version_log_at => {
+                        self.version_log_at = now + VERSION_LOG_INTERVAL;
+                        log_version(received.source, received.payload);
+                    }
+                    Verdict::Drop(_) | Verdict::Done => {}
                 }
             }
             self.traffic.count(queue.flush());
@@ -349,7 +363,7 @@ impl DataPath {
     fn log_events(&mut self, now: Instant) {
         while let Some(event) = self.opened.relay.poll_event() {
             let (since, lines) = &mut self.logged;
-            if now - *since >= dyram::Duration::from_secs(1) {
+            if now - *since >= Duration::from_secs(1) {
                 if *lines > LOG_LINES {
                     let count = *lines - LOG_LINES;
                     tracing::warn!(event = "events_suppressed", count, "events were not logged");
@@ -362,6 +376,18 @@ impl DataPath {
             }
         }
     }
+}
+
+/// Logs that a neighbour speaks another version of DyRAM.
+#[cold]
+fn log_version(peer: SocketAddr, packet: &[u8]) {
+    tracing::warn!(
+        event = "other_version",
+        %peer,
+        version = wire::version(packet),
+        own_version = wire::VERSION,
+        "neighbour speaks another version of DyRAM; install the same release of polycast on both"
+    );
 }
 
 fn recovery(stats: &Stats) -> Counts {

@@ -1,10 +1,14 @@
 //! Counters.
 
+use crate::wire::ParseError;
+
 proto_core::drop_reasons! {
     /// Why a packet was dropped.
     pub enum DropReason: "packet dropped: {}" {
         /// Not a DyRAM packet.
         Malformed = "malformed",
+        /// A DyRAM packet of another version: the sender runs another release.
+        Version = "version",
         /// The session is unknown here.
         NoSession = "no_session",
         /// It goes down, but is not from the parent.
@@ -40,6 +44,15 @@ proto_core::drop_reasons! {
     }
     /// Packets dropped, by reason.
     pub type Drops;
+}
+
+impl From<ParseError> for DropReason {
+    fn from(error: ParseError) -> Self {
+        match error {
+            ParseError::Version => DropReason::Version,
+            _ => DropReason::Malformed,
+        }
+    }
 }
 
 /// Counters of a relay. They wrap.

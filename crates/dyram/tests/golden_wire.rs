@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use dyram::wire::{
-    Body, JOIN_LEN, Join, Joined, Nack, Packet, ParseError, Repr, Role, Stalled, Status,
+    self, Body, JOIN_LEN, Join, Joined, Nack, Packet, ParseError, Repr, Role, Stalled, Status,
 };
 use dyram::{RelayId, Seq, SessionKey};
 
@@ -180,6 +180,8 @@ fn what_is_refused() {
     assert_eq!(with(0, 2), ParseError::Anep);
     assert_eq!(with(1, 0), ParseError::Anep);
     assert_eq!(with(3, 0), ParseError::Anep);
+    assert_eq!(with(3, 0x58), ParseError::Anep, "version 0");
+    assert_eq!(with(3, 0x68), ParseError::Anep, "version 16");
     assert_eq!(with(5, 9), ParseError::Options);
     assert_eq!(with(9, 3), ParseError::Options, "an integrity checksum");
     assert_eq!(with(15, 3), ParseError::Options, "an Ethernet address");
@@ -187,4 +189,30 @@ fn what_is_refused() {
     assert_eq!(with(32, 0), ParseError::Service);
     assert_eq!(with(33, 1), ParseError::Reserved);
     assert!(SessionKey::new(key().source, "ff3e::1".parse().unwrap()).is_none());
+}
+
+/// "How formats evolve" in `docs/wire.md`.
+#[test]
+fn other_versions_are_refused_by_name() {
+    let mut ack = anep(0);
+    ack.extend_from_slice(&[4, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0, 0x21]);
+    assert_eq!(wire::version(&ack), Some(1));
+    for version in 2..=wire::MAX_VERSION {
+        let mut other = ack.clone();
+        other[3] = 0x58 + version;
+        let refused = |bytes: &[u8]| Packet::new_checked(bytes).map(|_| ()).unwrap_err();
+        assert_eq!(refused(&other), ParseError::Version);
+        // Whatever another version has after the first four bytes, and whatever its flags are.
+        other[1] = 0;
+        assert_eq!(refused(&other[..4]), ParseError::Version);
+        assert_eq!(wire::version(&other[..4]), Some(version));
+        assert_eq!(refused(&other[..3]), ParseError::Truncated);
+    }
+    // Bytes after the body, whether the length in the header counts them or not.
+    let mut longer = [&ack[..], &[0]].concat();
+    for _ in 0..2 {
+        let refused = Packet::new_checked(&longer[..]).map(|_| ());
+        assert_eq!(refused, Err(ParseError::Length));
+        longer[7] += 1;
+    }
 }

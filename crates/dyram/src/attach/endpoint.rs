@@ -107,7 +107,7 @@ impl Attachment {
         bytes: &'p [u8],
     ) -> Result<Option<Repr<'p>>, DropReason> {
         self.now = self.now.max(now);
-        let packet = Packet::new_checked(bytes).map_err(|_| DropReason::Malformed)?;
+        let packet = Packet::new_checked(bytes)?;
         if packet.key() != self.config.key {
             return Err(DropReason::NoSession);
         }

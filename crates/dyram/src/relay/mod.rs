@@ -165,7 +165,7 @@ impl<'a> Relay<'a> {
         meta: &Meta,
         bytes: &mut [u8],
     ) -> Result<Verdict, DropReason> {
-        let mut packet = Packet::new_checked(bytes).map_err(|_| DropReason::Malformed)?;
+        let mut packet = Packet::new_checked(bytes)?;
         let found = self.tables.find(&self.secrets, &packet.raw_key());
         let from = Addr::from(meta.source);
         let known = || found.ok_or(DropReason::NoSession);
@@ -196,7 +196,7 @@ impl<'a> Relay<'a> {
                 let found = self.tables.find(&self.secrets, &packet.raw_key());
                 self.control(now, found, meta, &packet)
             }
-            Err(_) => Err(DropReason::Malformed),
+            Err(error) => Err(error.into()),
         };
         result.inspect_err(|&reason| self.stats.drops.count(reason))
     }

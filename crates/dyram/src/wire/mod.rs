@@ -33,7 +33,8 @@
 //! ```
 //!
 //! Flags 0x80: an execution environment that does not know the type discards the packet. A packet has exactly these two
-//! options, in this order.
+//! options, in this order. The type identifier names the version: 0x4459 is version 1, the 14 numbers after it are for
+//! later versions ([`version`]).
 //!
 //! *Child* is the number that a parent assigned to a child when it joined; 0xffff if there is none. It is set in packets
 //! that go up and in JOINED, and has no meaning in others. The source chooses a random *session identifier* when it
@@ -56,11 +57,16 @@ pub const PORT: u16 = 4143;
 pub const HEADER_LEN_V4: usize = 44;
 /// Length of everything before the body, sessions over IPv6.
 pub const HEADER_LEN_V6: usize = 68;
+/// The version of DyRAM that this crate speaks. One more in a build of the next version (`docs/wire.md`).
+pub const VERSION: u8 = 1 + cfg!(polycast_next_version) as u8;
+/// Highest version that has a type identifier.
+pub const MAX_VERSION: u8 = 15;
 /// No child.
 pub const NO_CHILD: u16 = 0xffff;
 
 const ANEP_VERSION: u8 = 1;
 const ANEP_DISCARD: u8 = 0x80;
+/// Type identifier of version 1.
 const TYPE_ID: u16 = 0x4459;
 const OPTION_SOURCE: u16 = 1;
 const OPTION_DESTINATION: u16 = 2;
@@ -103,6 +109,8 @@ proto_core::errors! {
     pub enum ParseError {
         /// Shorter than its headers or its service require.
         Truncated = "packet is truncated",
+        /// Another version of DyRAM.
+        Version = "another version of DyRAM",
         /// Not ANEP version 1, or of another execution environment.
         Anep = "not an ANEP packet of DyRAM",
         /// The options do not name a session, or name one with two address families or IPv4-mapped IPv6 addresses.
@@ -257,7 +265,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
 
 /// The first four bytes of every packet: version, flags, type.
 const START: [u8; 4] = {
-    let [high, low] = TYPE_ID.to_be_bytes();
+    let [high, low] = (TYPE_ID - 1 + VERSION as u16).to_be_bytes();
     [ANEP_VERSION, ANEP_DISCARD, high, low]
 };
 
@@ -266,13 +274,34 @@ const fn option_start(number: u16, words: u16, scheme: u32) -> u64 {
     (number as u64) << 48 | (words as u64) << 32 | scheme as u64
 }
 
+/// Returns the version of DyRAM of a packet, `None` for bytes that are no DyRAM packet. The first four bytes have the same
+/// meaning in all versions.
+pub fn version(b: &[u8]) -> Option<u8> {
+    let [ANEP_VERSION, _, identifier @ ..] = *b.first_chunk::<4>()? else {
+        return None;
+    };
+    let number = u16::from_be_bytes(identifier).checked_sub(TYPE_ID - 1)?;
+    let version = u8::try_from(number).ok()?;
+    (1..=MAX_VERSION).contains(&version).then_some(version)
+}
+
+/// Returns why bytes that do not begin like a packet of this version are refused.
+#[cold]
+fn refuse(b: &[u8]) -> ParseError {
+    match version(b) {
+        Some(version) if version != VERSION => ParseError::Version,
+        _ if b.len() < HEADER_LEN_V4 => ParseError::Truncated,
+        _ => ParseError::Anep,
+    }
+}
+
 /// Checks the ANEP header. Returns the length of everything before the body.
 #[inline]
 fn check_anep(b: &[u8]) -> Result<usize, ParseError> {
     // A known length lets the compiler compare words without bounds checks.
-    let head: &[u8; HEADER_LEN_V4] = b.first_chunk().ok_or(ParseError::Truncated)?;
+    let head: &[u8; HEADER_LEN_V4] = b.first_chunk().ok_or_else(|| refuse(b))?;
     if head[..4] != START {
-        return Err(ParseError::Anep);
+        return Err(refuse(b));
     }
     let header_len = match u16_at(head, 4) {
         8 => HEADER_LEN_V4,

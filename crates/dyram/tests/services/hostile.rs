@@ -1,7 +1,9 @@
 //! Forged and hostile packets.
 
-use dyram::wire::{Body, Join, Nack, Role, Service, Status};
-use dyram::{DropReason, Event, Meta, RelayId, Seq, Verdict};
+use dyram::wire::{Body, Join, Nack, Repr, Role, Service, Status};
+use dyram::{
+    Attachment, AttachmentConfig, DropReason, Event, Meta, Parents, RelayId, Seq, Verdict,
+};
 
 use super::hand::{Hand, ID, child, key, nack_to, source};
 
@@ -22,6 +24,37 @@ fn packets_are_accepted_only_from_their_senders() {
     // A child under another's number.
     let verdict = hand.handle(child(1), ID, 0, 1, Body::Ack);
     assert_eq!(verdict, not_child);
+}
+
+#[test]
+fn packets_of_another_version_have_a_counter_of_their_own() {
+    let mut hand = Hand::new(2, |_| {});
+    let config = AttachmentConfig {
+        key: key(),
+        role: Role::Receiver,
+        relays: Parents::from_slice(&[source()]).unwrap(),
+    };
+    let mut endpoint = Attachment::new(config, [1; 32], hand.now);
+    let repr = Repr {
+        key: key(),
+        session: ID,
+        child: 0xffff,
+        sequence: Seq(2),
+        body: Body::Cast(b"x"),
+    };
+    let mut packet = vec![0; repr.buffer_len()];
+    repr.emit(&mut packet);
+    for (identifier, reason) in [(0x5a, DropReason::Version), (0x58, DropReason::Malformed)] {
+        packet[3] = identifier;
+        let meta = Meta::unicast(source());
+        let verdict = hand.relay.forward(hand.now, &meta, &mut packet);
+        assert_eq!(verdict, Verdict::Drop(reason));
+        let control = hand.relay.handle_packet(hand.now, &meta, &packet);
+        assert_eq!(control, Err(reason));
+        assert_eq!(hand.drops(reason), 2);
+        let received = endpoint.handle_packet(hand.now, &meta, &packet);
+        assert_eq!(received, Err(reason));
+    }
 }
 
 #[test]
