@@ -38,13 +38,11 @@ impl Reporter {
     pub(crate) fn handle_event(&mut self, event: ReceiveEvent) {
         let event = match event {
             ReceiveEvent::LmsUnavailable(error) => {
-                let message = format!(
+                return self.warn(&format!(
                     "--assist lms: {error}. Continuing without: the receiver requests repairs from the sender"
-                );
-                cli::print_message!("warning: {message}");
-                self.events.emit(&Event::Warning { message: &message });
-                return;
+                ));
             }
+            ReceiveEvent::OtherVersion(other) => return self.warn(&other.to_string()),
             ReceiveEvent::Waiting { interface } => {
                 self.bar.set_message("waiting for a sender");
                 self.events.emit(&Event::Waiting {
@@ -102,6 +100,11 @@ impl Reporter {
             _ => return,
         };
         self.events.emit(&event);
+    }
+
+    fn warn(&self, message: &str) {
+        cli::print_message!("warning: {message}");
+        self.events.emit(&Event::Warning { message });
     }
 
     fn complete(&self, received: &Received) {

@@ -100,7 +100,11 @@ fn failed(args: &Args, error: anyhow::Error) -> Outcome {
             "{} is a folder: give the file another --name",
             path.display()
         ),
-        Some(Error::NoSender { waited, .. }) => format!(
+        Some(Error::NoSender {
+            waited,
+            other_version: None,
+            ..
+        }) => format!(
             "no sender was heard on {} for {:.1} s: is it running, is the interface the right one, \
              is the --ttl of the sender large enough, is the key the same?",
             args.transfer.group,

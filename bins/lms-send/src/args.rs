@@ -28,6 +28,7 @@ what they have. With --receivers it continues at the first block that one of the
 
 Events of --json, one object a line, on standard output; the field `event` names it:
   opened              session, name, length (null: a stream), group, source, interface, rate_bps
+  warning             message
   joined              receiver, address
   started             receivers: how many have joined
   progress            bytes sent once, length, joined, complete, rate_bps, waiting_for: null, or receiver,

@@ -20,6 +20,9 @@ pub(crate) enum Event<'a> {
         interface: &'a str,
         rate_bps: Option<u64>,
     },
+    Warning {
+        message: &'a str,
+    },
     Joined {
         receiver: String,
         address: SocketAddr,

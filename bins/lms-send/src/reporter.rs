@@ -113,6 +113,11 @@ impl Reporter {
             SendEvent::Started { joined } => {
                 self.events.emit(&Event::Started { receivers: joined });
             }
+            SendEvent::OtherVersion(other) => {
+                let message = other.to_string();
+                cli::print_message!("warning: {message}");
+                self.events.emit(&Event::Warning { message: &message });
+            }
             SendEvent::Rate { rate_bps } => self.events.emit(&Event::Rate { rate_bps }),
             other => self.peer_event(other),
         }

@@ -134,7 +134,9 @@ fn lacking_names(sender: &Sender, expected: u32, joined: u32, confirmed: u32) ->
         )
     };
     if joined < expected {
-        message += &format!("; {} never joined", expected - joined);
+        let never = expected - joined;
+        message +=
+            &format!("; {never} never joined: is lms-recv running there, of the same release?");
     }
     let all = Disposition::all(sender);
     if all.len() > joined as usize && confirmed < expected {

@@ -11,6 +11,11 @@ use ltp::{ConfigError, Failure};
 use crate::interface::InterfaceError;
 use crate::relays::NoRelay;
 use crate::send::Unconfirmed;
+use crate::version::OtherVersion;
+
+/// What to check where nothing was heard.
+const NO_SENDER: &str =
+    "is it running, is the interface the right one, is its TTL large enough, is the key the same?";
 
 /// Why a transfer did not begin or did not end well.
 ///
@@ -91,15 +96,17 @@ pub enum Error {
     },
     /// No sender was heard within [`ReceiveConfig::connect_timeout`](crate::ReceiveConfig::connect_timeout).
     #[error(
-        "no sender was heard on {group} for {:.1} s: is it running, is the interface the right one, is its \
-         TTL large enough, is the key the same?",
-        waited.as_secs_f64()
+        "no sender was heard on {group} for {:.1} s: {}",
+        waited.as_secs_f64(),
+        other_version.map_or(NO_SENDER.to_owned(), |other| other.to_string())
     )]
     NoSender {
         /// The group.
         group: SocketAddrV4,
         /// Time since the receiver started.
         waited: Duration,
+        /// A host that was heard, but speaks another version.
+        other_version: Option<OtherVersion>,
     },
     /// The transfer failed, and the content is incomplete.
     #[error(transparent)]

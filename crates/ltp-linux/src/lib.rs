@@ -98,6 +98,7 @@ mod send;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod transfer;
+mod version;
 
 pub use cancel::Cancel;
 pub use config::{Carriage, Group, Recovery};
@@ -112,3 +113,4 @@ pub use relays::NoRelay;
 pub use send::{
     ReceiverStatus, SendConfig, SendEvent, SendOutcome, Sender, Source, Unconfirmed, send,
 };
+pub use version::OtherVersion;

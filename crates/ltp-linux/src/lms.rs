@@ -7,14 +7,17 @@ use linux_net::packet::{Ring, RingConfig};
 use linux_net::raw::Ipv4Socket;
 use linux_net::udp::{self, Membership, OptionSocket};
 use linux_net::{OpenError, SendError};
-use lms_proto::endpoint::{Answer, Config, DmcastPorts, Endpoint, Storage, find_option};
-use lms_proto::hier::Cost;
+use lms_proto::endpoint::{
+    Answer, Config, DmcastPorts, DropReason, Endpoint, Storage, find_option,
+};
+use lms_proto::hier::{Cost, sender_version};
 use lms_proto::{Iface, InterfaceConfig, Key, LmsOption, TurningPoint};
 use ltp::cost::ReplierCost;
 use ltp::{Instant, Meta, Path};
 
 use crate::ReceiveConfig;
 use crate::interface::Local;
+use crate::version::{FirstOther, OtherVersion};
 
 /// Where routers announce elections (docs/wire.md).
 const ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 254);
@@ -42,6 +45,8 @@ pub(crate) struct Lms {
     /// The source's port.
     source_port: u16,
     buffer: Box<[u8]>,
+    /// The first router of another version.
+    pub(crate) other_version: FirstOther,
 }
 
 impl Lms {
@@ -104,6 +109,7 @@ impl Lms {
             key: None,
             source_port: 0,
             buffer: vec![0; 1 << 16].into(),
+            other_version: FirstOther::default(),
         })
     }
 
@@ -182,7 +188,10 @@ impl Lms {
                         link_source: None,
                     };
                     // Counted by the machine under its reason.
-                    let _ = self.endpoint.handle_packet(now, &meta, frame.packet);
+                    let handled = self.endpoint.handle_packet(now, &meta, frame.packet);
+                    if handled == Err(DropReason::Version) {
+                        self.other_version.note(other_version(frame.packet));
+                    }
                 }
             }
         }
@@ -236,6 +245,13 @@ impl Lms {
             .map_err(|_| SendError::Malformed)?;
         self.raw.send(0, &self.buffer[..len])
     }
+}
+
+/// Returns the version of a message of LMS-HIER.
+fn other_version(packet: &[u8]) -> Option<OtherVersion> {
+    let (router, version) = sender_version(packet)?;
+    let own_version = lms_proto::wire::hier::VERSION;
+    Some(OtherVersion::new(router, "LMS-HIER", version, own_version))
 }
 
 /// Returns source, option and payload of a request to this group and port.

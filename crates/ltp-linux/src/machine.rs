@@ -4,6 +4,8 @@ use ltp::relayed;
 use ltp::store::Store;
 use ltp::{Destination, Error, Instant, Machine, Meta, Transmit};
 
+use crate::version::{FirstOther, OtherVersion};
+
 /// A machine with its attachment to a relay.
 pub(crate) trait Relayed: Machine<Meta = Meta, Transmit = Transmit, Error = Error> {
     /// The machine that the relay helps.
@@ -74,17 +76,26 @@ impl<R: Relayed> Peer<R> {
         }
     }
 
-    /// Handles a packet. The machine counts those that it drops.
+    /// Handles a packet, and notes the first sender of another version. The machine counts packets that it drops.
     #[inline]
-    pub(crate) fn handle_packet(&mut self, now: Instant, meta: &Meta, packet: &[u8]) {
-        match self {
-            Peer::Alone(machine) => {
-                let _ = machine.handle_packet(now, meta, packet);
-            }
+    pub(crate) fn handle_packet(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        packet: &[u8],
+        other_version: &mut FirstOther,
+    ) {
+        let handled = match self {
+            Peer::Alone(machine) => machine.handle_packet(now, meta, packet),
             Peer::Relayed(machine, gather) => {
-                let result = machine.handle_packet(now, meta, packet);
-                gather.dropped += u64::from(result == Err(Error::Relay));
+                let handled = machine.handle_packet(now, meta, packet);
+                let of_relay = matches!(handled, Err(Error::Relay | Error::RelayVersion));
+                gather.dropped += u64::from(of_relay);
+                handled
             }
+        };
+        if let Err(error @ (Error::Version | Error::RelayVersion)) = handled {
+            other_version.note(OtherVersion::of(error, meta.source, packet));
         }
     }
 
@@ -143,7 +154,7 @@ pub(crate) struct Gather {
     pending: Option<(Destination, Vec<u8>)>,
     /// Room for one packet, so that none is cut.
     packet_len: usize,
-    /// Packets of relays that were malformed or not expected.
+    /// Packets of relays that were malformed, of another version or not expected.
     dropped: u64,
 }
 

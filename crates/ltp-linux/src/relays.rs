@@ -30,8 +30,8 @@ impl fmt::Display for NoRelay {
         let names: Vec<String> = self.relays.iter().map(ToString::to_string).collect();
         write!(
             f,
-            "no relay answered for {seconds:.1} s: is dyram-relay running at {}, is its UDP port \
-             open, does it see this host's own address?",
+            "no relay answered for {seconds:.1} s: is dyram-relay of the same release running at {}, is its \
+             UDP port open, does it see this host's own address?",
             names.join(" or ")
         )
     }

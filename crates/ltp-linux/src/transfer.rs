@@ -12,6 +12,7 @@ use ltp::{Duration, Instant};
 use crate::machine::{Peer, Relayed};
 use crate::net::Net;
 use crate::relays::{Absence, NoRelay};
+use crate::version::FirstOther;
 use crate::{Cancel, Error, Recovery, clock};
 
 /// Longest sleep, which bounds the delay of everything that does not wake the loop.
@@ -73,6 +74,7 @@ pub(crate) struct Core<R: Relayed, E> {
     /// Events that wait for the application.
     pub(crate) events: VecDeque<E>,
     pub(crate) failed: Option<Error>,
+    pub(crate) other_version: FirstOther,
     /// The time without a relay, with [`Recovery::Dyram`].
     absence: Option<Absence>,
     /// The position of the last event about it.
@@ -96,6 +98,7 @@ impl<R: Relayed, E> Core<R, E> {
             cancel,
             events: VecDeque::from([first_event]),
             failed: None,
+            other_version: FirstOther::default(),
             absence: (!relays.is_empty()).then(|| Absence::new(relays.to_vec())),
             position: (0, None),
             next_progress: now + PROGRESS_INTERVAL,

@@ -78,6 +78,8 @@ proto_core::drop_reasons! {
         ReportUnwanted = "report_unwanted",
         /// A DyRAM relay's packet that is malformed, of another session, or not from our relay.
         Relay = "relay",
+        /// A DyRAM packet of another version: a relay, or the source beside one, runs another release.
+        RelayVersion = "relay_version",
         /// The machine has ended.
         Ended = "ended",
         /// The store could not keep the data: the receiver has given up.
@@ -85,6 +87,16 @@ proto_core::drop_reasons! {
     }
     /// How many packets were dropped, by reason.
     pub type Drops;
+}
+
+/// Why a packet of a relay was dropped.
+impl From<dyram::DropReason> for Error {
+    fn from(reason: dyram::DropReason) -> Self {
+        match reason {
+            dyram::DropReason::Version => Error::RelayVersion,
+            _ => Error::Relay,
+        }
+    }
 }
 
 impl From<ParseError> for Error {

@@ -3,7 +3,7 @@
 use ltp::wire::digests::put_digest;
 use ltp::wire::report::{Loss, Report, ReportAck, Status, Verdict};
 use ltp::wire::request::{Kind, Range};
-use ltp::wire::{Header, ParseError, Seq, data, digests, report, request, sync};
+use ltp::wire::{Header, ParseError, Seq, data, digests, report, request, sync, version};
 use ltp::{Geometry, SessionId};
 
 const SESSION: SessionId = SessionId(0xa1b2_c3d4);
@@ -350,6 +350,46 @@ fn goldens() -> [Vec<u8>; 12] {
         golden_report(),
         golden_report_ack(),
     ]
+}
+
+/// "How formats evolve" in `docs/wire.md`.
+#[test]
+fn what_other_versions_may_send_is_refused_by_name() {
+    for golden in goldens() {
+        for number in [0, 2, 15] {
+            let mut other = golden.clone();
+            other[0] = number << 4 | golden[0] & 0xf;
+            // Whatever another version has after the first byte.
+            for len in [golden.len(), 1] {
+                assert_eq!(Header::parse(&other[..len]), Err(ParseError::Version));
+                assert_eq!(again(&other[..len]), None);
+                assert_eq!(version(&other[..len]), Some(number));
+            }
+        }
+        for number in [0, 8, 15] {
+            let mut other = golden.clone();
+            other[0] = 1 << 4 | number;
+            assert_eq!(Header::parse(&other), Err(ParseError::Type));
+        }
+        // Bytes after the last field. Those of DATA and REPAIR are payload, whose length SYNC tells.
+        let longer = [&golden[..], &[0]].concat();
+        assert_eq!(again(&longer).is_some(), golden[0] <= 0x12);
+    }
+    let mut data = golden_data();
+    data[1] = 1;
+    let refused = data::Packet::new_checked(&data[..]).map(|_| ());
+    assert_eq!(refused, Err(ParseError::Reserved));
+    let mut digests = golden_digests();
+    digests[1] |= 1;
+    assert_eq!(
+        digests::Repr::parse(&digests).map(|_| ()),
+        Err(ParseError::Reserved)
+    );
+    for golden in [golden_request(), golden_report(), golden_report_ack()] {
+        let mut unknown = golden;
+        unknown[1] = 9;
+        assert_eq!(again(&unknown), None, "kind, status or verdict");
+    }
 }
 
 #[test]

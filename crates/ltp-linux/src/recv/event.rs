@@ -8,12 +8,17 @@ use linux_net::OpenError;
 use ltp::SessionId;
 use ltp::relayed::AttachmentEvent;
 
+use crate::version::OtherVersion;
+
 /// What happens during a transfer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReceiveEvent {
     /// LMS routers cannot be used, for want of CAP_NET_RAW; the sender is asked for repairs instead.
     LmsUnavailable(OpenError),
+    /// A sender, relay or router speaks another version of its protocol. Told once for senders and relays, and once for
+    /// routers.
+    OtherVersion(OtherVersion),
     /// The receiver waits for a sender.
     Waiting {
         /// The interface.

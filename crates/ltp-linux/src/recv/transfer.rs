@@ -18,6 +18,7 @@ use crate::clock::span;
 use crate::machine::{Gather, Peer};
 use crate::net::Net;
 use crate::transfer::{Core, Step, Transfer};
+use crate::version::FirstOther;
 use crate::{Cancel, Error, Incomplete, clock, output};
 
 /// Default time that a replier stays after the last request.
@@ -138,9 +139,9 @@ impl Receiver {
             openings,
             ..
         } = self;
-        let machine = &mut core.machine;
-        core.net.receive(now, |meta, packet| {
-            machine.handle_packet(now, meta, packet);
+        let (machine, other_version) = (&mut core.machine, &mut core.other_version);
+        let pieces = core.net.receive(now, |meta, packet| {
+            machine.handle_packet(now, meta, packet, other_version);
             while let Some(event) = machine.poll_event() {
                 if let relayed::ReceiverEvent::Receiver(ReceiverEvent::Opened {
                     session,
@@ -152,7 +153,12 @@ impl Receiver {
                 }
                 pending_events.push_back(event);
             }
-        })
+        })?;
+        let router = core.net.lms.as_mut().map(|lms| &mut lms.other_version);
+        let others = [Some(other_version), router].into_iter().flatten();
+        let new = others.filter_map(FirstOther::take_new);
+        core.events.extend(new.map(ReceiveEvent::OtherVersion));
+        Ok(pieces)
     }
 
     fn take_events(&mut self, now: Instant) -> Result<(), Error> {
@@ -248,6 +254,7 @@ impl Receiver {
             self.core.failed = Some(Error::NoSender {
                 group: self.given.group.address,
                 waited: (now - self.began).into(),
+                other_version: self.core.other_version.get(),
             });
             return Ok(());
         }

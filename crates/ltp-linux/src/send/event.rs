@@ -6,6 +6,8 @@ use std::time::Duration;
 use ltp::relayed::AttachmentEvent;
 use ltp::{ReceiverFailure, ReceiverState, SessionId};
 
+use crate::version::OtherVersion;
+
 /// What happens during a transfer.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -32,6 +34,8 @@ pub enum SendEvent {
         /// The rate, bit/s; `None`: nothing limits it.
         rate_bps: Option<u64>,
     },
+    /// A receiver or relay speaks another version of its protocol. Told once.
+    OtherVersion(OtherVersion),
     /// A receiver joined.
     Joined {
         /// Its identifier.

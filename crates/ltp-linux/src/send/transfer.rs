@@ -147,11 +147,14 @@ impl Sender {
     }
 
     fn receive(&mut self, now: Instant) -> Result<(), Error> {
-        let (machine, control) = (&mut self.core.machine, &mut self.control);
-        self.core.net.receive(now, |meta, packet| {
+        let (core, control) = (&mut self.core, &mut self.control);
+        let (machine, other_version) = (&mut core.machine, &mut core.other_version);
+        core.net.receive(now, |meta, packet| {
             control.count_requester(meta.source);
-            machine.handle_packet(now, meta, packet);
+            machine.handle_packet(now, meta, packet, other_version);
         })?;
+        let other = other_version.take_new();
+        core.events.extend(other.map(SendEvent::OtherVersion));
         Ok(())
     }
 

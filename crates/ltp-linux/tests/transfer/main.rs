@@ -9,6 +9,7 @@ mod receive_file;
 mod receive_stream;
 #[path = "../../examples/send_buffer.rs"]
 mod send_buffer;
+mod versions;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU16, Ordering};

@@ -35,7 +35,7 @@ use dyram::wire::{Body, Repr};
 use dyram::{Attachment, Seq, SessionKey};
 use proto_core::time::Duration;
 
-use crate::{Destination, Transmit};
+use crate::{Destination, Transmit, wire};
 
 /// Bytes that the headers of a relay add to an LTP packet, over IPv4:
 /// [`SenderConfig::max_packet_len`](crate::SenderConfig::max_packet_len) must leave them free.
@@ -54,6 +54,18 @@ const MAX_ABSENT: usize = 65;
 /// Whether a packet is one of a relay, not plain LTP.
 fn is_dyram(packet: &[u8]) -> bool {
     packet.first() == Some(&1)
+}
+
+/// Returns the version of the LTP packet in a datagram, which a relay may have wrapped; `None` where there is none.
+pub fn version(datagram: &[u8]) -> Option<u8> {
+    if !is_dyram(datagram) {
+        return wire::version(datagram);
+    }
+    let packet = dyram::wire::Packet::new_checked(datagram).ok()?;
+    match Repr::parse(&packet).body {
+        Body::Data(inner) | Body::Repair(inner) | Body::Cast(inner) => wire::version(inner),
+        _ => None,
+    }
 }
 
 fn unicast(transmit: dyram::Transmit) -> Transmit {

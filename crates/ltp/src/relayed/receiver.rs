@@ -105,7 +105,8 @@ impl<'a, S: Store> Receiver<'a, S> {
     /// Handles a datagram. `meta` says whether it came to this host or to the group.
     ///
     /// # Errors
-    /// Why it was dropped: [`Error::Relay`] for a packet of a relay that is malformed or not expected, else
+    /// Why it was dropped: [`Error::Relay`] for a packet of a relay that is malformed or not expected,
+    /// [`Error::RelayVersion`] for one of another version, else
     /// the receiver's reason.
     pub fn handle_packet(&mut self, now: Instant, meta: &Meta, packet: &[u8]) -> Result<(), Error> {
         self.now = self.now.max(now);
@@ -116,7 +117,7 @@ impl<'a, S: Store> Receiver<'a, S> {
         let source = meta.source;
         let meta = dyram::Meta { source, group };
         let packet = self.attachment.handle_packet(now, &meta, packet);
-        let Some(packet) = packet.map_err(|_| Error::Relay)? else {
+        let Some(packet) = packet? else {
             return Ok(());
         };
         let session = packet.session;

@@ -146,7 +146,8 @@ impl<'a, S: Store> Sender<'a, S> {
     /// Handles a datagram that came to this host.
     ///
     /// # Errors
-    /// Why it was dropped: [`Error::Relay`] for a packet of a relay that is malformed or not expected, else
+    /// Why it was dropped: [`Error::Relay`] for a packet of a relay that is malformed or not expected,
+    /// [`Error::RelayVersion`] for one of another version, else
     /// the sender's reason.
     pub fn handle_packet(&mut self, now: Instant, meta: &Meta, packet: &[u8]) -> Result<(), Error> {
         self.now = self.now.max(now);
@@ -155,7 +156,7 @@ impl<'a, S: Store> Sender<'a, S> {
         }
         let meta = dyram::Meta::unicast(meta.source);
         let packet = self.attachment.handle_packet(now, &meta, packet);
-        let Some(packet) = packet.map_err(|_| Error::Relay)? else {
+        let Some(packet) = packet? else {
             self.begin_window();
             return Ok(());
         };

@@ -29,8 +29,8 @@ pub mod sync;
 
 /// Length of the header every packet starts with.
 pub const HEADER_LEN: usize = 8;
-/// The version this crate speaks.
-pub const VERSION: u8 = 1;
+/// The version this crate speaks. One more in a build of the next version (`docs/wire.md`).
+pub const VERSION: u8 = 1 + cfg!(polycast_next_version) as u8;
 /// Length of the authenticator at the end of control packets when a key is set.
 pub const MAC_LEN: usize = 16;
 
@@ -78,6 +78,11 @@ impl From<Truncated> for ParseError {
     }
 }
 
+/// Returns the version of an LTP packet, `None` for no bytes. It has the same place in all versions.
+pub fn version(packet: &[u8]) -> Option<u8> {
+    packet.first().map(|first| first >> 4)
+}
+
 /// The first 8 bytes of every packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Header {
@@ -95,14 +100,14 @@ impl Header {
     /// Reads the header; the rest of the packet is not looked at.
     ///
     /// # Errors
-    /// [`ParseError::Truncated`] when there are fewer than [`HEADER_LEN`] bytes, [`ParseError::Version`] when the
-    /// version is not [`VERSION`], [`ParseError::Type`] when the type is unknown.
+    /// [`ParseError::Version`] when the version is not [`VERSION`], [`ParseError::Truncated`] when there are fewer than
+    /// [`HEADER_LEN`] bytes, [`ParseError::Type`] when the type is unknown.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<Self, ParseError> {
-        let bytes: &[u8; HEADER_LEN] = packet.first_chunk().ok_or(ParseError::Truncated)?;
-        if bytes[0] >> 4 != VERSION {
+        if version(packet).is_some_and(|version| version != VERSION) {
             return Err(ParseError::Version);
         }
+        let bytes: &[u8; HEADER_LEN] = packet.first_chunk().ok_or(ParseError::Truncated)?;
         Ok(Header {
             kind: Type::from_number(bytes[0] & 0xf).ok_or(ParseError::Type)?,
             flags: bytes[1],
