@@ -71,14 +71,18 @@ impl std::fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// Starts the thread, which runs as long as there are handles.
-    pub(crate) fn start(shared: Arc<Shared>, sockets: Sockets) -> io::Result<()> {
-        shared.set_driver(Some(Driver {
+    fn new(sockets: Sockets) -> Driver {
+        Driver {
             sockets,
             batch: Batch::new(),
             blocked: false,
             chores: Vec::new(),
-        }));
+        }
+    }
+
+    /// Starts the thread, which runs as long as there are handles.
+    pub(crate) fn start(shared: Arc<Shared>, sockets: Sockets) -> io::Result<()> {
+        shared.set_driver(Some(Driver::new(sockets)));
         std::thread::Builder::new()
             .name("tcp-xm".to_owned())
             .spawn(move || {
@@ -237,6 +241,10 @@ impl Driver {
     /// The sockets cannot be waited for.
     pub(crate) fn sleep(&mut self, shared: &Shared, limit: Option<Duration>) -> io::Result<()> {
         let mut state = shared.lock();
+        // Commands of other threads cause events too.
+        if self.take_events(&mut state) {
+            return Ok(());
+        }
         let now = shared.now();
         let pause = if self.blocked {
             // The machine has more to send, once the kernel accepts it.
@@ -405,5 +413,28 @@ mod tests {
         });
         thread.join().expect_err("it panicked");
         assert_eq!(shared.lock().dead, Some(io::ErrorKind::Other));
+    }
+
+    #[test]
+    fn events_of_a_command_are_noted_before_the_driver_sleeps() {
+        let config = Config::new(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let mut driver = Driver::new(Sockets::open(&config).expect("a socket"));
+        let local = driver.sockets.local_address();
+        let shared = Shared::new(&config, local).expect("an endpoint");
+        let mut state = shared.lock();
+        let remote = SocketAddr::from(([127, 0, 0, 1], 1));
+        let opened = state.machine.connect(shared.now(), local, remote);
+        let id = opened.expect("opened");
+        state.connections.entry(id).or_default();
+        drop(state);
+        driver.work(&shared, 0).expect("sent");
+        let aborted = shared.lock().machine.abort(shared.now(), id);
+        aborted.expect("it is there");
+        driver.transmit(&shared).expect("sent");
+        driver
+            .sleep(&shared, Some(Duration::ZERO))
+            .expect("returned");
+        let closed = shared.lock().connections[&id].closed;
+        assert_eq!(closed, Some(Some(tcpxm::Failure::Aborted)));
     }
 }

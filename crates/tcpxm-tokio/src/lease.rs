@@ -77,8 +77,11 @@ impl Shared {
 
     /// After a successful read by a thread, which probably reads again soon: gives it the lease.
     pub(crate) fn lease_to_reader(&self, mut state: MutexGuard<'_, State>) {
-        if state.lease != Lease::InUse {
-            state.lease = state.next_lease(self.now());
+        match (state.lease, state.next_lease(self.now())) {
+            // The read gave the machine something to do, and the endpoint's thread is parked.
+            (Lease::Until(_), Lease::None) => return self.kick(state),
+            (Lease::InUse, _) => {}
+            (Lease::None | Lease::Until(_), next) => state.lease = next,
         }
         self.kick_if_due(state);
     }
@@ -169,24 +172,52 @@ mod tests {
     use std::net::SocketAddr;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
+    use std::time::Instant;
 
     use super::*;
     use crate::Config;
     use crate::sockets::Sockets;
 
+    /// An endpoint whose lease is free.
+    fn endpoint(lease: Duration) -> Arc<Shared> {
+        let config = Config::new(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let sockets = Sockets::open(&config).expect("a socket");
+        let shared = Shared::new(&config, sockets.local_address()).expect("an endpoint");
+        let shared = Arc::new(shared);
+        shared.hold();
+        shared.lock().lease = Lease::Until(after(&shared, lease));
+        Driver::start(Arc::clone(&shared), sockets).expect("a thread");
+        shared
+    }
+
     /// An endpoint whose thread is parked, and whose lease is free.
     fn leased() -> Arc<Shared> {
-        let local = SocketAddr::from(([127, 0, 0, 1], 0));
-        let config = Config::new(local);
-        let sockets = Sockets::open(&config).expect("a socket");
-        let shared = Arc::new(Shared::new(&config, local).expect("an endpoint"));
-        shared.hold();
-        shared.lock().lease = Lease::Until(shared.now() + tcpxm::Duration::from_secs(1000));
-        Driver::start(Arc::clone(&shared), sockets).expect("a thread");
-        while shared.lock().thread == ThreadState::Driving {
+        let shared = endpoint(LONG);
+        until(&shared, |state| state.thread != ThreadState::Driving);
+        shared
+    }
+
+    const LONG: Duration = Duration::from_secs(1000);
+
+    fn after(shared: &Shared, time: Duration) -> tcpxm::Instant {
+        shared.now() + tcpxm::Duration::from_secs(time.as_secs())
+    }
+
+    fn until(shared: &Shared, is_so: impl Fn(&State) -> bool) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !is_so(&shared.lock()) {
+            assert!(Instant::now() < end, "{:?}", shared.lock());
             thread::sleep(Duration::from_millis(1));
         }
-        shared
+    }
+
+    /// Gives the machine something to send.
+    fn connect(shared: &Shared) -> MutexGuard<'_, State> {
+        let mut state = shared.lock();
+        let remote = SocketAddr::from(([127, 0, 0, 1], 1));
+        let opened = state.machine.connect(shared.now(), shared.local, remote);
+        opened.expect("opened");
+        state
     }
 
     #[test]
@@ -198,9 +229,7 @@ mod tests {
         // Work for the endpoint's own thread: it drives again.
         let driven = shared.with_lease(shared.lock(), |_| Ok(true));
         assert!(driven.is_ok());
-        while shared.lock().thread != ThreadState::Driving {
-            thread::sleep(Duration::from_millis(1));
-        }
+        until(&shared, |state| state.thread == ThreadState::Driving);
         assert_eq!(shared.lock().lease, Lease::None);
         shared.release();
     }
@@ -213,9 +242,26 @@ mod tests {
         });
         catch_unwind(driving).expect_err("it panicked");
         assert_ne!(shared.lock().lease, Lease::InUse);
-        while shared.lock().alive().is_ok() {
-            thread::sleep(Duration::from_millis(1));
-        }
+        until(&shared, |state| state.alive().is_err());
         assert_eq!(shared.lock().dead, Some(io::ErrorKind::Other));
+    }
+
+    #[test]
+    fn a_read_after_which_there_is_something_to_send_unparks_the_thread() {
+        let shared = leased();
+        shared.lease_to_reader(connect(&shared));
+        until(&shared, |state| state.thread == ThreadState::Driving);
+        shared.release();
+    }
+
+    #[test]
+    fn a_kick_keeps_the_thread_that_sleeps_from_parking() {
+        let shared = endpoint(Duration::ZERO);
+        until(&shared, |state| state.asleep.is_some());
+        shared.lock().lease = Lease::Until(after(&shared, LONG));
+        shared.kick(connect(&shared));
+        let sent = |state: &State| state.machine.poll_timeout() > Some(shared.now());
+        until(&shared, sent);
+        shared.release();
     }
 }

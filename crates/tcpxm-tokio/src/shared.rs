@@ -208,13 +208,13 @@ impl Shared {
         }
     }
 
-    /// Releases the lock and makes the thread that drives look at the machine.
+    /// Releases the lock and makes the thread that drives look at the machine. The endpoint's thread does not stop for
+    /// the lease first.
     pub(crate) fn kick(&self, mut state: MutexGuard<'_, State>) {
-        if state.asleep.take().is_some() {
-            drop(state);
+        let is_asleep = state.asleep.take().is_some();
+        self.end_lease(state);
+        if is_asleep {
             self.waker.wake();
-        } else {
-            self.end_lease(state);
         }
     }
 
