@@ -2,9 +2,8 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linux_net::SendError;
 use tcpxm::{Event, Meta, Target};
@@ -13,8 +12,8 @@ use crate::LINGER;
 use crate::batch::Batch;
 use crate::group::GroupEvent;
 use crate::shared::{Shared, State};
-use crate::socket::Taken;
-use crate::sockets::Sockets;
+use crate::sockets::{Sockets, Taken};
+use crate::sync::{Clock, thread};
 use crate::wait::Interest;
 
 /// Bytes received before the driver sends again.
@@ -83,7 +82,7 @@ impl Driver {
     /// Starts the thread, which runs as long as there are handles.
     pub(crate) fn start(shared: Arc<Shared>, sockets: Sockets) -> io::Result<()> {
         shared.set_driver(Some(Driver::new(sockets)));
-        std::thread::Builder::new()
+        thread::Builder::new()
             .name("tcp-xm".to_owned())
             .spawn(move || {
                 let mut end = End::new(Arc::clone(&shared));
@@ -139,7 +138,7 @@ impl Driver {
         drop(state);
         let sent = self.transmit(shared)?;
         if taken.packets == 0 && taken.errors > 0 {
-            std::thread::sleep(PAUSE);
+            thread::sleep(PAUSE);
         }
         Ok(taken.packets > 0 || has_events || sent || self.has_chores())
     }
@@ -269,9 +268,7 @@ impl Driver {
             None => tcpxm::Instant::from_micros(i64::MAX),
         });
         drop(state);
-        let woken = self
-            .sockets
-            .wait(self.blocked, shared.waker().as_fd(), pause)?;
+        let woken = self.sockets.wait(self.blocked, shared.waker(), pause)?;
         if woken {
             shared.waker().reset();
         }
@@ -310,7 +307,7 @@ fn run(shared: &Shared) -> io::Result<()> {
 }
 
 /// Returns how much longer the endpoint may take to close its connections: `None` while it has handles.
-fn linger(shared: &Shared, abandoned: &mut Option<Instant>) -> Option<Duration> {
+fn linger(shared: &Shared, abandoned: &mut Option<Clock>) -> Option<Duration> {
     if shared.is_held() {
         *abandoned = None;
         return None;
@@ -318,7 +315,7 @@ fn linger(shared: &Shared, abandoned: &mut Option<Instant>) -> Option<Duration> 
     if shared.lock().machine.connections() == 0 {
         return Some(Duration::ZERO);
     }
-    let since = *abandoned.get_or_insert_with(Instant::now);
+    let since = *abandoned.get_or_insert_with(Clock::start);
     Some(LINGER.saturating_sub(since.elapsed()))
 }
 
@@ -395,7 +392,7 @@ fn note_member(
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::Config;

@@ -5,12 +5,11 @@
 //! ends when one begins to wait, when the machine has output or a timer is due, or when its time is over.
 
 use std::io;
-use std::sync::MutexGuard;
-use std::thread;
 use std::time::Duration;
 
 use crate::driver::Driver;
 use crate::shared::{Shared, State};
+use crate::sync::{MutexGuard, thread};
 
 /// Time in which a thread that has read may read again before the endpoint's thread drives.
 const LEASE: tcpxm::Duration = tcpxm::Duration::from_millis(20);
@@ -167,7 +166,7 @@ impl State {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::net::SocketAddr;
     use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -53,12 +53,17 @@ mod batch;
 mod driver;
 mod group;
 mod lease;
+#[cfg(loom)]
+mod models;
 pub mod seal;
 mod shared;
+#[cfg_attr(loom, allow(dead_code, reason = "the sockets are those of the models"))]
 mod socket;
+#[cfg_attr(loom, path = "models/sockets.rs")]
 mod sockets;
 mod store;
 mod stream;
+mod sync;
 mod wait;
 
 use std::io;

@@ -3,13 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{OnceLock, PoisonError};
 use std::task::Context;
-use std::thread::{self, Thread};
-use std::time::Instant;
 
-use linux_net::wake::Waker;
 use tcpxm::{Carrier, CommandError, ConnId, Endpoint, Failure, GroupId};
 
 use crate::Config;
@@ -17,6 +14,7 @@ use crate::driver::Driver;
 use crate::group::GroupEvent;
 use crate::lease::{Lease, ThreadState};
 use crate::store::SendStore;
+use crate::sync::{AtomicUsize, Clock, Mutex, MutexGuard, Waker, random, thread};
 use crate::wait::{Interest, Waiters};
 
 /// A machine behind its lock.
@@ -25,7 +23,7 @@ pub(crate) struct Shared {
     pub(crate) local: SocketAddr,
     interface: u32,
     pub(crate) send_buffer: usize,
-    origin: Instant,
+    clock: Clock,
     state: Mutex<State>,
     /// Ends the sleep of the thread that drives.
     waker: Waker,
@@ -34,7 +32,7 @@ pub(crate) struct Shared {
     /// Locked by the thread that drives, chosen by [`Lease`] and [`ThreadState`], so that no thread waits for
     /// this lock. Empty before the endpoint's thread begins and after it has ended.
     driver: Mutex<Option<Driver>>,
-    thread: OnceLock<Thread>,
+    thread: OnceLock<thread::Thread>,
 }
 
 pub(crate) struct State {
@@ -111,13 +109,13 @@ impl Group {
 
 impl Shared {
     pub(crate) fn new(config: &Config, local: SocketAddr) -> io::Result<Shared> {
-        let seed = linux_net::process::random()?;
+        let seed = random()?;
         let now = tcpxm::Instant::from_secs(1);
         Ok(Shared {
             local,
             interface: config.interface,
             send_buffer: config.machine.send_buffer,
-            origin: Instant::now(),
+            clock: Clock::start(),
             state: Mutex::new(State {
                 machine: Endpoint::new(config.machine.clone(), seed, now),
                 connections: BTreeMap::new(),
@@ -175,7 +173,7 @@ impl Shared {
 
     /// Returns the machine's time.
     pub(crate) fn now(&self) -> tcpxm::Instant {
-        let micros = self.origin.elapsed().as_micros();
+        let micros = self.clock.elapsed().as_micros();
         tcpxm::Instant::from_micros(1_000_000 + i64::try_from(micros).unwrap_or(i64::MAX / 2))
     }
 
@@ -385,7 +383,7 @@ pub(crate) fn failed(failure: Failure) -> io::Error {
     io::Error::new(kind, failure)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use tcpxm::Meta;

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use linux_net::SendError;
 use linux_net::inet::{self, Membership, Transmit};
 use linux_net::poll::{self, Watch};
+use linux_net::wake::Waker;
 use tcpxm::Carrier;
 
 use crate::Config;
-use crate::socket::{Room, Socket, Taken};
+pub(crate) use crate::socket::Taken;
+use crate::socket::{Room, Socket};
 
 /// Passes over all sockets before the driver sends again.
 const LOOKS: usize = 4;
@@ -253,20 +255,20 @@ impl Sockets {
         }
     }
 
-    /// Waits until something arrives, the socket is writable if `writable`, `other` is readable, or `limit` has
-    /// passed. Returns whether `other` is readable.
+    /// Waits until something arrives, the socket is writable if `writable`, `waker` is woken, or `limit` has passed.
+    /// Returns whether `waker` is woken.
     ///
     /// # Errors
     /// The kernel's.
     pub(crate) fn wait(
         &mut self,
         writable: bool,
-        other: BorrowedFd<'_>,
+        waker: &Waker,
         limit: Option<Duration>,
     ) -> io::Result<bool> {
         let mut set = self.watches(writable);
         let own = set.len();
-        set.push(Watch::readable(other));
+        set.push(Watch::readable(waker.as_fd()));
         poll::wait(&mut set, limit)?;
         let woken = set[own].is_readable();
         let ready = Self::found(&set[..own]);

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use tcpxm::{CommandError, ConnId, Received};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::shared::{Shared, State, failed, refused};
+use crate::sync::MutexGuard;
 use crate::wait::{Interest, block_on, impl_write};
 
 /// Accepts connections.

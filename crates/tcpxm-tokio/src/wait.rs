@@ -3,10 +3,11 @@
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 use std::time::Instant;
 
 use tcpxm::{ConnId, GroupId};
+
+use crate::sync::{thread, thread_local};
 
 /// A change that a task or thread can wait for.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +47,7 @@ impl Waiters {
 }
 
 /// Unparks the thread that waits.
-struct Unpark(Thread);
+struct Unpark(thread::Thread);
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
