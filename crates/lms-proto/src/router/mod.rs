@@ -106,8 +106,8 @@ impl Storage<'static> {
         Storage {
             table: table::Storage::with_capacity(groups, iface_limit),
             interfaces: vec![Interface::default(); iface_limit].into(),
-            addresses: vec![Slot::default(); table::slots_for(iface_limit)].into(),
-            subnets: vec![Slot::default(); table::slots_for(iface_limit)].into(),
+            addresses: vec![Slot::default(); table::min_slots(iface_limit)].into(),
+            subnets: vec![Slot::default(); table::min_slots(iface_limit)].into(),
             sources: vec![SeenSource::default(); groups / 4 + 16].into(),
             hierarchy: hier::Storage::owned(hierarchy),
         }

@@ -43,15 +43,10 @@ pub(crate) struct Index<'a> {
     mask: usize,
 }
 
-/// Returns the smallest number of slots that `values` values fit into.
+/// Returns the smallest number of slots that `values` values fit into: the power of two that they fill to four fifths at
+/// most.
 pub const fn min_slots(values: usize) -> usize {
     (values * 5).div_ceil(4).next_power_of_two()
-}
-
-/// Slots for `values` values: the power of two that they fill to four fifths at most.
-#[cfg(feature = "alloc")]
-pub(crate) const fn slots_for(values: usize) -> usize {
-    (values + values.div_ceil(4) + 1).next_power_of_two()
 }
 
 impl<'a> Index<'a> {
@@ -195,10 +190,22 @@ mod tests {
             assert_eq!(index.find(7, |v| v < MAX_VALUE), None);
             index.remove(7, 1, |_| 0);
         }
-        for values in 0..1_000 {
-            let mut slots = vec![Slot::default(); slots_for(values)];
-            assert!(Index::new(ManagedSlice::Borrowed(&mut slots)).capacity() >= values);
+        for values in 1..1_000 {
+            let capacity = |count| {
+                let mut slots = vec![Slot::default(); count];
+                Index::new(ManagedSlice::Borrowed(&mut slots)).capacity()
+            };
+            assert!(capacity(min_slots(values)) >= values);
+            assert!(capacity(min_slots(values) / 2) < values);
         }
-        assert_eq!(slots_for(100_000), 1 << 17);
+        assert_eq!(min_slots(100_000), 1 << 17);
+    }
+
+    #[test]
+    fn both_halves_of_a_hash_count() {
+        let mut slots = [Slot::default(); 64];
+        let index = Index::new(ManagedSlice::Borrowed(&mut slots));
+        let (tag, home) = index.tag_and_home(0x1234_5678_0000_0023);
+        assert_eq!((Slot::new(tag, 7), home), (Slot(0x1200_0007), 0x23));
     }
 }

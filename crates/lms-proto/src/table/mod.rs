@@ -18,6 +18,8 @@
 mod credit;
 mod ifaces;
 mod index;
+#[cfg(all(test, feature = "alloc"))]
+mod tests;
 
 use core::net::Ipv4Addr;
 
@@ -31,8 +33,6 @@ pub(crate) use index::Index;
 pub use index::Slot;
 #[doc(hidden)]
 pub use index::min_slots;
-#[cfg(feature = "alloc")]
-pub(crate) use index::slots_for;
 pub(crate) use proto_core::hash::{HashKey, Prefix};
 
 use crate::hier::PeerId;
@@ -260,7 +260,7 @@ impl Storage<'static> {
         let words = words_beyond_entry(iface_limit);
         Storage {
             entries: vec![Entry::default(); groups].into(),
-            slots: vec![Slot::default(); slots_for(groups)].into(),
+            slots: vec![Slot::default(); min_slots(groups)].into(),
             downstream: vec![IfaceWord::default(); groups * words].into(),
         }
     }
@@ -511,7 +511,6 @@ impl<'a> GroupTable<'a> {
         };
         self.entries[id.index()] = Entry {
             key,
-            redraw_at_s_or_next_free: 0,
             ..Entry::default()
         };
         self.index.insert(self.prefix(key).hash(), id.0);

@@ -1,0 +1,116 @@
+use alloc::vec;
+
+use super::*;
+
+const GROUP: Ipv4Addr = Ipv4Addr::new(232, 1, 2, 3);
+const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const UP: Iface = Iface(1);
+const DOWN: Iface = Iface(2);
+
+fn table(groups: usize) -> GroupTable<'static> {
+    GroupTable::new(Storage::with_capacity(groups, 48), (1, 2))
+}
+
+fn key(group: u8) -> Key {
+    Key::new(SOURCE, Ipv4Addr::new(232, 0, 0, group))
+}
+
+#[test]
+fn an_entry_of_one_source_goes_before_that_of_any_source() {
+    let mut table = table(4);
+    assert!(table.is_empty());
+    let one = Key::new(SOURCE, GROUP);
+    assert_eq!(table.lookup(one), None);
+    let any = table.install(Key::any_source(GROUP), UP, &[DOWN]).unwrap();
+    assert!(!table.is_empty());
+    assert_eq!(table.lookup(one), Some(any));
+    assert_eq!(table.find(one), None);
+    let id = table.install(one, UP, &[DOWN]).unwrap();
+    assert_eq!(table.lookup(one), Some(id));
+    assert_eq!(table.remove(Key::any_source(GROUP)), Some(any));
+    let other = Key::new(Ipv4Addr::new(10, 0, 0, 2), GROUP);
+    assert_eq!(table.lookup(other), None);
+}
+
+#[test]
+fn removed_entries_are_used_again_each_once() {
+    let mut table = table(4);
+    for group in 0..4 {
+        table.install(key(group), UP, &[DOWN]).unwrap();
+    }
+    for group in 0..3 {
+        table.remove(key(group)).unwrap();
+    }
+    for group in 10..13 {
+        table.install(key(group), UP, &[DOWN]).unwrap();
+    }
+    for group in [3, 10, 11, 12] {
+        let id = table.find(key(group)).unwrap();
+        assert_eq!(table.get(id).unwrap().key(), key(group));
+    }
+    assert_eq!(table.len(), 4);
+}
+
+#[test]
+fn the_source_is_part_of_the_hash() {
+    let table = table(1);
+    let hash = |source: [u8; 4]| table.prefix(Key::new(source.into(), GROUP)).hash();
+    assert_ne!(hash([10, 0, 0, 1]), hash([10, 0, 0, 2]));
+}
+
+#[test]
+fn storage_of_the_smallest_size_suffices() {
+    assert_eq!(
+        (words_for(3, 48), words_for(3, 49), words_for(3, 97)),
+        (0, 3, 6)
+    );
+    for limit in [48, 100] {
+        let storage = Storage {
+            entries: vec![Entry::default(); 5].into(),
+            slots: vec![Slot::default(); min_slots(5)].into(),
+            downstream: vec![IfaceWord::default(); words_for(5, limit)].into(),
+        };
+        let mut table = GroupTable::new(storage, (1, 2));
+        let down = [Iface(limit as u16 - 1)];
+        for group in 0..5 {
+            table.install(key(group), UP, &down).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_drawn_replier_holds_for_68_years_at_most() {
+    let replier = Replier {
+        iface: DOWN,
+        cost: 1,
+        neighbour: None,
+    };
+    let mut entry = Entry::default();
+    assert!(entry.is_draw_due(Instant::ZERO), "there is none");
+    entry.set_drawn(Instant::ZERO, Some(replier), Duration::MAX);
+    let last = Instant::from_secs((1 << 31) - 2);
+    assert!(!entry.is_draw_due(Instant::ZERO));
+    assert!(!entry.is_draw_due(last));
+    assert!(entry.is_draw_due(last + Duration::from_secs(1)));
+    entry.set_drawn(last, Some(replier), Duration::ZERO);
+    assert!(!entry.is_draw_due(last), "a second at least");
+}
+
+#[test]
+fn credit_lasts_for_an_hour_at_most() {
+    let limit = CreditLimit::new(3, Duration::MAX);
+    let mut entry = Entry::default();
+    let now = Instant::from_secs(5);
+    assert!(!entry.has_credit(now));
+    entry.add_credit(now, &limit);
+    let hour = Duration::from_secs(3_600);
+    assert!(entry.has_credit(now));
+    assert!(entry.has_credit(now + hour));
+    assert!(!entry.has_credit(now + hour + Duration::from_millis(250)));
+    entry.add_credit(now, &limit);
+    for _ in 0..6 {
+        assert!(entry.has_credit(now));
+        entry.spend_credit();
+    }
+    assert!(!entry.has_credit(now));
+}
