@@ -236,7 +236,7 @@ fn messages(output: &[u8]) -> impl Iterator<Item = Value> {
     lines.filter_map(|line| serde_json::from_slice(line).ok())
 }
 
-/// The test programs that cargo has built.
+/// The test programs that cargo has built, in an order that does not change.
 fn test_programs(output: &[u8]) -> Vec<Program> {
     let program = |line: Value| {
         let folder = Path::new(line["manifest_path"].as_str()?).parent()?;
@@ -246,7 +246,9 @@ fn test_programs(output: &[u8]) -> Vec<Program> {
             folder: folder.to_path_buf(),
         })
     };
-    messages(output).filter_map(program).collect()
+    let mut programs: Vec<Program> = messages(output).filter_map(program).collect();
+    programs.sort_by(|a, b| a.path.cmp(&b.path));
+    programs
 }
 
 /// The mutants that an error of the compiler is about.

@@ -43,9 +43,18 @@ struct Args {
     /// Run only mutants that survived earlier runs or have not been run; goes on after Ctrl-C
     #[arg(long)]
     again: bool,
+    /// Leave out tests that need more processor time, in seconds
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    longest: f64,
     /// Tests that run at the same time
     #[arg(long, default_value_t = 2, value_name = "NUMBER")]
     jobs: usize,
+}
+
+impl Args {
+    fn longest(&self) -> Duration {
+        Duration::try_from_secs_f64(self.longest).unwrap_or(Duration::MAX)
+    }
 }
 
 fn main() -> Result<()> {
@@ -92,7 +101,7 @@ fn run(module: &Module, args: &Args) -> Result<bool> {
         })
         .collect();
     if !chosen.is_empty() {
-        judge(module, &chosen, &mut results, work, args.jobs)?;
+        judge(module, &chosen, &mut results, work, args)?;
     }
     for (mutant, outcome, key) in results.survivors(&equivalents) {
         let note = if outcome == Outcome::Unreached {
@@ -128,7 +137,7 @@ fn judge(
     chosen: &[usize],
     results: &mut Results,
     work: &Path,
-    jobs: usize,
+    args: &Args,
 ) -> Result<()> {
     let start = Instant::now();
     let say = |text: String| eprintln!("{}: {text}; {:.0?}", module.name, start.elapsed());
@@ -141,7 +150,8 @@ fn judge(
     let built = tree.build(module, &mutants)?;
     let (switched, mut alone) = (built.switched.len(), built.rest);
     say(format!("{switched} compiled together, {} not", alone.len()));
-    let tests = tests::baseline(&built.programs, &work.canonicalize()?.join("seen"))?;
+    let seen = work.canonicalize()?.join("seen");
+    let tests = tests::baseline(&built.programs, &seen, args.longest())?;
     say(format!("{} tests", tests.len()));
 
     for id in &built.not_compiled {
@@ -152,7 +162,7 @@ fn judge(
         &built.programs,
         &tests,
         &built.switched,
-        jobs,
+        args.jobs,
         |id, outcome| {
             results.set(index_of(id), outcome);
             if outcome.is_survivor() && built.off_in_constants.contains(&id) {
@@ -172,7 +182,7 @@ fn judge(
     for (done, id) in alone.iter().enumerate() {
         let programs = tree.build_one(module, &results.mutants()[index_of(*id)])?;
         let outcome = match programs {
-            Some(programs) => tests::judge_one(&programs, tests::total_time(&tests))?,
+            Some(programs) => tests::judge_one(&programs, &tests)?,
             None => Outcome::Unviable,
         };
         results.set(index_of(*id), outcome);

@@ -21,15 +21,36 @@ const ADDRESS_SPACE: u64 = 6 << 30;
 /// Sent by the kernel at the limit of processor time.
 const SIGXCPU: i32 = 24;
 
-/// Time that tests get, as a multiple of the processor time that they get.
-const WAITING: u32 = 4;
-
-/// A test, how long it takes, and the mutants that it reaches.
+/// A test, what it takes, and the mutants that it reaches.
 pub struct Test {
     program: usize,
     name: String,
-    time: Duration,
+    usual: Cost,
     reaches: HashSet<Id>,
+}
+
+/// What tests take, or may take.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Cost {
+    processor: Duration,
+    time: Duration,
+}
+
+impl Cost {
+    fn sum<'t>(tests: impl Iterator<Item = &'t Test>) -> Self {
+        tests.fold(Cost::default(), |sum, test| Cost {
+            processor: sum.processor + test.usual.processor,
+            time: sum.time + test.usual.time,
+        })
+    }
+
+    /// What tests may take with a mutant. The machine may be busier than it was.
+    fn limit(self) -> Self {
+        Cost {
+            processor: 6 * self.processor + Duration::from_secs(4),
+            time: 24 * self.time + Duration::from_secs(16),
+        }
+    }
 }
 
 enum End {
@@ -38,12 +59,11 @@ enum End {
     TimedOut,
 }
 
-/// Tests of a program, with a limit of processor time: the machine may be busy.
-fn command(program: &Program, limit: Duration) -> Command {
+fn command(program: &Program, limit: Cost) -> Command {
     let mut command = Command::new("prlimit");
     command
         .arg(format!("--as={ADDRESS_SPACE}"))
-        .arg(format!("--cpu={}", limit.as_secs()))
+        .arg(format!("--cpu={}", limit.processor.as_secs()))
         .arg(&program.path)
         .args(["--exact", "--test-threads=1"])
         .current_dir(&program.folder)
@@ -56,11 +76,10 @@ fn command(program: &Program, limit: Duration) -> Command {
     command
 }
 
-/// Runs tests until they end, or for `WAITING` times their limit of processor time.
-fn run(command: &mut Command, limit: Duration) -> Result<End> {
+/// Runs tests until they end or reach their limit.
+fn run(command: &mut Command, limit: Cost) -> Result<End> {
     let mut child = command.spawn().context("cannot start a test")?;
     let start = Instant::now();
-    let limit = WAITING * limit;
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
@@ -70,7 +89,7 @@ fn run(command: &mut Command, limit: Duration) -> Result<End> {
                 (false, _) => End::Failed,
             });
         }
-        if start.elapsed() > limit {
+        if start.elapsed() > limit.time {
             // The group: a test may have started processes of its own.
             let group = format!("-{}", child.id());
             let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
@@ -82,8 +101,21 @@ fn run(command: &mut Command, limit: Duration) -> Result<End> {
     }
 }
 
-/// Lists the tests of the programs and runs each alone. A test that fails here is left out, and named.
-pub fn baseline(programs: &[Program], seen: &Path) -> Result<Vec<Test>> {
+/// Returns the processor time of the processes that have been waited for.
+fn processor_time_of_children() -> Result<Duration> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    // The name of the program, in parentheses, may have spaces; fields 16 and 17 are user and system time in ticks.
+    let (_, fields) = stat.rsplit_once(") ").context("/proc/self/stat")?;
+    let ticks = fields.split(' ').skip(13).take(2);
+    let ticks: u64 = ticks
+        .map(|ticks| ticks.parse::<u64>())
+        .sum::<Result<_, _>>()?;
+    Ok(Duration::from_millis(10 * ticks))
+}
+
+/// Lists the tests of the programs and runs each alone. Tests that fail here, and those that need more processor time
+/// than `longest`, are left out, and named.
+pub fn baseline(programs: &[Program], seen: &Path, longest: Duration) -> Result<Vec<Test>> {
     let mut tests = Vec::new();
     for (index, program) in programs.iter().enumerate() {
         let output = Command::new(&program.path)
@@ -95,8 +127,11 @@ pub fn baseline(programs: &[Program], seen: &Path) -> Result<Vec<Test>> {
                 continue;
             };
             let _ = fs::remove_file(seen);
-            let start = Instant::now();
-            let limit = Duration::from_secs(300);
+            let (start, before) = (Instant::now(), processor_time_of_children()?);
+            let limit = Cost {
+                processor: Duration::from_secs(300),
+                time: Duration::from_secs(1_200),
+            };
             let end = run(
                 command(program, limit)
                     .arg(name)
@@ -108,16 +143,24 @@ pub fn baseline(programs: &[Program], seen: &Path) -> Result<Vec<Test>> {
                 eprintln!("left out, fails without a mutant: {name}");
                 continue;
             }
+            let usual = Cost {
+                processor: processor_time_of_children()? - before,
+                time: start.elapsed(),
+            };
+            if usual.processor > longest {
+                eprintln!("left out, takes {:.1?}: {name}", usual.processor);
+                continue;
+            }
             let reached = fs::read_to_string(seen).unwrap_or_default();
             tests.push(Test {
                 program: index,
                 name: name.to_owned(),
-                time: start.elapsed(),
+                usual,
                 reaches: reached.lines().filter_map(|id| id.parse().ok()).collect(),
             });
         }
     }
-    tests.sort_by_key(|test| test.time);
+    tests.sort_by_key(|test| test.usual);
     Ok(tests)
 }
 
@@ -140,8 +183,7 @@ fn judge(programs: &[Program], tests: &[Test], id: Id) -> Result<Outcome> {
             if chosen.is_empty() {
                 continue;
             }
-            let usual: Duration = chosen.iter().map(|test| test.time).sum();
-            let limit = 6 * usual + Duration::from_secs(4);
+            let limit = Cost::sum(chosen.iter().copied().copied()).limit();
             let mut command = command(program, limit);
             command
                 .args(chosen.iter().map(|test| &test.name))
@@ -184,20 +226,22 @@ pub fn judge_all(
     })
 }
 
-/// Runs all tests of programs that have one mutant compiled in.
-pub fn judge_one(programs: &[Program], tests_time: Duration) -> Result<Outcome> {
-    let limit = 6 * tests_time + Duration::from_secs(10);
-    for program in programs {
-        match run(&mut command(program, limit), limit)? {
+/// Runs tests of programs that have one mutant compiled in.
+pub fn judge_one(programs: &[Program], tests: &[Test]) -> Result<Outcome> {
+    let limit = Cost::sum(tests.iter()).limit();
+    for (index, program) in programs.iter().enumerate() {
+        let mut chosen = tests.iter().filter(|test| test.program == index).peekable();
+        // Without a name a program runs all its tests.
+        if chosen.peek().is_none() {
+            continue;
+        }
+        let mut command = command(program, limit);
+        command.args(chosen.map(|test| &test.name));
+        match run(&mut command, limit)? {
             End::Passed => {}
             End::Failed => return Ok(Outcome::Killed),
             End::TimedOut => return Ok(Outcome::TimedOut),
         }
     }
     Ok(Outcome::Survived)
-}
-
-/// How long all tests take, one after the other.
-pub fn total_time(tests: &[Test]) -> Duration {
-    tests.iter().map(|test| test.time).sum()
 }
