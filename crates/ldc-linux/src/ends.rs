@@ -1,26 +1,26 @@
 //! The two ends of a ring in mapped memory: `ldc-ring` with sleeping, wake-ups and detection of dead peers.
 
+#[cfg(not(loom))]
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use ldc_ring::{Attributes, Changed, Claimed, Consumer, Corrupt, Entry, Producer, Shape};
-use linux_net::poll::{Watch, wait};
+use ldc_ring::{Attributes, Changed, Claimed, Corrupt, Shape};
 
 use crate::error::{InitError, SendError, WaitError};
-use crate::memory::Memory;
+use crate::memory::{Consumer, Memory, Producer};
+use crate::sync::{AtomicU32, Ordering, fence};
 use crate::wake::WakeSocket;
 
 /// The producer's end of a ring. Dropping it closes the ring; messages already sent still leave.
 pub struct Sender {
-    producer: Producer<Memory, Box<[Entry]>>,
+    producer: Producer,
     memory: Memory,
     wake: WakeSocket,
 }
 
 /// The consumer's end of a ring: another process, or the drain of a socket. Dropping it closes the ring.
 pub struct Receiver {
-    consumer: Consumer<Memory, Box<[u32]>>,
+    consumer: Consumer,
     memory: Memory,
     wake: WakeSocket,
     /// Slots released since the sender requested room.
@@ -44,13 +44,7 @@ pub enum Wake {
 
 /// Creates a ring. The receiver attaches later, at the other end of `wake`.
 pub(crate) fn create(shape: Shape, wake: WakeSocket) -> Result<Sender, InitError> {
-    let memory = Memory::create(shape)?;
-    let index = vec![Entry::EMPTY; shape.slots() as usize].into_boxed_slice();
-    let (at, len) = (memory.at(), memory.ring_len());
-    // SAFETY: new memory, aligned to a page and mapped for as long as the producer keeps its clone of `memory`. Only
-    // the rings of this module access it, by copies.
-    let made = unsafe { Producer::create(at, len, shape, memory.clone(), index) };
-    let producer = made.map_err(InitError::Ring)?;
+    let (memory, producer) = Memory::create(shape)?;
     Ok(Sender {
         producer,
         memory,
@@ -69,15 +63,8 @@ pub(crate) fn pair(shape: Shape) -> Result<(Sender, Receiver), InitError> {
 
 /// Attaches as receiver to the ring in `memory`.
 pub(crate) fn attach(memory: Memory, wake: WakeSocket) -> Result<Receiver, InitError> {
-    let words = Shape::completed_words_within(memory.ring_len());
-    let completed = vec![0; words].into_boxed_slice();
-    // SAFETY: mapped for as long as the consumer keeps its clone of `memory`, and sealed, so the mapping never faults.
-    // The sender passes the memory to one consumer at a time; a second one could only take messages from the first.
-    let made =
-        unsafe { Consumer::attach(memory.at(), memory.ring_len(), memory.clone(), completed) };
-    let consumer = made.map_err(InitError::Ring)?;
     Ok(Receiver {
-        consumer,
+        consumer: memory.attach()?,
         memory,
         wake,
         freed: 0,
@@ -172,7 +159,7 @@ impl Sender {
 
     /// Returns the producer of the ring, for modify, hold back, release, retain, pending and poll_ack. Call
     /// [`Sender::notify`] after a call that makes messages available.
-    pub fn ring(&mut self) -> &mut Producer<Memory, Box<[Entry]>> {
+    pub fn ring(&mut self) -> &mut Producer {
         &mut self.producer
     }
 
@@ -183,10 +170,8 @@ impl Sender {
     pub fn wait_room(&mut self, slots: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         let end = timeout.map(|timeout| Instant::now() + timeout);
         while !self.request_room(slots)? {
-            let left = left(end)?;
-            let mut set = [Watch::readable(self.wake.as_fd())];
             // A signal may end the wait early; the loop checks again.
-            let _ = wait(&mut set, left);
+            self.wake.wait(left(end)?);
             self.clear_wakeup()?;
         }
         Ok(())
@@ -246,6 +231,7 @@ impl Sender {
     ///
     /// # Errors
     /// [`InitError::InUse`] while the receiver lives, [`InitError::Closed`] if it closed the ring.
+    #[cfg(not(loom))]
     pub fn pass(&mut self, socket: std::os::unix::net::UnixStream) -> Result<(), InitError> {
         if self.is_closed() {
             return Err(InitError::Closed);
@@ -258,6 +244,7 @@ impl Sender {
         Ok(())
     }
 
+    #[cfg(not(loom))]
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -269,6 +256,7 @@ impl Sender {
     }
 }
 
+#[cfg(not(loom))]
 impl AsFd for Sender {
     /// Returns the descriptor that becomes readable when the receiver has freed the requested slots, closed the ring or
     /// died: for event loops, with [`Sender::wait_room`] and a timeout of zero.
@@ -314,6 +302,7 @@ impl Receiver {
     }
 
     /// Releases a message without waking the sender; the caller passes the returned slots to [`Receiver::freed`].
+    #[cfg(not(loom))]
     pub(crate) fn complete_silently(&mut self, message: Claimed) -> u32 {
         let slots = self.shape().pieces(message.len());
         self.consumer.complete(message);
@@ -346,7 +335,7 @@ impl Receiver {
     }
 
     /// Returns the consumer of the ring, for read, chunks, ack and stats.
-    pub fn ring(&mut self) -> &mut Consumer<Memory, Box<[u32]>> {
+    pub fn ring(&mut self) -> &mut Consumer {
         &mut self.consumer
     }
 
@@ -360,16 +349,14 @@ impl Receiver {
                 Wake::Ready
             };
         }
-        let mut set = [Watch::readable(self.wake.as_fd())];
-        if !matches!(wait(&mut set, timeout), Ok(1..)) {
+        if !self.wake.wait(timeout) {
             return Wake::TimedOut;
         }
         self.clear_wakeup()
     }
 
     /// Asks the sender for a wake-up, and wakes a sender that waits for room, because no more slots will be freed.
-    /// Returns
-    /// `false` if the receiver must not sleep.
+    /// Returns `false` if the receiver must not sleep.
     pub(crate) fn enter_idle(&mut self) -> bool {
         let idle = self.consumer.idle();
         if self.requested().load(Ordering::Relaxed) != 0 {
@@ -393,6 +380,7 @@ impl Receiver {
     }
 }
 
+#[cfg(not(loom))]
 impl AsFd for Receiver {
     /// Returns the descriptor that becomes readable when the sender has notified or died: for event loops, after
     /// [`Receiver::wait`] with a timeout of zero has returned [`Wake::TimedOut`].

@@ -71,17 +71,26 @@
 //! | messages claimed and not written | 64 |
 //! | messages written and not acknowledged, with [`tcp::Config::acks`] | 65,536; further acknowledgements are not reported, and counted |
 
-#[allow(unsafe_code, reason = "marks memory that both sides map as a ring")]
 mod ends;
 mod error;
-#[allow(unsafe_code, reason = "maps memory")]
+#[allow(unsafe_code, reason = "maps memory, and marks it as a ring")]
+#[cfg_attr(loom, path = "models/memory.rs")]
 mod memory;
+#[cfg(loom)]
+mod models;
+#[cfg(not(loom))]
 pub mod shm;
+mod sync;
 #[allow(unsafe_code, reason = "system calls")]
+#[cfg(not(loom))]
 mod sys;
+#[cfg(not(loom))]
 pub mod tcp;
+#[cfg(not(loom))]
 mod thread;
+#[cfg(not(loom))]
 pub mod udp;
+#[cfg_attr(loom, path = "models/wake.rs")]
 mod wake;
 
 pub use ends::{Receiver, Sender, Wake};
@@ -91,6 +100,7 @@ pub use ldc_ring::{
     window,
 };
 pub use memory::Memory;
+#[cfg(not(loom))]
 pub use thread::Drained;
 
 /// Returns the time of the clock of deadlines: CLOCK_MONOTONIC, which all processes of a host share, in microseconds.

@@ -13,18 +13,23 @@ use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
-use ldc_ring::Shape;
+use ldc_ring::{AttachError, Entry, Shape};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::stat::fstat;
 
 use crate::error::InitError;
+use crate::sync::AtomicU32;
 
 /// Bytes after the ring.
 const LINE: usize = 64;
+
+/// The producer of a ring in such memory.
+pub(crate) type Producer = ldc_ring::Producer<Memory, Box<[Entry]>>;
+/// The consumer of a ring in such memory.
+pub(crate) type Consumer = ldc_ring::Consumer<Memory, Box<[u32]>>;
 
 /// The memory of a ring. Clones share the mapping, which is removed with the last of them.
 #[derive(Clone, Debug)]
@@ -56,8 +61,29 @@ fn sealed() -> SealFlag {
 }
 
 impl Memory {
+    /// Returns new memory with a ring of this shape, and the producer of the ring.
+    pub(crate) fn create(shape: Shape) -> Result<(Memory, Producer), InitError> {
+        let memory = Memory::zeroed(shape)?;
+        let index = vec![Entry::EMPTY; shape.slots() as usize].into_boxed_slice();
+        let (at, len) = (memory.at(), memory.ring_len());
+        // SAFETY: new memory, aligned to a page and mapped for as long as the producer keeps its clone of `memory`.
+        // Only the rings of this module access it, by copies.
+        let made = unsafe { Producer::create(at, len, shape, memory.clone(), index) };
+        Ok((memory, made.map_err(InitError::Ring)?))
+    }
+
+    /// Returns the consumer of the ring in this memory.
+    pub(crate) fn attach(&self) -> Result<Consumer, InitError> {
+        let words = Shape::completed_words_within(self.ring_len());
+        let completed = vec![0; words].into_boxed_slice();
+        // SAFETY: mapped for as long as the consumer keeps its clone of `self`, and sealed, so the mapping never faults.
+        // The sender passes the memory to one consumer at a time; a second one could only take messages from the first.
+        let made = unsafe { Consumer::attach(self.at(), self.ring_len(), self.clone(), completed) };
+        made.map_err(InitError::Ring)
+    }
+
     /// Returns zeroed memory for a ring of this shape.
-    pub(crate) fn create(shape: Shape) -> Result<Memory, InitError> {
+    fn zeroed(shape: Shape) -> Result<Memory, InitError> {
         let len = shape.block_len() + LINE;
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let fd =
@@ -87,7 +113,7 @@ impl Memory {
 
     fn map(fd: OwnedFd, len: usize) -> Result<Memory, InitError> {
         let Some(size) = NonZero::new(len) else {
-            return Err(InitError::Ring(ldc_ring::AttachError::TooShort));
+            return Err(InitError::Ring(AttachError::TooShort));
         };
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at an unused address that the kernel chooses.
@@ -98,7 +124,7 @@ impl Memory {
 
     /// Returns the address: aligned to a page, valid for reads and writes of [`Memory::ring_len`] bytes while a clone
     /// of this lives.
-    pub(crate) fn at(&self) -> NonNull<u8> {
+    fn at(&self) -> NonNull<u8> {
         self.0.at.cast()
     }
 
@@ -108,7 +134,7 @@ impl Memory {
     }
 
     /// Returns the length of the part that holds the ring.
-    pub(crate) fn ring_len(&self) -> usize {
+    fn ring_len(&self) -> usize {
         self.0.len.saturating_sub(LINE)
     }
 
@@ -133,7 +159,7 @@ mod tests {
 
     #[test]
     fn memory_cannot_be_resized() {
-        let memory = Memory::create(Shape::new(4, 64).unwrap()).unwrap();
+        let memory = Memory::zeroed(Shape::new(4, 64).unwrap()).unwrap();
         let fd = memory.fd();
         for len in [0, 1 << 20] {
             let error = nix::unistd::ftruncate(fd, len).unwrap_err();
@@ -156,7 +182,7 @@ mod tests {
 
     #[test]
     fn more_than_allowed_is_refused() {
-        let memory = Memory::create(Shape::new(4, 4096).unwrap()).unwrap();
+        let memory = Memory::zeroed(Shape::new(4, 4096).unwrap()).unwrap();
         let fd = memory.fd().try_clone_to_owned().unwrap();
         let refused = Memory::adopt(fd, 16_000);
         assert!(matches!(refused, Err(InitError::TooLarge { .. })));

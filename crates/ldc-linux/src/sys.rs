@@ -4,11 +4,11 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use ldc_ring::{Claimed, Consumer};
+use ldc_ring::Claimed;
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
-use crate::Memory;
+use crate::memory::Consumer;
 
 /// Receives bytes and the first descriptor that arrives with them; closes all others.
 pub(crate) fn receive_with_fd(
@@ -120,7 +120,7 @@ pub(crate) const BATCH: usize = 64;
 /// Returns the number of bytes sent.
 pub(crate) fn send<'a>(
     fd: &impl AsFd,
-    ring: &Consumer<Memory, Box<[u32]>>,
+    ring: &Consumer,
     messages: impl Iterator<Item = &'a Claimed>,
     mut offset: usize,
 ) -> io::Result<usize> {

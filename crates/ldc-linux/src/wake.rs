@@ -3,11 +3,13 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
+use linux_net::poll::{self, Watch};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send};
 
-/// One end of the socket. No method blocks: each call passes MSG_DONTWAIT, because the peer could change the mode of a
+/// One end of the socket. Only [`WakeSocket::wait`] blocks: each other call passes MSG_DONTWAIT, because the peer could change the mode of a
 /// shared socket.
 #[derive(Debug)]
 pub(crate) struct WakeSocket(UnixStream);
@@ -27,6 +29,13 @@ impl WakeSocket {
     pub(crate) fn wake(&self) {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         let _ = send(self.0.as_raw_fd(), &[1], flags);
+    }
+
+    /// Waits until the peer wakes this side or is gone, at most `timeout` (`None`: without limit). Returns `false` if
+    /// neither has happened: the timeout expired, or a signal arrived.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> bool {
+        let mut set = [Watch::readable(self.as_fd())];
+        matches!(poll::wait(&mut set, timeout), Ok(1..))
     }
 
     /// Discards pending wake-ups. Returns `false` if the peer is gone.
