@@ -30,6 +30,8 @@ pub mod export;
 pub mod policy;
 mod query;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
