@@ -223,7 +223,7 @@ impl Sender {
 
     /// Returns whether the receiver's end of the wake socket is open and the ring is not closed. Makes one system call.
     pub fn is_attached(&self) -> bool {
-        self.wake.clear() && !self.is_closed()
+        self.wake.is_open() && !self.is_closed()
     }
 
     /// Passes a ring whose receiver died to a new one, which is at the other end of `socket` and calls
@@ -236,7 +236,7 @@ impl Sender {
         if self.is_closed() {
             return Err(InitError::Closed);
         }
-        if self.wake.clear() {
+        if self.wake.is_open() {
             return Err(InitError::InUse);
         }
         crate::shm::offer(&self.memory, &socket)?;

@@ -38,7 +38,15 @@ impl WakeSocket {
         matches!(poll::wait(&mut set, timeout), Ok(1..))
     }
 
-    /// Discards pending wake-ups. Returns `false` if the peer is gone.
+    /// Returns whether the peer's end is open. Pending wake-ups stay.
+    pub(crate) fn is_open(&self) -> bool {
+        let mut set = [Watch::failed(self.as_fd())];
+        // A failure to wait shows nothing about the peer.
+        let _ = poll::wait(&mut set, Some(Duration::ZERO));
+        !set[0].has_failed()
+    }
+
+    /// Discards pending wake-ups. Returns `false` if there were none and the peer is gone.
     pub(crate) fn clear(&self) -> bool {
         let mut bytes = [0; 256];
         // Bounds the work for a peer that sends without end.

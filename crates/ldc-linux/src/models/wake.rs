@@ -48,6 +48,10 @@ impl WakeSocket {
         true
     }
 
+    pub(crate) fn is_open(&self) -> bool {
+        !self.both.0.lock().expect("no panic")[self.own].end
+    }
+
     pub(crate) fn clear(&self) -> bool {
         let own = &mut self.both.0.lock().expect("no panic")[self.own];
         std::mem::take(&mut own.wake_up) || !own.end

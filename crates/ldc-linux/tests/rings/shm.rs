@@ -85,6 +85,21 @@ fn the_other_process() {
                 std::thread::park();
             }
         }
+        "free sixteen and hang" => {
+            let mut ring = shm::attach(socket, MOST).unwrap();
+            for _ in 0..16 {
+                let message = loop {
+                    if let Some(message) = ring.claim(None).unwrap() {
+                        break message;
+                    }
+                    ring.wait(None);
+                };
+                ring.complete(message);
+            }
+            loop {
+                std::thread::park();
+            }
+        }
         "send ten, hold two back and hang" => {
             let mut ldc = shm::init(socket, shape()).unwrap();
             for number in 0..12u32 {
@@ -231,6 +246,27 @@ fn a_receiver_that_dies_is_noticed_and_another_takes_over() {
     // What the dead one had claimed and not completed is there again.
     assert_eq!(seen[..4], [0, 1, 2, 3]);
     assert!(seen.len() == 16 && seen[4..].iter().all(|number| *number == 9));
+}
+
+#[test]
+fn a_receiver_that_dies_after_a_wake_up_is_gone() {
+    let door = Door::new("wake-up");
+    let (mut child, socket) = door.start("free sixteen and hang");
+    let mut ldc = shm::init(socket, shape()).unwrap();
+    for number in 0..16u32 {
+        ldc.send(number.into(), &message(number, 100), PLAIN)
+            .unwrap();
+    }
+    let room = ldc.wait_room(16, Some(Duration::ZERO));
+    assert_eq!(room, Err(WaitError::TimedOut));
+    while ldc.ring().free_slots() < 16 {
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!ldc.is_attached());
+    let (_theirs, ours) = UnixStream::pair().unwrap();
+    ldc.pass(ours).unwrap();
 }
 
 #[test]
