@@ -59,8 +59,10 @@
 //! | a message is longer than the ring | [`SendError::TooLong`], permanently |
 //! | the TCP peer closed, reset, or timed out | the drain ends with an error, which `finish` returns, and the ring is closed: [`Sender::is_closed`] at once, [`SendError::Closed`] once the ring is full |
 //! | the receiving process dies | waiting returns [`WaitError::Gone`]; [`Sender::pass`] passes the ring to another receiver, which continues at the same message |
-//! | the sending process dies | the receiver gets all messages that are not held back, then [`Wake::Gone`]; a drain writes them and ends with [`tcp::Error::ProducerDied`] |
+//! | the sending process dies | the receiver gets all messages that are not held back, then [`Wake::Gone`]; of a message that was being modified and those after it, none; a drain writes them and ends with [`tcp::Error::ProducerDied`] |
 //! | the other process corrupts the memory | messages disappear or their bytes change: see `ldc-ring`. It cannot shrink the memory, because only sealed memory is accepted |
+//!
+//! The kernel closes the socket of a process that dies, which ends each wait of the other process at once.
 //!
 //! # Bounds
 //!

@@ -54,6 +54,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use crate::ends;
 use crate::error::InitError;
 use crate::memory::Memory;
+use crate::sync::step;
 use crate::sys;
 use crate::wake::WakeSocket;
 use crate::{Receiver, Sender};
@@ -106,6 +107,7 @@ pub(crate) fn offer(memory: &Memory, socket: &UnixStream) -> Result<(), InitErro
     let rights = [ControlMessage::ScmRights(&fds)];
     let slices = [IoSlice::new(&bytes)];
     let fd = socket.as_raw_fd();
+    step();
     match sendmsg::<()>(fd, &slices, &rights, MsgFlags::MSG_NOSIGNAL, None) {
         // So few bytes are never sent in part.
         Ok(_) => Ok(()),

@@ -9,6 +9,8 @@ use linux_net::poll::{self, Watch};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send};
 
+use crate::sync::step;
+
 /// One end of the socket. Only [`WakeSocket::wait`] blocks: each other call passes MSG_DONTWAIT, because the peer could change the mode of a
 /// shared socket.
 #[derive(Debug)]
@@ -27,6 +29,7 @@ impl WakeSocket {
 
     /// Wakes the peer. A full buffer needs no further byte; [`WakeSocket::clear`] detects a dead peer.
     pub(crate) fn wake(&self) {
+        step();
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         let _ = send(self.0.as_raw_fd(), &[1], flags);
     }

@@ -106,7 +106,7 @@
 //! | cancelling a cancelled message | zeros |
 //! | modifying such messages | [`ModifyError`] names the case |
 //! | holding back from a message that has left the ring but is still known | holds back all messages sent after it |
-//! | the producer dies | its messages arrive, except those held back; it cannot be replaced ([`AttachError::InUse`]) |
+//! | the producer dies | its messages arrive, except those held back, and those from one on that it was modifying; it cannot be replaced ([`AttachError::InUse`]) |
 //! | the consumer dies | its successor claims again what was claimed and not completed; until then these messages cannot change |
 //!
 //! # Faulty and dead peers
@@ -140,13 +140,16 @@
 
 #[cfg(feature = "alloc")]
 extern crate alloc;
-#[cfg(any(feature = "std", loom))]
+#[cfg(any(feature = "std", loom, polycast_faults))]
 extern crate std;
 
 mod block;
 mod completed;
 mod consumer;
 mod error;
+#[cfg(polycast_faults)]
+#[doc(hidden)]
+pub mod faults;
 mod index;
 mod message;
 mod payload;

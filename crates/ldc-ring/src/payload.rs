@@ -11,6 +11,26 @@ use crate::shape::Shape;
 mod real {
     use super::*;
 
+    /// Copies `len` bytes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`NonNull::copy_to_nonoverlapping`].
+    #[inline(always)]
+    unsafe fn copy(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
+        #[cfg(polycast_faults)]
+        let (from, to, len) = {
+            let half = len / 2;
+            // SAFETY: the first half of the same memory.
+            unsafe { from.copy_to_nonoverlapping(to, half) };
+            crate::faults::step();
+            // SAFETY: `half` is at most `len`.
+            unsafe { (from.add(half), to.add(half), len - half) }
+        };
+        // SAFETY: the caller's promise.
+        unsafe { from.copy_to_nonoverlapping(to, len) };
+    }
+
     /// The payload area of a block.
     pub(crate) struct Payload(NonNull<u8>);
 
@@ -82,7 +102,7 @@ mod real {
             match self.first_slot(shape, position, offset, bytes.len()) {
                 // SAFETY: the slot lies in the payload area, which no reference covers; `bytes` is memory of the
                 // caller.
-                Some(to) => unsafe { to.copy_from_nonoverlapping(from, bytes.len()) },
+                Some(to) => unsafe { copy(from, to, bytes.len()) },
                 // SAFETY: same contract as this function.
                 None => unsafe { self.write_parts(shape, position, offset, bytes) },
             }
@@ -94,8 +114,8 @@ mod real {
             let (start, end) = bytes.split_at(first);
             // SAFETY: as for `write`.
             unsafe {
-                to.copy_from_nonoverlapping(NonNull::from(start).cast(), first);
-                rest_to.copy_from_nonoverlapping(NonNull::from(end).cast(), rest);
+                copy(NonNull::from(start).cast(), to, first);
+                copy(NonNull::from(end).cast(), rest_to, rest);
             }
         }
 
@@ -115,9 +135,7 @@ mod real {
             let len = bytes.len();
             match self.first_slot(shape, position, offset, len) {
                 // SAFETY: as for `write`.
-                Some(from) => unsafe {
-                    from.copy_to_nonoverlapping(NonNull::from(bytes).cast(), len);
-                },
+                Some(from) => unsafe { copy(from, NonNull::from(bytes).cast(), len) },
                 // SAFETY: same contract as this function.
                 None => unsafe { self.read_parts(shape, position, offset, bytes) },
             }
@@ -130,8 +148,8 @@ mod real {
             let (start, end) = bytes.split_at_mut(first);
             // SAFETY: as for `write`.
             unsafe {
-                from.copy_to_nonoverlapping(NonNull::from(start).cast(), first);
-                rest_from.copy_to_nonoverlapping(NonNull::from(end).cast(), rest);
+                copy(from, NonNull::from(start).cast(), first);
+                copy(rest_from, NonNull::from(end).cast(), rest);
             }
         }
 

@@ -1,12 +1,18 @@
-//! The atomics, behind one name so that loom can replace them.
+//! The atomics, behind one name so that loom can replace them, and tests of processes that die.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
 
-#[cfg(all(not(loom), not(feature = "portable-atomic")))]
+#[cfg(polycast_faults)]
+pub(crate) use {
+    crate::faults::{AtomicU32, fence},
+    core::sync::atomic::Ordering,
+};
+
+#[cfg(not(any(loom, polycast_faults, feature = "portable-atomic")))]
 pub(crate) use core::sync::atomic::{AtomicU32, Ordering, fence};
 
-#[cfg(all(not(loom), feature = "portable-atomic"))]
+#[cfg(all(not(any(loom, polycast_faults)), feature = "portable-atomic"))]
 pub(crate) use {
     core::sync::atomic::{Ordering, fence},
     portable_atomic::AtomicU32,
