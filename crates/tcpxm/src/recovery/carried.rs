@@ -63,5 +63,7 @@ mod tests {
         assert_eq!(carried.most(), 4);
         carried.record(at(5000), 2, period);
         assert_eq!(carried.most(), 2);
+        carried.record(at(6000), 1, period);
+        assert_eq!(carried.most(), 1, "a whole period later");
     }
 }

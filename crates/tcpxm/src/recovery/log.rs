@@ -82,3 +82,55 @@ impl SentLog {
         at.checked_sub(1).map_or(0, |at| self.entries[at].end)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUANTUM: Duration = Duration::from_millis(2);
+
+    fn at(millis: i64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    #[test]
+    fn sendings_close_together_share_an_entry() {
+        let mut log = SentLog::default();
+        for (end, millis) in [(10, 0), (20, 1), (30, 2), (40, 3), (50, 9)] {
+            log.push(end, at(millis), QUANTUM);
+        }
+        assert_eq!(log.times_of(0), Some((at(0), at(2))));
+        assert_eq!(log.times_of(29), Some((at(0), at(2))));
+        assert_eq!(log.times_of(30), Some((at(3), at(3))));
+        assert_eq!(log.times_of(50), None);
+        assert_eq!(log.sent_by(at(1)), 0, "not all of the first entry");
+        assert_eq!(log.sent_by(at(2)), 30);
+        assert_eq!(log.sent_by(at(100)), 50);
+        log.release(35);
+        assert_eq!(
+            log.times_of(0),
+            Some((at(3), at(3))),
+            "nothing is known of what was released"
+        );
+        log.release(50);
+        assert_eq!(log.sent_by(at(100)), 0);
+        assert!(log.entries.is_empty());
+    }
+
+    #[test]
+    fn beyond_the_limit_two_and_two_entries_become_one() {
+        let mut log = SentLog::default();
+        let entries = MAX_ENTRIES as u64;
+        for number in 0..entries {
+            log.push(10 * (number + 1), at(10 * number as i64), QUANTUM);
+        }
+        assert_eq!(log.entries.len(), MAX_ENTRIES);
+        log.push(10 * (entries + 1), at(10 * entries as i64), QUANTUM);
+        assert_eq!(log.entries.len(), MAX_ENTRIES / 2 + 1);
+        for number in 0..entries {
+            let first = 10 * (number as i64 & !1);
+            assert_eq!(log.times_of(10 * number), Some((at(first), at(first + 10))));
+        }
+        assert_eq!(log.times_of(10 * entries), Some((at(480), at(480))));
+    }
+}

@@ -137,6 +137,34 @@ mod tests {
     }
 
     #[test]
+    fn above_the_threshold_the_share_of_what_arrived_is_sent() {
+        let (mut prr, mut pipe, mut nxt) = (begin(100, 99), 99, 100);
+        for arrived in 1..=20 {
+            pipe -= 1;
+            prr.acknowledged(&ack(1, pipe, nxt));
+            let room = prr.window() - pipe;
+            // Every other one is a repair.
+            if arrived % 2 == 0 {
+                prr.sent_again(room);
+            } else {
+                nxt += room;
+            }
+            pipe += room;
+        }
+        assert_eq!(pipe, 79 + 14, "seven for ten");
+    }
+
+    #[test]
+    fn the_threshold_is_reached_and_not_passed() {
+        let mut prr = begin(100, 99);
+        prr.acknowledged(&ack(40, 70, 100));
+        assert_eq!(prr.window(), 70);
+        let mut prr = begin(100, 99);
+        prr.acknowledged(&ack(10, 69, 100));
+        assert_eq!(prr.window(), 70);
+    }
+
+    #[test]
     fn half_a_flight_lost_is_no_reason_for_a_burst() {
         let mut prr = begin(100, 40);
         assert_eq!(prr.window(), 40);

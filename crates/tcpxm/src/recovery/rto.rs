@@ -108,6 +108,30 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_of_milliseconds_shows_half_of_one_at_least() {
+        let mut rtt = rtt();
+        rtt.sample_coarse(0);
+        assert_eq!(rtt.smoothed(), Some(MILLISECOND / 2));
+        assert_eq!(rtt.min(), Some(MILLISECOND));
+        let mut rtt = self::rtt();
+        rtt.sample_coarse(400);
+        assert_eq!(rtt.smoothed(), Some(Duration::from_millis(400)));
+        assert_eq!(rtt.min(), Some(Duration::from_millis(400)));
+    }
+
+    #[test]
+    fn after_a_lost_syn_data_starts_with_three_seconds() {
+        let mut rtt = rtt();
+        rtt.back_off();
+        rtt.after_syn_timeout();
+        assert_eq!((rtt.rto(), rtt.backoff()), (Duration::from_secs(3), 0));
+        let mut rtt = self::rtt();
+        rtt.sample(Duration::from_millis(400));
+        rtt.after_syn_timeout();
+        assert_eq!(rtt.rto(), Duration::from_millis(1_200), "measured");
+    }
+
+    #[test]
     fn backs_off_to_its_bound_and_recovers() {
         let mut rtt = rtt();
         rtt.sample(Duration::from_millis(1));

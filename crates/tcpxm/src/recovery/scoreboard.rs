@@ -9,6 +9,9 @@
 //! | lost, to be sent again | `lost` | | no |
 //! | sent again, not acknowledged | `again` | with the entry | yes |
 
+#[cfg(test)]
+mod tests;
+
 use alloc::vec::Vec;
 
 use proto_core::time::{Duration, Instant};
