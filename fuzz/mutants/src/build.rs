@@ -100,7 +100,7 @@ impl Tree {
             let source = fs::read_to_string(self.root.join(name))?;
             let parsed = File::parse(source, mutants).with_context(|| name.to_string())?;
             left_out.extend(parsed.without_switch);
-            not_compiled.extend(parsed.of_models);
+            not_compiled.extend(parsed.switched_off);
             files.insert(*name, parsed.file);
         }
         let lib = self

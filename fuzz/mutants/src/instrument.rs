@@ -52,8 +52,8 @@ pub struct Parsed {
     pub file: File,
     /// Those in constants, and shapes that a switch cannot express.
     pub without_switch: Vec<Id>,
-    /// Those in parts that are not compiled, `#[cfg(loom)]`.
-    pub of_models: HashSet<Id>,
+    /// Those in parts that only models and fault injection compile.
+    pub switched_off: HashSet<Id>,
 }
 
 /// Sites of a file, outer ones before those they contain.
@@ -71,7 +71,7 @@ impl File {
             sites: Vec::new(),
             constant: false,
             const_fn: false,
-            of_models: Vec::new(),
+            switched_off: Vec::new(),
         };
         finder.visit_file(&file);
         let mut sites = finder.sites;
@@ -80,10 +80,10 @@ impl File {
             .iter()
             .flat_map(|site| site.mutants.iter().map(|(id, _)| *id))
             .collect();
-        let of_models: HashSet<Id> = mutants
+        let switched_off: HashSet<Id> = mutants
             .iter()
             .filter(|(_, mutant)| {
-                let mut models = finder.of_models.iter();
+                let mut models = finder.switched_off.iter();
                 models.any(|lines| lines.contains(&mutant.span.start.line))
             })
             .map(|(id, _)| *id)
@@ -91,12 +91,12 @@ impl File {
         let without_switch = mutants
             .iter()
             .map(|(id, _)| *id)
-            .filter(|id| !placed.contains(id) && !of_models.contains(id))
+            .filter(|id| !placed.contains(id) && !switched_off.contains(id))
             .collect();
         Ok(Parsed {
             file: Self { source, sites },
             without_switch,
-            of_models,
+            switched_off,
         })
     }
 
@@ -245,8 +245,8 @@ struct Finder<'a> {
     constant: bool,
     /// Inside a `const fn`, which constants may call.
     const_fn: bool,
-    /// Lines that only loom's models compile.
-    of_models: Vec<RangeInclusive<usize>>,
+    /// Lines that only models and fault injection compile.
+    switched_off: Vec<RangeInclusive<usize>>,
 }
 
 impl Finder<'_> {
@@ -322,19 +322,17 @@ fn is_let_chain(expr: &syn::Expr) -> bool {
     }
 }
 
-fn is_for_models(attribute: &syn::Attribute) -> bool {
+fn is_switched_off(attribute: &syn::Attribute) -> bool {
     let condition = attribute.path().is_ident("cfg");
-    condition
-        && attribute
-            .parse_args::<syn::Path>()
-            .is_ok_and(|path| path.is_ident("loom"))
+    let is_off = |path: syn::Path| path.is_ident("loom") || path.is_ident("polycast_faults");
+    condition && attribute.parse_args().is_ok_and(is_off)
 }
 
 impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
-        if item.attrs.iter().any(is_for_models) {
+        if item.attrs.iter().any(is_switched_off) {
             let span = item.span();
-            self.of_models.push(span.start().line..=span.end().line);
+            self.switched_off.push(span.start().line..=span.end().line);
         } else {
             visit::visit_item_mod(self, item);
         }
@@ -485,7 +483,7 @@ mod model {
         let mutants = mutants();
         let parsed = File::parse(SOURCE.to_owned(), &numbered(&mutants)).expect("parses");
         assert_eq!(parsed.without_switch, [16], "the constant has no switch");
-        assert_eq!(parsed.of_models, HashSet::from([24]));
+        assert_eq!(parsed.switched_off, HashSet::from([24]));
         let text = parsed.file.render(&HashSet::new()).text;
         let text = text.replace("crate::mutant_switch::on", "on");
         assert!(text.contains(
