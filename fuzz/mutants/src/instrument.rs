@@ -45,6 +45,8 @@ enum Shape {
         pattern_end: usize,
     },
     Guard,
+    /// A `match` of which arms can be deleted: it may not compile without one.
+    Match,
 }
 
 /// A file, and the mutants that it does not have switches for.
@@ -208,6 +210,7 @@ impl File {
                 alternative(output, id, &format!(" if !{}", on(id)));
                 self.emit_part(*pattern_end..site.range.end, inside, left_out, output);
             }
+            Shape::Match => self.emit(site.range.clone(), inside, left_out, output),
             Shape::Guard => {
                 output.text.push('(');
                 for (id, value) in mutants.iter().copied() {
@@ -397,6 +400,17 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         };
         self.add(expr.span().byte_range(), shape, mutants);
         visit::visit_expr_unary(self, expr);
+    }
+
+    fn visit_expr_match(&mut self, expr: &'ast syn::ExprMatch) {
+        let arms = expr.arms.iter().map(Spanned::span);
+        let deleted = arms.flat_map(|arm| {
+            let (start, end) = (place(arm.start()), place(arm.end()));
+            self.find(Genre::MatchArm, start, Some(end))
+        });
+        let deleted = deleted.collect();
+        self.add(expr.span().byte_range(), Shape::Match, deleted);
+        visit::visit_expr_match(self, expr);
     }
 
     fn visit_arm(&mut self, arm: &'ast syn::Arm) {
