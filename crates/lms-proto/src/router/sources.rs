@@ -83,3 +83,66 @@ impl<'a> Sources<'a> {
         !self.contain(now + SOURCE_LIFETIME / 2, key) && self.questions.take(now, &self.limit)
     }
 }
+
+#[cfg(all(test, feature = "alloc"))]
+mod tests {
+    use alloc::collections::BTreeSet;
+    use alloc::vec;
+
+    use super::*;
+
+    const NOW: Instant = Instant::from_secs(100);
+
+    fn key(source: u8, group: u8) -> Key {
+        Key::new(
+            Ipv4Addr::new(10, 0, 0, source),
+            Ipv4Addr::new(239, 0, 0, group),
+        )
+    }
+
+    fn sources(places: usize) -> Sources<'static> {
+        Sources::new(vec![SeenSource::default(); places].into(), HashKey(1, 2))
+    }
+
+    #[test]
+    fn a_source_counts_for_its_lifetime_and_is_looked_for_again_after_half_of_it() {
+        let mut sources = sources(64);
+        assert!(!sources.contain(NOW, key(1, 1)));
+        assert!(sources.is_wanted(NOW, key(1, 1)));
+        assert!(sources.note(NOW, key(1, 1)));
+        let last = NOW + SOURCE_LIFETIME - Duration::from_micros(1);
+        assert!(sources.contain(last, key(1, 1)));
+        assert!(!sources.contain(NOW + SOURCE_LIFETIME, key(1, 1)));
+        assert!(!sources.contain(NOW, key(1, 2)));
+        assert!(!sources.contain(NOW, key(2, 1)));
+        let half = NOW + SOURCE_LIFETIME / 2;
+        assert!(!sources.is_wanted(half - Duration::from_micros(1), key(1, 1)));
+        assert!(sources.is_wanted(half, key(1, 1)));
+    }
+
+    #[test]
+    fn the_driver_is_asked_at_a_rate() {
+        let mut sources = sources(64);
+        let asked = (0..100).filter(|&source| sources.is_wanted(NOW, key(source, 1)));
+        assert_eq!(asked.count(), QUESTIONS.burst as usize);
+        let later = NOW + Duration::from_secs(1);
+        let asked = (0..100).filter(|&source| sources.is_wanted(later, key(source, 1)));
+        assert_eq!(asked.count(), QUESTIONS.per_second as usize);
+    }
+
+    #[test]
+    fn sources_and_groups_have_places_of_their_own() {
+        let sources = sources(64);
+        let places = |keys: [Key; 64]| BTreeSet::from(keys.map(|key| sources.place(key))).len();
+        // Random ones would use 40.
+        assert!(places(core::array::from_fn(|n| key(n as u8, 1))) > 24);
+        assert!(places(core::array::from_fn(|n| key(1, n as u8))) > 24);
+    }
+
+    #[test]
+    fn without_places_nothing_is_seen() {
+        let mut sources = sources(0);
+        assert!(!sources.note(NOW, key(1, 1)));
+        assert!(!sources.contain(NOW, key(1, 1)));
+    }
+}

@@ -111,3 +111,96 @@ fn network(address: Ipv4Addr, length: u8) -> u32 {
 fn hash(key: HashKey, length: u8, address: Ipv4Addr) -> u64 {
     key.hash(u64::from(length) << 32 | u64::from(network(address, length)))
 }
+
+#[cfg(all(test, feature = "alloc"))]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    const CONFIGS: [InterfaceConfig; 5] = [
+        config([10, 1, 0, 1], 24),
+        config([10, 1, 7, 1], 24),
+        config([172, 16, 0, 1], 12),
+        config([192, 0, 2, 1], 0),
+        config([198, 51, 100, 1], 32),
+    ];
+
+    const fn config(address: [u8; 4], prefix_len: u8) -> InterfaceConfig {
+        InterfaceConfig {
+            address: Ipv4Addr::new(address[0], address[1], address[2], address[3]),
+            prefix_len,
+        }
+    }
+
+    fn config_of(iface: u32) -> Option<InterfaceConfig> {
+        CONFIGS.get(iface as usize).copied()
+    }
+
+    fn subnets(interfaces: &[u16]) -> Subnets<'static> {
+        let mut subnets = Subnets::new(vec![Slot::default(); 16].into(), HashKey(1, 2));
+        for &iface in interfaces {
+            subnets.insert(Iface(iface), CONFIGS[usize::from(iface)]);
+        }
+        subnets
+    }
+
+    fn contained(subnets: &Subnets<'_>) -> [bool; 6] {
+        let addresses = [
+            [10, 1, 0, 77],
+            [10, 1, 7, 77],
+            [172, 31, 255, 1],
+            [192, 0, 2, 1],
+            [198, 51, 100, 1],
+            [10, 2, 0, 77],
+        ];
+        addresses.map(|address| subnets.contain(address.into(), config_of))
+    }
+
+    #[test]
+    fn addresses_lie_on_the_subnets_of_the_interfaces() {
+        assert_eq!(contained(&subnets(&[])), [false; 6]);
+        assert_eq!(
+            contained(&subnets(&[0, 1, 2, 3, 4])),
+            [true, true, true, true, true, false]
+        );
+        let other = Ipv4Addr::new(192, 0, 2, 2);
+        assert!(
+            !subnets(&[3]).contain(other, config_of),
+            "no prefix is the own address"
+        );
+    }
+
+    #[test]
+    fn an_interface_that_goes_takes_its_subnet_along() {
+        let mut subnets = subnets(&[0, 1, 2]);
+        subnets.remove(Iface(0), CONFIGS[0], config_of);
+        assert_eq!(
+            contained(&subnets),
+            [false, true, true, false, false, false]
+        );
+        assert_eq!(subnets.used.count_ones(), 2);
+        subnets.remove(Iface(1), CONFIGS[1], config_of);
+        assert_eq!(
+            contained(&subnets),
+            [false, false, true, false, false, false]
+        );
+        assert_eq!(
+            subnets.used,
+            1 << 11,
+            "lengths of no interface are not looked for"
+        );
+        subnets.remove(Iface(2), CONFIGS[2], config_of);
+        assert_eq!((contained(&subnets), subnets.used), ([false; 6], 0));
+        subnets.insert(Iface(0), CONFIGS[0]);
+        assert!(contained(&subnets)[0]);
+    }
+
+    #[test]
+    fn length_and_network_are_part_of_the_hash() {
+        let hash = |length, address: [u8; 4]| hash(HashKey(1, 2), length, address.into());
+        assert_eq!(hash(24, [10, 1, 0, 1]), hash(24, [10, 1, 0, 200]));
+        assert_ne!(hash(24, [10, 1, 0, 1]), hash(24, [10, 1, 1, 1]));
+        assert_ne!(hash(16, [10, 1, 0, 1]), hash(24, [0, 10, 1, 1]));
+    }
+}

@@ -1,5 +1,6 @@
 //! The documented memory per group.
 
+use lms_proto::hier::Capacity;
 use lms_proto::router::{Config, Interface, Router, SeenSource, Storage};
 use lms_proto::table::{self, Entry, GroupTable, IfaceWord, InstallError, Slot, bytes_per_group};
 use lms_proto::{Iface, Key};
@@ -26,6 +27,28 @@ fn a_source_that_was_seen_takes_16_bytes_and_an_interface_as_many() {
     let storage = Storage::with_capacity(1_000, 48);
     assert_eq!(storage.sources.len(), 1_000 / 4 + 16);
     assert_eq!(storage.subnets.len(), storage.addresses.len());
+}
+
+/// The figures of [`Storage::with_capacity`]'s documentation.
+#[test]
+fn there_is_room_for_two_offers_a_group_and_for_a_thousand_neighbours() {
+    let hierarchy = Storage::with_capacity(1_000, 48).hierarchy;
+    assert_eq!(hierarchy.entries.len(), 1_000 + 125 + 16);
+    assert_eq!(hierarchy.neighbours.len(), 2_256);
+    assert_eq!(hierarchy.peers.len(), 2 * 48 + 1_024);
+    assert_eq!(hierarchy.adverts.len(), 1_141 + 2_256);
+    assert_eq!(hierarchy.streams.len(), 2 * 48);
+    let capacity = Capacity {
+        entries: 3,
+        neighbours: 4,
+        peers: 5,
+        branches: 6,
+        interfaces: 7,
+    };
+    let hierarchy = Storage::with_capacity(1_000, 48)
+        .with_hierarchy(capacity)
+        .hierarchy;
+    assert_eq!((hierarchy.entries.len(), hierarchy.peers.len()), (3, 5));
 }
 
 #[test]
