@@ -224,7 +224,7 @@ impl Server {
 
     fn hello(&mut self, now: Instant, hello: &Hello) {
         let Some(version) = hello.version() else {
-            self.refuse(now, Reason::Protocol, "another version of the protocol");
+            self.refuse(now, Reason::Protocol, &hello.mismatch());
             return;
         };
         let welcome = Welcome {

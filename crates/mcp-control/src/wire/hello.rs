@@ -20,8 +20,11 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! Later versions may append fields; capabilities that are not known are ignored.
+//! Later versions may append fields; capabilities that are not known are ignored. The server chooses the highest version
+//! that both speak, or refuses with FAILED.
 
+use alloc::format;
+use alloc::string::String;
 use core::ops::RangeInclusive;
 
 use super::{IDENTIFIER, Message, ParseError, Type, VERSION};
@@ -93,6 +96,21 @@ impl Hello {
         (self.lowest..=self.highest)
             .contains(&VERSION)
             .then_some(VERSION)
+    }
+
+    /// Explains to people that the two sides have no version in common.
+    pub(crate) fn mismatch(&self) -> String {
+        let Hello {
+            lowest, highest, ..
+        } = self;
+        let theirs = match lowest == highest {
+            true => format!("version {lowest}"),
+            false => format!("versions {lowest} to {highest}"),
+        };
+        format!(
+            "mcp speaks {theirs} of the control protocol, mcpd version {VERSION}: install the same release of \
+             polycast on both"
+        )
     }
 }
 

@@ -10,7 +10,8 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! All integers are big-endian.
+//! All integers are big-endian. HELLO, WELCOME and FAILED have version 1 in their header in all versions of the protocol:
+//! with them both sides agree on a version, or learn that they have none in common.
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -31,8 +32,10 @@ use crate::limits::MAX_FRAME_LEN;
 pub const HEADER_LEN: usize = 8;
 /// Longest body of a frame.
 pub const MAX_BODY_LEN: usize = MAX_FRAME_LEN - HEADER_LEN;
-/// The version that this crate implements.
-pub const VERSION: u8 = 1;
+/// The version that this crate implements. One more in a build of the next version (`docs/wire.md`).
+pub const VERSION: u8 = 1 + cfg!(polycast_next_version) as u8;
+/// The version in the header of HELLO, WELCOME and FAILED, which never changes.
+const GREETING_VERSION: u8 = 1;
 /// Says in HELLO and WELCOME that this is the protocol of `mcp`: "PMCP".
 pub const IDENTIFIER: u32 = 0x504d_4350;
 
@@ -90,6 +93,14 @@ impl Type {
     pub fn from_number(number: u8) -> Option<Self> {
         let at = usize::from(number).checked_sub(1)?;
         Type::ALL.get(at).copied()
+    }
+
+    /// Returns the version in the header of this type.
+    const fn version(self) -> u8 {
+        match self {
+            Type::Hello | Type::Welcome | Type::Failed => GREETING_VERSION,
+            _ => VERSION,
+        }
     }
 
     /// Returns the longest body that this type may have. A longer one is refused when its header is read.
@@ -152,10 +163,11 @@ impl Header {
     /// The first rule that it breaks; nothing more of this stream can be read then.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let bytes: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(ParseError::Truncated)?;
-        if bytes[0] != VERSION {
+        let kind = Type::from_number(bytes[1]);
+        if bytes[0] != kind.map_or(VERSION, Type::version) {
             return Err(ParseError::Version);
         }
-        let kind = Type::from_number(bytes[1]).ok_or(ParseError::Type)?;
+        let kind = kind.ok_or(ParseError::Type)?;
         if bytes[2..4] != [0; 2] {
             return Err(ParseError::Reserved);
         }
@@ -171,7 +183,7 @@ impl Header {
     /// # Panics
     /// If the buffer is shorter than [`HEADER_LEN`].
     pub fn emit(&self, frame: &mut [u8]) {
-        frame[..4].copy_from_slice(&[VERSION, self.kind as u8, 0, 0]);
+        frame[..4].copy_from_slice(&[self.kind.version(), self.kind as u8, 0, 0]);
         put_u32(frame, 4, self.body_len as u32);
     }
 }

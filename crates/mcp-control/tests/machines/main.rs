@@ -4,3 +4,4 @@ mod common;
 mod conformance;
 mod hostile;
 mod session;
+mod versions;
