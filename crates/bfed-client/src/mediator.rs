@@ -8,6 +8,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 
 use bfed::SessionName;
 use bfed::wire::client::{AnswerRepr, Request, Want};
+use bfed::wire::notification::{Reason, Repr as Notification};
 use hyper::body::Bytes;
 use linux_net::inet::{self, Membership, Transmit, UdpSocket};
 use linux_net::link;
@@ -86,6 +87,8 @@ pub(crate) enum Message {
     OtherJoins,
     /// Another client leaves it.
     OtherLeaves,
+    /// A gateway speaks another version, and says so.
+    OtherVersion(String),
     /// The request failed.
     Failed(String),
 }
@@ -316,11 +319,20 @@ fn post(url: &Url, bytes: Vec<u8>, timeouts: &Timeouts) -> Result<Bytes, String>
     answer.map_err(|why| format!("{url}: {why}"))
 }
 
+/// A text from the network, without control characters.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
 /// What a message means to the client that asks for that session with that nonce.
 fn classify(bytes: &[u8], session: &SessionName, nonce: u32) -> Option<Message> {
     if let Ok(answer) = AnswerRepr::parse(bytes) {
         let fits = answer.session == *session && [0, nonce].contains(&answer.nonce);
         return fits.then_some(Message::Answer(answer));
+    }
+    if let Ok(why) = Notification::parse(bytes) {
+        let is_version = why.reason == Reason::Version;
+        return is_version.then(|| Message::OtherVersion(printable(&why.text)));
     }
     let request = Request::parse(bytes).ok()?;
     if request.session != *session || request.nonce == nonce {

@@ -207,6 +207,16 @@ impl Membership {
                     self.ask_at = self.ask_at.map(|ask| ask.min(at));
                 }
                 Message::OtherJoins | Message::OtherLeaves => {}
+                Message::OtherVersion(why) => {
+                    if why != self.why {
+                        tracing::warn!(
+                            event = "mediator_version",
+                            error = why,
+                            "a gateway speaks another version"
+                        );
+                    }
+                    self.why = why;
+                }
                 Message::Failed(why) => {
                     tracing::info!(
                         event = "mediator_unreachable",
@@ -374,6 +384,7 @@ fn cheapest(
     let started = Instant::now();
     let mut repeat = started;
     let mut settled: Option<Instant> = None;
+    let mut why = String::new();
     loop {
         let now = Instant::now();
         if repeat <= now {
@@ -403,6 +414,9 @@ fn cheapest(
         waited.map_err(|error| Error::Network(error.to_string()))?;
         for (mediator, cost) in &mut queried {
             for message in mediator.receive() {
+                if let Message::OtherVersion(said) | Message::Failed(said) = &message {
+                    why = format!(": {}: {said}", mediator.address);
+                }
                 let answered = match message {
                     Message::Answer(answer) => match answer.answer {
                         Answer::Cost(answered) => Some(answered.0),
@@ -429,5 +443,5 @@ fn cheapest(
     // The first of the cheapest, in the order of the options.
     let best = answered.min_by_key(|(_, cost)| *cost);
     best.map(|(mediator, _)| mediator)
-        .ok_or_else(|| Error::NoAnswer("no mediator answered what the session costs".into()))
+        .ok_or_else(|| Error::NoAnswer(format!("no mediator answered what the session costs{why}")))
 }

@@ -1,5 +1,7 @@
 //! Drop reasons and counters of a control node.
 
+use crate::wire::ParseError;
+
 proto_core::drop_reasons! {
     /// Why a message was refused. It was counted; where the table in [`session`](crate::session) says so, its
     /// stream ends.
@@ -8,6 +10,8 @@ proto_core::drop_reasons! {
         UnknownStream = "unknown_stream",
         /// Malformed; the stream ends.
         Malformed = "malformed",
+        /// Another version of the protocol: the peer or data node runs another release; the stream ends.
+        Version = "version",
         /// Not allowed in this state or from this side; the stream ends.
         OutOfOrder = "out_of_order",
         /// An OPEN that does not match; the stream ends.
@@ -37,6 +41,15 @@ proto_core::drop_reasons! {
     }
     /// Number of refused messages by reason.
     pub type Drops;
+}
+
+impl From<ParseError> for Error {
+    fn from(error: ParseError) -> Self {
+        match error {
+            ParseError::Version => Error::Version,
+            _ => Error::Malformed,
+        }
+    }
 }
 
 /// Counters of a control node since its start.

@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bfed::wire::ParseError;
 use bfed::wire::node::Register;
 use bfed::wire::notification::{Reason, Repr as Notification};
 use bfed::wire::open::Repr as Open;
+use bfed::wire::{self, ParseError};
 use bfed::{GatewayId, NodeIdentity, PeerId};
 use control_stream::tls::{self, Credentials, Proof};
 use tokio::io::AsyncWriteExt;
@@ -270,7 +270,8 @@ async fn registrant(
             return Err(why);
         }
     };
-    let (first, stream, cutter, _) = first_message(stream, Register::parse).await?;
+    let sides = ["the control node", "the data node"];
+    let (first, stream, cutter, _) = first_message(stream, sides, Register::parse).await?;
     Ok(Registrant {
         stream,
         cutter,
@@ -280,21 +281,32 @@ async fn registrant(
 }
 
 /// Reads the first message of a stream, which must be of one type: its bytes, and its content. Dismisses the other side
-/// of a stream that begins with anything else.
+/// of a stream that begins with anything else. `sides` are this one and the other, for people.
 async fn first_message<T>(
     mut stream: Stream,
+    [own, other]: [&str; 2],
     parse: impl FnOnce(&[u8]) -> Result<T, ParseError>,
 ) -> Result<(Vec<u8>, Stream, Cutter, T), String> {
     let mut cutter = Cutter::new();
-    let wrong = match cutter.next(&mut stream).await {
+    let (first, wrong) = match cutter.next(&mut stream).await {
         Cut::Message(first) => match parse(&first) {
             Ok(message) => return Ok((first, stream, cutter, message)),
-            Err(error) => error.to_string(),
+            Err(error) => (first, error.to_string()),
         },
-        Cut::Garbage(_) => "its first bytes are not a message".to_owned(),
+        Cut::Garbage(first) => (first, "its first bytes are not a message".to_owned()),
         Cut::End => return Err("it closed the connection without a message".to_owned()),
     };
-    dismiss(stream, Reason::BadMessage, &wrong).await;
+    let (reason, wrong) = match wire::other_version(&first) {
+        Some(version) => {
+            let versions = (version, version);
+            (
+                Reason::Version,
+                wire::describe_mismatch(own, other, versions),
+            )
+        }
+        None => (Reason::BadMessage, wrong),
+    };
+    dismiss(stream, reason, &wrong).await;
     Err(wrong)
 }
 
@@ -367,7 +379,8 @@ async fn greet(
     credentials: Option<Arc<Credentials>>,
 ) -> Result<Caller, String> {
     let (stream, proof, socket) = secure(stream, from, credentials).await?;
-    let (first, stream, cutter, open) = first_message(stream, Open::parse).await?;
+    let sides = ["this gateway", "the peer"];
+    let (first, stream, cutter, open) = first_message(stream, sides, Open::parse).await?;
     Ok(Caller {
         gateway: open.gateway,
         stream,

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use bfed::Instant;
+use bfed::wire::notification::Repr as Notification;
 use bfed::wire::{Frames, MAX_MESSAGE_LEN};
 use linux_net::poll::Watch;
 
@@ -23,8 +24,10 @@ pub(crate) struct Link {
     waiting: Vec<u8>,
     /// The stream takes no more for now.
     full: bool,
-    /// A message of the control node has arrived. A standby closes the stream without one.
+    /// The control node has sent more than the reason why it ends the stream. A standby closes the stream without a word.
     pub(crate) answered: bool,
+    /// Why the control node ends the stream, once it said so.
+    pub(crate) end_reason: Option<String>,
 }
 
 impl Link {
@@ -35,6 +38,7 @@ impl Link {
             frames: Frames::new(),
             waiting: Vec::new(),
             answered: false,
+            end_reason: None,
             full: false,
         })
     }
@@ -93,7 +97,12 @@ impl Link {
                 match self.frames.next(&mut input) {
                     // The machine counts messages without effect.
                     Ok(Some(message)) => {
-                        self.answered = true;
+                        match Notification::parse(message) {
+                            Ok(why) => {
+                                self.end_reason = Some(format!("{}: {}", why.reason, why.text));
+                            }
+                            Err(_) => self.answered = true,
+                        }
                         let _ = node.handle_packet(now, &(), message);
                     }
                     Ok(None) => break,

@@ -91,6 +91,8 @@ pub(crate) struct Worker {
     output: Output,
     listener: TcpListener,
     link: Option<Link>,
+    /// Why the control node refused this data node at the last attempt.
+    refusal: Option<String>,
     batch: Batch,
     buffer: Box<[u8]>,
     /// Native frames in the buffer: [`PREFETCH_MAX`] at most.
@@ -119,6 +121,7 @@ impl Worker {
             },
             listener: opened.listener,
             link: None,
+            refusal: None,
             batch: Batch::new(Batch::MAX),
             buffer: vec![0; BUFFER_BYTES].into(),
             frames: Vec::with_capacity(PREFETCH_MAX),
@@ -272,16 +275,29 @@ impl Worker {
 
     /// Closes the stream; the main thread opens another.
     fn lose_control(&mut self, why: &str) {
-        let answered = self.link.take().is_some_and(|link| link.answered);
-        if answered && !self.closing {
+        self.node.disconnected();
+        let Some(link) = self.link.take().filter(|_| !self.closing) else {
+            return;
+        };
+        let node = self.number.0;
+        if link.answered {
             tracing::warn!(
                 event = "control_lost",
-                node = self.number.0,
-                error = why,
+                node,
+                error = link.end_reason.as_deref().unwrap_or(why),
                 "control node lost; forwarding continues"
             );
+            self.refusal = None;
+        } else if link.end_reason.is_some() && link.end_reason != self.refusal {
+            // Once for each reason, not for each attempt.
+            tracing::warn!(
+                event = "control_refused",
+                node,
+                reason = link.end_reason,
+                "the control node refuses this data node; forwarding continues"
+            );
+            self.refusal = link.end_reason;
         }
-        self.node.disconnected();
     }
 
     /// Forwards data of the native network.

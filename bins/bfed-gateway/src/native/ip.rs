@@ -14,16 +14,18 @@
 //!
 //! Every host that can send to the group can ask and answer; the network's administrator limits these hosts.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use bfed::wire::client::{AnswerRepr, Request};
+use bfed::wire::notification::Repr as Notification;
 use bfed::{ClientId, Duration, GatewayId, Scope, SessionName};
 use linux_net::inet::{Membership, Transmit, UdpSocket};
 use linux_net::udp::Batch;
 
 use super::clients::PendingRequest;
 use super::groups::{GroupNet, MulticastConfig, own_group};
-use super::mediator::{Answered, Front, Mediator, TakeRequest};
+use super::mediator::{Answered, Front, Mediator, TakeRequest, Unread};
 use super::{Counter, Network, Role};
 
 /// Time that a session stays after a LEAVE, in case another client objects.
@@ -54,7 +56,7 @@ struct GroupMediator {
     config: MulticastConfig,
     socket: UdpSocket,
     batch: Batch,
-    malformed: u64,
+    unread: Unread,
 }
 
 impl GroupMediator {
@@ -74,7 +76,7 @@ impl GroupMediator {
             config: config.clone(),
             socket,
             batch: Batch::new(2),
-            malformed: 0,
+            unread: Unread::new(),
         })
     }
 
@@ -85,13 +87,17 @@ impl GroupMediator {
         };
         let mut bytes = vec![0; answer.buffer_len()];
         answer.emit(&mut bytes);
-        Answered::once(&self.socket.send(&Transmit {
-            source: None,
-            destination: self.config.mediator,
-            bytes: &bytes,
-            segment_len: None,
-        }))
+        multicast(&self.socket, self.config.mediator, &bytes)
     }
+}
+
+fn multicast(socket: &UdpSocket, group: SocketAddr, bytes: &[u8]) -> Answered {
+    Answered::once(&socket.send(&Transmit {
+        source: None,
+        destination: group,
+        bytes,
+        segment_len: None,
+    }))
 }
 
 impl AsFd for GroupMediator {
@@ -114,7 +120,13 @@ impl Front for GroupMediator {
                 Ok(request) => drop(take((), request)),
                 // The group returns answers too, those of other gateways and of this one.
                 Err(_) if AnswerRepr::parse(datagram.payload).is_ok() => {}
-                Err(_) => self.malformed += 1,
+                // And what they and this one refuse.
+                Err(_) if Notification::parse(datagram.payload).is_ok() => {}
+                Err(_) => {
+                    if let Some(why) = self.unread.refuse(datagram.payload) {
+                        multicast(&self.socket, self.config.mediator, &why);
+                    }
+                }
             }
         }
         true
@@ -140,6 +152,6 @@ impl Front for GroupMediator {
     }
 
     fn counters(&self) -> Vec<Counter> {
-        vec![("requests_malformed", self.malformed)]
+        self.unread.counters().into()
     }
 }

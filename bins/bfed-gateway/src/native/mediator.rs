@@ -5,8 +5,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use bfed::native::Upcall;
 use bfed::wire::client::{AnswerRepr, Request};
+use bfed::wire::notification::{Reason, Repr as Notification};
 use bfed::wire::sroute::{GatewayCost, Outcome};
+use bfed::wire::{self, Type};
 use bfed::{ClientId, Cost, Duration, GatewayId, Instant, NativeNet, Scope, SessionName, Sroutes};
+
+use proto_core::{RateLimit, TokenBucket};
 
 use super::clients::{ClientLimits, Clients, JoinLatency, PendingRequest, Refused};
 use super::{Counter, Network};
@@ -42,6 +46,64 @@ pub(super) trait Front: AsFd + Send {
 
     /// Returns the counters of this kind of network.
     fn counters(&self) -> Vec<Counter>;
+}
+
+/// Answers in a second to requests of another version, over all clients.
+const REFUSALS_PER_SECOND: u32 = 10;
+
+/// Returns why a request of another version is refused, for people; `None` for other bytes.
+pub(super) fn version_mismatch(message: &[u8]) -> Option<String> {
+    let is_request = message.get(3) == Some(&(Type::Request as u8));
+    let version = wire::other_version(message).filter(|_| is_request)?;
+    let versions = (version, version);
+    Some(wire::describe_mismatch(
+        "the gateway",
+        "the client",
+        versions,
+    ))
+}
+
+/// Datagrams that are no requests of this version.
+#[derive(Debug)]
+pub(super) struct Unread {
+    malformed: u64,
+    other_version: u64,
+    refusals: TokenBucket,
+}
+
+impl Unread {
+    pub(super) fn new() -> Self {
+        Unread {
+            malformed: 0,
+            other_version: 0,
+            refusals: TokenBucket::FULL,
+        }
+    }
+
+    /// Counts a datagram. Returns the NOTIFICATION that answers a request of another version, within a rate; it is
+    /// never an answer to an answer.
+    pub(super) fn refuse(&mut self, datagram: &[u8]) -> Option<Vec<u8>> {
+        match wire::other_version(datagram) {
+            Some(_) => self.other_version += 1,
+            None => self.malformed += 1,
+        }
+        let text = version_mismatch(datagram)?;
+        let limit = RateLimit::new(REFUSALS_PER_SECOND, REFUSALS_PER_SECOND);
+        if !self.refusals.take(Instant::now(), &limit) {
+            return None;
+        }
+        let why = Notification::new(Reason::Version, &text);
+        let mut bytes = vec![0; why.buffer_len()];
+        why.emit(&mut bytes);
+        Some(bytes)
+    }
+
+    pub(super) fn counters(&self) -> [Counter; 2] {
+        [
+            ("requests_malformed", self.malformed),
+            ("requests_other_version", self.other_version),
+        ]
+    }
 }
 
 /// Answers that were sent, and that could not be sent.

@@ -18,7 +18,7 @@ use linux_net::udp::Batch;
 
 use super::clients::PendingRequest;
 use super::groups::{GroupNet, MulticastConfig, own_group};
-use super::mediator::{Answered, Front, Mediator, TakeRequest};
+use super::mediator::{Answered, Front, Mediator, TakeRequest, Unread};
 use super::{Counter, Network, Role};
 
 /// Opens the network.
@@ -78,7 +78,7 @@ struct UnicastMediator {
     config: MulticastConfig,
     socket: UdpSocket,
     batch: Batch,
-    malformed: u64,
+    unread: Unread,
     unpadded: u64,
 }
 
@@ -103,7 +103,7 @@ impl UnicastMediator {
             config: config.clone(),
             socket,
             batch: Batch::new(2),
-            malformed: 0,
+            unread: Unread::new(),
             unpadded: 0,
         })
     }
@@ -145,7 +145,16 @@ impl Front for UnicastMediator {
         }
         for datagram in self.batch.received() {
             let Some(request) = parse(datagram.payload) else {
-                self.malformed += 1;
+                let why = self.unread.refuse(datagram.payload);
+                // No longer than the request, as any answer.
+                if let Some(why) = why.filter(|why| why.len() <= datagram.payload.len()) {
+                    let _ = self.socket.send(&Transmit {
+                        source: None,
+                        destination: datagram.source,
+                        bytes: &why,
+                        segment_len: None,
+                    });
+                }
                 continue;
             };
             let asker = Asker {
@@ -182,9 +191,8 @@ impl Front for UnicastMediator {
     }
 
     fn counters(&self) -> Vec<Counter> {
-        vec![
-            ("requests_malformed", self.malformed),
-            ("answers_longer_than_request", self.unpadded),
-        ]
+        let [malformed, other_version] = self.unread.counters();
+        let unpadded = ("answers_longer_than_request", self.unpadded);
+        vec![malformed, other_version, unpadded]
     }
 }

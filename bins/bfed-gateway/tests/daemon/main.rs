@@ -9,3 +9,4 @@ mod reload;
 mod startup;
 #[path = "../support/mod.rs"]
 mod support;
+mod versions;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use bfed::native::{Direction, NativeError, Upcall};
 use bfed::wire::client::{Answer, AnswerRepr, Want};
+use bfed::wire::notification::{Reason, Repr as Notification};
 use bfed::wire::sroute::Outcome;
 use bfed::{ChannelAddress, Cost, Duration, GatewayId, Scope};
 use bfed_gateway::native::{
@@ -407,6 +408,52 @@ fn costs_are_answered_to_whom_they_are_for() {
         // A request for the cost makes no client of the session.
         front.handle_timeout(now() + Duration::from_secs(200));
         nothing(&mut *front);
+    });
+}
+
+#[test]
+fn a_request_of_another_version_is_answered_with_both_versions() {
+    alone(|| {
+        let mut front = mediator(&NetworkConfig::Ip(config()));
+        let group: SocketAddr = MEDIATOR.parse().unwrap();
+        let mut host = Host::in_group(group, None);
+        let mut newer = request(Want::Join, 5, &name("bfed://9/x"));
+        newer[2] = 2;
+        host.send(group, &newer);
+        nothing(&mut *front);
+        let mut received = vec![];
+        while received.len() < 2 {
+            received.extend(host.receive(5000));
+        }
+        let why = Notification::parse(&received[1]).unwrap();
+        assert_eq!(why.reason, Reason::Version);
+        assert!(why.text.starts_with(
+            "the client speaks version 2 of the control protocol, the gateway version 1: install"
+        ));
+        // An answer of another gateway of another version, and what this one said itself, are not answered.
+        let answer = answer(Answer::Cost(Cost(3)), &name("bfed://9/x"));
+        let mut bytes = vec![0; answer.buffer_len()];
+        answer.emit(&mut bytes);
+        bytes[2] = 2;
+        host.send(group, &bytes);
+        nothing(&mut *front);
+        assert_eq!(host.receive(200).len(), 1, "what was sent alone");
+        assert_eq!(count(&*front, "requests_other_version"), 2);
+        assert_eq!(count(&*front, "requests_malformed"), 0);
+        // A flood is answered within a rate.
+        for _ in 0..100 {
+            host.send(group, &newer);
+        }
+        nothing(&mut *front);
+        let batches = std::iter::from_fn(|| Some(host.receive(200)));
+        let received: Vec<_> = batches.take_while(|batch| !batch.is_empty()).collect();
+        let refusals = received
+            .iter()
+            .flatten()
+            .filter(|one| Notification::parse(one).is_ok())
+            .count();
+        assert!((1..=12).contains(&refusals), "{refusals}");
+        assert_eq!(count(&*front, "requests_other_version"), 102);
     });
 }
 

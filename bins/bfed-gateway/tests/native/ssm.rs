@@ -6,6 +6,7 @@ use std::time::Duration as StdDuration;
 use bfed::native::{NativeError, Upcall};
 use bfed::wire::client::{Answer, AnswerRepr, Want};
 use bfed::wire::no_route::Reason;
+use bfed::wire::notification::Repr as Notification;
 use bfed::{ChannelAddress, Scope, SessionName};
 use bfed_gateway::native::{
     ClientLimits, Groups, GroupsConfig, Link, MulticastConfig, NetworkConfig,
@@ -195,5 +196,24 @@ fn no_answer_is_longer_than_the_datagram_that_asked() {
         client.send_to(&odd, MEDIATOR).unwrap();
         nothing(&mut *front);
         assert_eq!(count(&*front, "requests_malformed"), 1);
+        // Nor is a refusal, of a client of another version.
+        let mut newer = request(Want::Join, 7, &session);
+        newer[2] = 2;
+        client.send_to(&newer, MEDIATOR).unwrap();
+        nothing(&mut *front);
+        assert!(client.recv(&mut [0; 2000]).is_err());
+        let mut newer = padded(Want::Join, 7, &session);
+        newer[2] = 2;
+        client.send_to(&newer, MEDIATOR).unwrap();
+        nothing(&mut *front);
+        let mut buffer = [0; 2000];
+        let len = client.recv(&mut buffer).unwrap();
+        let why = Notification::parse(&buffer[..len]).unwrap();
+        assert!(
+            why.text.starts_with("the client speaks version 2"),
+            "{}",
+            why.text
+        );
+        assert_eq!(count(&*front, "requests_other_version"), 2);
     });
 }

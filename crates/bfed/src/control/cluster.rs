@@ -11,12 +11,12 @@ use crate::event::Event;
 use crate::session::{CloseReason, OPEN_TIMEOUT};
 use crate::tree::{PendingRequest, Slot};
 use crate::types::{ConnId, NodeId, NodeIdentity};
-use crate::wire::Message;
 use crate::wire::liveness::State as Liveness;
 use crate::wire::no_route::Reason;
 use crate::wire::node::Register;
 use crate::wire::notification::{Reason as Why, Repr as Notification};
 use crate::wire::statistics::Repr as Statistics;
+use crate::wire::{Message, ParseError};
 
 impl<C: Coordinator> ControlNode<C> {
     /// Accepts a stream of a data node, which has proved to the driver that it is `identity`, and has ten seconds
@@ -108,6 +108,7 @@ impl<C: Coordinator> ControlNode<C> {
     ) -> Result<(), Error> {
         match Message::parse(bytes) {
             Ok(Message::Register(register)) => self.register(now, conn, identity, &register),
+            Err(ParseError::Version) => self.end_node(now, conn, Why::Version, Error::Version),
             _ => self.end_node(now, conn, Why::OutOfOrder, Error::BadNode),
         }
     }
@@ -153,14 +154,13 @@ impl<C: Coordinator> ControlNode<C> {
                 self.node_dead(id);
                 Ok(())
             }
-            wrong => {
+            Ok(_) => {
                 self.node_dead(id);
-                let error = if wrong.is_ok() {
-                    Error::OutOfOrder
-                } else {
-                    Error::Malformed
-                };
-                self.end_node(now, conn, Why::BadMessage, error)
+                self.end_node(now, conn, Why::BadMessage, Error::OutOfOrder)
+            }
+            Err(error) => {
+                self.node_dead(id);
+                self.end_node(now, conn, Why::BadMessage, error.into())
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::session::{CloseReason, Effect};
 use crate::types::{ConnId, PeerId};
 use crate::wire::notification::{Reason, Repr as Notification};
 use crate::wire::update::{self, Parsed};
-use crate::wire::{Header, Message, ParseError, Type};
+use crate::wire::{self, Header, Message, Type};
 
 impl<C: Coordinator> ControlNode<C> {
     /// Handles one whole message of a stream, as [`Frames`](crate::wire::Frames) returns it. Bytes that are no
@@ -65,12 +65,15 @@ impl<C: Coordinator> ControlNode<C> {
         let message = match Message::parse(bytes) {
             Ok(message) => message,
             Err(error) => {
-                let reason = match error {
-                    ParseError::Version => Reason::Version,
-                    _ => Reason::BadMessage,
+                let (reason, text) = match wire::other_version(bytes) {
+                    Some(version) => {
+                        let text = state.session.describe_mismatch((version, version));
+                        (Reason::Version, text)
+                    }
+                    None => (Reason::BadMessage, alloc::format!("{error}")),
                 };
-                self.end(now, id, reason, &alloc::format!("{error}"));
-                return Err(Error::Malformed);
+                self.end(now, id, reason, &text);
+                return Err(error.into());
             }
         };
         let established = state.session.is_established();
@@ -85,13 +88,14 @@ impl<C: Coordinator> ControlNode<C> {
             }
             Effect::Message(message) => self.dispatch(now, id, message),
             Effect::End(why) => {
-                let order = established || why.reason == Reason::OutOfOrder;
+                let error = match why.reason {
+                    Reason::OutOfOrder => Error::OutOfOrder,
+                    _ if established => Error::OutOfOrder,
+                    Reason::Version => Error::Version,
+                    _ => Error::BadOpen,
+                };
                 self.end_peer(now, id, CloseReason::Local(why), Duration::ZERO);
-                Err(if order {
-                    Error::OutOfOrder
-                } else {
-                    Error::BadOpen
-                })
+                Err(error)
             }
             Effect::EndedByPeer(why) => {
                 self.end_peer(now, id, CloseReason::Remote(why), Duration::ZERO);

@@ -94,7 +94,7 @@ impl Plane {
             let found = self.table.get(&Key::native(channel));
             return found.map(Some).ok_or(DataError::UnknownChannel);
         }
-        let packet = Packet::new_checked(frame).map_err(|_| DataError::Malformed)?;
+        let packet = Packet::new_checked(frame)?;
         match packet.kind() {
             Kind::Data => self.data(now, meta, &packet).map(Some),
             Kind::Fragment => {

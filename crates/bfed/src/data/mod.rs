@@ -73,6 +73,7 @@ use proto_core::time::Duration;
 
 use crate::native::ChannelId;
 use crate::types::ConnId;
+use crate::wire::ParseError;
 use crate::wire::data::MAX_PAYLOAD_LEN;
 
 pub use crate::wire::data::HEADER_LEN;
@@ -138,6 +139,8 @@ proto_core::drop_reasons! {
     pub enum DataError: "packet dropped: {}" {
         /// Malformed.
         Malformed = "malformed",
+        /// A packet of another version: the other data node runs another release.
+        Version = "version",
         /// Unknown sender and label: spoofed, or out of date.
         UnknownFlow = "unknown_flow",
         /// Unknown native channel.
@@ -167,6 +170,15 @@ proto_core::drop_reasons! {
     }
     /// Number of dropped packets and copies by reason.
     pub type Drops;
+}
+
+impl From<ParseError> for DataError {
+    fn from(error: ParseError) -> Self {
+        match error {
+            ParseError::Version => DataError::Version,
+            _ => DataError::Malformed,
+        }
+    }
 }
 
 /// Limits of a plane.

@@ -55,7 +55,8 @@ impl Session {
     fn opened(&mut self, now: Instant, open: &Open) -> Effect {
         let end = |reason, text| Effect::End(Notification::new(reason, text));
         if open.agreed_version().is_none() {
-            return end(Reason::Version, "this side speaks version 1");
+            let text = self.describe_mismatch((open.version_low, open.version_high));
+            return end(Reason::Version, &text);
         }
         if open.gateway != self.peer {
             let text = alloc::format!("expected {}, not {}", self.peer, open.gateway);

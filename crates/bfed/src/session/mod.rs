@@ -28,13 +28,14 @@
 mod input;
 
 use alloc::collections::VecDeque;
+use alloc::string::String;
 
 use proto_core::time::{Duration, Instant};
 
 use crate::types::{ConnId, GatewayId, Tables};
 use crate::wire::notification::Reason;
 use crate::wire::open::{Graceful, Repr as Open};
-use crate::wire::{Message, VERSION, notification};
+use crate::wire::{self, Message, VERSION, notification};
 
 pub(crate) use input::Effect;
 
@@ -154,6 +155,11 @@ impl Session {
             keepalive_at: None,
             delay: first_delay,
         }
+    }
+
+    /// Explains to people that the peer speaks none of this side's versions.
+    pub(crate) fn describe_mismatch(&self, versions: (u8, u8)) -> String {
+        wire::describe_mismatch(self.own.gateway, self.peer, versions)
     }
 
     pub(crate) fn is_established(&self) -> bool {

@@ -56,7 +56,9 @@ pub enum Kind {
     Fragment = 6,
 }
 
-const VERSION: u8 = 1;
+/// The version of data packets. They follow the control protocol, whose OPEN agrees on a version: a new one here comes
+/// with a new one there.
+const VERSION: u8 = 1 + cfg!(polycast_next_version) as u8;
 
 /// View of a packet.
 #[derive(Clone, Copy, Debug)]
@@ -93,11 +95,11 @@ impl<T: AsRef<[u8]>> Packet<T> {
     /// The header is malformed.
     #[inline]
     pub fn check_header(bytes: &[u8]) -> Result<usize, ParseError> {
+        if bytes.first().is_some_and(|first| first >> 4 != VERSION) {
+            return Err(ParseError::Version);
+        }
         if bytes.len() < HEADER_LEN {
             return Err(ParseError::Truncated);
-        }
-        if bytes[0] >> 4 != VERSION {
-            return Err(ParseError::Version);
         }
         if !(1..=6).contains(&(bytes[0] & 15)) {
             return Err(ParseError::Type);

@@ -14,6 +14,9 @@
 //! +-------------------------------+-------------------------------+
 //! ```
 //!
+//! OPEN and NOTIFICATION have version 1 in their header in all versions of the protocol: with them two sides agree on a
+//! version, or learn that they have none in common.
+//!
 //! Parsers are total: any bytes give a value or an error, never a panic, and their allocations are
 //! bounded by the message, which is bounded by [`MAX_MESSAGE_LEN`].
 
@@ -196,6 +199,9 @@ pub mod update;
 
 pub use message::Message;
 
+use alloc::string::String;
+use core::fmt::Display;
+
 use proto_core::frames::Framing;
 
 use reader::{Reader, Writer};
@@ -204,8 +210,10 @@ use reader::{Reader, Writer};
 pub const HEADER_LEN: usize = 8;
 /// Longest control message, header included.
 pub const MAX_MESSAGE_LEN: usize = 16 * 1024;
-/// Version of the protocol.
-pub const VERSION: u8 = 1;
+/// Version of the protocol. One more in a build of the next version (`docs/wire.md`).
+pub const VERSION: u8 = 1 + cfg!(polycast_next_version) as u8;
+/// Version in the header of OPEN and NOTIFICATION, which never changes.
+const GREETING_VERSION: u8 = 1;
 /// First two bytes of every control message.
 pub const IDENTIFIER: u16 = 0x6266;
 
@@ -283,6 +291,37 @@ proto_core::errors! {
     }
 }
 
+/// Returns the version in the header of messages of a type, known or not.
+const fn version_of_type(number: u8) -> u8 {
+    const OPEN: u8 = Type::Open as u8;
+    const NOTIFICATION: u8 = Type::Notification as u8;
+    match number {
+        OPEN | NOTIFICATION => GREETING_VERSION,
+        _ => VERSION,
+    }
+}
+
+/// Returns the version of a control message of another version; `None` for other bytes. The first four bytes have the
+/// same meaning in all versions.
+#[must_use]
+pub fn other_version(bytes: &[u8]) -> Option<u8> {
+    let [high, low, version, kind] = *bytes.first_chunk()?;
+    let is_other = [high, low] == IDENTIFIER.to_be_bytes() && version != version_of_type(kind);
+    is_other.then_some(version)
+}
+
+/// Explains to people that two sides have no version in common: the text of a NOTIFICATION. `versions` are the peer's.
+#[must_use]
+pub fn describe_mismatch(own: impl Display, peer: impl Display, versions: (u8, u8)) -> String {
+    let versions = match versions {
+        (low, high) if low == high => alloc::format!("version {low}"),
+        (low, high) => alloc::format!("versions {low} to {high}"),
+    };
+    alloc::format!(
+        "{peer} speaks {versions} of the control protocol, {own} version {VERSION}: install one release of polycast on both"
+    )
+}
+
 /// The header of a control message: a view.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<T: AsRef<[u8]>> {
@@ -296,14 +335,14 @@ impl<T: AsRef<[u8]>> Header<T> {
     /// The header is malformed.
     pub fn new_checked(buffer: T) -> Result<Self, ParseError> {
         let bytes = buffer.as_ref();
+        if other_version(bytes).is_some() {
+            return Err(ParseError::Version);
+        }
         if bytes.len() < HEADER_LEN {
             return Err(ParseError::Truncated);
         }
         if bytes[..2] != IDENTIFIER.to_be_bytes() {
             return Err(ParseError::Identifier);
-        }
-        if bytes[2] != VERSION {
-            return Err(ParseError::Version);
         }
         let len = usize::from(u16::from_be_bytes([bytes[4], bytes[5]]));
         if !(HEADER_LEN..=MAX_MESSAGE_LEN).contains(&len) {
@@ -387,7 +426,7 @@ fn emit_whole(message: &impl Body, buffer: &mut [u8]) -> usize {
     assert!(len <= MAX_MESSAGE_LEN, "a message is longer than allowed");
     let mut writer = Writer::new(front);
     writer.u16(IDENTIFIER);
-    writer.u8(VERSION);
+    writer.u8(version_of_type(kind as u8));
     writer.u8(kind as u8);
     writer.u16(len as u16);
     writer.u16(0);

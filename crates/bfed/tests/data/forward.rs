@@ -117,6 +117,12 @@ fn packets_of_others_lead_nowhere() {
         next.packet(Meta::Datagram(owner.address), cut),
         DataError::Malformed,
     );
+    let mut version = bytes.clone();
+    version[0] = 0x21;
+    dropped(
+        next.packet(Meta::Datagram(owner.address), version),
+        DataError::Version,
+    );
     assert!(
         next.packet(Meta::Datagram(owner.address), bytes.clone())
             .is_ok()

@@ -1,6 +1,7 @@
 //! A peering, message by message: which messages are sent, when, and why it ends.
 
 use bfed::session::{CloseReason, State};
+use bfed::wire::node::Register;
 use bfed::wire::notification::{Reason, Repr as Notification};
 use bfed::wire::open::{Graceful, Repr as Open};
 use bfed::wire::{MAX_MESSAGE_LEN, Message, join, update};
@@ -136,16 +137,69 @@ fn silence_ends_it_and_a_half_open_peer_does_not_hold_a_place() {
 }
 
 #[test]
+fn a_peer_that_also_speaks_later_versions_is_served() {
+    let mut stage = TestGateway::new(|_, _| ());
+    stage.node.connected(stage.now, STREAM, PEER, false);
+    let newer = Open {
+        version_high: 9,
+        ..open()
+    };
+    stage.receive(STREAM, &Message::Open(newer)).unwrap();
+    stage.receive(STREAM, &Message::KeepAlive).unwrap();
+    assert_eq!(stage.state(), State::Established);
+}
+
+#[test]
+fn a_peer_without_a_common_version_is_told_both() {
+    let mut stage = TestGateway::new(|_, _| ());
+    stage.node.connected(stage.now, STREAM, PEER, false);
+    let newer = Open {
+        version_low: 2,
+        version_high: 9,
+        ..open()
+    };
+    let refused = stage.receive(STREAM, &Message::Open(newer));
+    assert_eq!(refused, Err(Error::Version));
+    assert_eq!(stage.node.stats().drops.get(Error::Version), 1);
+    let sent = stage.messages();
+    let Some(Message::Notification(why)) = sent.last() else {
+        panic!("{sent:?}");
+    };
+    assert_eq!(why.reason, Reason::Version);
+    assert_eq!(
+        why.text,
+        "2.1 speaks versions 2 to 9 of the control protocol, 1.1 version 1: install one release of polycast on both"
+    );
+}
+
+#[test]
+fn a_data_node_of_another_version_is_told_so() {
+    let register = Message::Register(Register {
+        node: NodeId(1),
+        boot: 1,
+        max_sessions: 100,
+        epoch: 0,
+    });
+    let mut bytes = vec![0; register.buffer_len()];
+    register.emit(&mut bytes);
+    bytes[2] = 2;
+    let mut stage = TestGateway::new(|_, _| ());
+    stage
+        .node
+        .node_connected(stage.now, STREAM, NodeIdentity::default());
+    let refused = stage.node.handle_packet(stage.now, &STREAM, &bytes);
+    assert_eq!(refused, Err(Error::Version));
+    let sent = stage.messages();
+    let Some(Message::Notification(why)) = sent.last() else {
+        panic!("{sent:?}");
+    };
+    assert_eq!(why.reason, Reason::Version);
+    assert!(stage.events().contains(&Event::Close(STREAM)));
+}
+
+#[test]
 fn an_open_that_does_not_fit_is_told_why() {
     for (wrong, reason) in [
-        (
-            Open {
-                version_low: 2,
-                version_high: 9,
-                ..open()
-            },
-            Reason::Version,
-        ),
         (
             Open {
                 gateway: gateway(2, 2),
@@ -230,12 +284,8 @@ fn nonsense_ends_the_session_and_nothing_else() {
     let mut bytes = vec![0; 8];
     Message::KeepAlive.emit(&mut bytes);
     bytes[2] = 9;
-    assert!(
-        stage
-            .node
-            .handle_packet(stage.now, &STREAM, &bytes)
-            .is_err()
-    );
+    let wrong = stage.node.handle_packet(stage.now, &STREAM, &bytes);
+    assert_eq!(wrong, Err(Error::Version));
     stage.ends_with(Reason::Version);
 }
 

@@ -5,3 +5,4 @@ mod common;
 mod golden;
 mod names;
 mod prop;
+mod versions;

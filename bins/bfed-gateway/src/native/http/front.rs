@@ -20,7 +20,7 @@ use super::server::{Answer, Server, Site, TIMEOUT, bytes, piece, text};
 use super::{HttpConfig, Network, Owner};
 use crate::native::Counter;
 use crate::native::clients::{PendingRequest, Refused};
-use crate::native::mediator::{Answered, Front, Mediator, TakeRequest};
+use crate::native::mediator::{Answered, Front, Mediator, TakeRequest, version_mismatch};
 
 /// Longest REQUEST.
 const MAX_REQUEST: usize = 2048;
@@ -44,6 +44,7 @@ struct Shared {
 struct Inbox {
     waiting: VecDeque<Waiting>,
     malformed: u64,
+    other_version: u64,
     nonce: u32,
 }
 
@@ -99,8 +100,16 @@ impl MediatorSite {
             }
         }
         let Ok(ask) = MediatorRequest::parse(&message) else {
-            self.shared.inbox().malformed += 1;
-            return text(StatusCode::BAD_REQUEST, "the body is not a REQUEST");
+            return match version_mismatch(&message) {
+                Some(why) => {
+                    self.shared.inbox().other_version += 1;
+                    text(StatusCode::BAD_REQUEST, &why)
+                }
+                None => {
+                    self.shared.inbox().malformed += 1;
+                    text(StatusCode::BAD_REQUEST, "the body is not a REQUEST")
+                }
+            };
         };
         match self.ask(from.ip(), ask).await {
             Ok(answer) => {
@@ -272,6 +281,10 @@ impl Front for HttpMediator {
     }
 
     fn counters(&self) -> Vec<Counter> {
-        vec![("requests_malformed", self.shared.inbox().malformed)]
+        let inbox = self.shared.inbox();
+        vec![
+            ("requests_malformed", inbox.malformed),
+            ("requests_other_version", inbox.other_version),
+        ]
     }
 }

@@ -49,12 +49,23 @@ fn the_mediator_answers_in_the_body() {
         );
         assert_eq!((received[1].nonce, received[1].lifetime_s), (6, 100));
         let mut leave = post(&request(Want::Leave, 6, &session));
-        assert_eq!(soon(&mut *front).0, Upcall::Leave(session));
+        assert_eq!(soon(&mut *front).0, Upcall::Leave(session.clone()));
         assert_eq!(leave.all().0, 200);
         assert_eq!(post(b"nonsense").head(), 400);
+        let mut newer = request(Want::Join, 7, &session);
+        newer[2] = 2;
+        let mut refused = post(&newer);
+        let (status, body) = refused.all();
+        assert_eq!(status, 400);
+        let why = String::from_utf8_lossy(body).into_owned();
+        assert!(
+            why.starts_with("the client speaks version 2 of the"),
+            "{why}"
+        );
         assert_eq!(post(&[0; 5000]).head(), 413);
         assert_eq!(Client::get(MEDIATOR, "/elsewhere").head(), 404);
         assert_eq!(count(&*front, "requests_malformed"), 1);
+        assert_eq!(count(&*front, "requests_other_version"), 1);
     });
 }
 
