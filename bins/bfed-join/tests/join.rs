@@ -6,9 +6,10 @@ use std::os::fd::AsFd;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use bfed::wire::Header;
 use bfed::wire::client::{Answer, AnswerRepr, Request, Want};
 use bfed::wire::no_route::Reason;
+use bfed::wire::notification::{Reason as Why, Repr as Notification};
+use bfed::wire::{Header, describe_mismatch};
 use bfed::{ChannelAddress, Cost, GatewayId, SessionName};
 use linux_net::inet::{self, Membership, Transmit, UdpSocket as GroupSocket};
 use linux_net::netns::Namespace;
@@ -243,6 +244,52 @@ fn missing_frames_are_counted_and_fail_unless_late_is_said() {
             assert_eq!(code(&done), expected, "{events}");
             assert!(events.contains("\"lost\":2,\"late\":0"), "{events}");
         }
+    });
+}
+
+#[test]
+fn frames_of_another_version_end_it_with_both_versions() {
+    alone(|| {
+        let mut mediator = OnGroup::new();
+        let viewer = start(&["recv", NUMBERED, "--output", "/dev/null"]);
+        let request = mediator.received(Want::Join);
+        mediator.say(&request.session, 0, translation("239.9.9.9:7000"));
+        std::thread::sleep(Duration::from_millis(300));
+        let mut frame = vec![];
+        bfed_client::frames::emit_data(0, b"x", &mut frame);
+        frame[2] = 2;
+        frame[16..20].fill(0);
+        let check = *blake3::hash(&frame).as_bytes();
+        frame[16..20].copy_from_slice(&check[..4]);
+        to_group("239.9.9.9:7000", &frame);
+        let done = viewer.wait_with_output().unwrap();
+        assert_eq!(code(&done), 1);
+        let said = "the source sends version 2 of numbered frames, this client reads version 1";
+        assert!(errors(&done).contains(said), "{}", errors(&done));
+    });
+}
+
+/// A gateway of another version answers a request with NOTIFICATION: the client names both versions.
+#[test]
+fn a_gateway_of_another_version_is_named() {
+    alone(|| {
+        let mut mediator = OnGroup::new();
+        let viewer = start(&["recv", "bfed://1/x", "--connect-timeout", "1s"]);
+        mediator.received(Want::Join);
+        let text = describe_mismatch("the gateway", "the client", (1, 1));
+        let why = Notification::new(
+            Why::Version,
+            &text.replace("gateway version 1", "gateway version 2"),
+        );
+        let mut bytes = vec![0; why.buffer_len()];
+        why.emit(&mut bytes);
+        mediator.send(&bytes);
+        let done = viewer.wait_with_output().unwrap();
+        assert_eq!(code(&done), 4, "{}", errors(&done));
+        let said = "the client speaks version 1 of the control protocol, the gateway version 2";
+        let error = errors(&done);
+        let error = error.lines().find(|line| line.starts_with("error: "));
+        assert!(error.is_some_and(|line| line.contains(said)), "{error:?}");
     });
 }
 

@@ -40,6 +40,8 @@ struct Numbered {
     /// The first that came was not the first of all.
     missed_start: bool,
     end: Option<Announced>,
+    /// The version of the first frame of another one.
+    other_version: Option<u8>,
 }
 
 /// Counts and orders the incoming data.
@@ -86,6 +88,7 @@ impl Assembly {
         let reached = match &found {
             Found::Data { number, .. } => *number,
             Found::End { frames, .. } => *frames,
+            Found::OtherVersion(_) => numbered.next.unwrap_or(0),
         };
         match numbered.next {
             Some(next) if reached < next => {
@@ -120,6 +123,10 @@ impl Assembly {
                 });
                 Ok(())
             }
+            Found::OtherVersion(version) => {
+                numbered.other_version.get_or_insert(version);
+                Ok(())
+            }
         }
     }
 
@@ -140,6 +147,12 @@ impl Assembly {
             .as_ref()
             .is_some_and(|numbered| numbered.end.is_some());
         ended || self.max_bytes == Some(self.stats.bytes)
+    }
+
+    /// Returns the version of the frames where they are of another version, all that came.
+    pub(crate) fn other_version(&self) -> Option<u8> {
+        let numbered = self.numbered.as_ref()?;
+        numbered.other_version.filter(|_| numbered.next.is_none())
     }
 
     /// What is wrong with what arrived.
@@ -212,6 +225,23 @@ mod tests {
             .iter()
             .for_each(|frame| output.take(frame, &mut Null).unwrap());
         output
+    }
+
+    #[test]
+    fn frames_of_another_version_count_where_no_others_come() {
+        let mut newer = frames(&[b"one"]).remove(0);
+        newer[2] = 2;
+        newer[16..20].fill(0);
+        let check = blake3::hash(&newer);
+        newer[16..20].copy_from_slice(&check.as_bytes()[..4]);
+        let output = took(std::slice::from_ref(&newer), None);
+        assert_eq!(output.other_version(), Some(2));
+        assert!(!output.is_done());
+        let mut all = frames(&[b"one"]);
+        all.push(newer);
+        let output = took(&all, None);
+        assert_eq!(output.other_version(), None);
+        assert_eq!(output.incomplete(), None);
     }
 
     #[test]

@@ -18,6 +18,13 @@ pub enum Error {
     /// No mediator answered in time.
     #[error("{0}")]
     NoAnswer(String),
+    /// The source's numbered frames have a version that this crate does not read.
+    #[error(
+        "the source sends version {0} of numbered frames, this client reads version {own}: install the same release of \
+         polycast on both",
+        own = crate::frames::VERSION
+    )]
+    OtherVersion(u8),
     /// The gateway's address of the session is neither a group nor a URL.
     #[error("the gateway's address of the session is neither a group nor a URL")]
     UnknownAddress,

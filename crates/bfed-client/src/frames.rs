@@ -21,7 +21,7 @@
 //! digest (32 bytes); it is sent several times under one number, the number of data frames.
 //!
 //! A reader skips anything else up to the next identifier: it synchronizes after a gap, and when it joins in
-//! the middle.
+//! the middle. The header, and with it the check, is the same in all versions.
 
 /// Length of a frame's header in bytes.
 pub const HEADER_LEN: usize = 20;
@@ -29,7 +29,9 @@ pub const HEADER_LEN: usize = 20;
 pub const MAX_PAYLOAD: usize = 65_000 - HEADER_LEN;
 /// Length of the payload of END.
 const END_LEN: usize = 40;
-const MAGIC: [u8; 3] = [0x62, 0x46, 1];
+/// The version that this crate speaks. One more in a build of the next version (`docs/wire.md`).
+pub const VERSION: u8 = 1 + cfg!(polycast_next_version) as u8;
+const MAGIC: [u8; 3] = [0x62, 0x46, VERSION];
 
 /// What was found in the stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,6 +52,8 @@ pub enum Found {
         /// Their digest.
         digest: [u8; 32],
     },
+    /// A whole frame of another version.
+    OtherVersion(u8),
 }
 
 fn check(frame: &[u8]) -> [u8; 4] {
@@ -116,6 +120,11 @@ impl Deframer {
     pub fn next(&mut self) -> Option<Found> {
         loop {
             let rest = &self.stored[self.at..];
+            if let Some((len, version)) = other_version(rest) {
+                self.at += len;
+                self.skipped += len as u64;
+                return Some(Found::OtherVersion(version));
+            }
             let known = rest.len().min(3);
             if rest[..known] != MAGIC[..known] {
                 self.skip();
@@ -144,6 +153,18 @@ impl Deframer {
             return Some(found);
         }
     }
+}
+
+/// Returns the length and the version of a frame of another version that begins here. It must be there as a whole: bytes
+/// that only look like its header are not waited for.
+fn other_version(bytes: &[u8]) -> Option<(usize, u8)> {
+    let header = bytes.first_chunk::<HEADER_LEN>()?;
+    if header[..2] != MAGIC[..2] || header[2] == VERSION {
+        return None;
+    }
+    let len = HEADER_LEN + usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let frame = bytes.get(..len)?;
+    (check(frame) == header[16..]).then_some((len, header[2]))
 }
 
 fn word(bytes: &[u8]) -> u64 {

@@ -254,7 +254,8 @@ impl Session {
     /// Waits for at most `limit`, and one second, and gives what has arrived to the sink.
     ///
     /// # Errors
-    /// The session is refused, no mediator answers any more, the sink fails, or the session was cancelled.
+    /// The session is refused, no mediator answers any more, the source's frames are of another version, the sink fails,
+    /// or the session was cancelled.
     pub fn step(&mut self, limit: Duration, sink: &mut dyn Sink) -> Result<Status, Error> {
         self.wait(limit)?;
         if self.cancel.is_cancelled() {
@@ -284,6 +285,9 @@ impl Session {
             }
             Outcome::Ended => return Ok(Status::Complete),
             Outcome::Broken(why) => self.broke(now, why, sink),
+        }
+        if let Some(version) = self.assembly.other_version() {
+            return Err(Error::OtherVersion(version));
         }
         Ok(match self.assembly.is_done() {
             true => Status::Complete,

@@ -101,6 +101,7 @@ fn the_examples_receive_and_publish() {
             Found::End { bytes, digest, .. } => {
                 assert_eq!((bytes, digest), (5000, *blake3::hash(&data).as_bytes()));
             }
+            Found::OtherVersion(version) => panic!("version {version}"),
         }
     }
     assert_eq!(payloads, data);

@@ -82,11 +82,44 @@ fn after_a_gap_the_next_frames_are_found() {
         }
         let numbers = found.iter().filter_map(|one| match one {
             Found::Data { number, .. } => Some(*number),
-            Found::End { .. } => None,
+            _ => None,
         });
         assert_eq!(numbers.collect::<Vec<u64>>(), whole);
         assert!(matches!(found.last(), Some(Found::End { frames: 100, .. })));
     }
+}
+
+/// "How formats evolve" in `docs/wire.md`.
+#[test]
+fn frames_of_another_version_are_named() {
+    let (mut first, mut second) = (vec![], vec![]);
+    emit_data(0, b"one", &mut first);
+    emit_data(1, b"two", &mut second);
+    let other = |frame: &[u8], version: u8| {
+        let mut other = frame.to_vec();
+        other[2] = version;
+        other[16..HEADER_LEN].fill(0);
+        let check = blake3::hash(&other);
+        other[16..HEADER_LEN].copy_from_slice(&check.as_bytes()[..4]);
+        other
+    };
+    let newer = other(&first, 2);
+    let (found, deframer) = read([newer.clone(), second.clone()].into_iter());
+    let payload = b"two".to_vec();
+    let data = Found::Data { number: 1, payload };
+    assert_eq!(found, [Found::OtherVersion(2), data.clone()]);
+    assert_eq!(deframer.skipped, newer.len() as u64);
+    // What only looks like one is skipped at once: a frame after it is not kept waiting.
+    let mut looks_like_one = newer[..HEADER_LEN].to_vec();
+    looks_like_one[4] = 0xf0;
+    let (found, _) = read([looks_like_one, second.clone()].into_iter());
+    assert_eq!(found, std::slice::from_ref(&data));
+    // An unknown kind is skipped.
+    let mut unknown = first.clone();
+    unknown[3] = 2;
+    let unknown = other(&unknown, 1);
+    let (found, deframer) = read([unknown, second].into_iter());
+    assert_eq!((found, deframer.skipped), (vec![data], first.len() as u64));
 }
 
 #[test]
