@@ -1,5 +1,6 @@
 //! Values that an off-path attacker must not guess: tokens of addresses, time stamps of JOINs, buckets of sessions.
 
+use core::fmt;
 use core::hash::Hasher;
 use core::net::IpAddr;
 
@@ -8,11 +9,18 @@ use siphasher::sip::SipHasher13;
 use crate::SessionKey;
 use crate::types::{Addr, RawKey};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Secrets {
     tokens: [u64; 2],
     places: [u64; 2],
     counter: u64,
+}
+
+/// Without the secrets.
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secrets(..)")
+    }
 }
 
 impl Secrets {

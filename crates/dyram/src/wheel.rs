@@ -6,6 +6,8 @@
 //!
 //! The same links form the ready list, a queue of entries with something to send. An entry is in one list at a time.
 
+use core::fmt;
+
 use managed::ManagedSlice;
 use proto_core::time::{Duration, Instant};
 
@@ -62,7 +64,6 @@ fn instant_of(tick: u64) -> Instant {
     Instant::from_micros((tick << TICK_SHIFT) as i64)
 }
 
-#[derive(Debug)]
 pub(crate) struct Wheel<'a> {
     links: ManagedSlice<'a, Link>,
     /// First entry of each slot (near, then far), of the due list, of the ready list.
@@ -245,6 +246,26 @@ impl<'a> Wheel<'a> {
     }
 }
 
+/// The tick; then the entries of each list in order, with their deadlines where they are timers.
+impl fmt::Debug for Wheel<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut map = f.debug_map();
+        map.entry(&"tick", &self.tick);
+        for (list, &head) in (0..).zip(&self.heads) {
+            let mut entry = head;
+            while entry != NIL {
+                let link = &self.links[usize::from(entry)];
+                match list {
+                    READY => map.entry(&"ready", &entry),
+                    _ => map.entry(&list, &(entry, link.deadline)),
+                };
+                entry = link.next;
+            }
+        }
+        map.finish()
+    }
+}
+
 /// Returns the first set bit at `from` or after it.
 pub(crate) fn next_bit(words: &[u64], from: usize) -> Option<usize> {
     let mut word = from / 64;
@@ -344,5 +365,18 @@ mod tests {
         wheel.make_ready(3);
         assert_eq!(wheel.ready(), Some(3));
         assert_eq!(wheel.ready_after(3), None);
+    }
+
+    #[test]
+    fn debug_shows_timers_and_what_waits() {
+        let mut wheel = wheel(5);
+        wheel.set(0, Instant::from_micros(3 << TICK_SHIFT));
+        wheel.set(4, Instant::from_micros(3 << TICK_SHIFT));
+        wheel.set(1, Instant::from_micros(600 << TICK_SHIFT));
+        wheel.make_ready(2);
+        wheel.make_ready(3);
+        wheel.remove(2);
+        let expected = r#"{"tick": 0, 3: (4, 3), 3: (0, 3), 258: (1, 600), "ready": 3}"#;
+        assert_eq!(std::format!("{wheel:?}"), expected);
     }
 }
