@@ -383,3 +383,35 @@ fn a_subtree_that_advances_counts_again() {
         "{sent} blocks ahead of the relay"
     );
 }
+
+/// All receivers that report have everything, and a child of the relay does not: the sender waits for it as long as
+/// for any receiver.
+#[test]
+fn a_relay_that_lacks_something_is_waited_for_after_all_reports() {
+    let bytes = content(100_000, 12);
+    let mut config = config(bytes.len(), 1);
+    config.linger = Duration::from_millis(300);
+    config.receiver_timeout = Duration::from_secs(1);
+    let mut net = files(&bytes, 1, 12, config, &receiver_config());
+    let first = net.sender().next_sequence();
+    net.with_sender(|sender, now| sender.acknowledged(now, first));
+    net.run_until(LIMIT, |net| net.is_confirmed());
+    net.run_for(Duration::from_millis(200));
+    net.with_sender(|sender, now| sender.acknowledged(now, first + 1));
+    let advanced = net.now();
+    net.run_until(LIMIT, |net| net.sender().is_ended());
+    let waited = (net.now() - advanced).total_millis();
+    assert!((1_000..2_000).contains(&waited), "{waited} ms");
+}
+
+/// A sender that is to end at once when everything is confirmed waits until then.
+#[test]
+fn without_linger_time_receivers_are_waited_for_all_the_same() {
+    let bytes = content(100_000, 13);
+    let mut config = config(bytes.len(), 2);
+    config.linger = Duration::ZERO;
+    let mut net = files(&bytes, 2, 13, config, &receiver_config());
+    net.set_loss(0.1);
+    net.run_until(LIMIT, |net| net.sender().is_ended());
+    assert!(net.is_confirmed(), "{}", net.state());
+}

@@ -356,11 +356,12 @@ impl<'a, S: Store> Sender<'a, S> {
         if self.timers.fired(Timer::Digests, now) {
             self.digests.delay_passed();
         }
-        if self.timers.fired(Timer::Linger, now) {
+        if self.timers.fired(Timer::Linger, now) && self.phase == Phase::Sent {
             if self.receivers.are_waited_for() || self.relay_lacks() {
-                // Each receiver that joined is waited for until it is complete or given up.
-                self.touch_linger();
-            } else if self.phase == Phase::Sent {
+                // Each receiver that joined is waited for until it is complete or given up, and so is the relay.
+                let pause = self.config.linger.max(self.silence_tick());
+                self.timers.set(Timer::Linger, now + pause);
+            } else {
                 self.close(now);
             }
         }
