@@ -12,6 +12,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use lms_proto::{Iface, Kind, TurningPoint};
+use ltp::digest::Digest;
 use ltp::store::{HeapRing, Store, StoreError};
 use ltp::wire::{Header, Type, data};
 use ltp::{
@@ -22,10 +23,12 @@ use netsim::explore::{Fingerprint, Nodes, Outbox, START};
 
 pub(crate) const SENDER: usize = 0;
 pub(crate) const REPLIER: usize = 1;
+/// The receiver whose application takes the bytes as they come; those of the others read the store at the end.
+pub(crate) const READER: usize = 2;
 const COUNT: usize = 4;
 
 /// Four packets in two blocks.
-const PACKETS: usize = 4;
+pub(crate) const PACKETS: usize = 4;
 const BLOCK_EXPONENT: u8 = 10;
 const PAYLOAD: usize = 512;
 const HEADER: usize = 20;
@@ -35,15 +38,15 @@ const SPACING: Duration = Duration::from_millis(1);
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
 const ROUTER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 254));
 
-fn group() -> SocketAddr {
+pub(crate) fn group() -> SocketAddr {
     SocketAddr::from((GROUP, 5000))
 }
 
-fn address(node: usize) -> SocketAddr {
+pub(crate) fn address(node: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(10, 0, 0, node as u8 + 1), 4000))
 }
 
-fn node_at(address: SocketAddr) -> usize {
+pub(crate) fn node_at(address: SocketAddr) -> usize {
     match address.ip() {
         IpAddr::V4(ip) => usize::from(ip.octets()[3]) - 1,
         IpAddr::V6(ip) => panic!("no node has address {ip}"),
@@ -56,7 +59,7 @@ fn content() -> Vec<u8> {
 }
 
 /// A store whose bytes enter the fingerprint as they are: their `Debug` would be most of the text.
-pub(crate) struct Memory(HeapRing);
+pub(crate) struct Memory(pub(crate) HeapRing);
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -106,7 +109,7 @@ impl Setup {
     }
 }
 
-fn sender(setup: Setup) -> Sender<'static, Memory> {
+pub(crate) fn sender_config(has_reports: bool) -> SenderConfig {
     let mut config = SenderConfig::new(group());
     let frame_bits = 8 * (PAYLOAD + HEADER + 42) as u64;
     config.length = Some((PACKETS * PAYLOAD) as u64);
@@ -115,7 +118,7 @@ fn sender(setup: Setup) -> Sender<'static, Memory> {
     config.rate_bps = Some(frame_bits * 1_000_000 / SPACING.total_micros());
     config.burst = Duration::ZERO;
     config.heartbeat_idle = Duration::from_millis(100);
-    config.receivers = setup.has_reports.then_some(3);
+    config.receivers = has_reports.then_some(3);
     config.receiver_timeout = Duration::from_secs(1);
     config.linger = Duration::from_millis(600);
     config.limits.receivers = 3;
@@ -123,26 +126,32 @@ fn sender(setup: Setup) -> Sender<'static, Memory> {
     config.limits.repairs = 2;
     config.limits.hold_down = 2;
     config.limits.targets = 3;
-    let sender = Sender::new(config, Memory(HeapRing::whole(content())), [1; 32], START);
-    sender.expect("the configuration is right")
+    config
 }
 
-fn receiver(node: usize) -> Receiver<'static, Memory> {
+pub(crate) fn sender(config: SenderConfig) -> Sender<'static, Memory> {
+    let store = Memory(HeapRing::whole(content()));
+    Sender::new(config, store, [1; 32], START).expect("the configuration is right")
+}
+
+pub(crate) fn receiver_config(node: usize) -> ReceiverConfig {
     let mut config = ReceiverConfig::new(group());
-    config.assist = Assist::Lms;
-    // One application takes the bytes as they come, the others read the store at the end.
-    if node == 2 {
+    if node == READER {
         config.delivery = Delivery::Read;
     }
-    // Three requests to the replier and some to the sender fit into the time for which the sender lingers.
+    // Three requests to the replier or the relay and some to the sender fit into the time for which the sender lingers.
     config.initial_timeout = Duration::from_millis(50);
     config.source_timeout = Duration::from_secs(1);
     config.limits.window_blocks = 2;
     config.limits.requests = 2;
     config.limits.repairs = 2;
     config.limits.hold_down = 2;
-    // The group's, and the turning point's.
+    // The group's, and the turning point's or the relay's.
     config.limits.targets = 2;
+    config
+}
+
+pub(crate) fn receiver(node: usize, config: ReceiverConfig) -> Receiver<'static, Memory> {
     let store = Memory(HeapRing::new(PACKETS * PAYLOAD));
     Receiver::new(config, store, [10 + node as u8; 32], START)
 }
@@ -182,12 +191,68 @@ impl fmt::Debug for Packet {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Death(usize);
 
-/// What an application has seen.
+/// What the application of a receiver has seen.
 #[derive(Clone, Default, Debug, Hash)]
-struct Application {
+pub(crate) struct Application {
     read: Vec<u8>,
     /// The last event, in words.
     last: Vec<String>,
+}
+
+impl Application {
+    /// Takes the bytes that are there, up to one too many.
+    pub(crate) fn read_from(&mut self, now: Instant, receiver: &mut Receiver<'_, Memory>) {
+        while self.read.len() <= PACKETS * PAYLOAD
+            && let Ok(bytes @ [_, ..]) = receiver.peek()
+        {
+            let len = bytes.len();
+            self.read.extend_from_slice(bytes);
+            receiver.consume(now, len);
+        }
+    }
+
+    pub(crate) fn take(&mut self, event: &ReceiverEvent) {
+        use ReceiverEvent::{Complete, Failed};
+        if matches!(event, Complete { .. } | Failed { .. }) {
+            self.last.push(format!("{event:?}"));
+        }
+    }
+
+    /// It ends once, and every byte that it got is right.
+    pub(crate) fn check(&self, node: usize, receiver: &Receiver<'_, Memory>) -> Result<(), String> {
+        let Application { read, last } = self;
+        let content = content();
+        if !content.starts_with(read) {
+            return Err(format!("receiver {node} read something else"));
+        }
+        if last.len() > 1 {
+            return Err(format!("receiver {node} ended as {last:?}"));
+        }
+        let is_complete = last.iter().any(|last| last.starts_with("Complete"));
+        if is_complete && receiver.store().0.as_bytes() != content {
+            return Err(format!("receiver {node} completed with other bytes"));
+        }
+        if is_complete && node == READER && *read != content {
+            return Err(format!("receiver {node} completed after {}", read.len()));
+        }
+        Ok(())
+    }
+
+    /// It has everything or, where that is allowed, the reason why not.
+    pub(crate) fn check_end(
+        &self,
+        node: usize,
+        digest: Option<Digest>,
+        may_fail: bool,
+    ) -> Result<(), String> {
+        let length = (PACKETS * PAYLOAD) as u64;
+        let complete = format!("{:?}", ReceiverEvent::Complete { length, digest });
+        let last = &self.last;
+        if *last != [complete] && (!may_fail || last.len() != 1) {
+            return Err(format!("receiver {node} ended as {last:?}"));
+        }
+        Ok(())
+    }
 }
 
 pub(crate) struct Group {
@@ -197,19 +262,21 @@ pub(crate) struct Group {
     applications: [Application; 3],
     sender_last: Vec<String>,
     dead: Option<usize>,
-    content: Vec<u8>,
 }
 
 impl Group {
     pub(crate) fn new(setup: Setup) -> Self {
         Group {
             setup,
-            sender: sender(setup),
-            receivers: [1, 2, 3].map(receiver),
+            sender: sender(sender_config(setup.has_reports)),
+            receivers: [1, 2, 3].map(|node| {
+                let mut config = receiver_config(node);
+                config.assist = Assist::Lms;
+                receiver(node, config)
+            }),
             applications: Default::default(),
             sender_last: Vec::new(),
             dead: None,
-            content: content(),
         }
     }
 
@@ -239,12 +306,8 @@ impl Group {
     fn drain_receiver(&mut self, now: Instant, node: usize, out: &mut Outbox<Packet>) {
         let receiver = &mut self.receivers[node - 1];
         let application = &mut self.applications[node - 1];
-        if node == 2 {
-            while let Ok(bytes @ [_, ..]) = receiver.peek() {
-                let len = bytes.len();
-                application.read.extend_from_slice(bytes);
-                receiver.consume(now, len);
-            }
+        if node == READER {
+            application.read_from(now, receiver);
         }
         let mut buffer = [0; 2048];
         while let Some(transmit) = receiver.poll_transmit(now, &mut buffer) {
@@ -262,10 +325,7 @@ impl Group {
             }
         }
         while let Some(event) = receiver.poll_event() {
-            use ReceiverEvent::{Complete, Failed};
-            if matches!(event, Complete { .. } | Failed { .. }) {
-                application.last.push(format!("{event:?}"));
-            }
+            application.take(&event);
         }
     }
 
@@ -293,25 +353,6 @@ impl Group {
             SENDER => self.sender.is_ended(),
             node => self.receivers[node - 1].is_finished(),
         }
-    }
-
-    fn check_application(&self, node: usize) -> Result<(), String> {
-        let Application { read, last } = &self.applications[node - 1];
-        if !self.content.starts_with(read) {
-            return Err(format!("receiver {node} read something else"));
-        }
-        if last.len() > 1 {
-            return Err(format!("receiver {node} ended as {last:?}"));
-        }
-        let receiver = &self.receivers[node - 1];
-        let is_complete = last.iter().any(|last| last.starts_with("Complete"));
-        if is_complete && receiver.store().0.as_bytes() != self.content {
-            return Err(format!("receiver {node} completed with other bytes"));
-        }
-        if is_complete && node == 2 && *read != self.content {
-            return Err(format!("receiver {node} completed after {}", read.len()));
-        }
-        Ok(())
     }
 }
 
@@ -396,7 +437,8 @@ impl Nodes for Group {
     }
 
     fn check(&self, _now: Instant) -> Result<(), String> {
-        (1..COUNT).try_for_each(|node| self.check_application(node))
+        (1..COUNT)
+            .try_for_each(|node| self.applications[node - 1].check(node, &self.receivers[node - 1]))
     }
 
     fn has_ended(&self) -> bool {
@@ -411,13 +453,9 @@ impl Nodes for Group {
             }
         }
         for node in (1..COUNT).filter(|&node| self.is_alive(node)) {
-            let last = &self.applications[node - 1].last;
-            let length = self.content.len() as u64;
-            let complete = format!("{:?}", ReceiverEvent::Complete { length, digest });
             // Without a source that lives a named failure is right too.
-            if *last != [complete] && (self.is_alive(SENDER) || last.len() != 1) {
-                return Err(format!("receiver {node} ended as {last:?}"));
-            }
+            let may_fail = !self.is_alive(SENDER);
+            self.applications[node - 1].check_end(node, digest, may_fail)?;
         }
         Ok(())
     }

@@ -2,9 +2,10 @@
 //!
 //! A sender brings four packets in two blocks to a replier and two other receivers, while packets are lost, duplicated
 //! and overtaken, and the sender or the replier dies. In every run each application gets every byte once, in order and
-//! verified, or, without a sender, the reason why not; and each machine ends.
+//! verified, or, without a sender, the reason why not; and each machine ends. [`relayed`] has the runs through a relay.
 
 mod group;
+mod relayed;
 
 use ltp::Duration;
 use netsim::explore::{Bounds, Faults, Network, explore};
