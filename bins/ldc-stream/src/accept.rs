@@ -49,7 +49,13 @@ impl Pending {
         while self.have < HELLO_LEN {
             match self.stream.read(&mut self.bytes[self.have..]) {
                 Ok(0) => return State::Refused("closed the connection before its hello".into()),
-                Ok(count) => self.have += count,
+                Ok(count) => {
+                    self.have += count;
+                    // The hello of another version may be shorter.
+                    if let Err(error) = Hello::check_start(&self.bytes[..self.have]) {
+                        return State::Refused(error.to_string());
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     return if self.since.elapsed() < HELLO_TIMEOUT {

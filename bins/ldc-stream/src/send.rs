@@ -416,7 +416,7 @@ impl Sender<'_> {
                 ("unconfirmed", UNCONFIRMED, words.to_owned())
             }
             Ending::Left => {
-                let words = "the receiver left before the end";
+                let words = "the receiver left before the end: its own messages say why";
                 ("receiver_left", UNCONFIRMED, words.to_owned())
             }
             Ending::Interrupted => ("interrupted", cli::exit::INTERRUPTED, String::new()),

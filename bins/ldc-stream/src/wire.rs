@@ -14,7 +14,8 @@ pub const HELLO_LEN: usize = 32;
 pub const HEADER_LEN: usize = 32;
 
 const MAGIC: [u8; 4] = *b"LDCS";
-const VERSION: u8 = 1;
+/// The version of the format. One more in a build of the next version (`docs/wire.md`).
+const VERSION: u8 = 1 + cfg!(polycast_next_version) as u8;
 const GENERATED: u8 = 1;
 const DATA: u8 = 1;
 const END: u8 = 2;
@@ -26,7 +27,10 @@ pub enum WireError {
     #[error("not a stream of ldc-stream")]
     Magic,
     /// Another version of this one.
-    #[error("version {0} of the format, not {VERSION}")]
+    #[error(
+        "it sends version {0} of the format of ldc-stream, this program reads version {VERSION}: install the same \
+         release of polycast on both"
+    )]
     Version(u8),
     /// A field has an invalid value.
     #[error("malformed: {0}")]
@@ -73,17 +77,27 @@ impl Hello {
         bytes
     }
 
+    /// Checks the first bytes of a hello, which have the same meaning in all versions, as far as they have arrived.
+    ///
+    /// # Errors
+    /// They are not those of a hello of this version.
+    pub fn check_start(bytes: &[u8]) -> Result<(), WireError> {
+        let known = bytes.len().min(MAGIC.len());
+        if bytes[..known] != MAGIC[..known] {
+            return Err(WireError::Magic);
+        }
+        match bytes.get(MAGIC.len()) {
+            Some(&version) if version != VERSION => Err(WireError::Version(version)),
+            _ => Ok(()),
+        }
+    }
+
     /// Parses a hello.
     ///
     /// # Errors
     /// The bytes are not a valid hello.
     pub fn parse(bytes: &[u8; HELLO_LEN]) -> Result<Hello, WireError> {
-        if bytes[..4] != MAGIC {
-            return Err(WireError::Magic);
-        }
-        if bytes[4] != VERSION {
-            return Err(WireError::Version(bytes[4]));
-        }
+        Hello::check_start(bytes)?;
         if bytes[6] & !GENERATED != 0 || bytes[7] != 0 {
             return Err(WireError::Malformed("reserved bits of the hello"));
         }

@@ -70,6 +70,14 @@ fn what_makes_no_sense_is_refused() {
     };
     assert_eq!(hello(|b| b[0] = b'l'), WireError::Magic);
     assert_eq!(hello(|b| b[4] = 2), WireError::Version(2));
+    // Whatever another version has after the first five bytes.
+    let start = |bytes: &[u8]| Hello::check_start(bytes);
+    assert_eq!(start(b"LDCS\x02"), Err(WireError::Version(2)));
+    assert_eq!(
+        (start(b"LDCS\x01"), start(b"LDCS"), start(b"")),
+        (Ok(()), Ok(()), Ok(()))
+    );
+    assert_eq!(start(b"LDG"), Err(WireError::Magic));
     let refused: [fn(&mut [u8; 32]); 7] = [
         |b| b[5] = 0,
         |b| b[5] = 65,

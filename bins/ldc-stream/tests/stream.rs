@@ -341,6 +341,13 @@ fn stray_connections_are_refused_and_the_sender_is_still_served() {
         .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .unwrap();
     drop(TcpStream::connect(&address).unwrap());
+    // A sender of another release, whose hello is shorter than this one's.
+    let mut newer = TcpStream::connect(&address).unwrap();
+    newer.write_all(b"LDCS\x02").unwrap();
+    newer
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    assert_eq!(newer.read(&mut [0]).unwrap(), 0, "it is told at once");
     let (sent, code) = end(&send(&address, &SHORT));
     assert_eq!((code, &sent["result"]), (0, &"sent".into()), "{sent}");
     let output = child.wait_with_output().unwrap();
@@ -357,6 +364,8 @@ fn stray_connections_are_refused_and_the_sender_is_still_served() {
         refused.iter().filter(of).count()
     };
     assert_eq!(count("not a stream"), 1, "{text}");
+    let versions = "it sends version 2 of the format of ldc-stream, this program reads version 1";
+    assert_eq!(count(versions), 1, "{text}");
     assert_eq!(count("before its hello"), 1, "{text}");
     assert!(count("gave way") >= 4, "{text}");
     drop(silent);

@@ -23,9 +23,16 @@ pub enum InitError {
         /// The limit passed to [`crate::shm::attach`].
         limit: u64,
     },
-    /// The peer sent something other than an offer of a ring: it is another program, or another version.
+    /// The peer sent something other than an offer of a ring: it is another program.
     #[error("the peer sent no offer of a ring")]
     NoOffer,
+    /// The peer offers a ring in another version of the format.
+    #[error(
+        "the peer offers version {0} of a ring, this process takes version {own}: build both with the same release of \
+         ldc-linux",
+        own = crate::shm::VERSION
+    )]
+    OtherVersion(u32),
     /// The peer disconnected before it sent an offer.
     #[error("the peer disconnected")]
     Gone,

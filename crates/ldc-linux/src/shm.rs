@@ -60,7 +60,8 @@ use crate::wake::WakeSocket;
 use crate::{Receiver, Sender};
 
 const MAGIC: [u8; 4] = *b"LDCm";
-const VERSION: u32 = 1;
+/// The version of the offer. One more in a build of the next version (`docs/wire.md`).
+pub(crate) const VERSION: u32 = 1 + cfg!(polycast_next_version) as u32;
 pub(crate) const OFFER: usize = 16;
 
 /// Creates a ring (`ldc_init`) and offers it to the process at the other end of `socket`, which calls [`attach`].
@@ -88,10 +89,16 @@ pub fn attach(socket: UnixStream, max_len: usize) -> Result<Receiver, InitError>
     let (offer, fd) = receive(&socket)?;
     let (magic, rest) = offer.split_at(4);
     let (version, len) = rest.split_at(4);
-    let known = magic == MAGIC && version == VERSION.to_ne_bytes();
+    if magic != MAGIC {
+        return Err(InitError::NoOffer);
+    }
+    let version = version.try_into().map_or(0, u32::from_ne_bytes);
+    if version != VERSION {
+        return Err(InitError::OtherVersion(version));
+    }
     let memory = Memory::adopt(fd.ok_or(InitError::NoOffer)?, max_len)?;
     let offered_len = len.try_into().map_or(0, u64::from_ne_bytes);
-    if !known || offered_len != memory.len() as u64 {
+    if offered_len != memory.len() as u64 {
         return Err(InitError::NoOffer);
     }
     ends::attach(memory, WakeSocket::over(socket))

@@ -332,6 +332,19 @@ fn an_offer_that_is_none_is_refused() {
     near.write_all(&[0; 16]).unwrap();
     let refused = shm::attach(far, MOST);
     assert!(matches!(refused, Err(InitError::NoOffer)));
+    // Another version, whatever comes with it.
+    let (mut near, far) = UnixStream::pair().unwrap();
+    let mut newer = [0; 16];
+    newer[..4].copy_from_slice(b"LDCm");
+    newer[4..8].copy_from_slice(&2u32.to_ne_bytes());
+    near.write_all(&newer).unwrap();
+    let refused = shm::attach(far, MOST).err().unwrap();
+    assert!(matches!(refused, InitError::OtherVersion(2)));
+    let text = refused.to_string();
+    assert!(
+        text.contains("offers version 2 of a ring, this process takes version 1"),
+        "{text}"
+    );
     // Nothing at all.
     let (near, far) = UnixStream::pair().unwrap();
     drop(near);
