@@ -224,6 +224,95 @@ mod tests {
     }
 
     #[test]
+    fn a_new_segment_size_changes_a_window_that_was_not_used() {
+        let mut controller = Controller::new(CongestionControl::NewReno, SEGMENT);
+        controller.set_segment(500);
+        assert_eq!(controller.window(), 5_000);
+        controller.on_ack(ack(0, 500, true));
+        controller.set_segment(SEGMENT);
+        assert_eq!(controller.window(), 5_500, "it has grown");
+        controller.on_loss(20_000);
+        controller.window = initial(SEGMENT);
+        controller.set_segment(500);
+        assert_eq!(controller.window(), 10_000, "it has lost");
+        controller.set_segment(20_000);
+        assert_eq!(controller.window(), 20_000, "a segment at least");
+    }
+
+    #[test]
+    fn an_acknowledgement_of_much_counts_for_eight_segments() {
+        let mut controller = Controller::new(CongestionControl::NewReno, SEGMENT);
+        controller.on_ack(ack(0, 30 * SEGMENT, true));
+        assert_eq!(controller.window(), 18_000);
+        controller.on_ack(ack(0, 30 * SEGMENT, false));
+        assert_eq!(controller.window(), 18_000);
+    }
+
+    #[test]
+    fn a_queue_slows_slow_start_down_to_a_quarter_and_ends_it() {
+        let mut controller = Controller::new(CongestionControl::NewReno, SEGMENT);
+        let mut una = 0;
+        let mut round = |controller: &mut Controller, rtt_ms| {
+            let before = controller.window();
+            for _ in 0..10 {
+                una += 1;
+                controller.on_ack(Ack {
+                    rtt: Some(Duration::from_millis(rtt_ms)),
+                    una,
+                    nxt: una + 10,
+                    ..ack(0, SEGMENT, true)
+                });
+            }
+            controller.window() - before
+        };
+        assert_eq!(round(&mut controller, 80), 10_000);
+        assert!(round(&mut controller, 100) > 2_500);
+        assert_eq!(round(&mut controller, 100), 2_500);
+        for _ in 0..3 {
+            assert!(controller.in_slow_start());
+            round(&mut controller, 100);
+        }
+        round(&mut controller, 100);
+        assert!(!controller.in_slow_start());
+    }
+
+    #[test]
+    fn new_reno_keeps_what_was_acknowledged_beyond_a_window() {
+        let mut controller = Controller::new(CongestionControl::NewReno, SEGMENT);
+        controller.on_loss(20_000);
+        assert_eq!(controller.window(), 5_000);
+        controller.on_ack(ack(0, 8 * SEGMENT, true));
+        assert_eq!((controller.window(), controller.credit), (6_000, 3_000));
+        controller.on_ack(ack(0, 3 * SEGMENT, true));
+        assert_eq!((controller.window(), controller.credit), (7_000, 0));
+    }
+
+    #[test]
+    fn a_window_is_never_below_two_segments_after_a_loss_and_comes_back_if_there_was_none() {
+        let mut controller = Controller::new(CongestionControl::Cubic, SEGMENT);
+        let saved = controller.save();
+        controller.on_loss(1_000);
+        assert_eq!(controller.window(), 2_000);
+        controller.restore(&saved);
+        assert_eq!(controller.window(), 10_000);
+        assert!(controller.in_slow_start());
+    }
+
+    #[test]
+    fn after_an_idle_time_the_window_is_the_first_one_at_most() {
+        let mut controller = Controller::new(CongestionControl::Cubic, SEGMENT);
+        controller.window = 200_000;
+        controller.on_loss(200_000);
+        controller.on_ack(ack(0, SEGMENT, true));
+        controller.on_idle();
+        assert_eq!(controller.window(), 10_000);
+        assert!(controller.in_slow_start());
+        controller.on_timeout(10_000, false);
+        controller.on_idle();
+        assert_eq!(controller.window(), 1_000);
+    }
+
+    #[test]
     fn cubic_returns_to_the_window_of_the_last_loss_and_passes_it() {
         let mut controller = Controller::new(CongestionControl::Cubic, SEGMENT);
         controller.window = 200_000;
