@@ -86,6 +86,8 @@ pub trait Nodes {
 #[derive(Debug)]
 pub struct Outbox<P> {
     packets: Vec<(usize, Option<u32>, P)>,
+    /// Receivers and numbers of streams that have ended.
+    ended: Vec<(usize, u32)>,
 }
 
 impl<P> Outbox<P> {
@@ -97,6 +99,11 @@ impl<P> Outbox<P> {
     /// Sends a packet to a node in a stream with this number: these packets arrive once and in order.
     pub fn send_in_stream(&mut self, to: usize, stream: u32, packet: P) {
         self.packets.push((to, Some(stream), packet));
+    }
+
+    /// Ends a stream to a node: packets of it that were in flight before this call are lost.
+    pub fn end_stream(&mut self, to: usize, stream: u32) {
+        self.ended.push((to, stream));
     }
 }
 
@@ -207,9 +214,16 @@ impl<N: Nodes> Network<N> {
 
     /// Calls the nodes, and takes what they send.
     fn call(&mut self, run: impl FnOnce(&mut N, Instant, &mut Outbox<N::Packet>)) {
-        let packets = Vec::new();
-        let mut out = Outbox { packets };
+        let mut out = Outbox {
+            packets: Vec::new(),
+            ended: Vec::new(),
+        };
         run(&mut self.nodes, self.now, &mut out);
+        let is_open = |packet: &InFlight<_>| {
+            let ended = |&(to, stream)| to == packet.to && Some(stream) == packet.stream;
+            !out.ended.iter().any(ended)
+        };
+        self.in_flight.retain(is_open);
         for (to, stream, packet) in out.packets {
             let mut fingerprint = Fingerprint::new();
             fingerprint.hash(&(to, stream, &packet));

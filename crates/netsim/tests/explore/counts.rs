@@ -5,7 +5,7 @@ use netsim::{Duration, Instant};
 
 use crate::{QUIET, all};
 
-/// Node 0 sends one packet to each other node, or all to node 1 in a stream; commands take nodes away.
+/// Node 0 sends one packet to each other node, or all to node 1 in a stream; commands take nodes away, or end the stream.
 #[derive(Clone, Debug, Default)]
 struct Fan {
     nodes: usize,
@@ -62,8 +62,13 @@ impl Nodes for Fan {
         }
     }
 
-    fn command(&mut self, _: Instant, node: &usize, _: &mut Outbox<usize>) {
-        self.dead.push(*node);
+    fn command(&mut self, _: Instant, node: &usize, out: &mut Outbox<usize>) {
+        if self.is_stream {
+            self.deaths = 0;
+            out.end_stream(*node, 5);
+        } else {
+            self.dead.push(*node);
+        }
     }
 
     fn fingerprint(&self, fingerprint: &mut Fingerprint) {
@@ -134,6 +139,18 @@ fn a_stream_keeps_its_order_and_loses_nothing() {
     };
     let report = all(stream, faults).expect("no defect");
     assert_eq!((report.states, report.transitions), (7, 6), "{report}");
+}
+
+#[test]
+fn what_is_in_flight_is_lost_when_its_stream_ends() {
+    let stream = || Fan {
+        is_stream: true,
+        deaths: 1,
+        ..fan(3)
+    };
+    // 0 to 2 packets have arrived, and the stream lasts, or has ended, or another one has, with packets in flight.
+    let report = all(stream, QUIET).expect("no defect");
+    assert_eq!((report.states, report.ends), (3 + 3 + 2, 1 + 3), "{report}");
 }
 
 #[test]
