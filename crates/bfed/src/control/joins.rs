@@ -33,9 +33,14 @@ impl<C: Coordinator> ControlNode<C> {
 
     /// Returns whether messages can be sent to a peer.
     pub(super) fn is_up(&self, id: PeerId) -> bool {
-        self.peers
-            .get(&id)
-            .is_some_and(|state| state.session.is_established())
+        self.session_with(id).is_some()
+    }
+
+    /// Returns the number of the session with a peer, while messages can be sent to it.
+    pub(super) fn session_with(&self, id: PeerId) -> Option<u32> {
+        let state = self.peers.get(&id)?;
+        let is_up = state.session.is_established();
+        is_up.then_some(state.sessions)
     }
 
     /// Returns whether a peer's state is kept while it is disconnected.

@@ -93,7 +93,10 @@ impl<C: Coordinator> ControlNode<C> {
             .up
             .as_ref()
             .and_then(|up| up.peer.filter(|&id| dead(id, up.incarnation)));
-        let unasked = tree.joining().is_some_and(|id| !self.is_up(id));
+        let unasked = tree
+            .joining
+            .as_ref()
+            .is_some_and(|joining| self.session_with(joining.peer) != Some(joining.session));
         for id in gone {
             self.drop_down(slot, id);
         }
@@ -171,18 +174,14 @@ impl<C: Coordinator> ControlNode<C> {
 
     /// Switches to the chosen upstream.
     fn switch_upstream(&mut self, now: Instant, slot: Slot, choice: Choice) {
-        let sessions = self
-            .peers
-            .get(&choice.peer)
-            .map_or(0, |state| state.sessions);
-        let up = self.is_up(choice.peer);
+        let up = self.session_with(choice.peer);
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
         };
         tree.attachment.orphan_until = None;
         if let Some(current) = tree.up.as_mut().filter(|up| up.peer == Some(choice.peer)) {
-            let rejoin = up && current.session != sessions;
-            current.session = if up { sessions } else { current.session };
+            let rejoin = up.is_some_and(|session| current.session != session);
+            current.session = up.unwrap_or(current.session);
             tree.attachment.detached_until = None;
             let other = tree.joining.take().map(|joining| joining.peer);
             if let Some(other) = other.filter(|&other| other != choice.peer) {
@@ -193,9 +192,9 @@ impl<C: Coordinator> ControlNode<C> {
             }
             return;
         }
-        if !up || tree.joining() == Some(choice.peer) {
+        let Some(session) = up.filter(|_| tree.joining() != Some(choice.peer)) else {
             return;
-        }
+        };
         if tree.hop_limit == 0 {
             self.fail(now, slot, Reason::Loop);
             return;
@@ -214,6 +213,7 @@ impl<C: Coordinator> ControlNode<C> {
             tree.joining = Some(Joining {
                 peer: choice.peer,
                 internal,
+                session,
                 request,
                 deadline,
             });

@@ -78,6 +78,8 @@ pub(crate) struct Up {
 pub(crate) struct Joining {
     pub(crate) peer: PeerId,
     pub(crate) internal: bool,
+    /// The session with the peer in which it is joined: the JOIN may be lost with it.
+    pub(crate) session: u32,
     /// The channels for the JOIN.
     pub(crate) request: PendingRequest,
     pub(crate) deadline: Instant,

@@ -299,6 +299,18 @@ fn a_lost_stream_that_comes_back_costs_the_tree_nothing() {
 }
 
 #[test]
+fn a_join_that_is_lost_with_its_stream_is_sent_again_on_the_next_one() {
+    let mut world = line(2);
+    world.client(1, 1, NAME);
+    // The JOIN is on its way.
+    world.run(Duration::from_millis(5));
+    world.set_link(0, 1, false);
+    world.set_link(0, 1, true);
+    world.run(SECOND * 3);
+    assert!(matches!(world.answer(1, 1), Some(Answer::Translation(_))));
+}
+
+#[test]
 fn sessions_of_a_dead_data_node_flow_again_soon() {
     let mut world = line(3);
     for at in 0..3 {
