@@ -60,7 +60,7 @@ impl<C: Coordinator> ControlNode<C> {
     pub(super) fn peer_joins(&mut self, now: Instant, id: PeerId, join: Join) -> Result<(), Error> {
         let session = join.session.clone();
         if !self.may_name(id, &join.flows) {
-            self.send_no_route(id, session, Reason::Policy);
+            self.refuse(id, session, Reason::Policy);
             return Err(Error::ForeignAddress);
         }
         match self.try_join(now, id, join) {
@@ -69,7 +69,7 @@ impl<C: Coordinator> ControlNode<C> {
                 Ok(())
             }
             Err(reason) => {
-                self.send_no_route(id, session, reason);
+                self.refuse(id, session, reason);
                 Err(Error::JoinRefused)
             }
         }
@@ -286,14 +286,20 @@ impl<C: Coordinator> ControlNode<C> {
 
     /// Removes a downstream peer with NO_ROUTE.
     pub(super) fn refuse_down(&mut self, slot: Slot, id: PeerId, reason: Reason) {
-        let Some(session) = self.trees.get(slot).map(|tree| tree.name.clone()) else {
-            return;
-        };
-        if self.drop_down(slot, id) {
-            self.send_no_route(id, session, reason);
+        if let Some(session) = self.trees.get(slot).map(|tree| tree.name.clone()) {
+            self.refuse(id, session, reason);
+        }
+    }
+
+    /// Sends a NO_ROUTE. A peer that has it no longer expects the session, also if it has joined before.
+    fn refuse(&mut self, id: PeerId, session: SessionName, reason: Reason) {
+        if let Some(slot) = self.trees.find(&session)
+            && self.drop_down(slot, id)
+        {
             self.trees.pending.insert(slot);
             self.trees.schedule(slot);
         }
+        self.send_no_route(id, session, reason);
     }
 
     /// Sends a TRANSLATION to a downstream peer if the tree is attached.

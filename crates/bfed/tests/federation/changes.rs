@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bfed::routing::{Action, Changes, Match, Policy, Rule};
+use bfed::wire::reclaim::ReclaimTarget;
 use bfed::wire::subscribe::Edge;
 use bfed::wire::{Message, notification, update};
 use bfed::*;
@@ -305,4 +306,27 @@ fn round_robin_goes_on_where_it_was() {
         stage.joins(peer, "bfed://1/d");
         assert!(stage.node_of("bfed://1/d") != Some(2), "{how:?}");
     }
+}
+
+#[test]
+fn a_peer_that_is_refused_what_it_has_does_not_keep_it() {
+    let mut stage = TestGateway::new(|_, _| ());
+    let node = stage.register(1);
+    let peer = stage.establish();
+    stage.joins(peer, "bfed://1/a");
+    // Its sessions end with their refresh.
+    let mut config = PeerConfig::new(gateway(2, 1));
+    config.export = Policy::reject_all();
+    stage.node.add_peer(stage.now, PEER, config).unwrap();
+    stage.wait(200);
+    stage.sent();
+    assert_eq!(stage.join(peer, "bfed://1/a"), Err(Error::JoinRefused));
+    stage.wait(0);
+    assert_eq!(stage.node.trees().count(), 0);
+    let sent = stage.sent();
+    let is_released = |(conn, message): &(ConnId, Message)| match message {
+        Message::Reclaim(reclaim) => *conn == node && reclaim.what == Some(ReclaimTarget::All),
+        _ => false,
+    };
+    assert!(sent.iter().any(is_released), "{sent:?}");
 }
