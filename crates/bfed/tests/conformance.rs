@@ -348,7 +348,7 @@ fn forward(node: &mut DataNode<FakeNative>, now: Instant) {
 fn refuse(node: &mut DataNode<FakeNative>, now: Instant) {
     let from = Meta::Datagram(([10, 9, 9, 9], 9).into());
     for (meta, mut frame, reason) in [
-        (from, vec![0; 10], DataError::Malformed),
+        (from, vec![0x10; 10], DataError::Malformed),
         (
             Meta::Native(bfed::native::ChannelId(99)),
             vec![0; HEADER_LEN + 1],

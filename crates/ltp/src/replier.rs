@@ -1,6 +1,9 @@
 //! Repairs, as source and replier share them: the queue for each target, the hold-down after a repair, and the rate
 //! of each target.
 
+#[cfg(all(test, feature = "alloc"))]
+mod tests;
+
 use core::net::SocketAddr;
 
 use lms_proto::TurningPoint;
