@@ -435,6 +435,9 @@ fn log(event: &Event) {
         Event::ParentLost(session, peer) => {
             tracing::warn!(event = "parent_lost", %session, %peer, "parent timed out or drains");
         }
+        Event::Unanswered(session, peer) => {
+            tracing::warn!(event = "parent_unanswered", %session, %peer, "no parent answers: is dyram-relay of the same release running there?");
+        }
         Event::Refused(session, peer) => {
             tracing::warn!(event = "parent_refused", %session, %peer, "refused by parent");
         }

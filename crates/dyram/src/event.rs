@@ -21,6 +21,9 @@ pub enum Event {
     Attached(SessionKey, SocketAddr),
     /// The parent is silent or drains; the next one is tried.
     ParentLost(SessionKey, SocketAddr),
+    /// No parent has accepted this relay, and this one, the last of them, does not answer. They are tried again; reported
+    /// once until one accepts.
+    Unanswered(SessionKey, SocketAddr),
     /// The parent refused; the next one is tried.
     Refused(SessionKey, SocketAddr),
     /// This relay is both above and below the named one.

@@ -126,6 +126,11 @@ impl Parent {
         self.tries >= TRIES
     }
 
+    /// Whether every parent has now been given up once since one accepted this child.
+    pub(crate) fn has_tried_all(&self, parents: &Parents) -> bool {
+        usize::from(self.failures) == parents.len()
+    }
+
     /// Returns the time stamp for the JOIN that is due. `None` when this call gave the parent up; the next call tries
     /// its successor.
     pub(crate) fn next_try(

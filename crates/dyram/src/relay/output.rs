@@ -284,9 +284,12 @@ impl Relay<'_> {
         };
         let was_joined = parent.is_joined();
         let Some(stamp) = parent.next_try(now, parents, &mut self.secrets) else {
+            let is_first_round = parent.has_tried_all(parents);
             self.refresh_above(number);
             if was_joined {
                 self.notify(Event::ParentLost(key, to));
+            } else if is_first_round {
+                self.notify(Event::Unanswered(key, to));
             }
             return None;
         };

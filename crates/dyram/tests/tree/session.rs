@@ -49,6 +49,29 @@ fn a_parent_that_dies_is_replaced_and_nothing_is_lost() {
 }
 
 #[test]
+fn parents_that_do_not_answer_are_reported_once() {
+    let (mut world, [_, first, second, low]) = with_two_parents(8_000);
+    for dead in [first, second] {
+        world.sim.fail_node(Instant::from_secs(3), dead);
+    }
+    world.run(60);
+    let events = &world.relay_at(low).events;
+    let unanswered = events
+        .iter()
+        .filter(|event| matches!(event, Event::Unanswered(..)));
+    assert_eq!(unanswered.count(), 1, "{events:?}");
+    // A relay whose parents answer reports nothing.
+    let (mut world, [.., low]) = with_two_parents(8_000);
+    world.run(20);
+    let events = &world.relay_at(low).events;
+    assert!(
+        !events
+            .iter()
+            .any(|event| matches!(event, Event::Unanswered(..)))
+    );
+}
+
+#[test]
 fn a_relay_that_drains_sends_its_children_on() {
     let (mut world, [_, first, second, low]) = with_two_parents(8_000);
     world.run(3);
