@@ -66,6 +66,11 @@ pub use program::{Event, Launch, OverTime, Process, pin};
 /// The folder that logs of programs go to, below `logs`.
 pub const SCRATCH: &str = "/run/lab";
 
+/// Whether a helper process has that name.
+fn is_helper(name: &str) -> bool {
+    matches!(name, "emulator" | "mroute")
+}
+
 /// Runs the helper process of that name; `None` when no helper has it.
 pub fn helper(name: &str) -> Option<Result<()>> {
     match name {

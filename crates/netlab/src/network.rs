@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -136,6 +137,8 @@ pub struct Network {
     hub: Space,
     pub(crate) emulator: Option<Process>,
     questions: u32,
+    /// Folders with the programs of nodes that do not run this process's own.
+    releases: BTreeMap<NodeId, PathBuf>,
     /// Segmentation offloads that were switched; `None`: as the system has them.
     offloads: Option<bool>,
 }
@@ -179,6 +182,7 @@ impl Network {
             hub: Space::create()?,
             emulator: None,
             questions: 0,
+            releases: BTreeMap::new(),
             offloads: None,
         };
         let mut shaped = Vec::new();
@@ -375,7 +379,16 @@ impl Network {
                 Some(false) => "veth pairs with segmentation offloads off",
             });
         }
+        let launch = match self.releases.get(&node) {
+            Some(folder) => launch.of_release(folder),
+            None => launch,
+        };
         self.spaces[node.0].within(|| launch.start())
+    }
+
+    /// Has a node run the programs of another release: those in this folder, or those that `lab` there carries.
+    pub fn use_release(&mut self, node: NodeId, folder: PathBuf) {
+        self.releases.insert(node, folder);
     }
 
     /// Starts a program beside the bridges and the emulator's ends.

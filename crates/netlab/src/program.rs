@@ -18,6 +18,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+/// The program that carries the others: this one.
+const CARRIER: &str = "/proc/self/exe";
+
 /// How to start a program.
 #[derive(Debug)]
 pub struct Launch {
@@ -33,7 +36,7 @@ pub struct Launch {
 impl Launch {
     /// A program that `lab` carries, or one of its helpers.
     pub fn carried(program: &str) -> Launch {
-        Launch::external(Path::new("/proc/self/exe"), program).arg(program)
+        Launch::external(Path::new(CARRIER), program).arg(program)
     }
 
     /// A program installed on the machine.
@@ -102,6 +105,23 @@ impl Launch {
         self
     }
 
+    /// Takes a carried program from a release in a folder instead: from a file of its name, or from `lab` there.
+    /// Helpers stay those of this process.
+    pub(crate) fn of_release(mut self, folder: &Path) -> Launch {
+        let name = self.args.first().cloned().unwrap_or_default();
+        if self.program != Path::new(CARRIER) || name.to_str().is_some_and(crate::is_helper) {
+            return self;
+        }
+        let alone = folder.join(&name);
+        if alone.is_file() {
+            self.args.remove(0);
+            self.program = alone;
+        } else {
+            self.program = folder.join("lab");
+        }
+        self
+    }
+
     /// Starts it in the calling thread's namespaces.
     ///
     /// # Errors
@@ -131,7 +151,7 @@ impl Launch {
             .env("TERM", "dumb")
             .env("NO_COLOR", "1")
             .process_group(0);
-        if self.program == Path::new("/proc/self/exe") {
+        if self.program == Path::new(CARRIER) {
             command.arg0("lab");
         }
         if let Some(folder) = &self.folder {
@@ -428,13 +448,17 @@ impl Process {
         read().unwrap_or(0)
     }
 
+    /// The lines of its log.
+    pub fn log(&self) -> Vec<String> {
+        let log = File::open(&self.log).map(BufReader::new);
+        log.into_iter()
+            .flat_map(|log| log.lines().map_while(Result::ok))
+            .collect()
+    }
+
     /// The end of its log.
     pub fn tail(&self) -> String {
-        let log = File::open(&self.log).map(BufReader::new);
-        let lines: Vec<String> = log
-            .into_iter()
-            .flat_map(|log| log.lines().map_while(Result::ok))
-            .collect();
+        let lines = self.log();
         let start = lines.len().saturating_sub(8);
         lines[start..]
             .iter()
