@@ -15,6 +15,7 @@ mod tcpxm;
 mod testbed;
 mod throughput;
 mod tree;
+mod upgrade;
 
 use sims::scenario::Entry;
 
@@ -63,6 +64,7 @@ const ALL: &[Entry] = &[
     Entry::of::<tcpxm::Wan>(),
     Entry::of::<throughput::Throughput>(),
     Entry::of::<tree::Tree>(),
+    Entry::of::<upgrade::Upgrade>(),
 ];
 
 /// Every scenario, in the order of `lab list`.

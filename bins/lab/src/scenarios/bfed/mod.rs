@@ -14,6 +14,7 @@ mod rounds;
 mod sessions;
 mod throughput;
 mod under_way;
+mod upgrade;
 
 pub(crate) use failover::ControlFailover;
 pub(crate) use frame_size::FrameSize;
@@ -24,3 +25,4 @@ pub(crate) use policy::Policy;
 pub(crate) use reroute::Reroute;
 pub(crate) use sessions::Sessions;
 pub(crate) use throughput::Throughput;
+pub(super) use upgrade::{upgrade_clients, upgrade_cluster, upgrade_peers};

@@ -300,6 +300,32 @@ impl Federation {
         self.islands[at].gateway
     }
 
+    /// The host of an island.
+    pub(super) fn host(&self, at: usize) -> NodeId {
+        self.islands[at].host
+    }
+
+    /// All processes of gateways that were started.
+    pub(super) fn processes(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.daemons
+            .iter_mut()
+            .map(|(_, daemon)| &mut daemon.process)
+    }
+
+    /// Waits until every gateway has a route to every other network, or until that time has passed.
+    pub(super) fn settle_for(&mut self, limit: Duration) {
+        let (end, others) = (Instant::now() + limit, self.islands.len() - 1);
+        let settled = |federation: &Federation, at: usize| {
+            let part = federation.active(at)?;
+            let routes = federation.status(part, "routes").ok()?;
+            (networks(&routes) == others).then_some(())
+        };
+        while !(0..self.islands.len()).all(|at| settled(self, at).is_some()) && Instant::now() < end
+        {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// The address of a node on its island's link.
     fn on_lan(&self, at: usize, node: NodeId) -> Ipv4Addr {
         let address = self.network.plan().address_on(node, self.islands[at].lan);
