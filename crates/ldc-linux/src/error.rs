@@ -30,7 +30,7 @@ pub enum InitError {
     #[error(
         "the peer offers version {0} of a ring, this process takes version {own}: build both with the same release of \
          ldc-linux",
-        own = crate::shm::VERSION
+        own = crate::OFFER_VERSION
     )]
     OtherVersion(u32),
     /// The peer disconnected before it sent an offer.

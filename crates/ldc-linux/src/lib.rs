@@ -105,6 +105,9 @@ pub use memory::Memory;
 #[cfg(not(loom))]
 pub use thread::Drained;
 
+/// The version of the offer. One more in a build of the next version (`docs/wire.md`).
+const OFFER_VERSION: u32 = 1 + cfg!(polycast_next_version) as u32;
+
 /// Returns the time of the clock of deadlines: CLOCK_MONOTONIC, which all processes of a host share, in microseconds.
 pub fn now() -> Instant {
     Instant::from_micros(i64::try_from(now_ns() / 1_000).unwrap_or(i64::MAX))

@@ -57,11 +57,9 @@ use crate::memory::Memory;
 use crate::sync::step;
 use crate::sys;
 use crate::wake::WakeSocket;
-use crate::{Receiver, Sender};
+use crate::{OFFER_VERSION, Receiver, Sender};
 
 const MAGIC: [u8; 4] = *b"LDCm";
-/// The version of the offer. One more in a build of the next version (`docs/wire.md`).
-pub(crate) const VERSION: u32 = 1 + cfg!(polycast_next_version) as u32;
 pub(crate) const OFFER: usize = 16;
 
 /// Creates a ring (`ldc_init`) and offers it to the process at the other end of `socket`, which calls [`attach`].
@@ -93,7 +91,7 @@ pub fn attach(socket: UnixStream, max_len: usize) -> Result<Receiver, InitError>
         return Err(InitError::NoOffer);
     }
     let version = version.try_into().map_or(0, u32::from_ne_bytes);
-    if version != VERSION {
+    if version != OFFER_VERSION {
         return Err(InitError::OtherVersion(version));
     }
     let memory = Memory::adopt(fd.ok_or(InitError::NoOffer)?, max_len)?;
@@ -108,7 +106,7 @@ pub fn attach(socket: UnixStream, max_len: usize) -> Result<Receiver, InitError>
 pub(crate) fn offer(memory: &Memory, socket: &UnixStream) -> Result<(), InitError> {
     let mut bytes = [0; OFFER];
     bytes[..4].copy_from_slice(&MAGIC);
-    bytes[4..8].copy_from_slice(&VERSION.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&OFFER_VERSION.to_ne_bytes());
     bytes[8..].copy_from_slice(&(memory.len() as u64).to_ne_bytes());
     let fds = [memory.fd().as_raw_fd()];
     let rights = [ControlMessage::ScmRights(&fds)];
