@@ -3,11 +3,11 @@
 //! Asserted: every answer, every byte, the free slots and the pending messages after each step.
 
 #[path = "../../../crates/ldc-ring/tests/oracle_list/mod.rs"]
-#[expect(dead_code, reason = "the strategy is for proptest")]
+#[allow(dead_code, reason = "counters are for the tests of the crate")]
 mod oracle_list;
 
 use ldc_ring::{Shape, channel};
-use oracle_list::{Here, SLOT_BYTES, Step, compare};
+use oracle_list::{Comparison, Here, SLOT_BYTES, Step};
 
 use crate::script::Script;
 
@@ -45,11 +45,18 @@ pub fn run(bytes: &[u8]) {
         consumer,
         claimed: Vec::new(),
     };
-    let mut steps = Vec::new();
-    while script.more() && steps.len() < 400 {
-        steps.push(step(&mut script));
+    let mut comparison = Comparison::new(slots);
+    let mut compare = |step, value| {
+        let same = comparison.step(step, value, &mut producer, &mut consumer);
+        same.expect("the ring does what a list would");
+    };
+    for number in 0..400 {
+        if !script.more() {
+            break;
+        }
+        compare(step(&mut script), number as u8);
+        compare(Step::Inspect, 0);
     }
-    compare(steps, &mut producer, &mut consumer).expect("the ring does what a list would");
 }
 
 pub fn seeds() -> Vec<Vec<u8>> {
