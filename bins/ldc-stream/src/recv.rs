@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
@@ -97,6 +98,11 @@ fn read(stream: &mut TcpStream, bytes: &mut [u8]) -> Result<Option<usize>> {
     }
 }
 
+/// The file of a layer.
+fn layer_path(folder: &Path, layer: u8) -> PathBuf {
+    folder.join(format!("layer-{layer}"))
+}
+
 struct Receiver<'a> {
     args: &'a RecvArgs,
     peer: SocketAddr,
@@ -126,7 +132,7 @@ impl<'a> Receiver<'a> {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("cannot create {}", folder.display()))?;
             for layer in 0..hello.layers {
-                let path = folder.join(format!("layer-{layer}"));
+                let path = layer_path(folder, layer);
                 let mut options = OpenOptions::new();
                 let file = options.write(true).create(true).truncate(true).open(&path);
                 files.push(file.with_context(|| format!("cannot create {}", path.display()))?);
@@ -174,12 +180,12 @@ impl<'a> Receiver<'a> {
                 buffer.copy_within(from..to, 0);
                 (from, to) = (0, to - from);
             }
+            // Before the read: after this process was stopped for a while, it first reads what came meanwhile.
+            let is_late = arrived.elapsed() >= idle_timeout;
             match read(stream, &mut buffer[to..]) {
                 Ok(Some(0)) => return Ending::Cut,
                 Ok(Some(count)) => to += count,
-                Ok(None) if arrived.elapsed() >= idle_timeout => {
-                    return Ending::Silent(idle_timeout);
-                }
+                Ok(None) if is_late => return Ending::Silent(idle_timeout),
                 Ok(None) => continue,
                 Err(error) => return Ending::Failed(error),
             }
@@ -227,7 +233,11 @@ impl<'a> Receiver<'a> {
             return Ok(());
         }
         let written = file.write_all_at(payload, data.offset);
-        written.map_err(|error| anyhow!("cannot write layer {}: {error}", data.layer))
+        written.map_err(|error| {
+            let folder = self.args.output.as_deref().unwrap_or(Path::new("."));
+            let shown = layer_path(folder, data.layer);
+            anyhow!("cannot write {}: {error}", shown.display())
+        })
     }
 
     /// Reports the progress, once per second.

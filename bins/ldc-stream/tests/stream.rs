@@ -243,11 +243,15 @@ fn a_receiver_that_never_says_goodbye_is_told_of() {
     holder.join().unwrap();
 }
 
-fn interrupt(child: &Child) {
+fn signal(child: &Child, name: &str) {
     let status = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
+        .args([name, &child.id().to_string()])
         .status();
     assert!(status.unwrap().success());
+}
+
+fn interrupt(child: &Child) {
+    signal(child, "-INT");
 }
 
 #[test]
@@ -386,6 +390,40 @@ fn a_sender_that_falls_silent_ends_the_stream_with_an_error() {
         "{message}"
     );
     drop(stream);
+}
+
+/// What arrived while the receiver was stopped counts, however long that was.
+#[test]
+fn a_receiver_that_was_stopped_reads_what_came_meanwhile() {
+    let (child, address) = receiver(&["--idle-timeout", "300ms"]);
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&HELLO.emit()).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    signal(&child, "-STOP");
+    let last = Header::End {
+        windows: 1,
+        offered: 0,
+    };
+    stream.write_all(&last.emit()).unwrap();
+    std::thread::sleep(Duration::from_millis(600));
+    signal(&child, "-CONT");
+    let (got, code) = end(&child.wait_with_output().unwrap());
+    assert_eq!((code, &got["result"]), (0, &"complete".into()), "{got}");
+}
+
+#[test]
+fn a_full_disk_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let layer = folder.path().join("layer-0");
+    std::os::unix::fs::symlink("/dev/full", &layer).unwrap();
+    let (child, address) = receiver(&["--output", folder.path().to_str().unwrap()]);
+    let sent = send(&address, &[&SHORT[..], &["--layers", "1"]].concat());
+    let (got, code) = end(&child.wait_with_output().unwrap());
+    assert_eq!((code, &got["result"]), (1, &"failed".into()), "{got}");
+    let expected = format!("cannot write {}: No space left", layer.display());
+    let message = got["message"].as_str().unwrap();
+    assert!(message.contains(&expected), "{message}");
+    assert_eq!(end(&sent).1, 3);
 }
 
 #[test]
