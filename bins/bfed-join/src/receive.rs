@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bfed_client::{Cancel, Error, JoinOptions, Session, Sink, Stats, Status};
@@ -40,13 +41,14 @@ fn ended(result: &'static str, code: u8, message: impl Into<String>) -> Verdict 
 struct Output<'a> {
     writer: BufWriter<Box<dyn Write>>,
     events: &'a Events,
+    path: &'a Path,
     to_stdout: bool,
     /// Why the data could not be written.
     unwritten: Option<io::Error>,
 }
 
 impl Output<'_> {
-    fn open<'a>(args: &Recv, events: &'a Events) -> io::Result<Output<'a>> {
+    fn open<'a>(args: &'a Recv, events: &'a Events) -> io::Result<Output<'a>> {
         let to_stdout = args.to_stdout();
         let writer: Box<dyn Write> = match to_stdout {
             true => Box::new(io::stdout()),
@@ -55,6 +57,7 @@ impl Output<'_> {
         Ok(Output {
             writer: BufWriter::with_capacity(BUFFER, writer),
             events,
+            path: &args.output,
             to_stdout,
             unwritten: None,
         })
@@ -62,7 +65,7 @@ impl Output<'_> {
 
     /// Returns the verdict for data that cannot be written; without a message if the reader has closed standard output.
     fn unwritten(&self, error: &io::Error) -> Verdict {
-        let message = format!("--output: {error}");
+        let message = format!("--output {}: {error}", self.path.display());
         match (self.to_stdout, error.kind()) {
             (false, _) => ended("failed", exit::FAILED, message),
             (true, ErrorKind::BrokenPipe) => ended("failed", exit::UNWRITTEN, ""),

@@ -566,20 +566,27 @@ fn a_stream_that_cannot_be_written_has_a_code_of_its_own() {
         let full = std::fs::File::options().write(true).open("/dev/full");
         let (reader, closed) = std::io::pipe().unwrap();
         drop(reader);
-        for (out, words) in [
-            (Stdio::from(full.unwrap()), "--output: No space left"),
-            (Stdio::from(closed), ""),
+        for (out, path, words, expected) in [
+            (full.unwrap().into(), "-", "--output -: No space left", 74),
+            (closed.into(), "-", "", 74),
+            (
+                Stdio::null(),
+                "/dev/full",
+                "--output /dev/full: No space left",
+                1,
+            ),
         ] {
             let mut mediator = OnGroup::new();
             let mut command = Command::new(env!("CARGO_BIN_EXE_bfed-join"));
             command.args(["recv", "bfed://1/239.1.2.3/5004", "--interface", "lo"]);
+            command.args(["--output", path]);
             let viewer = command.stdout(out).stderr(Stdio::piped()).spawn().unwrap();
             let request = mediator.received(Want::Join);
             mediator.say(&request.session, 0, translation("239.9.9.9:7000"));
             std::thread::sleep(Duration::from_millis(300));
             to_group("239.9.9.9:7000", b"data");
             let done = viewer.wait_with_output().unwrap();
-            assert_eq!(code(&done), 74, "{}", errors(&done));
+            assert_eq!(code(&done), expected, "{}", errors(&done));
             assert!(errors(&done).contains(words), "{}", errors(&done));
             assert_eq!(
                 errors(&done).is_empty(),
