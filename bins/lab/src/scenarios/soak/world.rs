@@ -1,47 +1,62 @@
-//! The programs of a soak: daemons that run from start to end, and transfers that are repeated.
+//! The programs of a soak that run from start to end, and the transfers that are repeated beside the disturbances.
 //!
 //! ```text
 //! source --- r1 --- r2 --- h3        5 ms and 1 % loss on the links of h2 and h4
-//!            |  \    \
-//!            h1  h2   h4
+//!            |  \    \                h4: the host that is disturbed, with small disks
+//!            h1  h2   h4             beside it, a federation: bfed::Steady
 //! ```
 
 use std::fs;
 
+use super::disk::Disk;
 use crate::prelude::*;
+use crate::scenarios::bfed::Steady;
 use crate::session::{Replies, start_router};
 use netlab::mroute;
 
-/// The stream's group, and that of the files.
+/// The stream's group, and those of the files.
 const STREAM: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(232, 1, 1, 1), 5_001);
-const FILES: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(232, 1, 1, 2), 5_002);
-/// The group that names the sessions through relays; nothing is sent to it.
-const RELAYED: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 1, 1, 3), 5_003);
+pub(super) const FILES: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(232, 1, 1, 2), 5_002);
+pub(super) const TRIALS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(232, 1, 1, 4), 5_004);
+/// The port of every `mcpd` that runs all the time.
+pub(super) const MCPD_PORT: u16 = 4139;
 const LAYERS_PORT: u16 = 7_100;
 /// A transfer that takes longer hangs.
 const TIMEOUT: Duration = Duration::from_secs(180);
-const COMES_UP: Duration = Duration::from_secs(20);
+pub(super) const COMES_UP: Duration = Duration::from_secs(20);
 
-struct Nodes {
-    source: NodeId,
-    routers: [NodeId; 2],
-    hosts: [NodeId; 4],
+pub(super) struct Nodes {
+    pub(super) source: NodeId,
+    pub(super) routers: [NodeId; 2],
+    pub(super) hosts: [NodeId; 4],
+}
+
+/// The host that is disturbed.
+pub(super) const VICTIM: usize = 3;
+
+/// Disks of the host that is disturbed.
+pub(super) struct Disks {
+    pub(super) lms: Disk,
+    pub(super) copies: Disk,
+    pub(super) layers: Disk,
+    pub(super) bfed: Disk,
 }
 
 /// Everything that runs.
 pub(super) struct World {
-    network: Network,
-    nodes: Nodes,
-    file: PathBuf,
+    pub(super) network: Network,
+    pub(super) nodes: Nodes,
+    pub(super) file: PathBuf,
+    pub(super) disks: Disks,
     _routes: Vec<Process>,
     routers: Vec<Daemon>,
     relays: Vec<Daemon>,
     /// From the start to the end: `mcpd`, the stream's programs, the layers' programs.
     steady: Vec<Process>,
+    pub(super) federation: Steady,
     rounds: Vec<Round>,
-    /// Lines of the stream written.
+    /// Lines of the streams written.
     lines: u64,
-    pub(super) restarts: u64,
 }
 
 /// A transfer that is repeated.
@@ -53,10 +68,9 @@ struct Round {
     done: u64,
 }
 
-/// How often each transfer was made, and what went difference.
+/// How often each transfer was made, and the faults.
 pub(super) struct Tally {
     pub(super) rounds: Vec<(&'static str, u64)>,
-    pub(super) restarts: u64,
     pub(super) faults: Vec<String>,
 }
 
@@ -87,36 +101,48 @@ impl World {
     /// Builds the network and starts what runs to the end.
     pub(super) fn start(seconds: u64, file_bytes: u64) -> Result<World> {
         let (network, nodes) = network()?;
-        let groups = [STREAM, FILES].map(|group| *group.ip());
+        let groups = [STREAM, FILES, TRIALS].map(|group| *group.ip());
         let routes = mroute::serve(&network, nodes.source, &nodes.hosts, &groups)?;
         let file = Path::new(SCRATCH).join("soak.bin");
         write_file(&file, file_bytes)?;
+        let disks = Disks {
+            lms: Disk::mount("lms")?,
+            copies: Disk::mount("copies")?,
+            layers: Disk::mount("layers")?,
+            bfed: Disk::mount("bfed")?,
+        };
         let mut world = World {
             network,
             nodes,
             file,
+            disks,
+            federation: Steady::start()?,
             _routes: routes,
             routers: Vec::new(),
             relays: Vec::new(),
             steady: Vec::new(),
             rounds: Vec::new(),
             lines: 0,
-            restarts: 0,
         };
         world.start_routers()?;
         for at in 0..2 {
             let relay = world.start_relay(at)?;
             world.relays.push(relay);
         }
-        let daemon = world.start_mcpd(0)?;
+        let folder = world.folder("mcpd1")?;
+        let daemon = world.start_mcpd(0, MCPD_PORT, &folder, &[])?;
+        world.steady.push(daemon);
+        let folder = world.disks.copies.folder();
+        let daemon = world.start_mcpd(VICTIM, MCPD_PORT, folder, &[])?;
         world.steady.push(daemon);
         world.start_stream()?;
         world.start_layers(seconds)?;
         type Start = fn(&World) -> Result<Vec<Process>>;
-        let rounds: [(&'static str, Start); 3] = [
+        let rounds: [(&'static str, Start); 4] = [
             ("lms-send to two, with LMS", World::start_file),
             ("lms-send to two, through relays", World::start_relayed),
             ("mcp to two", World::start_copy),
+            ("bfed-join recv, twice", World::start_viewers),
         ];
         world.rounds = rounds
             .map(|(name, start)| Round {
@@ -130,11 +156,17 @@ impl World {
         Ok(world)
     }
 
-    fn address(&self, node: NodeId) -> Ipv4Addr {
+    pub(super) fn address(&self, node: NodeId) -> Ipv4Addr {
         self.network.plan().address(node)
     }
 
-    fn folder(&self, of: &str) -> Result<PathBuf> {
+    /// The address of the host that is disturbed.
+    pub(super) fn victim(&self) -> Ipv4Addr {
+        self.address(self.nodes.hosts[VICTIM])
+    }
+
+    /// An empty folder.
+    pub(super) fn folder(&self, of: &str) -> Result<PathBuf> {
         let folder = Path::new(SCRATCH).join(of);
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
@@ -165,23 +197,6 @@ impl World {
             self.nodes.routers[at],
             &sections,
         )
-    }
-
-    fn start_mcpd(&self, host: usize) -> Result<Process> {
-        let folder = self.folder(&format!("mcpd{host}"))?;
-        let address = self.address(self.nodes.hosts[host]);
-        let mut launch = Launch::carried("mcpd")
-            .named(format!("mcpd {}", host + 1))
-            .args(["--json", "--quiet", "--insecure"])
-            .arg(format!("--listen={address}:4139"))
-            .arg("--dir")
-            .arg(folder);
-        if host != 0 {
-            launch = launch.arg("--once");
-        }
-        let mut daemon = self.network.start(self.nodes.hosts[host], launch)?;
-        daemon.wait_event("listening", COMES_UP)?;
-        Ok(daemon)
     }
 
     /// An endless stream with LMS to two hosts.
@@ -236,57 +251,12 @@ impl World {
         Ok(())
     }
 
-    fn receivers(&self, of: &str, group: SocketAddrV4, assist: [&str; 2]) -> Result<Vec<Process>> {
-        let source = self.address(self.nodes.source).to_string();
-        let mut all = Vec::new();
-        for (host, assist) in [1, 3].into_iter().zip(assist) {
-            let launch = endpoint("lms-recv", group)
-                .named(format!("lms-recv {of} {}", host + 1))
-                .args(["--assist", assist, "--source", &source, "--output"])
-                .arg(self.folder(&format!("{of}{host}"))?);
-            let mut process = self.network.start(self.nodes.hosts[host], launch)?;
-            process.wait_event("waiting", COMES_UP)?;
-            all.push(process);
-        }
-        Ok(all)
+    /// Number of copies begun.
+    pub(super) fn copies(&self) -> u64 {
+        self.rounds[2].done
     }
 
-    fn sender(&self, of: &str, group: SocketAddrV4, assist: &str) -> Result<Process> {
-        let launch = endpoint("lms-send", group)
-            .named(format!("lms-send {of}"))
-            .args(["--assist", assist, "--receivers", "2", "--rate", "20M"])
-            .args(["--connect-timeout", "30s", "--timeout", "30s"])
-            .arg(&self.file);
-        self.network.start(self.nodes.source, launch)
-    }
-
-    fn start_file(&self) -> Result<Vec<Process>> {
-        let mut all = self.receivers("file", FILES, ["lms"; 2])?;
-        all.push(self.sender("file", FILES, "lms")?);
-        Ok(all)
-    }
-
-    fn start_relayed(&self) -> Result<Vec<Process>> {
-        let [first, second] = self.nodes.routers.map(|node| self.address(node));
-        let near = format!("dyram://{first}");
-        let far = format!("dyram://{second},{first}");
-        let mut all = self.receivers("relayed", RELAYED, [&near, &far])?;
-        all.push(self.sender("relayed", RELAYED, &near)?);
-        Ok(all)
-    }
-
-    fn start_copy(&self) -> Result<Vec<Process>> {
-        let daemon = self.start_mcpd(1)?;
-        let hosts = [0, 1].map(|host| self.address(self.nodes.hosts[host]).to_string());
-        let launch = Launch::carried("mcp")
-            .args(["--json", "--quiet", "--insecure", "--to"])
-            .arg(format!("copy-{}.bin", self.rounds[2].done % 4))
-            .arg(&self.file)
-            .args(hosts);
-        Ok(vec![daemon, self.network.start(self.nodes.source, launch)?])
-    }
-
-    /// Performs the next step: another line of the stream, the next transfers. Returns the failures.
+    /// Performs the next step: another line of the streams, the next transfers. Returns the faults.
     pub(super) fn turn(&mut self) -> Result<Vec<String>> {
         let mut faults = Vec::new();
         self.feed()?;
@@ -313,11 +283,12 @@ impl World {
                     .iter_mut()
                     .filter_map(|process| process.ended().is_none().then(|| process.tail()))
                     .collect();
-                bail!("{} hangs\n{}", round.name, late.concat());
+                faults.push(format!("{} hangs\n{}", round.name, late.concat()));
+                round.running.clear();
             }
         }
-        let relays = self.relays.iter_mut().map(|relay| &mut relay.process);
-        for process in self.steady.iter_mut().chain(relays) {
+        faults.extend(self.federation.stalled());
+        for process in self.observed_processes() {
             if let Some(status) = process.ended() {
                 bail!("{} ended, {status}\n{}", process.name(), process.tail());
             }
@@ -325,61 +296,90 @@ impl World {
         Ok(faults)
     }
 
-    /// Writes to the stream: about 150 kB a second at ten turns a second.
+    /// Writes to the streams: about 150 kB a second at ten turns a second.
     fn feed(&mut self) -> Result<()> {
         let line = format!("{:01$}", self.lines, 15_000);
         self.lines += 1;
-        let sender = self.steady.iter_mut();
-        let sender = sender
-            .into_iter()
-            .find(|one| one.name() == "lms-send stream");
-        sender.context("no stream")?.write_line(&line)
+        self.federation.feed(&line)?;
+        self.process("lms-send stream")?.write_line(&line)
     }
 
-    /// Restarts the second router's daemon and the second relay in turn.
-    pub(super) fn restart(&mut self) -> Result<()> {
-        self.restarts += 1;
-        if self.restarts % 2 == 1 {
-            return self.routers[1].restart(&self.network);
+    /// A daemon by its process's name, and its network.
+    fn daemon(&mut self, name: &str) -> Option<(&mut Daemon, &Network)> {
+        let mut own = self.routers.iter_mut().chain(&mut self.relays);
+        match own.find(|daemon| daemon.process.name() == name) {
+            Some(daemon) => Some((daemon, &self.network)),
+            None => self.federation.daemon(name),
         }
-        // Killed: peers are not notified and must detect it.
-        let relay = &mut self.relays[1];
-        relay.process.signal(Signal::SIGKILL)?;
-        relay.process.wait(COMES_UP)?;
-        relay.restart(&self.network)
     }
 
-    /// The programs that run from the start to the end: name and process number.
+    /// A program that runs all the time, by its name.
+    pub(super) fn process(&mut self, name: &str) -> Result<&mut Process> {
+        // Two searches: a borrow that is returned lasts for the whole function.
+        if let Some(at) = self.steady.iter().position(|one| one.name() == name) {
+            return Ok(&mut self.steady[at]);
+        }
+        let (daemon, _) = self
+            .daemon(name)
+            .with_context(|| format!("no {name} runs"))?;
+        Ok(&mut daemon.process)
+    }
+
+    /// Starts a daemon that has ended again.
+    pub(super) fn restart(&mut self, name: &str) -> Result<()> {
+        let (daemon, network) = self.daemon(name).context("no such daemon")?;
+        daemon.restart(network)
+    }
+
+    /// Waits until a daemon answers on its status socket; other programs have none.
+    pub(super) fn answers(&mut self, name: &str, limit: Duration) -> Result<()> {
+        match self.daemon(name) {
+            Some((daemon, _)) => daemon.wait(limit),
+            None => Ok(()),
+        }
+    }
+
+    /// The programs that run from the start to the end.
+    fn observed_processes(&mut self) -> impl Iterator<Item = &mut Process> {
+        let daemons = [&mut self.routers[0], &mut self.relays[0]];
+        let daemons = daemons.into_iter().map(|daemon| &mut daemon.process);
+        let federation = self.federation.observed();
+        daemons.chain(&mut self.steady).chain(federation)
+    }
+
+    /// Their names and process numbers.
     pub(super) fn observed(&mut self) -> Vec<(String, u32)> {
-        let mut all = vec![
-            ("lms-router 1".to_owned(), self.routers[0].process.id()),
-            ("dyram-relay 1".to_owned(), self.relays[0].process.id()),
-        ];
-        let steady = self.steady.iter();
-        all.extend(steady.map(|process| (process.name().to_owned(), process.id())));
-        all
+        let named = |process: &mut Process| (process.name().to_owned(), process.id());
+        self.observed_processes().map(named).collect()
     }
 
-    pub(super) fn finish(self, faults: Vec<String>) -> Tally {
-        let relays = self.relays.iter().map(|relay| &relay.process);
-        for process in self.steady.iter().chain(relays) {
-            let _ = process.signal(nix::sys::signal::Signal::SIGTERM);
+    pub(super) fn finish(mut self, mut faults: Vec<String>) -> Tally {
+        for process in &self.steady {
+            let _ = process.signal(Signal::SIGTERM);
         }
+        for daemon in self.routers.iter_mut().chain(&mut self.relays) {
+            if !daemon
+                .process
+                .stop(COMES_UP)
+                .is_ok_and(|code| code.success())
+            {
+                faults.push(format!("{} does not end well", daemon.process.name()));
+            }
+        }
+        if !self.federation.stop() {
+            faults.push("the gateways do not end well".to_owned());
+        }
+        // The last of each was cut off.
+        let made = |round: &Round| (round.name, round.done.saturating_sub(1));
         Tally {
-            // The last of each was cut off.
-            rounds: self
-                .rounds
-                .iter()
-                .map(|round| (round.name, round.done.saturating_sub(1)))
-                .collect(),
-            restarts: self.restarts,
+            rounds: self.rounds.iter().map(made).collect(),
             faults,
         }
     }
 }
 
 /// Arguments of both ends of an LTP session.
-fn endpoint(program: &str, group: SocketAddrV4) -> Launch {
+pub(super) fn endpoint(program: &str, group: SocketAddrV4) -> Launch {
     Launch::carried(program)
         .args(["--json", "--quiet", "--interface", "eth0", "--group"])
         .arg(group.to_string())

@@ -305,6 +305,13 @@ impl Federation {
         self.islands[at].host
     }
 
+    /// A daemon by its process's name, and the network.
+    pub(super) fn daemon(&mut self, name: &str) -> Option<(&mut Daemon, &Network)> {
+        let mut daemons = self.daemons.iter_mut().map(|(_, daemon)| daemon);
+        let daemon = daemons.find(|daemon| daemon.process.name() == name)?;
+        Some((daemon, &self.network))
+    }
+
     /// All processes of gateways that were started.
     pub(super) fn processes(&mut self) -> impl Iterator<Item = &mut Process> {
         self.daemons
