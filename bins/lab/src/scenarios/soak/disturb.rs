@@ -28,8 +28,8 @@ pub(super) enum Act {
     /// SIGSTOP, and SIGCONT that many seconds later.
     Freeze {
         who: &'static str,
-        /// Its event that is waited for.
-        after: Option<&'static str>,
+        /// A program and its event that is waited for.
+        after: Option<(&'static str, &'static str)>,
         seconds: u64,
     },
 }
@@ -175,14 +175,12 @@ impl Trial {
                     seconds,
                 },
             ) => {
-                let begun = self.begun;
-                let process = find(&mut self.processes, world, who)?;
-                if after.is_some_and(|event| !events(process, begun).any(|e| e["event"] == event))
-                    && process.ended().is_none()
+                if let Some((program, event)) = after
+                    && self.waits_for(program, event, world)?
                 {
                     return Ok(());
                 }
-                process.signal(Signal::SIGSTOP)?;
+                find(&mut self.processes, world, who)?.signal(Signal::SIGSTOP)?;
                 Step::Frozen(who, Instant::now(), Duration::from_secs(seconds))
             }
             (&Step::Ending(who), _) => {
@@ -206,6 +204,14 @@ impl Trial {
         };
         self.step = step;
         Ok(())
+    }
+
+    /// Whether a program still runs and has not reported an event.
+    fn waits_for(&mut self, program: &str, event: &str, world: &mut World) -> Result<bool> {
+        let begun = self.begun;
+        let process = find(&mut self.processes, world, program)?;
+        let is_there = events(process, begun).any(|one| one["event"] == event);
+        Ok(!is_there && process.ended().is_none())
     }
 
     /// Compares what a program reported with what was expected.

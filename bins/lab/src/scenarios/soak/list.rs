@@ -50,13 +50,28 @@ const fn freeze(who: &'static str, seconds: u64) -> Act {
     }
 }
 
+/// Freezes a program after an event of its own.
 const fn freeze_after(event: &'static str, who: &'static str, seconds: u64) -> Act {
+    freeze_after_of((who, event), who, seconds)
+}
+
+/// Freezes a program after an event of another one.
+const fn freeze_after_of(
+    after: (&'static str, &'static str),
+    who: &'static str,
+    seconds: u64,
+) -> Act {
     Act::Freeze {
         who,
-        after: Some(event),
+        after: Some(after),
         seconds,
     }
 }
+
+/// The sender's event, after which it no longer waits for receivers to join. A receiver that is frozen earlier is late,
+/// and not silent.
+const STARTED: (&str, &str) = ("lms-send to victim", "started");
+const RELAYED_STARTED: (&str, &str) = ("lms-send relayed to victim", "started");
 
 const ROUTER: &str = "lms-router on r2";
 const RELAY: &str = "dyram-relay on r2";
@@ -84,7 +99,7 @@ const RECEIVERS: [Disturbance; 4] = [
     Disturbance {
         name: "lms-recv frozen for 2 s",
         start: World::start_lms_trial,
-        act: freeze_after("opened", "lms-recv victim", 2),
+        act: freeze_after_of(STARTED, "lms-recv victim", 2),
         expected: &[
             done("lms-recv victim"),
             done("lms-recv other"),
@@ -94,7 +109,7 @@ const RECEIVERS: [Disturbance; 4] = [
     Disturbance {
         name: "lms-recv frozen for 12 s",
         start: World::start_lms_trial,
-        act: freeze_after("opened", "lms-recv victim", 12),
+        act: freeze_after_of(STARTED, "lms-recv victim", 12),
         expected: &[
             fails("lms-recv victim", 1, &["the source", "missing bytes"]),
             done("lms-recv other"),
@@ -141,7 +156,7 @@ const RELAYED: [Disturbance; 2] = [
     Disturbance {
         name: "lms-recv of a relay frozen for 2 s",
         start: World::start_relayed_trial,
-        act: freeze_after("opened", "lms-recv relayed victim", 2),
+        act: freeze_after_of(RELAYED_STARTED, "lms-recv relayed victim", 2),
         expected: &[
             done("lms-recv relayed victim"),
             done("lms-recv relayed other"),
@@ -151,7 +166,7 @@ const RELAYED: [Disturbance; 2] = [
     Disturbance {
         name: "lms-recv of a relay frozen for 20 s",
         start: World::start_relayed_trial,
-        act: freeze_after("opened", "lms-recv relayed victim", 20),
+        act: freeze_after_of(RELAYED_STARTED, "lms-recv relayed victim", 20),
         expected: &[
             fails("lms-recv relayed victim", 1, &["missing bytes"]),
             done("lms-recv relayed other"),
