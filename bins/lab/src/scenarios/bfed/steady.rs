@@ -71,9 +71,9 @@ impl Steady {
             return None;
         }
         self.seen.1 = Instant::now();
-        let account = self.federation.account();
+        let (account, tails) = (self.federation.account(), self.federation.tails());
         Some(format!(
-            "no data came to the viewer for {STALL:?}, after {bytes} bytes\n{account}"
+            "no data came to the viewer for {STALL:?}, after {bytes} bytes\n{account}\n{tails}"
         ))
     }
 

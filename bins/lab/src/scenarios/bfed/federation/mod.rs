@@ -440,6 +440,15 @@ impl Federation {
         lines.collect::<Vec<_>>().join("\n")
     }
 
+    /// The last lines of each process's log.
+    pub(super) fn tails(&self) -> String {
+        let named = self.daemons.iter().map(|(_, Daemon { process, .. })| {
+            let (name, tail) = (process.name(), process.tail());
+            format!("{name}:\n{tail}")
+        });
+        named.collect::<Vec<_>>().join("\n")
+    }
+
     /// The last lines of a process's log.
     pub(super) fn tail(&self, part: Part) -> String {
         let daemon = self.daemons.iter().find(|(found, _)| *found == part);
