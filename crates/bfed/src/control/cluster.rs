@@ -387,14 +387,18 @@ impl<C: Coordinator> ControlNode<C> {
         };
         let (name, current) = (tree.name.clone(), tree.node);
         let alive = |id: NodeId| self.nodes.map.get(&id).is_some_and(|node| !node.draining);
-        if current.is_some_and(alive) {
+        // A data node that was removed and has registered anew may have nothing of the session.
+        let is_carried = current
+            .and_then(|id| self.nodes.map.get(&id))
+            .is_some_and(|node| node.sessions.contains(&slot));
+        if is_carried && current.is_some_and(alive) {
             return true;
         }
         let had = current.is_some();
-        let assigned = self.coordinator.assigned(&name).filter(|_| !had);
+        let assigned = current.or_else(|| self.coordinator.assigned(&name));
         // After a takeover peers may reconnect before data nodes.
         let absent = |id| !self.nodes.map.contains_key(&id);
-        let comes = self.startup.nodes_until.is_some() && assigned.is_some_and(absent);
+        let comes = !had && self.startup.nodes_until.is_some() && assigned.is_some_and(absent);
         if comes || self.nodes.map.is_empty() {
             self.wait_for_node(now, slot);
             return false;
@@ -402,7 +406,7 @@ impl<C: Coordinator> ControlNode<C> {
         let before = assigned.filter(|&id| alive(id));
         let Some(id) = before.or_else(|| self.nodes.pick(self.config.assignment)) else {
             // A draining node is better than none.
-            if current.is_some_and(|id| self.nodes.map.contains_key(&id)) {
+            if is_carried {
                 return true;
             }
             if had {
@@ -423,7 +427,7 @@ impl<C: Coordinator> ControlNode<C> {
             node.sessions.insert(slot);
             node.unmeasured += 1;
         }
-        let survives = current.filter(|old| self.nodes.map.contains_key(old));
+        let survives = current.filter(|&old| old != id && self.nodes.map.contains_key(&old));
         if let Some(tree) = self.trees.get_mut(slot) {
             tree.old_node = survives;
             tree.node = Some(id);

@@ -109,13 +109,19 @@ impl<C: Coordinator> TestGateway<C> {
         }
     }
 
+    /// Registers a data node. Each has a process of its own.
     pub(crate) fn register(&mut self, node: u32) -> ConnId {
+        self.register_process(node, node)
+    }
+
+    /// Registers a process of a data node, on a new stream.
+    pub(crate) fn register_process(&mut self, node: u32, boot: u32) -> ConnId {
         let conn = self.conn();
         self.node
             .node_connected(self.now, conn, NodeIdentity::default());
         let register = Register {
             node: NodeId(node),
-            boot: node,
+            boot,
             max_sessions: 100,
             epoch: 0,
         };

@@ -153,6 +153,45 @@ fn a_standby_takes_over_what_the_other_assigned() {
     assert_eq!(given, [Some(1), Some(2)]);
 }
 
+/// The requests about a session that a control node has sent to its data nodes.
+fn requests<C: Coordinator>(stage: &mut TestGateway<C>, name: &str) -> Vec<Message> {
+    let name = session(name);
+    let is_request = |message: &Message| match message {
+        Message::Subscribe(subscribe) => subscribe.session == name,
+        Message::Allocate(allocate) => allocate.session == name,
+        _ => false,
+    };
+    stage.messages().into_iter().filter(is_request).collect()
+}
+
+/// What a data node has is known for one registration of one process. A control node that was stopped for a while
+/// finds the data nodes silent and removes them; they register again.
+#[test]
+fn a_data_node_that_registers_anew_gets_its_sessions_anew() {
+    const NAME: &str = "bfed://1/a";
+    let mut stage = TestGateway::new(|_, _| {});
+    let peer = stage.establish();
+    let mut conn = stage.register_process(1, 1);
+    stage.joins(peer, NAME);
+    stage.wait(0);
+    let first = requests(&mut stage, NAME);
+    assert!(!first.is_empty());
+    // The same process after silence, a new one, the same one again after silence, a new one.
+    for (silent, boot) in [(true, 1), (false, 2), (true, 2), (false, 3)] {
+        match silent {
+            true => stage.wait(2000),
+            false => stage.node.disconnected(stage.now, conn),
+        }
+        conn = stage.register_process(1, boot);
+        stage.wait(0);
+        assert_eq!(stage.node_of(NAME), Some(1));
+        let again = requests(&mut stage, NAME).len();
+        assert_eq!(again, first.len(), "silent: {silent}, process {boot}");
+        let (_, sessions, _) = stage.node.nodes().next().expect("a data node");
+        assert_eq!(sessions, 1);
+    }
+}
+
 #[test]
 fn a_session_waits_for_the_data_node_that_has_it_when_peers_are_quicker() {
     for comes in [true, false] {
