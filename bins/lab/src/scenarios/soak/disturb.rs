@@ -39,7 +39,8 @@ pub(super) struct Expected {
     pub(super) who: &'static str,
     /// Its exit code; `None`: it still runs.
     pub(super) code: Option<i32>,
-    /// Words of its events and messages; `{victim}` is the address of the host that is disturbed.
+    /// Words of its events and messages, alternatives with `|` between them; `{victim}` is the address of the host that
+    /// is disturbed.
     pub(super) says: &'static [&'static str],
 }
 
@@ -229,7 +230,10 @@ impl Trial {
             words.extend(process.log());
         }
         let words = words.join("\n");
-        let lacks = |says: &&&str| !words.contains(&says.replace("{victim}", &victim));
+        let lacks = |says: &&&str| {
+            let says = says.replace("{victim}", &victim);
+            !says.split('|').any(|one| words.contains(one))
+        };
         let lacking: Vec<_> = expected.says.iter().filter(lacks).collect();
         if code == expected.code && lacking.is_empty() {
             return None;
