@@ -63,3 +63,6 @@ impl Refusals {
         self.0.remove(session);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -140,3 +140,6 @@ impl<C: Coordinator> ControlNode<C> {
         self.trees.pending.insert(slot);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -144,3 +144,6 @@ impl Store {
         timeouts.into_iter().flatten().min()
     }
 }
+
+#[cfg(test)]
+mod tests;

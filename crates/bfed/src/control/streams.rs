@@ -118,3 +118,6 @@ impl Streams {
         unregistered.chain(closing).min()
     }
 }
+
+#[cfg(test)]
+mod tests;

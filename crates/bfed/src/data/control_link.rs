@@ -149,3 +149,6 @@ impl ControlLink {
         self.heartbeat_at.min(self.lost_at(interval))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,8 +33,8 @@ impl Dialer {
         }
     }
 
-    /// Schedules another attempt: after one second, after the second failure in a row two seconds, up to 16, until a
-    /// channel has lasted for [`STABLE_AFTER`].
+    /// Schedules another attempt: one second after the first and the second failure in a row, then after twice as long
+    /// each time, up to 16 seconds, until a channel has lasted for [`STABLE_AFTER`].
     pub(super) fn failed(&mut self, now: Instant, id: EdgeId, edge: &mut Edge, to: SocketAddr) {
         let rest = &mut edge.rest;
         if rest
@@ -81,3 +81,6 @@ impl Dialer {
         self.redial.first_key_value().map(|((at, _), _)| *at)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -304,3 +304,6 @@ impl Edge {
         self.rest.full_since.map(|since| since + timeout)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -193,3 +193,6 @@ impl Assembly {
         Some(frame.chunks(most).enumerate().map(piece).collect())
     }
 }
+
+#[cfg(test)]
+mod tests;

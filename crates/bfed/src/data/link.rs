@@ -244,3 +244,6 @@ impl Links {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -483,3 +483,6 @@ impl LivenessTable {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

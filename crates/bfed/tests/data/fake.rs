@@ -21,6 +21,8 @@ pub(crate) struct Station {
     pub(crate) now: Instant,
     pub(crate) address: std::net::SocketAddr,
     requests: u32,
+    /// The edge that the native network took nothing on lately.
+    pub(crate) last_blocked: Option<data::EdgeId>,
 }
 
 pub(crate) const PEER: Edge = Edge::Peer {
@@ -53,6 +55,7 @@ impl Station {
             now,
             address,
             requests: 0,
+            last_blocked: None,
         }
     }
 
@@ -165,6 +168,7 @@ impl Station {
                 .is_err()
         {
             self.node.plane().blocked(copy.edge);
+            self.last_blocked = Some(copy.edge);
             return;
         }
         sent.push((copy.to, bytes.to_vec()));

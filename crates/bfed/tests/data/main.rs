@@ -1,5 +1,6 @@
 //! Data nodes: forwarding, queues, rates, control messages, hostile packets.
 
+mod control;
 mod fake;
 mod forward;
 mod fragments;
@@ -8,8 +9,10 @@ mod memory;
 #[path = "../support/native.rs"]
 pub mod native;
 mod proof;
+mod queues;
 mod rates;
 mod scale;
 mod shortcut;
+mod tfrc;
 mod watch;
 mod whole;

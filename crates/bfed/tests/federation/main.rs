@@ -2,14 +2,22 @@
 
 mod addresses;
 mod changes;
+mod clients;
+mod costs;
+mod discovery;
+mod downstream;
 mod examined;
 mod figures;
 mod forgotten;
 mod lying;
 mod node;
+mod nodes;
 mod oracle;
+mod peerings;
+mod requests;
 mod sessions;
 mod stage;
 mod takeover;
 mod trees;
+mod upstream;
 mod world;

@@ -69,11 +69,11 @@ fn shared(own: u32, store: &Rc<RefCell<Store>>, restarting: bool) -> TestGateway
         ControlNode::with_coordinator(config, coordinator, [own as u8; 32], now).unwrap();
     let peer = PeerConfig::new(gateway(2, 1));
     node.add_peer(now, PEER, peer).unwrap();
-    let next_conn = 100 * u64::from(own);
     TestGateway {
         node,
         now,
-        next_conn,
+        next_conn: 100 * u64::from(own),
+        nodes: Vec::new(),
     }
 }
 
