@@ -385,17 +385,19 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(tree) = self.trees.get(slot) else {
             return false;
         };
-        let (name, current) = (tree.name.clone(), tree.node);
+        let (name, last) = (tree.name.clone(), tree.node);
+        // A data node that has registered anew under its number may have nothing of the session.
+        let carries = |id: &NodeId| {
+            let node = self.nodes.map.get(id);
+            node.is_some_and(|node| node.sessions.contains(&slot))
+        };
+        let current = last.filter(carries);
         let alive = |id: NodeId| self.nodes.map.get(&id).is_some_and(|node| !node.draining);
-        // A data node that was removed and has registered anew may have nothing of the session.
-        let is_carried = current
-            .and_then(|id| self.nodes.map.get(&id))
-            .is_some_and(|node| node.sessions.contains(&slot));
-        if is_carried && current.is_some_and(alive) {
+        if current.is_some_and(alive) {
             return true;
         }
-        let had = current.is_some();
-        let assigned = current.or_else(|| self.coordinator.assigned(&name));
+        let had = last.is_some();
+        let assigned = last.or_else(|| self.coordinator.assigned(&name));
         // After a takeover peers may reconnect before data nodes.
         let absent = |id| !self.nodes.map.contains_key(&id);
         let comes = !had && self.startup.nodes_until.is_some() && assigned.is_some_and(absent);
@@ -406,7 +408,7 @@ impl<C: Coordinator> ControlNode<C> {
         let before = assigned.filter(|&id| alive(id));
         let Some(id) = before.or_else(|| self.nodes.pick(self.config.assignment)) else {
             // A draining node is better than none.
-            if is_carried {
+            if current.is_some() {
                 return true;
             }
             if had {
@@ -427,9 +429,8 @@ impl<C: Coordinator> ControlNode<C> {
             node.sessions.insert(slot);
             node.unmeasured += 1;
         }
-        let survives = current.filter(|&old| old != id && self.nodes.map.contains_key(&old));
         if let Some(tree) = self.trees.get_mut(slot) {
-            tree.old_node = survives;
+            tree.old_node = current;
             tree.node = Some(id);
             tree.native = PendingRequest::NotSent;
             tree.down

@@ -316,6 +316,41 @@ fn without_data_nodes_a_session_waits_for_the_join_timeout() {
 }
 
 #[test]
+fn a_restarted_data_node_has_nothing_and_gets_its_sessions_again() {
+    for stream_broke in [true, false] {
+        let mut stage = TestGateway::new(|_, _| ());
+        let peer = stage.establish();
+        let old = stage.register(1);
+        stage.joins(peer, OWN);
+        stage.serve(old);
+        stage.events();
+        if stream_broke {
+            stage.node.disconnected(stage.now, old);
+        }
+        let conn = stream(&mut stage, 0);
+        stage.receive(conn, &register(1, 99, 0)).unwrap();
+        let events = stage.events();
+        assert!(events.contains(&down(1, false)) && events.contains(&Event::NodeUp(NodeId(1))));
+        assert_eq!(events.contains(&Event::Close(old)), !stream_broke);
+        stage.wait(0);
+        let sent = stage.sent();
+        let asked = requests(&sent, conn).into_iter();
+        let asked: Vec<_> = asked
+            .map(|message| match message {
+                Message::Subscribe(ask) => (ask.up, ask.edge),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let below = Edge::Peer {
+            peer: PEER,
+            rate_bps: 0,
+        };
+        assert_eq!(asked, [(true, Edge::Native), (false, below)]);
+        assert_eq!(stage.node.stats().moved, 1);
+    }
+}
+
+#[test]
 fn a_new_stream_of_the_same_data_node_repeats_what_was_not_answered() {
     let mut stage = TestGateway::new(|_, _| ());
     let peer = stage.establish();
