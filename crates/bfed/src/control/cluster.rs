@@ -210,6 +210,8 @@ impl<C: Coordinator> ControlNode<C> {
                 // The same process as before: its sessions are valid, and unanswered requests are repeated.
                 node.conn = Some(conn);
                 node.blocked = false;
+                // A heartbeat for the old stream may say that all sessions have been refreshed.
+                node.queue.clear();
                 node.received_at = now;
                 node.complete = false;
                 let slots: Vec<_> = node.sessions.iter().copied().collect();

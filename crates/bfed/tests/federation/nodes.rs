@@ -390,6 +390,41 @@ fn a_new_stream_of_the_same_data_node_repeats_what_was_not_answered() {
 }
 
 #[test]
+fn what_waited_for_an_old_stream_is_not_written_to_the_new_one() {
+    let mut stage = TestGateway::new(|_, _| ());
+    let peer = stage.establish();
+    let old = stage.register(1);
+    stage.joins(peer, OWN);
+    stage.live(old, 1);
+    // The old stream takes nothing any more: a heartbeat waits that says that all sessions are known.
+    stage.node.blocked(old);
+    stage.wait(250);
+    let conn = stage.register(1);
+    let sent = stage.sent();
+    let refreshed =
+        |message: &Message| matches!(message, Message::Reclaim(one) if one.what.is_none());
+    let complete = |message: &Message| matches!(message, Message::Heartbeat(beat) if beat.complete);
+    let on_new = sent.iter().filter(|(to, _)| *to == conn);
+    let on_new: Vec<_> = on_new.map(|(_, message)| message).collect();
+    assert!(on_new.iter().any(|message| refreshed(message)));
+    assert!(
+        !on_new.iter().any(|message| complete(message)),
+        "{on_new:?}"
+    );
+    // The data node releases nothing until it is told so on this stream.
+    let mut told = false;
+    for _ in 0..3 {
+        stage.wait(250);
+        stage.beat(conn);
+        let sent = stage.sent();
+        told |= sent
+            .iter()
+            .any(|(to, message)| *to == conn && complete(message));
+    }
+    assert!(told);
+}
+
+#[test]
 fn what_was_asked_for_a_join_is_repeated_too() {
     let mut stage = TestGateway::new(|_, _| ());
     let owner = stage.establish();
