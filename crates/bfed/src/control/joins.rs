@@ -223,6 +223,12 @@ impl<C: Coordinator> ControlNode<C> {
     pub fn resolved(&mut self, now: Instant, name: &str, network: Option<BnNum>) {
         self.now = now;
         for slot in self.resolving.remove(name).unwrap_or_default() {
+            // The tree may be gone, and the slot another's.
+            let waits =
+                |tree: &Tree| tree.network.is_none() && tree.name.owner() == Owner::Name(name);
+            if !self.trees.get(slot).is_some_and(waits) {
+                continue;
+            }
             match network {
                 Some(network) => {
                     self.owner_known(slot, network);

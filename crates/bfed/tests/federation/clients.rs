@@ -174,6 +174,27 @@ fn each_name_is_resolved_once_and_for_all_its_sessions() {
 }
 
 #[test]
+fn a_name_that_is_resolved_late_concerns_no_other_session() {
+    for network in [BnNum::new(9), None] {
+        let (mut stage, node, owner) = scene(|_| ());
+        let below = stage.add(2);
+        let slow = "bfed://slow.net/m";
+        stage.joins(below, slow);
+        let leave = Message::Leave(session(slow));
+        stage.receive(below, &leave).unwrap();
+        assert_eq!(stage.node.trees().count(), 0);
+        // It has the place of the first.
+        stage.ask(2, NAME);
+        stage.serve(node);
+        stage.events();
+        stage.node.resolved(stage.now, "slow.net", network);
+        assert_eq!(stage.events(), []);
+        translate(&mut stage, owner, NAME);
+        assert_eq!(answers(&mut stage), [(2, native())], "{network:?}");
+    }
+}
+
+#[test]
 fn clients_that_wait_are_bounded() {
     let (mut stage, ..) = scene(|config| config.limits.max_waiting = 2);
     for client in 1..=4 {
