@@ -408,6 +408,10 @@ impl<C: Coordinator> ControlNode<C> {
             self.rib.sweep(now, id, None);
         }
         state.announce_at = Some(now);
+        // Routes of tables that this session does not have are not announced again (RFC 4724, section 4.2).
+        for table in Table::all().filter(|&table| !agreed.tables.contains(table)) {
+            self.rib.sweep(now, id, Some(table));
+        }
         self.rib.peer_up(id, agreed.tables);
         self.trees.mark_all();
         self.events.push_back(Event::PeerUp(id));

@@ -443,6 +443,31 @@ fn a_peer_that_is_back_keeps_what_it_announces_again() {
 }
 
 #[test]
+fn a_peer_that_is_back_without_a_table_has_no_routes_in_it() {
+    let (mut stage, node, peer) = restartable();
+    stage.node.disconnected(stage.now, peer);
+    stage.live(node, 5);
+    let conn = stage.conn();
+    stage.node.connected(stage.now, conn, PEER, false);
+    let own = session(OWN).table();
+    let open = wire::open::Repr {
+        version_low: 1,
+        version_high: 1,
+        hold_time_s: 0,
+        gateway: gateway(2, 1),
+        boot: 6,
+        tables: Tables::NONE.with(own),
+        graceful: graceful(true, true),
+    };
+    stage.receive(conn, &Message::Open(open)).unwrap();
+    assert_eq!(routes(&stage), Table::COUNT);
+    stage.receive(conn, &Message::KeepAlive).unwrap();
+    assert_eq!(routes(&stage), 1, "it may announce it again");
+    stage.receive(conn, &Message::EndOfTable(own)).unwrap();
+    assert_eq!(routes(&stage), 0);
+}
+
+#[test]
 fn a_peer_that_is_back_and_never_ends_its_tables_has_its_restart_time() {
     let (mut stage, node, peer) = restartable();
     stage.node.disconnected(stage.now, peer);
