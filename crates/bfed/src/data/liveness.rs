@@ -201,7 +201,7 @@ pub(super) enum ProbeResult {
     Proved(BTreeSet<EdgeId>),
     /// It did not: the ECHO contains the cookie to repeat.
     Unproved,
-    /// Too many ECHOes wait, or too many were sent.
+    /// Too many ECHOes wait, or too many were sent: it proves nothing either.
     Refused,
 }
 
@@ -309,16 +309,11 @@ impl LivenessTable {
         (id, label, nonce): (EdgeId, FlowLabel, u32),
         cookie: u64,
     ) -> ProbeResult {
-        let Some(neighbour) = self.map.get_mut(&key) else {
+        let Some(neighbour) = self.map.get(&key) else {
             return ProbeResult::Refused;
         };
         let right = cookie == neighbour.cookie;
         let own = neighbour.cookie;
-        let proved = match right && !neighbour.proved {
-            true => neighbour.receivers.clone(),
-            false => BTreeSet::new(),
-        };
-        neighbour.proved |= right;
         if right {
             self.alive(now, key);
         }
@@ -330,10 +325,14 @@ impl LivenessTable {
             self.echoes
                 .push_back((key.0, id, SignContent::Echo(label, nonce, own)));
         }
-        match right {
-            true => ProbeResult::Proved(proved),
-            false => ProbeResult::Unproved,
-        }
+        let neighbour = self.map.get_mut(&key).filter(|_| right);
+        neighbour.map_or(ProbeResult::Unproved, |neighbour| {
+            let known = core::mem::replace(&mut neighbour.proved, true);
+            ProbeResult::Proved(match known {
+                true => BTreeSet::new(),
+                false => neighbour.receivers.clone(),
+            })
+        })
     }
 
     /// Handles an ECHO from an address. Returns the edges that may send from now on, or `None` if it answers no

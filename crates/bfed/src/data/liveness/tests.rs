@@ -345,6 +345,33 @@ fn at_most_256_echoes_wait() {
 }
 
 #[test]
+fn a_proof_that_is_refused_can_be_repeated() {
+    let mut table = Table::new();
+    let busy = (address(2), PEER);
+    table.add(key(), 1, false);
+    table.add(busy, 2, false);
+    let mut cookies = Vec::new();
+    for (key, id) in [(key(), 1), (busy, 2)] {
+        table.probed(key, id, 1, 0);
+        let SignContent::Echo(_, _, cookie) = table.sent()[0].2 else {
+            panic!();
+        };
+        cookies.push(cookie);
+    }
+    for nonce in 1..=256 {
+        table.probed(busy, 2, nonce, cookies[1]);
+    }
+    assert_eq!(table.probed(key(), 1, 7, cookies[0]), ProbeResult::Refused);
+    assert!(!table.table.is_proved(&key()));
+    table.sent();
+    let edges = BTreeSet::from([edge(1)]);
+    assert_eq!(
+        table.probed(key(), 1, 8, cookies[0]),
+        ProbeResult::Proved(edges)
+    );
+}
+
+#[test]
 fn a_neighbour_is_silent_after_six_intervals_without_a_sign() {
     let mut table = Table::proved(9);
     table.probes();
