@@ -424,7 +424,11 @@ impl LivenessTable {
                 if probes_now {
                     due.push(key);
                 }
-            } else if probes_now && neighbour.probe_at <= now && self.rates.take(now, key.1) {
+            } else if probes_now
+                && !neighbour.sources.is_empty()
+                && neighbour.probe_at <= now
+                && self.rates.take(now, key.1)
+            {
                 neighbour.wait = (neighbour.wait * 2).min(LONGEST_WAIT);
                 due.push(key);
             }

@@ -323,6 +323,30 @@ fn echoes_to_addresses_that_are_not_proved_have_a_rate() {
 }
 
 #[test]
+fn receivers_that_are_not_probed_cost_their_peer_nothing() {
+    let mut table = Table::new();
+    for last in 1..=60 {
+        table.add((address(last), PEER), u32::from(last), false);
+    }
+    table.intervals(8);
+    for last in 1..=25 {
+        let asked = table.probed((address(last), PEER), u32::from(last), 1, 0);
+        assert_eq!(asked, ProbeResult::Unproved, "{last}");
+    }
+}
+
+#[test]
+fn what_peers_spent_is_forgotten_once_it_does_not_matter() {
+    let mut table = Table::new();
+    table.add(key(), 1, false);
+    table.probed(key(), 1, 1, 0);
+    table.intervals(4);
+    assert!(table.table.rates.peers.is_empty());
+    table.probed(key(), 1, 2, 0);
+    assert_eq!(table.table.rates.peers.len(), 1);
+}
+
+#[test]
 fn at_most_256_echoes_wait() {
     let mut table = Table::new();
     table.add(key(), 1, false);
