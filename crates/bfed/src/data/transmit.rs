@@ -214,12 +214,17 @@ impl Plane {
         }
     }
 
-    /// Disconnects a stalled receiver, which may reconnect.
+    /// Disconnects a stalled receiver, which may reconnect. A channel that this node opened is opened again.
     fn cut(&mut self, id: EdgeId) {
         self.clear_queue(id, DataError::Stalled);
-        if let Some(conn) = self.edge(id).and_then(|edge| edge.stream()) {
+        let Some(edge) = self.edge(id) else {
+            return;
+        };
+        let (conn, remote) = (edge.stream(), edge.rest.remote.filter(|_| edge.up));
+        if let Some(conn) = conn {
             self.stream_ended(conn);
             self.events.push_back(DataEvent::Close(conn));
+            self.dials.extend(remote.map(|to| (id, to)));
         }
     }
 

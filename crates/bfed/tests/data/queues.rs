@@ -116,7 +116,7 @@ fn copies_are_counted_when_they_are_sent() {
 }
 
 #[test]
-fn a_slow_link_pauses_the_source_at_half_a_queue_and_lets_it_go_on_below() {
+fn a_slow_link_pauses_the_source_at_half_a_queue_and_resumes_it_below() {
     // 1,000 bytes a second, after a burst of a hundred.
     let mut station = bulk(&[peer(1, 8000)]);
     let mut events = Vec::new();
@@ -163,7 +163,40 @@ fn a_receiver_that_takes_something_every_few_seconds_is_not_stalled() {
 }
 
 #[test]
-fn the_source_goes_on_once_no_receiver_is_full() {
+fn a_stalled_channel_that_this_node_opened_is_opened_again() {
+    let name = "bfed://1/m/?multi-source=true";
+    let mut station = Station::new(1);
+    station.allocate(name, PEER);
+    let above = ([10, 0, 0, 2], 4000).into();
+    let theirs = FlowChannel {
+        label: FlowLabel::new(5),
+        address: ChannelAddress::Stream(above),
+    };
+    station.subscribe(true, name, PEER, &[theirs]).unwrap();
+    station.subscribe(false, name, Edge::Native, &[]).unwrap();
+    let [dial @ DataEvent::Dial { edge, to }] = station.events()[..] else {
+        panic!();
+    };
+    assert_eq!(to, above);
+    assert!(station.node.dialled(edge, ConnId(3)));
+    station.drain();
+    // A client sends upstream, and the peer takes nothing.
+    let sent = station.native_data(1, b"up").unwrap();
+    assert_eq!(sent[0].0, Destination::Stream(ConnId(3)));
+    station.node.plane().blocked(edge);
+    station.events();
+    station.wait(10_000);
+    let events = station.events();
+    assert!(events.contains(&DataEvent::Close(ConnId(3))), "{events:?}");
+    assert!(events.contains(&dial), "{events:?}");
+    assert!(station.node.dialled(edge, ConnId(4)));
+    assert_eq!(station.drain()[0].0, Destination::Stream(ConnId(4)));
+    let sent = station.native_data(1, b"up").unwrap();
+    assert_eq!(sent[0].0, Destination::Stream(ConnId(4)));
+}
+
+#[test]
+fn the_source_resumes_once_no_receiver_is_full() {
     let mut station = bulk(&[PEER, OTHER]);
     let ids = edges(&mut station);
     for &id in &ids {
@@ -181,7 +214,7 @@ fn the_source_goes_on_once_no_receiver_is_full() {
 }
 
 #[test]
-fn a_full_receiver_that_leaves_holds_up_nobody() {
+fn a_full_receiver_that_leaves_pauses_no_source() {
     let mut station = bulk(&[PEER, OTHER]);
     let ids = edges(&mut station);
     station.node.plane().blocked(ids[0]);
