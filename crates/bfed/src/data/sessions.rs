@@ -38,7 +38,8 @@ pub(super) struct SessionTable {
     /// The session that the last STATISTICS ended with.
     last_reported: Option<SessionName>,
     statistics_at: Instant,
-    reported_bytes: u64,
+    /// Bytes sent until the last STATISTICS, and its time: there are none without a control node.
+    reported: (u64, Instant),
 }
 
 impl SessionTable {
@@ -50,7 +51,7 @@ impl SessionTable {
             release: Release::Waiting,
             last_reported: None,
             statistics_at: now,
-            reported_bytes: 0,
+            reported: (0, now),
         }
     }
 
@@ -176,10 +177,10 @@ impl SessionTable {
             return None;
         }
         self.statistics_at = now + config.statistics_interval;
-        let bytes = plane.stats.copied_bytes;
-        let millis = config.statistics_interval.total_millis().max(1);
-        let rate_bps = (bytes - self.reported_bytes).saturating_mul(8000) / millis;
-        self.reported_bytes = bytes;
+        let (before, since) =
+            core::mem::replace(&mut self.reported, (plane.stats.copied_bytes, now));
+        let millis = (now - since).total_millis().max(1);
+        let rate_bps = (plane.stats.copied_bytes - before).saturating_mul(8000) / millis;
         let next = self.after(self.last_reported.as_ref()).take(MAX_ENTRIES);
         let entries: Vec<_> = next.map(|(name, one)| one.counts(name, plane)).collect();
         let is_full = entries.len() == MAX_ENTRIES;

@@ -86,6 +86,25 @@ fn statistics_count_what_each_session_carried() {
 }
 
 #[test]
+fn the_rate_after_a_time_without_a_control_node_is_that_of_all_the_time() {
+    let mut station = Station::new(1);
+    station.subscribe(true, FILE, Edge::Native, &[]).unwrap();
+    station.subscribe(false, FILE, Edge::Native, &[]).unwrap();
+    live(&mut station, 1);
+    station.node.disconnected();
+    for _ in 0..100 {
+        station.native_data(1, &[0; 100]).unwrap();
+        station.wait(1000);
+    }
+    let now = station.now;
+    station.node.connected(now);
+    let statistics = live(&mut station, 1);
+    // The last report was up to a second before.
+    let rate = statistics[0].rate_bps;
+    assert!((790..=800).contains(&rate), "{rate}");
+}
+
+#[test]
 fn flows_and_lost_copies_are_counted_together() {
     let name = "bfed://1/m/a/b";
     let flows = SessionName::parse(name).unwrap().flow_count();
