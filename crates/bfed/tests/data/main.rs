@@ -4,6 +4,7 @@ mod control;
 mod fake;
 mod forward;
 mod fragments;
+mod ingress;
 mod links;
 mod memory;
 #[path = "../support/native.rs"]

@@ -383,7 +383,7 @@ fn reports_are_a_millisecond_apart_at_least() {
     assert_eq!(report.received_rate, 1_000_000, "in a millisecond");
     receiver.receive(START, 2, 0, 20, SEGMENT);
     assert_eq!(receiver.poll_timeout(), Some(START + millis(1)));
-    // Nobody waits for hours because a packet says so.
+    // A round trip counts as a minute at most, so that no packet can put reports off for hours.
     let mut receiver = Receiver::new(START);
     receiver.receive(START, 1, 0, u32::MAX, SEGMENT);
     receiver.poll_report(START);

@@ -239,7 +239,7 @@ fn the_last_client_to_leave_ends_the_tree() {
     assert_eq!(
         stage.events(),
         [Event::TreeDown(session(NAME))],
-        "nobody is told"
+        "no client waits for an answer"
     );
     assert_eq!(stage.node.trees().count(), 0);
     assert!(stage.node.coordinator().is_empty());

@@ -310,7 +310,7 @@ fn the_owners_gateway_asks_its_native_network() {
             Outcome::NoSession,
             vec![],
         ),
-        // It knows one; nobody else can be asked.
+        // It knows one, and there is no other gateway to ask.
         (
             sroutes(1, &[(1, 3)], false),
             Outcome::Costs,

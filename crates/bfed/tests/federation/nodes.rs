@@ -166,7 +166,7 @@ fn a_data_node_that_says_what_it_must_not_has_failed() {
 }
 
 #[test]
-fn a_data_node_that_says_goodbye_has_failed_at_once() {
+fn a_data_node_that_sends_a_notification_has_failed_at_once() {
     let mut stage = TestGateway::new(|_, _| ());
     let conn = stage.register(1);
     stage.sent();
@@ -489,7 +489,7 @@ fn rates_are_those_of_the_last_statistics() {
 }
 
 #[test]
-fn a_session_that_nobody_knows_stays_assigned_to_the_data_node_that_reports_it() {
+fn an_unknown_session_stays_assigned_to_the_data_node_that_reports_it() {
     let mut stage = TestGateway::new(|config, _| config.assignment = Assignment::RoundRobin);
     let peer = stage.establish();
     let nodes = [1, 2].map(|node| stage.register(node));

@@ -151,7 +151,7 @@ fn peers_that_are_not_in_the_new_configuration_are_told_so() {
 }
 
 #[test]
-fn that_a_gateway_restarts_is_no_matter_of_its_configuration() {
+fn a_new_configuration_does_not_end_a_restart() {
     let mut stage = TestGateway::new(|config, _| config.restarting = true);
     let mut config = stage.node.config().clone();
     config.restarting = false;

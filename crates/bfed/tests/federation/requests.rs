@@ -2,10 +2,12 @@
 
 use bfed::wire::allocate::{Outcome, Response};
 use bfed::wire::no_route::Reason as Refusal;
+use bfed::wire::subscribe::Edge;
+use bfed::wire::translation::Repr as Translation;
 use bfed::wire::{Message, join};
 use bfed::*;
 
-use crate::stage::TestGateway;
+use crate::stage::{TestGateway, channels};
 use crate::world::{gateway, session};
 
 /// Sessions of this network, that a peer joins.
@@ -131,4 +133,129 @@ fn a_native_network_without_a_channel_refuses_clients_and_inner_gateways_alone()
     assert_eq!(refused, [inner]);
     let tree = stage.node.trees().next().unwrap();
     assert_eq!(tree.downstream, [PeerId(3)]);
+}
+
+/// The rates of edges to peers in requests to data nodes.
+fn rates(stage: &mut TestGateway) -> Vec<(ConnId, u64)> {
+    let rates = stage.sent().into_iter().filter_map(|(to, message)| {
+        let Message::Subscribe(ask) = message else {
+            return None;
+        };
+        match ask.edge {
+            Edge::Peer { rate_bps, .. } => Some((to, rate_bps)),
+            Edge::Native => None,
+        }
+    });
+    rates.collect()
+}
+
+/// Lets a time pass in which the data nodes live. Returns the rates in requests.
+fn pass(stage: &mut TestGateway, millis: u64) -> Vec<(ConnId, u64)> {
+    let mut all = Vec::new();
+    for _ in 0..millis / 50 {
+        stage.wait(50);
+        for node in stage.nodes.clone() {
+            stage.beat(node);
+        }
+        all.extend(rates(stage));
+    }
+    all
+}
+
+#[test]
+fn the_rate_of_a_link_is_shared_between_data_nodes_by_their_sessions() {
+    let mut stage = TestGateway::new(|config, peer| {
+        config.hold_time_s = 0;
+        config.assignment = Assignment::RoundRobin;
+        peer.rate_bps = Some(8000);
+    });
+    let peer = stage.establish();
+    let (one, two) = (stage.register(1), stage.register(2));
+    stage.joins(peer, OWN);
+    assert_eq!(rates(&mut stage), [(one, 8000)], "all of it");
+    assert_eq!(pass(&mut stage, 1000), []);
+    stage.joins(peer, OTHER);
+    assert_eq!(rates(&mut stage), [(two, 4000)]);
+    // The other data node hears of it with the next count.
+    assert_eq!(pass(&mut stage, 1000), [(one, 4000)]);
+    stage.joins(peer, "bfed://1/c");
+    assert_eq!(rates(&mut stage), [(one, 4000)], "not counted yet");
+    let mut later = pass(&mut stage, 100);
+    later.sort();
+    assert_eq!(later, [(one, 5333), (two, 2666)]);
+    assert_eq!(pass(&mut stage, 3000), [], "nothing has changed");
+    // Sessions leave.
+    for name in [OWN, "bfed://1/c"] {
+        stage.receive(peer, &Message::Leave(session(name))).unwrap();
+    }
+    assert_eq!(pass(&mut stage, 1100), [(two, 8000)]);
+    // A data node that fails gives its share back.
+    stage.joins(peer, OWN);
+    pass(&mut stage, 1100);
+    stage.node.disconnected(stage.now, two);
+    stage.nodes.retain(|node| *node != two);
+    let after = pass(&mut stage, 1500);
+    assert_eq!(after.last(), Some(&(one, 8000)), "{after:?}");
+}
+
+#[test]
+fn a_session_of_many_sources_uses_the_link_upwards_too() {
+    for (name, rate) in [
+        ("bfed://2/m/?multi-source=true", 4000),
+        ("bfed://2/m", 8000),
+    ] {
+        let mut stage = TestGateway::new(|config, peer| {
+            config.hold_time_s = 0;
+            config.assignment = Assignment::RoundRobin;
+            peer.rate_bps = Some(8000);
+        });
+        let peer = stage.establish();
+        stage.end_of_tables(peer);
+        stage.announce(peer, &[gateway(2, 1)], 1);
+        let one = stage.register(1);
+        stage.ask(1, name);
+        stage.serve(one);
+        let translation = Translation {
+            path: vec![gateway(2, 1)],
+            flows: channels(&session(name), false, 5),
+            session: session(name),
+        };
+        stage
+            .receive(peer, &Message::Translation(translation))
+            .unwrap();
+        pass(&mut stage, 1100);
+        let two = stage.register(2);
+        stage.joins(peer, OWN);
+        assert_eq!(rates(&mut stage), [(two, rate)], "{name}");
+    }
+}
+
+#[test]
+fn a_data_node_with_more_sessions_than_fit_its_queue_gets_no_refreshes_at_once() {
+    for (sessions, refreshed) in [(8, 8), (9, 0)] {
+        let mut stage = TestGateway::new(|config, _| config.limits.max_queue = 16);
+        let peer = stage.establish();
+        let node = stage.register(1);
+        for number in 0..sessions {
+            stage.joins(peer, &format!("bfed://1/{number}"));
+            stage.serve(node);
+        }
+        let node = stage.register(1);
+        let sent = stage.sent();
+        let refreshes = sent.iter().filter(|(to, message)| {
+            *to == node && matches!(message, Message::Reclaim(one) if one.what.is_none())
+        });
+        assert_eq!(refreshes.count(), refreshed);
+        // Then it is never told that these are all sessions.
+        let mut complete = false;
+        for _ in 0..6 {
+            stage.wait(250);
+            stage.beat(node);
+            complete |= stage
+                .sent()
+                .iter()
+                .any(|(_, message)| matches!(message, Message::Heartbeat(beat) if beat.complete));
+        }
+        assert_eq!(complete, refreshed > 0);
+    }
 }

@@ -319,7 +319,7 @@ fn a_translation_again_says_only_what_is_new() {
         session: session(NAME),
         path: longer.clone(),
     };
-    assert_eq!(scene.stage.events(), [up.clone()]);
+    assert_eq!(scene.stage.events(), std::slice::from_ref(&up));
     // Other labels: the data node has to know.
     scene.translate(scene.first, &longer, 6).unwrap();
     assert!(subscribed(&scene.stage.sent()));
@@ -459,7 +459,7 @@ fn that_there_is_no_such_session_ends_the_tree() {
     scene.refuse(scene.first, Reason::NoSession).unwrap();
     let sent = scene.serve();
     assert_eq!(refusals(&sent), [(scene.below, Reason::NoSession)]);
-    assert_eq!(joins(&sent), [], "nobody else has it");
+    assert_eq!(joins(&sent), [], "no other gateway has it");
     assert_eq!(scene.stage.node.trees().count(), 0);
 }
 

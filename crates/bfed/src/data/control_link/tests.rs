@@ -53,7 +53,7 @@ fn each_stream_begins_with_a_registration() {
     assert!(!link.send(Message::KeepAlive, 10));
     link.disconnected();
     assert!(!link.is_up() && !link.is_ready());
-    assert!(!link.send(Message::KeepAlive, 10), "nobody is there");
+    assert!(!link.send(Message::KeepAlive, 10), "it is not queued");
     link.connected(START, &config());
     assert_eq!(sent(&mut link), [registration(4)]);
 }

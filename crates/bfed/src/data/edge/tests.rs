@@ -98,7 +98,7 @@ fn a_bulk_queue_is_full_when_more_than_half_of_it_waits() {
     push(&mut edge, Content::Bulk, &[0]);
     assert!(edge.is_full(&config()));
     assert_eq!(edge.stalls_at(timeout), Some(START + timeout));
-    // It is full since then, whatever comes.
+    // Later frames do not move that time.
     edge.push(
         START + timeout,
         (Kind::Data, [0].into()),

@@ -176,7 +176,7 @@ fn an_edge_that_leaves_gives_its_turn_to_the_next() {
     links.leave(at, 2, edge(21));
     assert_eq!((links.busy(0), links.turn(NOW, at)), (None, None));
     assert!(!links.afford(at, 1) && !links.afford(99, 1));
-    // Whoever comes back starts with a turn of its own.
+    // A session that waits again starts with a whole turn.
     links.wait(at, 2, edge(21));
     assert_eq!(turns(&mut links, at, |_| 1500, 1), [21]);
 }

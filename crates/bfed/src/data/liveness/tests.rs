@@ -427,7 +427,7 @@ fn data_of_its_flows_is_a_sign_while_it_comes() {
     // The count is compared from the third interval of silence on.
     table.intervals(10);
     assert_eq!(table.changes(), [(PEER, State::Silent)]);
-    // Data alone does not bring it back: anyone can send it.
+    // Data alone does not bring it back: its source may be forged.
     table.packets += 1;
     table.intervals(10);
     assert_eq!(table.changes(), []);
