@@ -132,3 +132,6 @@ impl Flow {
         self.outs = u32::from(self.first.is_some()) + self.rest.out.len() as u32;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! The lookup table beside a map.
+
+use std::collections::BTreeMap;
+
+use core::net::Ipv6Addr;
+
+use super::*;
+
+extern crate std;
+
+fn label(number: u32) -> FlowLabel {
+    FlowLabel::new(number).expect("not 0")
+}
+
+const SECRET: [u64; 3] = [
+    0x9e37_79b9_7f4a_7c15,
+    0xbf58_476d_1ce4_e5b9,
+    0x94d0_49bb_1331_11eb,
+];
+const OTHER: [u64; 3] = [
+    0xd6e8_feb8_6659_fd93,
+    0xff51_afd7_ed55_8ccd,
+    0xc4ce_b9fe_1a85_ec53,
+];
+
+/// The key of a flow of one sender.
+fn key(number: u32) -> Key {
+    Key::datagram(([10, 0, 0, 1], 9).into(), label(number))
+}
+
+#[test]
+fn like_a_map() {
+    let key = |label| {
+        let label = FlowLabel::new(label).unwrap();
+        Key::datagram(([10, 0, 0, 1], 9).into(), label)
+    };
+    let (mut table, mut map) = (Table::new([3, 5, 7]), BTreeMap::new());
+    let mut state = 1_u64;
+    for _ in 0..20_000 {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let label = (state >> 33) as u32 % 600 + 1;
+        let flow = (state >> 20) as u32;
+        let entry = Entry { edge: label, flow };
+        let ahead = [label, label % 600 + 1];
+        table.forget();
+        for label in ahead {
+            table.prefetch(key(label));
+        }
+        match state >> 62 {
+            0 => {
+                table.remove(&key(label), label);
+                map.remove(&label);
+            }
+            // Prefetched results remain valid.
+            1 => {}
+            _ => {
+                table.insert(key(label), entry);
+                map.insert(label, entry);
+            }
+        }
+        for label in ahead {
+            let found = table.get(&key(label)).map(|found| found.entry);
+            assert_eq!(found, map.get(&label).copied());
+        }
+    }
+    assert_eq!(table.len(), map.len());
+    for label in 1..=600 {
+        let found = table.get(&key(label)).map(|found| found.entry);
+        assert_eq!(found, map.get(&label).copied());
+    }
+}
+
+#[test]
+fn small_tables_that_are_half_full() {
+    // Eight keys in 16 slots: they collide, and the search goes on at the beginning.
+    for secret in 0..300_u64 {
+        let (mut table, mut map) = (
+            Table::new([secret, secret * 77, secret * 1_000_003]),
+            BTreeMap::new(),
+        );
+        let mut state = secret;
+        for _ in 0..200 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let number = (state >> 33) as u32 % 8 + 1;
+            let entry = Entry {
+                edge: number,
+                flow: (state >> 20) as u32,
+            };
+            table.remove(&key(number), number);
+            map.remove(&number);
+            if state >> 62 > 0 {
+                table.insert(key(number), entry);
+                map.insert(number, entry);
+            }
+            assert_eq!((table.len(), table.places.len()), (map.len(), 16));
+            for number in 1..=8 {
+                assert_eq!(table.entry(&key(number)), map.get(&number).copied());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_table_is_never_more_than_half_full() {
+    let mut table = Table::new([3, 5, 7]);
+    for number in 1..=1000 {
+        let entry = Entry {
+            edge: number,
+            flow: 0,
+        };
+        table.insert(key(number), entry);
+        assert_eq!(table.len(), number as usize);
+        assert_eq!(
+            table.places.len(),
+            (2 * table.len()).next_power_of_two().max(16)
+        );
+    }
+}
+
+#[test]
+fn keys_are_spread_over_the_table_in_a_way_that_depends_on_the_secret() {
+    let probes = |secret| {
+        let mut table = Table::new(secret);
+        for number in 1..=1000 {
+            let entry = Entry {
+                edge: number,
+                flow: 0,
+            };
+            table.insert(key(number), entry);
+        }
+        let mask = table.places.len() - 1;
+        let steps = |number| {
+            table
+                .find(&key(number))
+                .wrapping_sub(table.home(&key(number)))
+                & mask
+        };
+        let homes: Vec<_> = (1..=1000).map(|number| table.home(&key(number))).collect();
+        ((1..=1000).map(steps).sum::<usize>(), homes)
+    };
+    let ((one, homes), (other, others)) = (probes(SECRET), probes(OTHER));
+    assert!(one < 1500 && other < 1500, "{one} {other}");
+    let same = homes
+        .iter()
+        .zip(&others)
+        .filter(|(one, other)| one == other);
+    assert!(same.count() < 50);
+}
+
+#[test]
+fn keys_differ_in_each_part() {
+    let v6 = |hi: u64, lo: u64| {
+        let ip = Ipv6Addr::from_bits(u128::from(hi) << 64 | u128::from(lo));
+        SocketAddr::new(ip.into(), 9)
+    };
+    let v4 = |port: u16| SocketAddr::from(([10, 0, 0, 1], port));
+    let keys = [
+        Key::datagram(v6(0, 0), label(2)),
+        Key::datagram(v6(1, 0), label(2)),
+        Key::datagram(v6(0, 1), label(2)),
+        Key::datagram(v6(1, 1), label(2)),
+        Key::datagram(v6(1, 0), label(3)),
+        Key::datagram(v6(0, 1), label(3)),
+        Key::datagram(v6(1, 1), label(3)),
+        Key::datagram(v4(9), label(2)),
+        Key::datagram(v4(9), label(3)),
+        Key::datagram(v4(8), label(2)),
+        Key::datagram(v4(8), label(3)),
+        Key::stream(ConnId(0), label(2)),
+        Key::stream(ConnId(1), label(2)),
+        Key::stream(ConnId(0), label(3)),
+        Key::stream(ConnId(1), label(3)),
+        Key::native(ChannelId(0)),
+        Key::native(ChannelId(1)),
+        Key::native(ChannelId(2)),
+    ];
+    for (at, one) in keys.iter().enumerate() {
+        for (also_at, other) in keys.iter().enumerate() {
+            assert_eq!(one.is(other), at == also_at, "{one:?} {other:?}");
+        }
+        assert_eq!(one.is_datagram(), at < 11, "{one:?}");
+        let place = Place { key: *one, ..FREE };
+        assert!(!place.is_free(), "{one:?}");
+    }
+    assert!(FREE.is_free());
+    // The two forms of an IPv4 address are one sender.
+    let mapped = core::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped();
+    let mapped = Key::datagram(SocketAddr::new(mapped.into(), 9), label(2));
+    assert!(mapped.is(&Key::datagram(v4(9), label(2))));
+}
+
+#[test]
+fn a_key_that_leads_to_another_edge_by_now_stays() {
+    let mut table = Table::new([3, 5, 7]);
+    let entry = Entry { edge: 4, flow: 1 };
+    table.insert(key(1), entry);
+    table.remove(&key(1), 5);
+    table.remove(&key(2), 4);
+    table.remove(&key(2), 0);
+    assert_eq!((table.entry(&key(1)), table.len()), (Some(entry), 1));
+    table.remove(&key(1), 4);
+    assert_eq!((table.entry(&key(1)), table.len()), (None, 0));
+}
+
+#[test]
+fn a_shortcut_belongs_to_its_entry() {
+    let mut table = Table::new([3, 5, 7]);
+    let entry = Entry { edge: 4, flow: 1 };
+    table.insert(key(1), entry);
+    let other = Entry { edge: 4, flow: 2 };
+    let none = Entry { edge: 0, flow: 0 };
+    assert!(table.shortcut(&key(1), entry).is_some());
+    assert!(table.shortcut_mut(&key(1), entry).is_some());
+    for (number, entry) in [(1, other), (1, none), (2, entry), (2, none)] {
+        assert!(table.shortcut(&key(number), entry).is_none());
+        assert!(table.shortcut_mut(&key(number), entry).is_none());
+    }
+    let found = table.get(&key(1)).expect("inserted");
+    assert!(table.shortcut_at(found.place, found.entry).is_some());
+    assert!(table.shortcut_at(found.place, other).is_none());
+    assert!(table.shortcut_at(found.place ^ 1, entry).is_none());
+    assert!(table.shortcut_at(u32::MAX, entry).is_none());
+    assert!(!table.shortcut_of(found).is_open());
+}
