@@ -4,7 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use tcpxm::store::Ring;
 use tcpxm::wire::{Flags, GroupOption, Options, Segment};
-use tcpxm::{Config, ConnId, Duration, Endpoint, Error, Instant, Meta, Received, Seq, State};
+use tcpxm::{
+    Config, ConnId, ConnStats, Duration, Endpoint, Error, Event, Failure, Instant, Meta, Received,
+    Seq, State,
+};
 
 pub(crate) const PORT: u16 = 7000;
 pub(crate) const PEER_PORT: u16 = 5000;
@@ -69,6 +72,18 @@ impl Hand {
         }
     }
 
+    /// An endpoint that connects to the peer, and the SYN that it has sent.
+    pub(crate) fn connecting(config: Config) -> (Self, Sent) {
+        let mut hand = Self::new(config);
+        let local = SocketAddr::new(ip("10.0.0.1"), PORT);
+        let remote = SocketAddr::new(ip("10.0.0.9"), PEER_PORT);
+        hand.id = Some(hand.endpoint.connect(hand.now, local, remote).unwrap());
+        let syn = hand.sent().pop().unwrap();
+        assert_eq!((syn.flags, syn.ack), (flags("S"), Seq(0)));
+        hand.ack = syn.seq.plus(1);
+        (hand, syn)
+    }
+
     pub(crate) fn segment<'a>(
         &self,
         seq: Seq,
@@ -107,6 +122,26 @@ impl Hand {
     ) -> Result<(), Error> {
         let segment = self.segment(seq, ack, flags(flag_text), payload);
         self.inject(&segment, "10.0.0.1")
+    }
+
+    /// Hands in a segment without data at the peer's position, with these options.
+    pub(crate) fn answer(&mut self, flag_text: &str, options: Options) -> Result<(), Error> {
+        let mut segment = self.segment(self.seq, self.ack, flags(flag_text), &[]);
+        segment.options = options;
+        self.inject(&segment, "10.0.0.1")
+    }
+
+    /// Hands in an acknowledgement of `len` bytes more, with this window.
+    pub(crate) fn acknowledge(&mut self, len: u32, window: u16) {
+        self.ack = self.ack.plus(len);
+        let mut segment = self.segment(self.seq, self.ack, ACK, &[]);
+        segment.window = window;
+        self.inject(&segment, "10.0.0.1").unwrap();
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        let sent = self.endpoint.send(self.now, self.id.unwrap(), bytes);
+        assert_eq!(sent.unwrap(), bytes.len());
     }
 
     pub(crate) fn sent(&mut self) -> Vec<Sent> {
@@ -173,6 +208,34 @@ impl Hand {
 
     pub(crate) fn state(&self) -> State {
         self.endpoint.conn_stats(self.id.unwrap()).unwrap().state
+    }
+
+    pub(crate) fn stats(&self) -> ConnStats {
+        self.endpoint.conn_stats(self.id.unwrap()).unwrap()
+    }
+
+    pub(crate) fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.endpoint.poll_event()).collect()
+    }
+
+    /// How the connection has ended, if the event of that is due.
+    pub(crate) fn end(&mut self) -> Option<Option<Failure>> {
+        self.events().into_iter().find_map(|event| match event {
+            Event::Closed { failure, .. } => Some(failure),
+            _ => None,
+        })
+    }
+
+    /// Waits until something is sent: what, and after how many milliseconds.
+    pub(crate) fn wait_for(&mut self, most_ms: u64) -> (Vec<Sent>, u64) {
+        for ms in 1..=most_ms {
+            self.wait(1);
+            let sent = self.sent();
+            if !sent.is_empty() {
+                return (sent, ms);
+            }
+        }
+        panic!("nothing in {most_ms} ms");
     }
 
     pub(crate) fn read(&mut self) -> Vec<u8> {

@@ -2,11 +2,14 @@
 //! floods get.
 
 mod batches;
+mod closing;
 mod connection;
 mod corners;
 mod floods;
 mod group;
 mod hand;
+mod handshake;
 mod interleaved;
 mod keyed;
+mod receiving;
 mod recovery;
