@@ -548,7 +548,8 @@ impl Pcb {
         let left = self.receive.edge.saturating_sub(self.receive.next());
         let capacity = self.receive.data.capacity() as u64;
         let segment = u64::from(self.limits.our_mss).min(capacity / 2);
-        if gain >= capacity / 4 || (left < 2 * segment && gain >= segment) {
+        // Less than a segment does not move the window.
+        if gain >= segment && (gain >= capacity / 4 || left < 2 * segment) {
             self.owe_now();
         }
     }

@@ -13,3 +13,4 @@ mod interleaved;
 mod keyed;
 mod receiving;
 mod recovery;
+mod windows;
