@@ -28,6 +28,8 @@ pub(crate) struct Probes {
     /// A segment is to be sent that the peer answers with its window.
     window_due: bool,
     persist_backoff: u8,
+    /// When the peer was first asked for its window without an answer since.
+    asked: Option<Instant>,
 }
 
 impl Probes {
@@ -167,6 +169,7 @@ impl Pcb {
     pub(crate) fn arm_persist(&mut self, now: Instant) {
         if !self.timers.is_set(Timer::Persist) {
             self.send.probes.persist_backoff = 0;
+            self.send.probes.asked = None;
             self.timers
                 .set(Timer::Persist, now + self.send.rtt.base_rto());
         }
@@ -181,17 +184,20 @@ impl Pcb {
             return true;
         }
         // A peer that answers may keep its window closed for as long as it likes (MUST-37).
-        if now >= self.liveness.last_received() + self.limits.user_timeout
-            && self.send.probes.persist_backoff > 0
-        {
+        let answered = self.liveness.last_received();
+        let unanswered = |asked: &Instant| *asked > answered;
+        let asked = self.send.probes.asked.filter(unanswered).unwrap_or(now);
+        let end = asked + self.limits.user_timeout;
+        if now >= end {
             self.abort(Failure::Timeout);
             return false;
         }
+        self.send.probes.asked = Some(asked);
         self.send.probes.window_due = true;
         self.send.probes.persist_backoff = (self.send.probes.persist_backoff + 1).min(10);
         let pause = self.send.rtt.base_rto() * (1 << self.send.probes.persist_backoff);
-        let pause = pause.min(self.limits.max_rto);
-        self.timers.set(Timer::Persist, now + pause);
+        let at = now + pause.min(self.limits.max_rto);
+        self.timers.set(Timer::Persist, at.min(end));
         false
     }
 }

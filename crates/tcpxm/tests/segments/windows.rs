@@ -52,6 +52,29 @@ fn a_closed_window_is_probed_less_and_less_often() {
     assert_eq!(probe(&mut hand), 200, "another time it begins anew");
 }
 
+/// RFC 9293 MUST-37. Probes become rarer than the timeout is long.
+#[test]
+fn a_window_may_stay_closed_as_long_as_probes_are_answered() {
+    let mut hand = established(|config| config.user_timeout = Duration::from_secs(5));
+    hand.acknowledge(0, 0);
+    hand.send(&[7; 3_000]);
+    for _ in 0..12 {
+        assert!(probe(&mut hand) <= 5_000);
+        hand.wait(20);
+        hand.acknowledge(0, 0);
+    }
+    assert_eq!(hand.end(), None);
+    // It dies. The time counts from the first probe that it does not answer.
+    probe(&mut hand);
+    hand.wait(4_999);
+    assert!(hand.sent().iter().all(|sent| sent.flags == ACK));
+    assert_eq!(hand.end(), None);
+    hand.wait(1);
+    let sent = hand.sent();
+    assert_eq!((sent.len(), sent[0].flags), (1, flags("RA")));
+    assert_eq!(hand.end(), Some(Some(Failure::Timeout)));
+}
+
 /// The first probe is sent whatever the time: the peer had nothing to answer before.
 #[test]
 fn a_peer_that_was_silent_is_asked_before_it_is_given_up() {
