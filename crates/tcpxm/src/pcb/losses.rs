@@ -195,6 +195,10 @@ impl Pcb {
             self.may_undo();
         }
         self.send.cc.on_timeout(carried, first);
+        if self.send.board.lost_bytes() > self.send.cc.window() {
+            // The window holds back repairs, so that it grows with their acknowledgements (RFC 5681 §3.1).
+            self.send.window.limit_at(flow.nxt);
+        }
         self.send.window_limit.timeout = true;
         self.send.loss.duplicate_acks = 0;
         self.send_all_again(flow.nxt);

@@ -11,6 +11,7 @@ mod hand;
 mod handshake;
 mod interleaved;
 mod keyed;
+mod losses;
 mod receiving;
 mod recovery;
 mod windows;
