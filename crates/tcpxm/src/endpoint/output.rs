@@ -209,6 +209,7 @@ impl<S: Store> Endpoint<S> {
 
     /// Takes up the next new data, if windows and rates let some go.
     fn begin_burst(&mut self, now: Instant, session: u32, number: u32) -> bool {
+        self.end_idle(now, session, number);
         let half_window = self.half_window(session, number);
         if self.config.pacing {
             let rate = self
@@ -257,6 +258,28 @@ impl<S: Store> Endpoint<S> {
             }
         }
         true
+    }
+
+    /// Windows of receivers to which nothing was in flight for some time start anew before data follows.
+    fn end_idle(&mut self, now: Instant, session: u32, number: u32) {
+        let Some(flow) = self.flow(session, number) else {
+            return;
+        };
+        let idle = core::mem::take(&mut flow.idle);
+        for &index in &idle {
+            let Some((pcb, flow, _)) = self.parts(index) else {
+                continue;
+            };
+            let belongs = pcb.slot.session == session && pcb.slot.flow == number;
+            if belongs && pcb.slot.idle && pcb.state().sends() {
+                pcb.end_idle(now, flow);
+                flow.limits
+                    .set(flow.slot(pcb.slot.member), pcb.send_limit());
+            }
+        }
+        if let Some(flow) = self.flow(session, number) {
+            flow.idle = idle;
+        }
     }
 
     /// All data is sent: the FINs of all members may follow (TCP-XM §2.1, step 13).

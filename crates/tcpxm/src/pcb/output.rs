@@ -170,15 +170,19 @@ impl Pcb {
         self.fail(failure);
     }
 
-    /// New data was sent while nothing was outstanding.
-    pub(crate) fn begin_outstanding(&mut self, now: Instant, flow: &Flow) {
-        self.send.progress = now;
-        if flow
-            .last_sent
-            .is_some_and(|last| now - last > self.send.rtt.rto())
+    /// New data is about to be sent while nothing is outstanding: after an idle time the window starts anew
+    /// (RFC 5681 §4.1).
+    pub(crate) fn end_idle(&mut self, now: Instant, flow: &Flow) {
+        if let Some(last) = flow.last_sent
+            && now - last.max(self.send.progress) > self.send.rtt.rto()
         {
             self.send.cc.on_idle();
         }
+    }
+
+    /// New data was sent while nothing was outstanding.
+    pub(crate) fn begin_outstanding(&mut self, now: Instant, flow: &Flow) {
+        self.send.progress = now;
         self.timers.stop(Timer::Persist);
         self.arm_rto(now);
         self.arm_tail(now, flow);

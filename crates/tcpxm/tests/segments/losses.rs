@@ -455,6 +455,29 @@ fn a_lost_fin_is_probed_for() {
     );
 }
 
+/// RFC 5681 §4.1: the path may have changed.
+#[test]
+fn after_an_idle_time_it_starts_with_the_initial_window() {
+    for (idle_ms, restarts) in [(150, false), (250, true)] {
+        let mut flight = Flight::new(true, false);
+        flight.write(30);
+        flight.sent();
+        flight.pass();
+        for acknowledged in 1..=10 {
+            flight.acknowledge(acknowledged, &[]);
+        }
+        flight.sent();
+        flight.pass();
+        flight.acknowledge(30, &[]);
+        let window = flight.window();
+        assert!(window >= 20);
+        flight.hand.wait(idle_ms);
+        flight.write(50);
+        let expected = if restarts { 10 } else { window };
+        assert_eq!(flight.sent().len() as u64, expected, "{idle_ms}");
+    }
+}
+
 /// RFC 2861, RFC 7661: a window that was not used does not grow.
 #[test]
 fn a_sender_with_little_to_send_keeps_its_window() {
