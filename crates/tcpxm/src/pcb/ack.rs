@@ -50,13 +50,15 @@ impl Pcb {
         if sacks.duplicate > 0 {
             self.reported_duplicate(data_ack, sacks.duplicate, flow);
         }
-        let duplicate = segment.payload.is_empty()
+        let repeated = segment.payload.is_empty()
             && data_ack == una
             && self.send.window.edge() == window_before
-            && !segment.flags.fin
-            && una < flow.nxt;
+            && !segment.flags.fin;
+        let duplicate = repeated && una < flow.nxt;
         self.acknowledge(now, segment, data_ack, sacks.as_slice(), duplicate, flow);
-        self.end_probe(data_ack, sacks.duplicate > 0, duplicate);
+        // The duplicate of a probe may come when nothing is outstanding any more.
+        let arrived_twice = sacks.duplicate > 0 || (repeated && segment.options.sack.is_empty());
+        self.end_probe(data_ack, arrived_twice);
         self.judge_hole(now, self.send.board.una() - una, flow);
         if self.send.fin == Fin::Acked && fin_sent {
             self.fin_acknowledged(now);

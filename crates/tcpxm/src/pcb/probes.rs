@@ -152,15 +152,16 @@ impl Pcb {
         Some(self.again(now, flow, span))
     }
 
-    /// RFC 8985 §7.4: a necessary probe repaired a loss that was not detected otherwise.
-    pub(super) fn end_probe(&mut self, ack: u64, reported: bool, duplicate: bool) {
+    /// RFC 8985 §7.4: a necessary probe repaired a loss that was not detected otherwise. `arrived_twice`: the
+    /// acknowledgement reports a duplicate, or is one.
+    pub(super) fn end_probe(&mut self, ack: u64, arrived_twice: bool) {
         let Sent::Tail { end } = self.send.probes.sent else {
             return;
         };
-        if ack > end && !reported {
+        if ack > end && !arrived_twice {
             self.send.cc.on_loss(self.send.loss.carried());
         }
-        if ack > end || (ack == end && (reported || duplicate)) {
+        if ack > end || (ack == end && arrived_twice) {
             self.send.probes.sent = Sent::None;
         }
     }

@@ -434,6 +434,39 @@ fn impossible_blocks_are_ignored() {
     assert_eq!(lost(true, &[(7, 11), (3, 6)]), [0]);
 }
 
+/// RFC 8985 §7.4.2. What the probe repaired is a loss like others, unless it was a duplicate.
+#[test]
+fn a_probe_that_repaired_a_loss_costs_what_a_loss_costs() {
+    let window = |then: &dyn Fn(&mut Flight)| {
+        let mut flight = Flight::new(true, false);
+        flight.write(10);
+        flight.sent();
+        flight.pass();
+        flight.acknowledge(9, &[]);
+        let (probe, _) = flight.wait_for(150);
+        assert_eq!(probe, [9]);
+        flight.pass();
+        then(&mut flight);
+        flight.write(2);
+        flight.sent();
+        flight.pass();
+        flight.acknowledge(11, &[]);
+        flight.acknowledge(12, &[]);
+        flight.window()
+    };
+    assert_eq!(
+        window(&|flight| flight.acknowledge(10, &[(9, 10)])),
+        10,
+        "the original had arrived"
+    );
+    let both = |flight: &mut Flight| {
+        flight.acknowledge(10, &[]);
+        flight.acknowledge(10, &[]);
+    };
+    assert_eq!(window(&both), 10, "both had arrived");
+    assert_eq!(window(&|flight| flight.acknowledge(10, &[])), 5);
+}
+
 /// RFC 8985 §7.2, §7.3.
 #[test]
 fn a_lost_fin_is_probed_for() {
