@@ -12,6 +12,7 @@ mod handshake;
 mod interleaved;
 mod keyed;
 mod losses;
+mod path;
 mod receiving;
 mod recovery;
 mod windows;
