@@ -1,5 +1,8 @@
 //! New data on its way to one or several receivers in step.
 
+#[cfg(test)]
+mod tests;
+
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
@@ -209,14 +212,8 @@ impl Flow {
         let whole = room.min(self.unsent) / payload * payload;
         let len = if whole > 0 {
             let most = payload * BURST_SEGMENTS;
-            let tail = self.unsent - whole;
             // A short last segment may ride along, unless it has to wait for more data.
-            if tail > 0
-                && tail < payload
-                && room >= self.unsent
-                && whole < most
-                && !self.nagle_waits(false)
-            {
+            if room >= self.unsent && whole < most && !self.nagle_waits(false) {
                 self.unsent
             } else {
                 whole.min(most)

@@ -224,7 +224,7 @@ impl Reception {
     /// counts only when 128 later segments have arrived.
     pub(crate) fn feedback(&mut self, percent: u8, una: u64, payload: u64) -> u64 {
         self.percent = Some(percent);
-        let segments = una.saturating_sub(self.since) / payload.max(1);
+        let segments = una.saturating_sub(self.since) / payload;
         if self.fell_back && segments < 128 {
             return 0;
         }
@@ -335,5 +335,40 @@ mod tests {
         assert_eq!(reception.feedback(90, 2000 + 12_700, 100), 0);
         assert_eq!(reception.feedback(60, 2000 + 12_800, 100), 128);
         assert_eq!(reception.percent(), Some(60));
+    }
+    #[test]
+    fn the_table_of_what_goes_where() {
+        let rows = ALL.map(|mode| (mode.unicasts(), mode.multicasts()));
+        let [only, both, neither] = [(true, false), (true, true), (false, true)];
+        assert_eq!(rows, [only, both, neither, only, neither]);
+        let asked = [GroupMode::Auto, GroupMode::Unicast, GroupMode::Multicast];
+        let expected = [Mode::UnicastGroup, Mode::UnicastOnly, Mode::MulticastOnly];
+        assert_eq!(asked.map(Mode::start), expected);
+    }
+
+    #[test]
+    fn the_first_byte_by_multicast_alone_counts() {
+        let mut reception = Reception::new();
+        reception.begin_multicast(1000);
+        assert_eq!(reception.multicast_from(), 1000);
+        reception.multicast_losses(1, 1000, (1100, 1200), true);
+        assert_eq!(reception.losses(), 1);
+        reception.begin_multicast(2000);
+        assert_eq!(reception.losses(), 0, "another attempt");
+    }
+
+    #[test]
+    fn after_a_fall_back_nothing_is_known() {
+        let mut reception = Reception::new();
+        reception.feedback(70, 1600, 100);
+        reception.begin_multicast(1000);
+        reception.multicast_success(1500);
+        reception.multicast_success(1200);
+        assert_eq!(reception.highest(), 1500);
+        reception.multicast_losses(1, 2000, (2100, 3000), true);
+        reception.fall_back(3000);
+        reception.multicast_losses(1, 4000, (4100, 5000), true);
+        assert_eq!((reception.losses(), reception.highest()), (0, 0));
+        assert_eq!(reception.percent(), Some(70), "what the receiver said last");
     }
 }

@@ -1,5 +1,8 @@
 //! One stream of sent data and all its receivers.
 
+#[cfg(test)]
+mod tests;
+
 use alloc::vec::Vec;
 use core::net::IpAddr;
 

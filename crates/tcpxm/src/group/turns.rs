@@ -72,3 +72,84 @@ impl Pace {
         self.next.filter(|_| !self.allows(now))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: i64) -> Instant {
+        Instant::from_micros(micros)
+    }
+
+    /// A byte each microsecond.
+    const RATE_BPS: u64 = 8_000_000;
+
+    #[test]
+    fn each_burst_waits_until_the_last_one_had_its_time() {
+        let mut pace = Pace::at(RATE_BPS);
+        assert!(pace.allows(at(0)));
+        assert_eq!(pace.next(at(0)), None);
+        pace.spend(at(0), 1_000);
+        assert!(!pace.allows(at(999)));
+        assert_eq!(pace.next(at(999)), Some(at(1_000)));
+        assert!(pace.allows(at(1_000)));
+        assert_eq!(pace.next(at(1_000)), None);
+        pace.spend(at(1_500), 1_000);
+        assert_eq!(
+            pace.next(at(1_500)),
+            Some(at(2_000)),
+            "half a millisecond is made up"
+        );
+    }
+
+    #[test]
+    fn two_milliseconds_are_made_up_and_no_more() {
+        let mut pace = Pace::at(RATE_BPS);
+        pace.spend(at(0), 1_000);
+        pace.spend(at(10_000), 5_000);
+        assert_eq!(pace.next(at(10_000)), Some(at(13_000)));
+    }
+
+    #[test]
+    fn without_a_rate_nothing_waits() {
+        let mut pace = Pace::at(0);
+        pace.spend(at(0), 1 << 60);
+        assert!(pace.allows(at(0)));
+        assert_eq!(pace.next(at(0)), None);
+        pace.change(at(0), RATE_BPS);
+        assert!(pace.allows(at(0)), "what was sent before was not bounded");
+    }
+
+    #[test]
+    fn another_rate_counts_for_what_was_sent_already() {
+        let mut pace = Pace::at(RATE_BPS);
+        pace.spend(at(0), 10_000);
+        pace.change(at(4_000), RATE_BPS / 2);
+        assert_eq!(pace.next(at(4_000)), Some(at(16_000)));
+        pace.change(at(10_000), RATE_BPS);
+        assert_eq!(pace.next(at(10_000)), Some(at(13_000)));
+        pace.change(at(11_000), 0);
+        assert!(pace.allows(at(11_000)));
+        pace.change(at(11_000), RATE_BPS);
+        assert!(pace.allows(at(11_000)), "the bound was lifted");
+        // The time of what was sent is over.
+        pace.spend(at(11_000), 1_000);
+        pace.change(at(12_000), RATE_BPS / 1_000);
+        assert!(pace.allows(at(12_000)));
+        pace.spend(at(12_500), 1);
+        assert_eq!(
+            pace.next(at(12_500)),
+            Some(at(13_500)),
+            "nothing to make up"
+        );
+    }
+
+    #[test]
+    fn the_time_that_the_least_rate_takes_does_not_overflow() {
+        let now = at(1 << 60);
+        let mut pace = Pace::at(RATE_BPS);
+        pace.spend(now, 1 << 40);
+        pace.change(now, 1);
+        assert!(!pace.allows(now + Duration::from_secs(3_600)));
+    }
+}

@@ -259,7 +259,7 @@ impl Pcb {
 
     /// Counts losses of multicast data (TCP-XM §2.5), before a recovery starts for them.
     fn count_losses(&mut self, lost: &Lost, flow: &Flow) {
-        let segments = lost.in_a_row.div_ceil(u64::from(flow.payload.max(1)));
+        let segments = lost.in_a_row.div_ceil(u64::from(flow.payload));
         let sent = (lost.end, flow.nxt);
         let begins = !self.send.loss.in_recovery();
         let una = self.send.board.una();
