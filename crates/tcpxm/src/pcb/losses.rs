@@ -271,6 +271,10 @@ impl Pcb {
     /// RFC 5681 §3.2 and RFC 6582 §3.2, for peers without SACK.
     fn without_sack(&mut self, duplicate: bool, delivered: &Delivered, flow: &Flow, flight: u64) {
         let segment = u64::from(flow.payload);
+        if duplicate && self.send.loss.is_after_timeout() {
+            // It is an answer to what was sent twice (RFC 6582 §4.1).
+            return;
+        }
         if duplicate {
             self.send.loss.duplicate_acks = self.send.loss.duplicate_acks.saturating_add(1);
             // Limited transmit (RFC 3042) and the inflation of fast recovery: each duplicate says
