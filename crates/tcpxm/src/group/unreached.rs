@@ -145,4 +145,14 @@ mod tests {
             Duration::from_millis(2_100)
         );
     }
+    #[test]
+    fn the_time_begins_when_the_receiver_has_something() {
+        let mut unreached = Unreached::default();
+        unreached.delivered(at(0), 0, 1000, false);
+        unreached.delivered(at(500), 2000, 1000, false);
+        assert_eq!(
+            unreached.elapsed(at(900), 2000, 100, Some(0)),
+            Duration::from_millis(400)
+        );
+    }
 }

@@ -104,7 +104,7 @@ impl Pcb {
             let within_second = blocks.get(1).is_some_and(|(a, b)| {
                 let a = self.send.iss.offset_of(*a, ack);
                 let b = self.send.iss.offset_of(*b, ack);
-                index == 0 && a <= from && to <= b && b > ack as i64
+                index == 0 && a <= from && to <= b
             });
             if index == 0 && (span.end <= ack || within_second) {
                 spans.duplicate = span.len();

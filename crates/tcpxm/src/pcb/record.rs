@@ -100,4 +100,37 @@ mod tests {
             assert_eq!(record.percent(), 50);
         }
     }
+    #[test]
+    fn percentages_are_rounded_to_the_nearest() {
+        let percent = |multicast: u32, all: u32| {
+            let mut record = Record::new();
+            for n in 0..all {
+                record.push(Seq(n), 1, n < multicast);
+            }
+            record.percent()
+        };
+        assert_eq!(percent(1, 3), 33);
+        assert_eq!(percent(2, 3), 67);
+        assert_eq!(percent(1, 8), 13, "12.5");
+        assert_eq!((percent(0, 5), percent(5, 5)), (0, 100));
+    }
+
+    #[test]
+    fn segments_are_found_by_each_of_their_bytes() {
+        let mut record = Record::new();
+        record.push(Seq(100), 10, true);
+        record.push(Seq(110), 10, false);
+        let found = [99, 100, 109, 110, 119].map(|n| record.came_by_multicast(Seq(n)));
+        assert_eq!(found, [false, true, true, false, false]);
+    }
+
+    #[test]
+    fn the_last_segment_is_known_also_where_the_record_wraps() {
+        let mut record = Record::new();
+        assert!(!record.is_multicast_last());
+        for n in 0..300u32 {
+            record.push(Seq(n), 1, n % 2 == 0);
+            assert_eq!(record.is_multicast_last(), n % 2 == 0, "{n}");
+        }
+    }
 }

@@ -234,3 +234,90 @@ fn a_segment_that_overlaps_the_window_is_cut() {
     assert_eq!(before, Err(Error::Duplicate));
     assert!(hand.read().is_empty());
 }
+
+/// RFC 7323 §4.3: TS.Recent never goes back.
+#[test]
+fn a_late_timestamp_is_not_echoed() {
+    let mut hand = stamped(true);
+    give(&mut hand, 0, 2_000, "10.0.0.1").unwrap();
+    give(&mut hand, 4, 1_500, GROUP).unwrap();
+    hand.wait(40);
+    give(&mut hand, 8, 1_600, GROUP).unwrap();
+    hand.wait(40);
+    let echo = hand.sent().pop().unwrap().options.timestamps.unwrap().1;
+    assert_eq!(echo, 2_000);
+}
+
+/// RFC 9293 §3.10.7.4, first step. Without data at a rate, so that two sides never answer each other endlessly.
+#[test]
+fn what_is_out_of_the_window_is_answered() {
+    let mut hand = Hand::plain();
+    let (seq, ack) = (hand.seq, hand.ack);
+    let edge = seq.plus(65_535);
+    assert_eq!(hand.give(edge, ack, "A", b"x"), Err(Error::Window));
+    hand.assert_challenge();
+    assert_eq!(hand.give(edge.minus(1), ack, "A", b"x"), Ok(()));
+    hand.sent();
+    let mut answers = [0; 3];
+    for _ in 0..20 {
+        for (n, (text, payload)) in [("A", &b""[..]), ("A", b"x"), ("FA", b"")]
+            .iter()
+            .enumerate()
+        {
+            let far = hand.give(seq.plus(100_000), ack, text, payload);
+            assert_eq!(far, Err(Error::Window));
+            answers[n] += hand.sent().len();
+        }
+    }
+    assert_eq!(answers, [10, 20, 20]);
+}
+
+/// Data may reach beyond the window where there is space, and what follows may come before the window is told.
+#[test]
+fn the_next_byte_is_always_taken_where_there_is_space() {
+    for to in ["10.0.0.1", GROUP] {
+        let mut hand = stamped(true);
+        let options = Options {
+            timestamps: Some((1_000, 0)),
+            ..Options::default()
+        };
+        for (offset, len) in [(0, 60_000), (60_000, 5_000), (65_000, 5_000)] {
+            let payload = vec![7; len];
+            let mut segment = hand.segment(hand.seq.plus(offset), hand.ack, ACK, &payload);
+            segment.options = options;
+            hand.inject(&segment, "10.0.0.1").unwrap();
+        }
+        assert_eq!(give(&mut hand, 70_000, 1_000, to), Ok(()));
+        assert_eq!(give(&mut hand, 70_005, 1_000, to), Err(Error::Window));
+    }
+}
+
+/// The report on the group's reception: copies that come late count, however small the buffer is.
+#[test]
+fn a_late_copy_counts_as_received_by_multicast() {
+    let group = Some(GroupOption::Named(ip(GROUP)));
+    let options = Options {
+        group,
+        ..Options::default()
+    };
+    let mut hand = established(|config| config.receive_buffer = 4_096, options);
+    let (seq, ack) = (hand.seq, hand.ack);
+    let give = |hand: &mut Hand, n: u32, to: &str| {
+        let segment = hand.segment(seq.plus(n * 1_000), ack, ACK, &[7; 1_000]);
+        hand.inject(&segment, to)
+    };
+    for n in 0..1_100 {
+        give(&mut hand, n, "10.0.0.1").unwrap();
+        assert_eq!(hand.read().len(), 1_000);
+    }
+    hand.sent();
+    for n in 1_000..1_064 {
+        assert_eq!(give(&mut hand, n, GROUP), Err(Error::Duplicate));
+    }
+    hand.wait(40);
+    let feedback = hand.sent().pop().unwrap().options.feedback.unwrap();
+    assert_eq!(feedback.percent, 50, "64 of the last 128");
+    // Older than a mebibyte: it may be forged.
+    assert_eq!(give(&mut hand, 51, GROUP), Err(Error::Window));
+    assert_eq!(give(&mut hand, 52, GROUP), Err(Error::Duplicate));
+}
