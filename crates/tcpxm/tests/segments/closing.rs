@@ -397,3 +397,35 @@ fn a_peer_with_unacknowledged_data_or_in_time_wait_is_not_probed() {
     }
     assert_eq!(hand.state(), State::TimeWait);
 }
+
+/// The application has not read everything, and not yet seen how the connection ended.
+#[test]
+fn a_connection_stays_until_its_data_was_read() {
+    let mut hand = established(|_| ());
+    hand.give(hand.seq, hand.ack, "FA", b"last words").unwrap();
+    hand.seq = hand.seq.plus(11);
+    shutdown(&mut hand);
+    hand.sent();
+    hand.acknowledge(1, 60_000);
+    assert!(!is_gone(&hand));
+    assert_eq!(hand.end(), Some(None));
+    assert_eq!(hand.state(), State::Closed);
+    assert_eq!(hand.read(), b"last words");
+    assert!(is_gone(&hand));
+}
+
+#[test]
+fn a_receiver_that_is_reset_leaves_its_group() {
+    let mut hand = Hand::grouped();
+    hand.events();
+    hand.give(hand.seq, hand.ack, "A", b"lost").unwrap();
+    hand.give(hand.seq.plus(4), hand.ack, "R", b"").unwrap();
+    let events = hand.events();
+    let left = events
+        .iter()
+        .any(|event| matches!(event, Event::Leave { .. }));
+    let readable = events
+        .iter()
+        .any(|event| matches!(event, Event::Readable { .. }));
+    assert!(left && !readable, "{events:?}");
+}

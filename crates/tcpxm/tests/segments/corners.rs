@@ -263,3 +263,40 @@ fn times_without_end_do_not_overflow() {
     hand.wait(2000);
     assert_eq!(hand.sent().len(), 1, "sent again");
 }
+
+#[test]
+fn a_time_of_ninety_years_is_kept() {
+    const YEAR_MS: u64 = 365 * 24 * 3_600 * 1_000;
+    let mut config = Config::default();
+    config.time_wait = tcpxm::Duration::from_millis(90 * YEAR_MS);
+    let mut hand = Hand::establish(config, Options::default());
+    hand.endpoint.shutdown(hand.now, hand.id.unwrap()).unwrap();
+    hand.sent();
+    hand.ack = hand.ack.plus(1);
+    hand.give(hand.seq, hand.ack, "FA", b"").unwrap();
+    hand.wait(89 * YEAR_MS);
+    assert_eq!(hand.state(), State::TimeWait);
+}
+
+/// A rate is one of IP packets: with the headers of IP, UDP and TCP and the options.
+#[test]
+fn a_rate_counts_all_bytes() {
+    for (timestamps, headers) in [(None, 48), (Some((1, 0)), 60)] {
+        let mut config = Config::default();
+        // A byte each microsecond.
+        config.max_rate_bps = Some(8_000_000);
+        let options = Options {
+            mss: Some(1_000),
+            timestamps,
+            ..Options::default()
+        };
+        let mut hand = Hand::establish(config, options);
+        let payload = if timestamps.is_some() { 988 } else { 1_000 };
+        hand.send(&vec![7; 15 * payload as usize]);
+        assert_eq!(hand.sent().len(), 10);
+        hand.acknowledge(10 * payload, 60_000);
+        assert!(hand.sent().is_empty());
+        let next = hand.now + tcpxm::Duration::from_micros(10 * u64::from(payload + headers));
+        assert_eq!(hand.endpoint.poll_timeout(), Some(next));
+    }
+}

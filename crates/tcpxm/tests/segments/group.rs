@@ -161,21 +161,30 @@ fn a_receiver_told_to_leave_does_and_says_so() {
 }
 
 /// A sender whose receivers are made by hand.
-struct HandGroup {
-    endpoint: Endpoint<SliceStore<Vec<u8>>>,
-    id: GroupId,
-    now: Instant,
-    iss: Vec<Seq>,
+pub(crate) struct HandGroup {
+    pub(crate) endpoint: Endpoint<SliceStore<Vec<u8>>>,
+    pub(crate) id: GroupId,
+    pub(crate) now: Instant,
+    pub(crate) iss: Vec<Seq>,
     port: u16,
 }
 
 impl HandGroup {
     fn new(count: u8, answer: impl Fn(u8) -> Options) -> Self {
+        Self::with(|_| (), count, answer)
+    }
+
+    pub(crate) fn with(
+        change: impl FnOnce(&mut GroupConfig),
+        count: u8,
+        answer: impl Fn(u8) -> Options,
+    ) -> Self {
         let now = Instant::ZERO;
         let mut endpoint = Endpoint::new(Config::default(), [3; 32], now);
         let receivers = (1..=count).map(|n| IpAddr::from([10, 0, 0, n])).collect();
         let mut config = GroupConfig::new("10.0.1.1:4444".parse().unwrap(), receivers, PORT);
         config.group = tcpxm::GroupChoice::Given(ip(GROUP));
+        change(&mut config);
         let id = endpoint
             .open_group(now, &config, SliceStore::new(vec![5; 100_000]))
             .unwrap();
@@ -214,7 +223,7 @@ impl HandGroup {
         group
     }
 
-    fn inject(&mut self, from: u8, segment: &Segment<'_>) -> Result<(), Error> {
+    pub(crate) fn inject(&mut self, from: u8, segment: &Segment<'_>) -> Result<(), Error> {
         let mut bytes = vec![0; segment.buffer_len()];
         segment.emit(&mut bytes);
         let source = SocketAddr::new(IpAddr::from([10, 0, 0, from]), PORT);
@@ -225,7 +234,7 @@ impl HandGroup {
         self.endpoint.handle_packet(self.now, &meta, &bytes)
     }
 
-    fn sent(&mut self) -> Vec<(IpAddr, Sent)> {
+    pub(crate) fn sent(&mut self) -> Vec<(IpAddr, Sent)> {
         let mut buffer = [0; 1500];
         let mut all = Vec::new();
         while let Some(transmit) = self.endpoint.poll_transmit(self.now, &mut buffer) {
@@ -423,7 +432,7 @@ fn losses_with_a_later_success_are_congestion_and_so_is_one_flight() {
 }
 
 /// What a receiver sends to the sender of its group, by hand.
-fn from_receiver<'a>(seq: u32, ack: Seq, text: &str, payload: &'a [u8]) -> Segment<'a> {
+pub(crate) fn from_receiver<'a>(seq: u32, ack: Seq, text: &str, payload: &'a [u8]) -> Segment<'a> {
     Segment {
         source_port: PORT,
         destination_port: 4444,
@@ -436,7 +445,7 @@ fn from_receiver<'a>(seq: u32, ack: Seq, text: &str, payload: &'a [u8]) -> Segme
     }
 }
 
-fn accepts(_: u8) -> Options {
+pub(crate) fn accepts(_: u8) -> Options {
     Options {
         mss: Some(1000),
         group: Some(GroupOption::Named(ip(GROUP))),

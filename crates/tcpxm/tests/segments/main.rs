@@ -13,6 +13,7 @@ mod handshake;
 mod interleaved;
 mod keyed;
 mod losses;
+mod members;
 mod path;
 mod receiving;
 mod recovery;

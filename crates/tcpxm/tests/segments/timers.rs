@@ -60,7 +60,7 @@ fn a_lost_fin_is_probed_for() {
 /// RFC 5681 §4.1: the path may have changed.
 #[test]
 fn after_an_idle_time_it_starts_with_the_initial_window() {
-    for (idle_ms, restarts) in [(150, false), (250, true)] {
+    for (idle_ms, restarts) in [(150, false), (200, false), (201, true)] {
         let mut flight = Flight::new(true, false);
         flight.write(30);
         flight.sent();
