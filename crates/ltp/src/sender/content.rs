@@ -1,5 +1,8 @@
 //! The content: its store, and how far it was sent.
 
+#[cfg(test)]
+mod tests;
+
 use crate::Geometry;
 use crate::config::SenderConfig;
 use crate::error::Error;

@@ -4,6 +4,9 @@
 //! lie in one probe sequence of the table, so that a host's share of the table and its confirmations are
 //! counted with one lookup.
 
+#[cfg(test)]
+mod tests;
+
 use core::hash::Hasher;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 

@@ -1,5 +1,8 @@
 //! From a configuration: checks and rates.
 
+#[cfg(test)]
+mod tests;
+
 use proto_core::time::{Duration, Instant};
 
 use crate::config::SenderConfig;

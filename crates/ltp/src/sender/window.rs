@@ -1,5 +1,8 @@
 //! The window over blocks within which new data waits for receivers.
 
+#[cfg(test)]
+mod tests;
+
 use managed::ManagedSlice;
 
 /// How many receivers stand at each block of the window: the slowest is known at once, without
