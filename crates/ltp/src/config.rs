@@ -57,7 +57,8 @@ pub struct SenderLimits {
     /// Receivers that report. 72 bytes each. One host gets an eighth of the table, at least 2 and at most 16
     /// entries.
     pub receivers: usize,
-    /// Digests stored; older ones are computed again from the store. 32 bytes each.
+    /// Digests stored; older ones are computed again from the store. 32 bytes each. With fewer than 16, those of a
+    /// stream are announced as many at a time.
     pub digests: usize,
     /// Blocks with repairs waiting. 32 bytes each.
     pub repairs: usize,

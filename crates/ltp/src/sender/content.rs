@@ -44,6 +44,11 @@ impl<S: Store> Content<S> {
         &self.store
     }
 
+    /// Whether what was sent is overwritten in time.
+    pub(super) fn is_ring(&self) -> bool {
+        self.store.capacity().is_some()
+    }
+
     pub(super) fn geometry(&self) -> Geometry {
         self.geometry
     }

@@ -65,6 +65,11 @@ impl<'a> Digests<'a> {
         self.published
     }
 
+    /// Number of digests that were not announced yet.
+    fn waiting(&self) -> u64 {
+        self.hashed - self.published
+    }
+
     pub(super) fn whole(&self) -> Option<Digest> {
         self.whole
     }
@@ -123,15 +128,37 @@ impl<S: Store> Sender<'_, S> {
     }
 
     pub(super) fn digests_due(&self) -> bool {
-        let waiting = self.digests.hashed - self.digests.published.min(self.digests.hashed);
-        self.config.integrity
-            && waiting > 0
+        let waiting = self.digests.waiting();
+        waiting > 0
             && (waiting >= self.digest_batch() || self.content.is_sent() || self.digests.is_late)
     }
 
     fn digest_batch(&self) -> u64 {
         let window = self.receivers.window_blocks();
-        window.map_or(DIGEST_BATCH, |blocks| (blocks / 8).clamp(1, DIGEST_BATCH))
+        let batch = window.map_or(DIGEST_BATCH, |blocks| (blocks / 8).clamp(1, DIGEST_BATCH));
+        batch.min(self.most_waiting())
+    }
+
+    /// Returns how many digests may wait to be announced. Those of a ring must be remembered until then, since its
+    /// blocks may be overwritten; a single one is computed from the block, which is kept.
+    fn most_waiting(&self) -> u64 {
+        let kept = self.digests.kept.len() as u64;
+        if self.content.is_ring() {
+            kept.max(1)
+        } else {
+            u64::MAX
+        }
+    }
+
+    /// Whether new data waits until digests are announced.
+    pub(super) fn digests_hold_data(&self) -> bool {
+        self.digests.waiting() >= self.most_waiting()
+    }
+
+    /// Returns the block that must be kept, since its digest is neither announced nor remembered.
+    pub(super) fn unannounced(&self) -> Option<u64> {
+        let next = self.digests.published;
+        (self.digests.waiting() > 0 && self.digests.kept(next).is_none()).then_some(next)
     }
 
     pub(super) fn poll_digests(&mut self, budget: usize, buffer: &mut [u8]) -> Option<Transmit> {
@@ -139,14 +166,17 @@ impl<S: Store> Sender<'_, S> {
             return None;
         }
         let room = self.digests_per_packet();
-        let new = (self.digests.hashed - self.digests.published).min(room);
+        let new = self.digests.waiting().min(room);
         let again = self.repeated(new, room - new);
         let (first, count) = (self.digests.published - again, again + new);
         let len = digests::DIGESTS_HEADER_LEN + 32 * count as usize;
         if !self.fits(budget, buffer, len) {
             return None;
         }
-        self.write_digests(buffer, None, first, count).ok()?;
+        if self.write_digests(buffer, None, first, count).is_err() {
+            self.fail_store();
+            return None;
+        }
         self.digests.published += new;
         self.stats.digests += 1;
         if self.digests.published == self.digests.hashed {

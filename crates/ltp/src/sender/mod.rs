@@ -239,8 +239,12 @@ impl<'a, S: Store> Sender<'a, S> {
 
     /// Returns how many bytes [`Sender::send`] would take now.
     pub fn room(&self) -> u64 {
-        let slowest = [self.receivers.slowest(), self.relay_slowest()];
-        self.content.room(slowest.into_iter().flatten().min())
+        let needed = [
+            self.receivers.slowest(),
+            self.relay_slowest(),
+            self.unannounced(),
+        ];
+        self.content.room(needed.into_iter().flatten().min())
     }
 
     /// Ends the stream after the bytes that were added.

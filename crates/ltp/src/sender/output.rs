@@ -129,7 +129,7 @@ impl<S: Store> Sender<'_, S> {
 
     /// Repairs go first, until they have had their share while new data waits.
     fn next_segment(&mut self, frame: usize) -> Option<Next> {
-        let waits = self.data_waits();
+        let waits = self.data_waits() && !self.digests_hold_data();
         if waits && (!self.pacing.has_credit() || self.repairs.is_empty()) {
             return Some(Next::New);
         }
