@@ -51,3 +51,58 @@ impl Events {
         self.last.is_none()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Failure, SessionId};
+
+    fn resumed(session: u32) -> ReceiverEvent {
+        ReceiverEvent::Resumed {
+            session: SessionId(session),
+        }
+    }
+
+    fn failed() -> ReceiverEvent {
+        ReceiverEvent::Failed {
+            failure: Failure::Store,
+            first_missing: 0..1,
+        }
+    }
+
+    #[test]
+    fn events_come_in_order_and_the_last_one_comes_last() {
+        let mut events = Events::default();
+        assert!(events.is_last_taken());
+        events.set_last(failed(), true);
+        for session in 0..8 {
+            assert!(events.push(resumed(session)));
+        }
+        assert!(!events.push(resumed(8)), "there is no room");
+        for session in 0..8 {
+            assert_eq!(events.poll(), Some(resumed(session)));
+        }
+        assert!(!events.is_last_taken());
+        assert_eq!(events.poll(), Some(failed()));
+        assert!(events.is_last_taken());
+        assert_eq!(events.poll(), None);
+    }
+
+    #[test]
+    fn the_last_event_waits_for_the_source() {
+        let mut events = Events::default();
+        events.set_last(failed(), false);
+        assert!(events.is_unconfirmed() && !events.is_last_taken());
+        assert!(events.push(resumed(1)));
+        assert_eq!(events.poll(), Some(resumed(1)));
+        assert_eq!(events.poll(), None);
+        events.confirm_last();
+        assert!(!events.is_unconfirmed());
+        assert_eq!(events.poll(), Some(failed()));
+        // One that the source has denied is never seen.
+        events.set_last(failed(), false);
+        events.withdraw_last();
+        assert!(events.is_last_taken() && !events.is_unconfirmed());
+        assert_eq!(events.poll(), None);
+    }
+}

@@ -1,5 +1,8 @@
 //! Gaps: packets that were sent and have not come, and the requests for them: one entry for each block.
 
+#[cfg(test)]
+mod tests;
+
 use core::cmp::Ordering;
 
 use managed::ManagedSlice;

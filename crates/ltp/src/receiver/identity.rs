@@ -56,3 +56,41 @@ impl Identity {
         Duration::from_micros(self.rng.next_u64() % (max + 1))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_is_random_up_to_its_bound() {
+        let mut identity = Identity::new([5; 32]);
+        assert_eq!(identity.jitter(Duration::ZERO), Duration::ZERO);
+        let max = Duration::from_micros(3);
+        let mut count = [0; 4];
+        for _ in 0..1_000 {
+            count[identity.jitter(max).total_micros() as usize] += 1;
+        }
+        assert!(count.iter().all(|&count| count > 150), "{count:?}");
+        let long = Duration::from_secs(60);
+        let times: [Duration; 16] = core::array::from_fn(|_| identity.jitter(long));
+        assert!(times.iter().any(|&time| time > long / 2), "{times:?}");
+        assert!(times.iter().any(|&time| time < long / 2), "{times:?}");
+        assert!(times.iter().all(|&time| time <= long), "{times:?}");
+    }
+
+    #[test]
+    fn receivers_have_identifiers_tags_and_nonces_of_their_own() {
+        let mut first = Identity::new([5; 32]);
+        let mut second = Identity::new([6; 32]);
+        assert_ne!(first.id(), second.id());
+        assert_eq!(first.id(), Identity::new([5; 32]).id());
+        assert_ne!(first.nonce(), second.nonce());
+        assert_ne!(first.nonce(), first.nonce());
+        let tag = first.next_tag();
+        assert_ne!(tag, second.next_tag());
+        assert_eq!(first.next_tag(), tag.wrapping_add(1));
+        assert_eq!(first.token(), 0);
+        first.set_token(8);
+        assert_eq!(first.token(), 8);
+    }
+}

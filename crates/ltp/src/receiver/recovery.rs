@@ -6,6 +6,9 @@
 //! | LMS | the group, with the option | the source |
 //! | DyRAM | the relay | the source |
 
+#[cfg(test)]
+mod tests;
+
 use proto_core::round_trip::{RoundTrip, TimeoutLimits};
 use proto_core::time::{Duration, Instant};
 

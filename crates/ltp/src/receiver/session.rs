@@ -1,5 +1,8 @@
 //! What the source has announced.
 
+#[cfg(test)]
+mod tests;
+
 use core::net::SocketAddr;
 
 use proto_core::time::Duration;

@@ -1,5 +1,8 @@
 //! The window over blocks: which packets have come, which blocks are verified.
 
+#[cfg(test)]
+mod tests;
+
 use managed::ManagedSlice;
 use proto_core::time::{Duration, Instant};
 
