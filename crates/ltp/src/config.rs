@@ -245,7 +245,7 @@ pub struct ReplierConfig {
     pub rate_bps: u64,
     /// Frame bits a second to one turning point.
     pub turning_point_rate_bps: u64,
-    /// Depth of these buckets, as time.
+    /// Depth of these buckets, as time; two packets at least.
     pub burst: Duration,
     /// Hold-down time: a packet repaired to a turning point is not sent there again within it.
     pub hold_down: Duration,

@@ -8,6 +8,11 @@ pub const FRAME_OVERHEAD: usize = 14 + 20 + 8;
 /// Tokens are millionths of a bit: a rate in bit/s times a time in microseconds, exactly.
 const UNIT: i64 = 8_000_000;
 
+/// Bytes as tokens, 8 GiB at most.
+fn units(len: usize) -> i64 {
+    i64::try_from(len).unwrap_or(i64::MAX).min(1 << 33) * UNIT
+}
+
 /// A token bucket. Over any time `t` it lets through at most `rate * t` plus its depth.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Pacer {
@@ -23,7 +28,7 @@ impl Pacer {
     /// A full bucket of `depth_len` bytes; no rate is no limit. Rates above 1 Tbit/s count as
     /// that.
     pub fn new(rate_bps: Option<u64>, depth_len: usize, now: Instant) -> Self {
-        let depth = i64::try_from(depth_len).unwrap_or(i64::MAX).min(1 << 33) * UNIT;
+        let depth = units(depth_len);
         let rate = rate_bps.map_or(0, |rate| rate.clamp(1, 1_000_000_000_000));
         Pacer {
             rate,
@@ -31,6 +36,13 @@ impl Pacer {
             depth,
             updated: now,
         }
+    }
+
+    /// Makes the bucket hold at least `depth_len` bytes; what is added is full.
+    pub fn deepen(&mut self, depth_len: usize) {
+        let added = (units(depth_len) - self.depth).max(0);
+        self.depth += added;
+        self.tokens += added;
     }
 
     fn refill(&mut self, now: Instant) {
@@ -62,8 +74,7 @@ impl Pacer {
 
     /// When `frame_len` bytes (at most the depth) may go.
     pub fn ready_at(&self, frame_len: usize) -> Instant {
-        let want =
-            (i64::try_from(frame_len).unwrap_or(i64::MAX).min(1 << 33) * UNIT).min(self.depth);
+        let want = units(frame_len).min(self.depth);
         let lacking = want - self.tokens;
         if self.rate == 0 || lacking <= 0 {
             return self.updated;

@@ -122,6 +122,11 @@ impl<'a> Repairs<'a> {
         self.packets_per_block = packets;
     }
 
+    /// The buckets of targets that come from now on hold at least `depth_len` bytes.
+    pub(crate) fn deepen(&mut self, depth_len: usize) {
+        self.limits.depth_len = self.limits.depth_len.max(depth_len);
+    }
+
     /// Repairs are held down for no less than this time from now on.
     pub(crate) fn extend_hold_down(&mut self, hold_down: Duration) {
         self.hold_down = self.hold_down.max(hold_down);

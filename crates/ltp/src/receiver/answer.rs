@@ -21,11 +21,13 @@ use crate::pacing::{FRAME_OVERHEAD, Pacer};
 use crate::replier::{HoldDown, Pending, Repairs, Target, TargetEntry, TargetLimits};
 use crate::store::Store;
 use crate::wire::request::{self, Kind};
-use crate::wire::{Seq, data, digests};
-use crate::{Destination, Meta, Path, Transmit};
+use crate::wire::{MAC_LEN, Seq, data, digests};
+use crate::{Destination, Geometry, Meta, Path, Transmit};
 
 /// Blocks answered for one request; the receiver requests the others again.
 const BLOCKS_PER_REQUEST: u32 = 32;
+/// Length of the longest packet of digests.
+const LONGEST_DIGESTS: usize = digests::DIGESTS_HEADER_LEN + 32 * digests::MAX_DIGESTS + MAC_LEN;
 
 /// Answers to requests of other receivers, and their rate.
 #[derive(Debug)]
@@ -48,7 +50,7 @@ impl<'a> Replies<'a> {
     ) -> Self {
         let depth = |rate: u64| {
             let bytes = u128::from(rate) * u128::from(config.burst.total_micros()) / 8_000_000;
-            (bytes.min(1 << 32) as usize).max(2 * 1600)
+            bytes.min(1 << 32) as usize
         };
         let per_point = config.turning_point_rate_bps;
         let limits = TargetLimits {
@@ -63,8 +65,15 @@ impl<'a> Replies<'a> {
         }
     }
 
-    pub(super) fn begin(&mut self, packets_per_block: u32) {
-        self.repairs.set_packets_per_block(packets_per_block);
+    /// Begins a session, of which nothing is queued yet.
+    pub(super) fn begin(&mut self, geometry: &Geometry) {
+        let packets = geometry.packets_per_block();
+        self.repairs.set_packets_per_block(packets);
+        // A bucket that is shorter than a packet would never let it through.
+        let longest = geometry.packet_len().max(LONGEST_DIGESTS);
+        let depth = 2 * (longest + FRAME_OVERHEAD);
+        self.repairs.deepen(depth);
+        self.pacer.deepen(depth);
     }
 
     /// Queues the repair of a packet for the relay.
@@ -95,9 +104,9 @@ impl<'a> Replies<'a> {
         let repairs = self.repairs.poll_timeout(frame);
         let repairs = repairs.map(|at| at.max(self.pacer.ready_at(frame)));
         let digests = self.digests.front().map(|&(target, ..)| {
-            // Longer than any packet of digests: an early call is harmless.
-            let allowed = self.repairs.allowed_at(target, 2048);
-            allowed.max(self.pacer.ready_at(2048))
+            let frame = LONGEST_DIGESTS + FRAME_OVERHEAD;
+            let allowed = self.repairs.allowed_at(target, frame);
+            allowed.max(self.pacer.ready_at(frame))
         });
         repairs.into_iter().chain(digests).min()
     }

@@ -132,7 +132,7 @@ impl<S: Store> Receiver<'_, S> {
         self.window.begin(&geometry, start, span, is_read);
         self.gaps.restart(geometry.first_packet(start));
         self.forget_requests();
-        self.replies.begin(geometry.packets_per_block());
+        self.replies.begin(&geometry);
         self.whole.restart(repr.digested.is_some() && start > 0);
         self.audit.cancel();
         self.digests.cancel();

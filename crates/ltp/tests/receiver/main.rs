@@ -289,7 +289,7 @@ impl Lone {
     }
 
     fn poll(&mut self) -> Vec<Sent> {
-        let mut buffer = vec![0; 2_048];
+        let mut buffer = vec![0; 10_000];
         let mut sent = Vec::new();
         while let Some(transmit) = self.receiver.poll_transmit(self.now, &mut buffer) {
             sent.push(Sent {
