@@ -130,6 +130,7 @@ impl<S: Store> Sender<'_, S> {
     pub(super) fn digests_due(&self) -> bool {
         let waiting = self.digests.waiting();
         waiting > 0
+            && !self.failed
             && (waiting >= self.digest_batch() || self.content.is_sent() || self.digests.is_late)
     }
 

@@ -110,6 +110,8 @@ pub struct Sender<'a, S: Store> {
     last_events: heapless::Deque<SenderEvent, 4>,
     /// New data waits for receivers.
     stalled: bool,
+    /// The store failed: nothing more is read from it.
+    failed: bool,
     completed: bool,
     stats: SenderStats,
 }
@@ -197,6 +199,7 @@ impl<'a, S: Store> Sender<'a, S> {
             events: heapless::Deque::new(),
             last_events: heapless::Deque::new(),
             stalled: false,
+            failed: false,
             completed: false,
             stats: SenderStats::default(),
             hashing,
@@ -383,10 +386,8 @@ impl<'a, S: Store> Sender<'a, S> {
             .then(|| self.pacing.ready_at(self.heartbeats.frame_len()));
         let data = self.data_waits() || self.digests_due();
         let data = data.then(|| self.pacing.data_at());
-        let repairs = self
-            .repairs
-            .poll_timeout(0)
-            .map(|at| at.max(self.pacing.data_at()));
+        let repairs = self.repairs.poll_timeout(0).filter(|_| !self.failed);
+        let repairs = repairs.map(|at| at.max(self.pacing.data_at()));
         let output = [answers, sync, data, repairs].into_iter().flatten().min();
         let output = output.map(|at| at.max(self.now));
         output.into_iter().chain(self.timers.next()).min()
@@ -496,7 +497,9 @@ impl<'a, S: Store> Sender<'a, S> {
     fn fail_store(&mut self) {
         let now = self.now;
         self.close(now);
-        let _ = self.last_events.push_back(SenderEvent::StoreFailed);
+        if !core::mem::replace(&mut self.failed, true) {
+            let _ = self.last_events.push_back(SenderEvent::StoreFailed);
+        }
     }
 
     /// Handles a packet.

@@ -1,8 +1,12 @@
 //! Digests of blocks: when they go, and the answers to requests for them.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use ltp::digest::{Digest, Hashing, Tree};
+use ltp::store::{HeapRing, Store, StoreError};
 use ltp::wire::request::Kind;
-use ltp::{Destination, Error, Instant, Meta, SenderEvent};
+use ltp::{Destination, Error, Instant, Meta, SenderConfig, SenderEvent};
 
 use super::{BLOCK, Sent, Solo, asked, at, content, group, host, request};
 
@@ -122,12 +126,87 @@ fn a_content_that_is_not_what_was_announced_ends_the_session() {
 
 #[test]
 fn a_store_that_lacks_the_content_ends_the_session() {
-    let store = ltp::store::HeapRing::whole(content(BLOCK));
+    let store = HeapRing::whole(content(BLOCK));
     let mut solo = Solo::new(store, Some(2 * BLOCK), |_| {});
     solo.run_to(at(100));
     assert!(solo.sender.is_ended());
     assert!(solo.events().contains(&SenderEvent::StoreFailed));
     assert_eq!(solo.sender.stats().data_packets, 4);
+}
+
+/// A store whose medium fails at some time.
+struct Fading {
+    bytes: HeapRing,
+    has_failed: Rc<Cell<bool>>,
+}
+
+impl Store for Fading {
+    fn capacity(&self) -> Option<u64> {
+        None
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.bytes.write(offset, bytes)
+    }
+
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        match self.has_failed.get() {
+            true => Err(StoreError::Failed),
+            false => self.bytes.read(offset, out),
+        }
+    }
+
+    fn block(&mut self, offset: u64, len: usize) -> Result<&[u8], StoreError> {
+        match self.has_failed.get() {
+            true => Err(StoreError::Failed),
+            false => self.bytes.block(offset, len),
+        }
+    }
+}
+
+fn fading(
+    length: Option<usize>,
+    configure: impl FnOnce(&mut SenderConfig),
+) -> (Solo<Fading>, Rc<Cell<bool>>) {
+    let has_failed = Rc::new(Cell::new(false));
+    let store = Fading {
+        bytes: HeapRing::whole(content(8 * BLOCK)),
+        has_failed: has_failed.clone(),
+    };
+    (Solo::new(store, length, configure), has_failed)
+}
+
+/// The source announces its end, and tells the application once, whatever is still requested.
+#[test]
+fn a_store_that_fails_is_named_once() {
+    let ends = |solo: &mut Solo<Fading>| {
+        solo.events();
+        let mut events = Vec::new();
+        for _ in 0..60 {
+            if !events.is_empty() {
+                let _ = solo.ask_packets(&Meta::group(host(1)), 0, 7);
+            }
+            let later = solo.now + ltp::Duration::from_millis(1);
+            let sent = solo.run_to(later);
+            assert!(sent.iter().all(|sent| sent.is(3)), "heartbeats alone");
+            events.extend(solo.events());
+        }
+        assert!(solo.sender.is_ended());
+        assert_eq!(events, [SenderEvent::StoreFailed, SenderEvent::Finished]);
+    };
+    // When a packet is requested again.
+    let (mut solo, has_failed) = fading(Some(8 * BLOCK), |_| {});
+    solo.run_to(at(100));
+    has_failed.set(true);
+    assert_eq!(solo.ask_packets(&Meta::group(host(1)), 0, 7), Ok(()));
+    ends(&mut solo);
+    // When digests are computed again that were not remembered.
+    let (mut solo, has_failed) = fading(None, |config| config.limits.digests = 0);
+    assert_eq!(solo.sender.send(at(0), &content(BLOCK)), Ok(BLOCK));
+    solo.run_to(at(15));
+    assert_eq!(solo.sender.stats().data_packets, 4);
+    has_failed.set(true);
+    ends(&mut solo);
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod requests;
 use std::net::SocketAddr;
 
 use lms_proto::{Iface, Kind as OptionKind, LmsOption, TurningPoint};
-use ltp::store::HeapRing;
+use ltp::store::{HeapRing, Store};
 use ltp::wire::report::{Loss, Report, ReportAck, Status};
 use ltp::wire::request::{self, Kind, Range};
 use ltp::wire::{data, digests as wire_digests, sync};
@@ -87,27 +87,12 @@ fn sequences(sent: &[Sent]) -> Vec<(Destination, u32)> {
     sent.iter().filter_map(sequence).collect()
 }
 
-struct Solo {
-    sender: Sender<'static, HeapRing>,
+struct Solo<S: Store = HeapRing> {
+    sender: Sender<'static, S>,
     now: Instant,
 }
 
 impl Solo {
-    fn new(
-        store: HeapRing,
-        length: Option<usize>,
-        configure: impl FnOnce(&mut SenderConfig),
-    ) -> Self {
-        let mut config = SenderConfig::new(group());
-        config.session = SessionChoice::Fixed(SESSION);
-        config.block_exponent = 10;
-        config.max_packet_len = (PAYLOAD + data::DATA_HEADER_LEN) as u16;
-        config.length = length.map(|length| length as u64);
-        configure(&mut config);
-        let sender = Sender::new(config, store, [9; 32], at(0)).expect("a configuration");
-        Solo { sender, now: at(0) }
-    }
-
     /// A content in memory.
     fn whole(bytes: &[u8], configure: impl FnOnce(&mut SenderConfig)) -> Self {
         let store = HeapRing::whole(bytes.to_vec());
@@ -117,6 +102,19 @@ impl Solo {
     /// A stream through a ring of that many blocks.
     fn stream(blocks: usize, configure: impl FnOnce(&mut SenderConfig)) -> Self {
         Solo::new(HeapRing::new(blocks * BLOCK), None, configure)
+    }
+}
+
+impl<S: Store> Solo<S> {
+    fn new(store: S, length: Option<usize>, configure: impl FnOnce(&mut SenderConfig)) -> Self {
+        let mut config = SenderConfig::new(group());
+        config.session = SessionChoice::Fixed(SESSION);
+        config.block_exponent = 10;
+        config.max_packet_len = (PAYLOAD + data::DATA_HEADER_LEN) as u16;
+        config.length = length.map(|length| length as u64);
+        configure(&mut config);
+        let sender = Sender::new(config, store, [9; 32], at(0)).expect("a configuration");
+        Solo { sender, now: at(0) }
     }
 
     /// Takes all that is to be sent now.
