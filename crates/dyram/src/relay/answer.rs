@@ -62,6 +62,71 @@ impl AnswerTime {
 mod tests {
     use super::*;
 
+    /// Asks at a time and gets the answer `units` of 1,024 us later.
+    fn answered(answer: &mut AnswerTime, asked: i64, later: i64) {
+        let at = |ms: i64| Instant::from_micros(ms * 1024);
+        answer.sample(units(at(asked)), at(asked + later));
+    }
+
+    fn within(answer: &AnswerTime) -> u64 {
+        answer.within().total_micros()
+    }
+
+    /// The formulas of RFC 6298 §2, with a gain of an eighth and a quarter.
+    #[test]
+    fn it_is_smoothed_as_the_rfc_says() {
+        let mut answer = AnswerTime::default();
+        let (mut smoothed, mut variation) = (0.0, 0.0);
+        // The time wraps after 256 units.
+        for (asked, later) in [
+            (250, 20),
+            (300, 20),
+            (510, 90),
+            (700, 10),
+            (900, 40),
+            (1023, 3),
+        ] {
+            answered(&mut answer, asked, later);
+            let sample = later as f64 * 1024.0 + 512.0;
+            if smoothed == 0.0 {
+                (smoothed, variation) = (sample, sample / 2.0);
+            } else {
+                let away = f64::abs(smoothed - sample);
+                variation = 0.75 * variation + 0.25 * away;
+                smoothed = 0.875 * smoothed + 0.125 * sample;
+            }
+            let expected = smoothed + 4.0 * variation;
+            let off = (within(&answer) as f64 - expected).abs();
+            assert!(off < 30.0, "{} for {expected}", within(&answer));
+        }
+    }
+
+    #[test]
+    fn after_a_missed_answer_the_wait_is_five_quarters_of_the_last_one() {
+        let mut answer = AnswerTime::default();
+        answered(&mut answer, 0, 20);
+        let before = within(&answer);
+        let at = |ms: i64| Instant::from_micros(ms * 1024);
+        // A wait that was shorter anyway teaches nothing.
+        answer.missed(units(at(1_000)), at(1_010));
+        assert_eq!(within(&answer), before);
+        answer.missed(units(at(1_000)), at(1_100));
+        let waited = 100 * 1024;
+        assert!(within(&answer).abs_diff(waited * 5 / 4) < 8);
+        // Regardless of the number of packets.
+        answer.missed(units(at(1_000)), at(1_100));
+        assert!(within(&answer).abs_diff(waited * 5 / 4) < 8);
+        // Without a sample too, and never longer than a second.
+        let mut answer = AnswerTime::default();
+        answer.missed(units(at(0)), at(100));
+        assert!(within(&answer).abs_diff(waited * 5 / 4) < 8);
+        let slow = AnswerTime {
+            smoothed_us: 200_000,
+            variation_us: u32::MAX / 2,
+        };
+        assert_eq!(slow.within(), Duration::from_secs(1));
+    }
+
     #[test]
     fn it_follows_what_is_measured_and_grows_while_nothing_is() {
         let at = |ms: i64| Instant::from_micros(ms * 1024);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use dyram::storage::{Limits, Storage};
 use dyram::wire::{Body, Join, Nack, Packet, Repr, Role, Service, Status};
 use dyram::{
-    Config, DropReason, Duration, Instant, Meta, Relay, RelayId, Seq, SessionKey, Verdict,
+    Config, DropReason, Duration, Event, Instant, Meta, Relay, RelayId, Seq, SessionKey, Verdict,
 };
 
 pub(crate) const ID: u32 = 5;
@@ -34,14 +34,40 @@ pub(crate) struct Sent {
     pub(crate) mask: u64,
 }
 
+/// A packet that the relay itself sent, with all its fields.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Whole {
+    pub(crate) to: SocketAddr,
+    pub(crate) session: u32,
+    pub(crate) child: u16,
+    pub(crate) sequence: u32,
+    pub(crate) body: Body<'static>,
+}
+
 pub(crate) struct Hand {
     pub(crate) relay: Relay<'static>,
     pub(crate) now: Instant,
+    /// The session that packets belong to.
+    pub(crate) key: SessionKey,
 }
 
 impl Hand {
     /// Creates a relay with a registered source and this number of children.
     pub(crate) fn new(children: u16, change: impl FnOnce(&mut Config)) -> Hand {
+        let mut hand = Hand::bare(children, change);
+        hand.join(source(), Role::Source, 0);
+        for number in 0..children {
+            assert_eq!(
+                hand.join(child(number), Role::Receiver, 0),
+                (Status::Joined, number)
+            );
+        }
+        hand.events();
+        hand
+    }
+
+    /// Creates a relay with room for this number of children.
+    pub(crate) fn bare(children: u16, change: impl FnOnce(&mut Config)) -> Hand {
         let mut config = Config::new(RelayId(9));
         change(&mut config);
         let limits = Limits {
@@ -53,16 +79,16 @@ impl Hand {
         let now = Instant::from_secs(1);
         let storage = Storage::owned(limits).unwrap();
         let relay = Relay::new(config, storage, [3; 32], now).unwrap();
-        let mut hand = Hand { relay, now };
-        hand.join(source(), Role::Source, 0);
-        for number in 0..children {
-            assert_eq!(
-                hand.join(child(number), Role::Receiver, 0),
-                (Status::Joined, number)
-            );
+        Hand {
+            relay,
+            now,
+            key: key(),
         }
-        while hand.relay.poll_event().is_some() {}
-        hand
+    }
+
+    /// Returns the events since the last call.
+    pub(crate) fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.relay.poll_event()).collect()
     }
 
     pub(crate) fn handle(
@@ -73,8 +99,21 @@ impl Hand {
         seq: u32,
         body: Body<'_>,
     ) -> Verdict {
+        self.forward(&Meta::unicast(from), session, child, seq, body)
+            .0
+    }
+
+    /// As `handle`, of any datagram. Returns the packet as the relay left it.
+    pub(crate) fn forward(
+        &mut self,
+        meta: &Meta,
+        session: u32,
+        child: u16,
+        seq: u32,
+        body: Body<'_>,
+    ) -> (Verdict, Vec<u8>) {
         let repr = Repr {
-            key: key(),
+            key: self.key,
             session,
             child,
             sequence: Seq(seq),
@@ -82,8 +121,8 @@ impl Hand {
         };
         let mut bytes = vec![0; repr.buffer_len()];
         repr.emit(&mut bytes);
-        self.relay
-            .forward(self.now, &Meta::unicast(from), &mut bytes)
+        let verdict = self.relay.forward(self.now, meta, &mut bytes);
+        (verdict, bytes)
     }
 
     /// Joins as the protocol requires: once without a token, once with it.
@@ -121,7 +160,7 @@ impl Hand {
         panic!("the token was not accepted");
     }
 
-    fn joined(&mut self) -> (SocketAddr, dyram::wire::Joined, u16) {
+    pub(crate) fn joined(&mut self) -> (SocketAddr, dyram::wire::Joined, u16) {
         let mut buffer = [0; 256];
         loop {
             let transmit = self
@@ -197,6 +236,52 @@ impl Hand {
                 first: repr.sequence.0,
                 mask,
             });
+        }
+        sent
+    }
+
+    /// As `sent`, with all fields.
+    pub(crate) fn sent_whole(&mut self) -> Vec<Whole> {
+        let mut sent = Vec::new();
+        let mut buffer = [0; 256];
+        while let Some(transmit) = self.relay.poll_transmit(self.now, &mut buffer) {
+            let packet = Packet::new_checked(&buffer[..transmit.len]).unwrap();
+            let repr = Repr::parse(&packet);
+            assert_eq!(repr.key, self.key);
+            let body = match repr.body {
+                Body::Nack(nack) => Body::Nack(nack),
+                Body::Ack => Body::Ack,
+                Body::Absent(mask) => Body::Absent(mask),
+                Body::Join(join) => Body::Join(join),
+                Body::Joined(joined) => Body::Joined(joined),
+                Body::Leave(token) => Body::Leave(token),
+                Body::Move(token) => Body::Move(token),
+                Body::Stalled(stalled) => Body::Stalled(stalled),
+                body => panic!("a relay has no data of its own: {body:?}"),
+            };
+            sent.push(Whole {
+                to: transmit.destination,
+                session: repr.session,
+                child: repr.child,
+                sequence: repr.sequence.0,
+                body,
+            });
+        }
+        sent
+    }
+
+    /// Lets a millisecond pass, and returns what the relay sends.
+    pub(crate) fn tick(&mut self) -> Vec<Whole> {
+        self.now += Duration::from_millis(1);
+        self.relay.handle_timeout(self.now);
+        self.sent_whole()
+    }
+
+    /// Lets time pass in steps of a millisecond; returns what the relay sends, with the milliseconds that have passed.
+    pub(crate) fn during(&mut self, milliseconds: u64) -> Vec<(u64, Whole)> {
+        let mut sent = Vec::new();
+        for passed in 1..=milliseconds {
+            sent.extend(self.tick().into_iter().map(|one| (passed, one)));
         }
         sent
     }

@@ -8,5 +8,8 @@
 mod election;
 mod hand;
 mod hostile;
+mod repairs;
 mod stalled;
+mod status;
 mod track_and_repair;
+mod upward;

@@ -222,3 +222,6 @@ impl<'a> Tables<'a> {
         }
     }
 }
+
+#[cfg(all(test, feature = "alloc"))]
+mod tests;
