@@ -3,6 +3,7 @@
 mod common;
 mod encap;
 mod flood;
+mod hierarchy;
 mod injected;
 mod ipv4;
 mod memory;

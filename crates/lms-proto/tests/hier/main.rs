@@ -1,5 +1,6 @@
 //! LMS-HIER: election, messages between hosts and routers, refused messages.
 
+mod adverts;
 mod common;
 mod election;
 mod endpoint;
@@ -9,5 +10,7 @@ mod hostile;
 mod igmp_common;
 mod link;
 mod memory;
+mod received;
 mod refused;
+mod tables;
 mod wire;
