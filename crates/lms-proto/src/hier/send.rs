@@ -15,6 +15,11 @@ const WITHDRAWALS: u8 = 3;
 /// A late driver may catch up on this time at once.
 const CATCH_UP: Duration = Duration::from_millis(10);
 
+/// Returns how many messages refresh a ring of adverts. They share it evenly.
+fn messages(ring_len: u32) -> u32 {
+    ring_len.div_ceil(MAX_ENTRIES as u32).max(1)
+}
+
 impl Hierarchy<'_> {
     pub(super) fn find_advert(&self, e: u32, iface: Iface, kind: Kind) -> Option<u32> {
         self.adverts.find(advert_key(e, iface, kind))
@@ -208,9 +213,8 @@ impl Hierarchy<'_> {
     /// Time between periodic messages, so that each advert of the ring is sent once in a refresh
     /// time and a little early.
     fn interval(&self, ring_len: u32) -> Duration {
-        let a_message = u64::from(ring_len.clamp(1, MAX_ENTRIES as u32));
-        let micros = self.config.refresh.total_micros() / 20 * 19 * a_message;
-        Duration::from_micros(micros / u64::from(ring_len.max(1)))
+        let micros = self.config.refresh.total_micros() / 20 * 19;
+        Duration::from_micros(micros / u64::from(messages(ring_len)))
     }
 
     fn reschedule(&mut self, stream: u32) {
@@ -249,7 +253,8 @@ impl Hierarchy<'_> {
         let mut writer = Writer::new(&mut buffer[UDP_AT..])?;
         let is_periodic = self.streams[stream].next_periodic <= now;
         let mut periodic_left = if is_periodic {
-            self.streams[stream].ring_len
+            let ring_len = self.streams[stream].ring_len;
+            ring_len.div_ceil(messages(ring_len))
         } else {
             0
         };

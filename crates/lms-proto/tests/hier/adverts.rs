@@ -182,6 +182,29 @@ fn second_change_of_an_entry_waits_for_the_damping_time() {
     );
 }
 
+/// Numbers of entries that fill messages, and such that do not.
+#[test]
+fn every_entry_is_refreshed_a_little_early_and_not_more_often() {
+    for count in [1u16, 3, 64, 65, 128, 130] {
+        let mut h = configured(Config::default(), count, 3);
+        let sent = run(&mut h, ms(60_000));
+        for iface in [UP, Iface(1)] {
+            for g in 0..count {
+                let times = times(&sent, iface, g);
+                assert!((7..=9).contains(&times.len()), "{count}: {times:?}");
+                for pair in times.windows(2) {
+                    let gap = pair[1] - pair[0];
+                    assert!(gap <= Duration::from_secs(10), "{count}: {gap}");
+                }
+            }
+            // The first messages, then as few as have room for all entries, each 8.55 s at the most often.
+            let messages = sent.iter().filter(|(_, on, ..)| *on == iface).count();
+            let most = 8 * usize::from(count.div_ceil(64));
+            assert!(messages <= most, "{count}: {messages} > {most}");
+        }
+    }
+}
+
 #[test]
 fn refreshes_of_routers_that_start_together_drift_apart() {
     let mut all = BTreeSet::new();
