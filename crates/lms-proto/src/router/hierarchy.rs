@@ -123,6 +123,9 @@ impl<'a, C: Carrier> Router<'a, C> {
             if is {
                 // An entry for which there is no room has no replier, as when it is installed.
                 let _ = self.hierarchy.install(now, key, parent);
+                let pinned = self.table.get(id).filter(|entry| entry.pinned);
+                let pin = pinned.and_then(|entry| entry.replier());
+                self.hierarchy_pin(now, id, pin);
             } else if was {
                 self.hierarchy.remove(now, key);
             }

@@ -300,3 +300,19 @@ fn pin_is_an_offer_to_the_parent_and_replaces_the_one_before() {
         ]
     );
 }
+
+/// A pin that was set under another policy is an offer to the parent once the hierarchy is in use.
+#[test]
+fn pin_of_another_policy_is_an_offer_too() {
+    let mut router = router_with_replier();
+    router.set_config(NOW, with(Policy::Hierarchy));
+    assert_eq!(known(&router), [(KEY, UP, 1)]);
+    assert_eq!(replier_of(&router), Some((REPLIER, 3)));
+    let expected = [(UP, Kind::Update, 4), (REPLIER, Kind::Elected, 3)];
+    assert_eq!(told(&mut router, after(1)), expected);
+    router.set_replier(after(1), KEY, None).unwrap();
+    assert_eq!(
+        (known(&router), replier_of(&router)),
+        (vec![(KEY, UP, 0)], None)
+    );
+}
