@@ -330,15 +330,22 @@ impl<'a> Relay<'a> {
     pub fn reconfigure(&mut self, now: Instant, config: Config) -> Result<(), ConfigError> {
         config.check()?;
         let parents_changed = config.parents != self.config.parents;
+        let refreshes = [config.refresh, self.config.refresh];
         self.config = config;
         self.restart_clocks(now);
-        if parents_changed {
-            for number in 0..self.tables.limits.sessions as u16 {
-                if self.tables.session(number).is_open() {
-                    self.tables.session_mut(number).parent = None;
-                    self.update_parent(number, now);
-                }
+        for number in 0..self.tables.limits.sessions as u16 {
+            if !self.tables.session(number).is_open() {
+                continue;
             }
+            let session = self.tables.session_mut(number);
+            if refreshes[0] != refreshes[1] {
+                // Children and the source join again when they were told to, which was the old interval.
+                session.sweep_due = now + refreshes[0].max(refreshes[1]);
+            }
+            if parents_changed {
+                session.parent = None;
+            }
+            self.update_parent(number, now);
         }
         Ok(())
     }

@@ -361,6 +361,43 @@ fn another_configuration_takes_effect_or_is_refused_whole() {
     assert_eq!(hand.relay.children(&key()).count(), 0);
 }
 
+/// A child learns of a shorter refresh interval when it joins again, which is within the old one.
+#[test]
+fn shorter_refresh_interval_removes_no_child_that_keeps_the_old_one() {
+    let minute = Duration::from_secs(60);
+    let mut hand = Hand::new(2, |config| {
+        config.refresh = minute;
+        config.stall_timeout = minute;
+    });
+    hand.after(1);
+    hand.after(48_999);
+    refresh(&mut hand, 0..2);
+    hand.after(5_000);
+    let shorter = Config {
+        refresh: Duration::from_millis(500),
+        ..hand.relay.config().clone()
+    };
+    hand.relay.reconfigure(hand.now, shorter).unwrap();
+    for _ in 0..54 {
+        hand.after(1_000);
+        assert_eq!(
+            (info(&hand).children, info(&hand).above),
+            (2, Some(source()))
+        );
+    }
+    // From now on one of them refreshes as it is told, the other is silent.
+    for _ in 0..60 {
+        refresh(&mut hand, [0]);
+        hand.after(250);
+    }
+    let left: Vec<_> = hand
+        .relay
+        .children(&key())
+        .map(|child| child.address)
+        .collect();
+    assert_eq!((left, info(&hand).above), (vec![child(0)], Some(source())));
+}
+
 #[test]
 fn other_parents_are_joined_at_once_and_the_same_ones_not_again() {
     let parent = |n: u8| std::net::SocketAddr::from(([10, 2, 0, n], 4143));
