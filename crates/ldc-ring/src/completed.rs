@@ -22,6 +22,11 @@ impl<D: AsRef<[u32]> + AsMut<[u32]>> Completed<D> {
         Some(Self { words, shape })
     }
 
+    /// Clears all marks.
+    pub(crate) fn clear(&mut self) {
+        self.words.as_mut().fill(0);
+    }
+
     /// Marks the slots of a message.
     pub(crate) fn mark(&mut self, position: u32, pieces: u32) {
         let mut done = 0;

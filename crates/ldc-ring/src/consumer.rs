@@ -125,25 +125,44 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
     /// if `completed` is too short.
     pub(crate) fn over(block: Block<K>, completed: D) -> Option<Self> {
         let completed = Completed::new(completed, block.shape)?;
-        let line = &block.head().consumer;
-        let dev = line.dev_i.load(Ordering::Acquire);
-        let ack_head = block.head().signals.ack_head.load(Ordering::Relaxed);
-        block
-            .head()
-            .signals
-            .free_until
-            .store(dev, Ordering::Release);
-        Some(Self {
+        let mut consumer = Self {
             batch: block.shape.batch(),
             block,
             completed,
-            kern: dev,
-            seen: dev,
-            dev,
-            reported: dev,
-            ack_head,
+            kern: 0,
+            seen: 0,
+            dev: 0,
+            reported: 0,
+            ack_head: 0,
             stats: ConsumerStats::default(),
-        })
+        };
+        consumer.restart();
+        Some(consumer)
+    }
+
+    /// Starts again where a consumer stands that replaces this one after its death. Messages that were claimed and not
+    /// completed are claimed again; counters start at zero.
+    ///
+    /// ```
+    /// use ldc_ring::{Attributes, Shape};
+    ///
+    /// let (mut producer, mut consumer) = ldc_ring::channel(Shape::new(8, 1500)?);
+    /// producer.send(1, b"once", Attributes::default())?;
+    /// let lost = consumer.claim(None)?.unwrap();
+    ///
+    /// consumer.restart();
+    /// assert_eq!(consumer.claim(None)?.unwrap().user_seq(), lost.user_seq());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn restart(&mut self) {
+        self.completed.clear();
+        let head = self.block.head();
+        let dev = head.consumer.dev_i.load(Ordering::Acquire);
+        head.signals.free_until.store(dev, Ordering::Release);
+        self.ack_head = head.signals.ack_head.load(Ordering::Relaxed);
+        (self.kern, self.seen) = (dev, dev);
+        (self.dev, self.reported) = (dev, dev);
+        self.stats = ConsumerStats::default();
     }
 
     /// Returns the ring's geometry.

@@ -3,7 +3,32 @@
 use std::collections::VecDeque;
 
 use ldc_ring::{Attributes, Changed, Claimed, Consumer, Entry, Instant, Producer, SendError};
-use proptest::prelude::{TestCaseError, prop_assert_eq};
+
+/// A result of the ring that is not the oracle's.
+#[derive(Debug)]
+pub(crate) struct Mismatch(String);
+
+impl std::fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+/// Compares a result of the ring with the oracle's.
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, ring: T, oracle: T) -> Result<(), Mismatch> {
+    if ring == oracle {
+        return Ok(());
+    }
+    let words = format!("{what}: the ring says {ring:?}, a list {oracle:?}");
+    Err(Mismatch(words))
+}
+
+/// The priority of each message with this sequence number.
+pub(crate) fn priority(seq: u64) -> u32 {
+    (seq % 4) as u32
+}
 
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
@@ -19,6 +44,8 @@ pub(crate) enum Step {
     HoldBackAll,
     ReleaseUntil(u64),
     Release,
+    /// Cancels messages of this priority and above.
+    Retain(u32),
     Claim {
         now: i64,
     },
@@ -36,7 +63,11 @@ enum Disposition {
     Open,
     Cancelled,
     Claimed,
+    /// Claimed by a consumer that died: its successor claims it again.
+    ClaimedBefore,
     Done,
+    /// Completed by a consumer that died: its successor passes over it.
+    DoneBefore,
     /// Its slots are free and not yet reused.
     Gone,
 }
@@ -63,6 +94,8 @@ struct Oracle {
     barrier: Option<usize>,
     acks: VecDeque<u64>,
     idle: bool,
+    /// Messages that consumers passed over because their deadline was over.
+    expired: u64,
 }
 
 impl Oracle {
@@ -75,6 +108,7 @@ impl Oracle {
             acks: VecDeque::new(),
             // A new consumer was never woken.
             idle: true,
+            expired: 0,
         }
     }
 
@@ -122,6 +156,25 @@ impl Oracle {
         Ok(())
     }
 
+    /// Returns whether a message was claimed, or passed over for its deadline, and is in the ring.
+    fn is_too_late(&self, at: usize) -> bool {
+        let message = &self.messages[at];
+        let open = [Disposition::Open, Disposition::Cancelled, Disposition::Gone];
+        !message.cancelled && !open.contains(&message.disposition)
+    }
+
+    fn retain(&mut self, below: u32) -> Changed {
+        let mut outcome = Changed::default();
+        for message in &mut self.messages {
+            if message.disposition == Disposition::Open && priority(message.seq) >= below {
+                message.disposition = Disposition::Cancelled;
+                message.cancelled = true;
+                outcome.changed += 1;
+            }
+        }
+        outcome
+    }
+
     fn cancel(&mut self, seq: u64) -> Changed {
         let mut outcome = Changed::default();
         for at in self.matching(seq) {
@@ -131,9 +184,7 @@ impl Oracle {
                     self.messages[at].cancelled = true;
                     outcome.changed += 1;
                 }
-                Disposition::Claimed | Disposition::Done if !self.messages[at].cancelled => {
-                    outcome.too_late += 1;
-                }
+                _ if self.is_too_late(at) => outcome.too_late += 1,
                 _ => {}
             }
         }
@@ -163,9 +214,7 @@ impl Oracle {
                     self.barrier = Some(at);
                     break;
                 }
-                Disposition::Claimed | Disposition::Done if !self.messages[at].cancelled => {
-                    too_late += 1;
-                }
+                _ if self.is_too_late(at) => too_late += 1,
                 _ => {}
             }
             at += 1;
@@ -198,10 +247,20 @@ impl Oracle {
             let message = &mut self.messages[at];
             match message.disposition {
                 Disposition::Claimed | Disposition::Done | Disposition::Gone => {}
+                Disposition::DoneBefore => message.disposition = Disposition::Done,
+                Disposition::ClaimedBefore if message.deadline.is_some_and(|at| at < now) => {
+                    message.disposition = Disposition::Done;
+                    self.expired += 1;
+                }
+                Disposition::ClaimedBefore => {
+                    message.disposition = Disposition::Claimed;
+                    return Some(message.clone());
+                }
                 // A cancelled message after the barrier is skipped only once the barrier has passed it.
                 Disposition::Cancelled if !held => message.disposition = Disposition::Done,
                 Disposition::Open if !held && message.deadline.is_some_and(|at| at < now) => {
                     message.disposition = Disposition::Done;
+                    self.expired += 1;
                 }
                 Disposition::Open if !held => {
                     message.disposition = Disposition::Claimed;
@@ -220,6 +279,17 @@ impl Oracle {
             .nth(nth)
             .unwrap();
         self.messages[at].disposition = Disposition::Done;
+    }
+
+    /// The consumer dies.
+    fn replace(&mut self) {
+        for message in &mut self.messages {
+            match message.disposition {
+                Disposition::Claimed => message.disposition = Disposition::ClaimedBefore,
+                Disposition::Done => message.disposition = Disposition::DoneBefore,
+                _ => {}
+            }
+        }
     }
 
     /// Slots are released in order.
@@ -246,7 +316,10 @@ impl Oracle {
         let next = self.messages.iter().position(|message| {
             matches!(
                 message.disposition,
-                Disposition::Open | Disposition::Cancelled
+                Disposition::Open
+                    | Disposition::Cancelled
+                    | Disposition::ClaimedBefore
+                    | Disposition::DoneBefore
             )
         });
         next.is_some_and(|at| !self.is_held(at))
@@ -282,6 +355,7 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Takes for Here<K, D> {
         let mut bytes = vec![0; message.len()];
         self.consumer.read(&message, 0, &mut bytes);
         let seq = message.user_seq();
+        assert_eq!(message.priority(), priority(seq));
         self.claimed.push(message);
         Some((seq, bytes))
     }
@@ -305,11 +379,39 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Takes for Here<K, D> {
 pub(crate) struct Comparison {
     oracle: Oracle,
     /// Sequence numbers of the claimed messages.
-    claimed: Vec<u64>,
+    pub(crate) claimed: Vec<u64>,
     /// Messages that the ring took.
     pub(crate) sent: u32,
     /// Messages that the ring said are cancelled.
     pub(crate) cancelled: u32,
+}
+
+/// What the tests of consumers that die, and simulations, need.
+#[allow(
+    dead_code,
+    reason = "not every program with this module has such consumers"
+)]
+impl Comparison {
+    /// Tells the oracle that the consumer died, with what it had claimed, and that another took its place.
+    pub(crate) fn replace(&mut self) {
+        self.claimed.clear();
+        self.oracle.replace();
+    }
+
+    /// Returns how many messages consumers passed over because their deadline was over.
+    pub(crate) fn expired(&self) -> u64 {
+        self.oracle.expired
+    }
+
+    /// Returns whether the consumer asked to be woken.
+    pub(crate) fn would_wake(&self) -> bool {
+        self.oracle.idle
+    }
+
+    /// Returns whether the consumer would find something if it looked now.
+    pub(crate) fn has_work(&self) -> bool {
+        self.oracle.something()
+    }
 }
 
 impl Comparison {
@@ -330,7 +432,7 @@ impl Comparison {
         value: u8,
         producer: &mut Producer<K, I>,
         consumer: &mut impl Takes,
-    ) -> Result<(), TestCaseError> {
+    ) -> Result<(), Mismatch> {
         let Comparison {
             oracle, claimed, ..
         } = self;
@@ -340,7 +442,7 @@ impl Comparison {
                 let expected = oracle.claim(now);
                 claimed.extend(expected.as_ref().map(|message| message.seq));
                 let expected = expected.map(|message| (message.seq, message.bytes));
-                prop_assert_eq!(message, expected);
+                same("claim", message, expected)?;
             }
             Step::Complete(nth) if nth < claimed.len() => {
                 claimed.remove(nth);
@@ -349,7 +451,7 @@ impl Comparison {
             }
             Step::Ack(nth) if nth < claimed.len() => {
                 let room = oracle.acks.len() < oracle.slots as usize;
-                prop_assert_eq!(consumer.ack(nth), room);
+                same("ack", consumer.ack(nth), room)?;
                 if room {
                     oracle.acks.push_back(claimed[nth]);
                 }
@@ -357,7 +459,7 @@ impl Comparison {
             Step::Complete(_) | Step::Ack(_) => {}
             Step::Idle => {
                 oracle.idle = !oracle.something();
-                prop_assert_eq!(consumer.idle(), oracle.idle);
+                same("idle", consumer.idle(), oracle.idle)?;
             }
             step => self.producer_step(step, value, producer)?,
         }
@@ -371,23 +473,23 @@ impl Comparison {
         step: Step,
         value: u8,
         producer: &mut Producer<K, I>,
-    ) -> Result<(), TestCaseError> {
+    ) -> Result<(), Mismatch> {
         let oracle = &mut self.oracle;
         match step {
             Step::Send { seq, len, deadline } => {
                 let bytes = vec![value; len];
                 let attributes = Attributes {
                     deadline: deadline.map(Instant::from_micros),
-                    priority: 0,
+                    priority: priority(seq),
                 };
                 let answer = producer.send(seq, &bytes, attributes);
                 self.sent += u32::from(answer.is_ok());
-                prop_assert_eq!(answer, oracle.send(seq, bytes, deadline));
+                same("send", answer, oracle.send(seq, bytes, deadline))?;
             }
             Step::Cancel(seq) => {
                 let answer = producer.cancel(seq);
                 self.cancelled += answer.changed;
-                prop_assert_eq!(answer, oracle.cancel(seq));
+                same("cancel", answer, oracle.cancel(seq))?;
             }
             Step::Modify(seq) => {
                 let change = producer.modify(seq, |payload| {
@@ -398,39 +500,60 @@ impl Comparison {
                         .for_each(|byte| *byte = byte.wrapping_add(1));
                     payload.write(0, &bytes);
                 });
-                prop_assert_eq!(change.is_ok(), oracle.modify(seq));
+                same("modify", change.is_ok(), oracle.modify(seq))?;
             }
             Step::HoldBack(seq) => {
                 let expected = match oracle.matching(seq).first() {
                     Some(first) => oracle.hold_back_from(*first),
                     None => Changed::default(),
                 };
-                prop_assert_eq!(producer.hold_back(seq), expected);
+                same("hold_back", producer.hold_back(seq), expected)?;
             }
             Step::HoldBackAll => {
                 let expected = oracle.hold_back_from(0);
-                prop_assert_eq!(producer.hold_back_all().changed, expected.changed);
+                same(
+                    "hold_back_all",
+                    producer.hold_back_all().changed,
+                    expected.changed,
+                )?;
             }
             Step::ReleaseUntil(seq) => {
-                prop_assert_eq!(producer.release_until(seq), oracle.release_until(seq));
+                same(
+                    "release_until",
+                    producer.release_until(seq),
+                    oracle.release_until(seq),
+                )?;
+            }
+            Step::Retain(below) => {
+                let answer = producer.retain(|sent| sent.attributes.priority < below);
+                self.cancelled += answer.changed;
+                same("retain", answer, oracle.retain(below))?;
             }
             Step::Release => {
                 producer.release();
                 oracle.barrier = None;
             }
-            Step::PollAck => prop_assert_eq!(producer.poll_ack(), oracle.acks.pop_front()),
+            Step::PollAck => same("poll_ack", producer.poll_ack(), oracle.acks.pop_front())?,
             Step::Notify => {
-                prop_assert_eq!(producer.notify(), core::mem::take(&mut oracle.idle));
+                same(
+                    "notify",
+                    producer.notify(),
+                    core::mem::take(&mut oracle.idle),
+                )?;
             }
             Step::Inspect => {
-                prop_assert_eq!(producer.free_slots(), oracle.slots - oracle.used());
+                same(
+                    "free_slots",
+                    producer.free_slots(),
+                    oracle.slots - oracle.used(),
+                )?;
                 let open = oracle
                     .messages
                     .iter()
                     .filter(|message| message.disposition == Disposition::Open);
                 let open: Vec<u64> = open.map(|message| message.seq).collect();
                 let pending: Vec<u64> = producer.pending().map(|sent| sent.user_seq).collect();
-                prop_assert_eq!(pending, open);
+                same("pending", pending, open)?;
             }
             step => unreachable!("{step:?} is the consumer's"),
         }

@@ -16,6 +16,7 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::HoldBackAll),
         1 => seq.prop_map(Step::ReleaseUntil),
         2 => Just(Step::Release),
+        1 => (0..4u32).prop_map(Step::Retain),
         4 => (0..60i64).prop_map(|now| Step::Claim { now }),
         4 => (0..4usize).prop_map(Step::Complete),
         1 => (0..4usize).prop_map(Step::Ack),
