@@ -56,6 +56,7 @@
 //! | failure and recovery of links and nodes at set times | [`Sim::fail_link`], [`Sim::fail_node`] ... |
 //! | random or given distribution trees, with addresses and routes | [`tree::Tree`] |
 //! | a shared segment; IPv4 and UDP headers | [`Hub`], [`ip`] |
+//! | streams that open, close and break | [`streams`] |
 //! | the rules for every machine | [`conformance`] |
 //! | all runs of a small world | [`explore`](mod@explore) |
 //! | captures for Wireshark; a digest of a whole run | [`Sim::capture`], [`Sim::trace_hash`] |
@@ -80,6 +81,7 @@ mod queue;
 mod rng;
 mod script;
 mod sim;
+pub mod streams;
 mod trace;
 pub mod tree;
 
