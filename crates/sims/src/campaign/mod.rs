@@ -21,13 +21,48 @@
 //! but the relay that the source of a DyRAM session is registered at: it carries the data. A
 //! stream's source does not fail: the bytes that it had not sent would be lost.
 //!
+//! # Broadcast Federation
+//!
+//! | what | between |
+//! | --- | --- |
+//! | gateways | 2 to 6, in 1 to 4 networks, each with 1 or 2 data nodes |
+//! | peerings | full mesh in networks, a tree of networks and up to 3 more; costs, some that differ by direction; rate limits; rules that reject or change routes; who dials |
+//! | times | hold 3 to 20 s, restart 0 to 40 s, refresh 2 to 10 s, heartbeats 250 to 1500 ms, refusals, damping |
+//! | networks | transit that costs or is not allowed, gateways without origin or without tables; requests that one gateway receives, or all |
+//! | sessions | 1 to 3, of each metric, bulk or real-time, one source or many, up to 2 flows; some that do not exist, some of no network; SROUTE costs |
+//! | clients | 5 to 9, that join and leave up to four times, some without a word; some publish |
+//! | links for datagrams | delay to 80 ms, loss to 20 % or in bursts, late, twice, bits flipped |
+//! | faults, in 80 % of the seeds | up to 8 within a minute: links (streams wait, or break), control nodes, data nodes and gateways that die and start without memory, that stand still, streams between control and data nodes; up to 40 s, links and gateways permanently |
+//!
+//! The module `bfed` says what must hold. *Receivers served*: clients that receive the session at
+//! the end. *Named errors*: clients that cannot, by the reason of their NO_ROUTE. *Packets*:
+//! datagrams between data nodes; only they are in a trace.
+//!
+//! # Late data choice
+//!
+//! | what | between |
+//! | --- | --- |
+//! | ring | 1 to 256 slots; messages of up to 16 of them |
+//! | sender | 10 to 1500 steps, in bursts: send, cancel, modify, hold back, release, cancel by priority; deadlines; wakes the consumer after each step, or after a burst |
+//! | link | 32 kbit/s to 1 Gbit/s, with jitter; up to 16 messages on it; completed in order, or in any |
+//! | consumer | wakes up to 20 ms late, stops for up to 2 s, dies and is replaced |
+//!
+//! The module `ldc` says what must hold. *Receivers served*: messages that left over the link.
+//! *Named errors*: messages that did not, by the reason. *Packets*: messages that were claimed.
+//! There is nothing to trace.
+//!
 //! A fault prints the command that repeats its seed, packet for packet.
 
+mod bfed;
 mod bursts;
 mod checked;
 mod choices;
 mod daemon;
+mod ldc;
 mod ltp;
+#[path = "../../../ldc-ring/tests/oracle_list/mod.rs"]
+#[allow(dead_code, reason = "parts of it are for the tests of the ring")]
+mod oracle_list;
 mod outcome;
 mod profile;
 mod transports;
@@ -52,7 +87,7 @@ use transports::{NAMES, Transport, Watch};
 /// Thousands of simulated sessions over bad networks: every byte, or a named error
 #[derive(Debug, clap::Args)]
 pub struct Campaign {
-    /// All, or some of ltp,lms,dyram,xm
+    /// All, or some of ltp,lms,dyram,xm,bfed,ldc
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = NAMES)]
     transport: Vec<String>,
     /// Seeds for each transport (quick: 60)

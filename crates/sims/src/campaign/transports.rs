@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::outcome::Outcome;
-use super::{ltp, xm};
+use super::{bfed, ldc, ltp, xm};
 use crate::scenario::{chosen, print_progress};
 
 /// A transport of the campaign.
@@ -17,10 +17,14 @@ pub(super) enum Transport {
     Dyram,
     /// TCP-XM.
     Xm,
+    /// Broadcast Federation.
+    Bfed,
+    /// The packet ring of late data choice.
+    Ldc,
 }
 
 /// What `--transport` takes.
-pub(super) const NAMES: [&str; 5] = ["all", "ltp", "lms", "dyram", "xm"];
+pub(super) const NAMES: [&str; 7] = ["all", "ltp", "lms", "dyram", "xm", "bfed", "ldc"];
 
 /// How a seed is run.
 #[derive(Default)]
@@ -32,7 +36,14 @@ pub(super) struct Watch {
 }
 
 impl Transport {
-    pub(super) const ALL: [Self; 4] = [Self::Ltp, Self::Lms, Self::Dyram, Self::Xm];
+    pub(super) const ALL: [Self; 6] = [
+        Self::Ltp,
+        Self::Lms,
+        Self::Dyram,
+        Self::Xm,
+        Self::Bfed,
+        Self::Ldc,
+    ];
 
     /// As typed after `--transport`.
     pub(super) const fn name(self) -> &'static str {
@@ -41,6 +52,8 @@ impl Transport {
             Self::Lms => "lms",
             Self::Dyram => "dyram",
             Self::Xm => "xm",
+            Self::Bfed => "bfed",
+            Self::Ldc => "ldc",
         }
     }
 
@@ -51,6 +64,8 @@ impl Transport {
             Self::Lms => "LTP with LMS",
             Self::Dyram => "LTP through DyRAM",
             Self::Xm => "TCP-XM",
+            Self::Bfed => "Broadcast Federation",
+            Self::Ldc => "late data choice",
         }
     }
 
@@ -71,6 +86,8 @@ impl Transport {
             Self::Lms => ltp::run(seed, true, watch),
             Self::Dyram => ltp::run_relayed(seed, watch),
             Self::Xm => xm::run(seed, watch),
+            Self::Bfed => bfed::run(seed, watch),
+            Self::Ldc => ldc::run(seed, watch),
         }
     }
 }
