@@ -101,6 +101,8 @@ impl World {
             true => self.plan.of(network).collect(),
             false => vec![home],
         };
+        // One that was redirected stays there when its own gateway dies.
+        let may_ask = self.clients[client].at;
         asked.retain(|at| self.gateways[*at].control.is_some());
         let is_local = owner == network;
         let has_route = asked.iter().any(|at| routes[number].contains(at));
@@ -113,7 +115,8 @@ impl World {
                 self.clients[client].at
             )
         });
-        if is_served && !must {
+        let may = must || routes[number].contains(&may_ask);
+        if is_served && !may {
             self.fault(format!(
                 "client {client} is served, and no route leads there"
             ));
