@@ -108,8 +108,10 @@ impl<C: Coordinator> ControlNode<C> {
             return;
         }
         tree.clients.waiting.push(waiting);
-        // A client that already receives the session only refreshes.
-        if tree.clients.until.is_some() && !waiting.cost_only {
+        // A client that already receives the session only refreshes. A request that all gateways receive refreshes
+        // clients here only if this gateway answers it.
+        let is_ours = waiting.scope == Scope::Chosen && !waiting.cost_only;
+        if tree.clients.until.is_some() && is_ours {
             tree.clients.until = Some(until);
         }
         self.advance(now, slot);

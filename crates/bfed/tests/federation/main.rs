@@ -15,6 +15,7 @@ mod nodes;
 mod oracle;
 mod peerings;
 mod requests;
+mod restarts;
 mod sessions;
 mod stage;
 mod takeover;
