@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 /// A tournament over numbered slots: the smallest key and its slot in constant time, a changed key in
 /// logarithmic time. A slot that was never set, or was cleared, has [`MinTree::NONE`].
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct MinTree {
     /// `nodes[1]` is the root, `nodes[width..]` are the leaves.
     nodes: Vec<u64>,

@@ -28,7 +28,7 @@ impl Span {
 }
 
 /// At most `N` ranges, sorted, disjoint and not touching each other; 16 bytes each.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Ranges<const N: usize> {
     list: Vec<Span>,
     /// Sum of the lengths.

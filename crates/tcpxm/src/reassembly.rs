@@ -7,6 +7,7 @@ use crate::store::{Ring, Store};
 pub(crate) const MAX_RANGES: usize = 128;
 
 /// A receive buffer of bounded length. Data beyond it was never offered a window and is clipped.
+#[derive(Debug)]
 pub(crate) struct Reassembly {
     ring: Ring,
     /// First byte that the application has not read.

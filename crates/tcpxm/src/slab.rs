@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+#[derive(Debug)]
 pub(crate) struct Slab<T> {
     places: Vec<Option<T>>,
     free: Vec<u32>,

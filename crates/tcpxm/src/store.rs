@@ -55,7 +55,7 @@ pub trait Store {
 }
 
 /// A ring of bounded length on the heap. It grows to its bound as it is used, by doubling.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Ring {
     bytes: Vec<u8>,
     start: u64,
@@ -140,6 +140,27 @@ impl Ring {
     /// Returns the position of the byte at an offset.
     fn place(&self, offset: u64) -> usize {
         place(self.bytes.len(), offset - self.base)
+    }
+}
+
+/// What is held; not where it lies in memory.
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (start, end) = self.slices(self.start, self.end);
+        f.debug_struct("Ring")
+            .field("start", &self.start)
+            .field("capacity", &self.capacity)
+            .field("bytes", &Held(start, end))
+            .finish()
+    }
+}
+
+/// Two slices as one list.
+struct Held<'a>(&'a [u8], &'a [u8]);
+
+impl fmt::Debug for Held<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().chain(self.1)).finish()
     }
 }
 

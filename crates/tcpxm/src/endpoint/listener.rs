@@ -15,7 +15,7 @@ use crate::store::{Ring, Store};
 use crate::wire::{Segment, SegmentKey};
 
 /// A listening port.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(super) struct Listener {
     /// Connections that wait to be accepted.
     pub(super) complete: VecDeque<ConnId>,

@@ -39,6 +39,7 @@ use secrets::Secrets;
 ///
 /// The documentation of the crate says how to drive it. `S` is the store of a group's data; plain connections
 /// use a [`Ring`] each.
+#[derive(Debug)]
 pub struct Endpoint<S = Ring> {
     config: Config,
     rng: ChaCha12Rng,

@@ -18,6 +18,7 @@ use crate::store::Store;
 use crate::wire::{Flags, Options, Place, Segment, Tag};
 
 /// A reset for a segment that belongs to no connection.
+#[derive(Debug)]
 pub(super) struct Reply {
     source: IpAddr,
     destination: SocketAddr,

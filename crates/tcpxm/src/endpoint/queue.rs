@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 /// Numbers in the order of their arrival, each once. A removed number stays until its turn, and is then its
 /// next owner's: the queue is never longer than there are numbers.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(super) struct Queue {
     list: VecDeque<u32>,
     /// By number: it is in the list.

@@ -1,5 +1,6 @@
 //! Numbers that a forger must not guess.
 
+use core::fmt;
 use core::hash::Hasher;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -39,6 +40,13 @@ impl Secrets {
     /// peer have later timestamps, and peers do not learn our uptime.
     pub(super) fn stamp_base(&self, key: &Key) -> u32 {
         hash(&self.stamp, key, false) as u32
+    }
+}
+
+/// Without the secrets.
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secrets(..)")
     }
 }
 

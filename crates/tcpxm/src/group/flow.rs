@@ -60,6 +60,7 @@ pub(crate) enum Copy {
 /// plain connection, a receiver of a `UnicastOnly` group and a detached one are alone in theirs.
 ///
 /// Building one segment reads most of the fields, so they stand side by side instead of in parts.
+#[derive(Debug)]
 pub(crate) struct Flow {
     /// Behind the last byte sent.
     pub(crate) nxt: u64,

@@ -20,6 +20,7 @@ use crate::store::{Ring, Store, StoreError};
 use crate::wire::SegmentKey;
 
 /// The data: of a plain connection in a ring, of a group in its owner's store.
+#[derive(Debug)]
 pub(crate) enum Buffer<S> {
     Ring(Ring),
     Given(S),
@@ -69,6 +70,7 @@ impl<S: Store> Buffer<S> {
 }
 
 /// A stream with one receiver, or a group of them.
+#[derive(Debug)]
 pub(crate) struct Session<S> {
     pub(crate) generation: u32,
     pub(crate) store: Buffer<S>,
@@ -87,6 +89,7 @@ pub(crate) struct Session<S> {
 }
 
 /// State that only a group has.
+#[derive(Debug)]
 pub(crate) struct GroupState {
     /// Mode in which members start.
     pub(crate) start: Mode,

@@ -9,7 +9,7 @@ use alloc::collections::{BTreeSet, VecDeque};
 use proto_core::time::{Duration, Instant};
 
 /// The flows of a session that wait for time to pass.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(crate) struct Turns {
     /// Holds all copies of all flows to the rate that the user allows.
     pub(crate) cap: Pace,

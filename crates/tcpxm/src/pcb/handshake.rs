@@ -64,6 +64,7 @@ enum Progress {
 }
 
 /// State of the handshake, and its result.
+#[derive(Debug)]
 pub(crate) struct Handshake {
     role: Role,
     progress: Progress,

@@ -11,6 +11,7 @@ use crate::group::Flow;
 const MAX_KEEP_ALIVE_PROBES: u8 = 9;
 
 /// Signs of life of the peer, and the rate of answers to segments that may be forged.
+#[derive(Debug)]
 pub(crate) struct Liveness {
     last_received: Instant,
     /// Keep-alive probes in a row without an answer.

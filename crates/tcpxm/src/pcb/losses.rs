@@ -35,6 +35,7 @@ struct Recovery {
 }
 
 /// The window before the current losses were detected, and how to find out that there were none.
+#[derive(Debug)]
 struct Undo {
     saved: Saved,
     /// Timestamp of the first segment that was sent again for them, and its end.
@@ -46,6 +47,7 @@ struct Undo {
 }
 
 /// The losses of the current window, and their repair.
+#[derive(Debug)]
 pub(crate) struct Losses {
     recovery: Option<Recovery>,
     /// Limits the bytes in flight during fast recovery, where SACK reports which arrive.

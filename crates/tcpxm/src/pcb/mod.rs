@@ -121,6 +121,7 @@ pub(crate) struct Slot {
 }
 
 /// Multicast as one receiver of a group gets it.
+#[derive(Debug)]
 pub(crate) struct Multicast {
     pub(crate) mode: Mode,
     pub(crate) reception: Reception,
@@ -141,6 +142,7 @@ pub(crate) enum Leaving {
 }
 
 /// One connection.
+#[derive(Debug)]
 pub(crate) struct Pcb {
     pub(crate) key: Key,
     pub(crate) local: IpAddr,
@@ -167,7 +169,7 @@ pub(crate) struct Pcb {
 }
 
 /// Counters that the endpoint adds to its statistics.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Counters {
     pub(crate) retransmissions: u32,
     pub(crate) timeouts: u32,

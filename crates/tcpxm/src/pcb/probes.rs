@@ -20,7 +20,7 @@ enum Sent {
 }
 
 /// Probes of one peer.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(crate) struct Probes {
     sent: Sent,
     /// A probe for lost data is to be sent.

@@ -31,6 +31,7 @@ enum Owed {
 }
 
 /// Reception of the group that the sender offered.
+#[derive(Debug)]
 struct Membership {
     record: Record,
     /// The sender asked for the group to be left.
@@ -38,6 +39,7 @@ struct Membership {
 }
 
 /// Receiving state.
+#[derive(Debug)]
 pub(crate) struct Receive {
     /// The peer's initial sequence number.
     irs: Seq,

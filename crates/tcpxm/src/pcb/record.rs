@@ -1,13 +1,14 @@
 //! How the last segments came: the receiver's side of multicast detection (TCP-XM §2.3, §3.3).
 
 use alloc::boxed::Box;
+use core::fmt;
 
 use crate::seq::Seq;
 
 /// Segments remembered (TCP-XM §2.3: "the value of n defaults to 128").
 pub(crate) const SEGMENTS: usize = 128;
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Debug)]
 struct Entry {
     seq: Seq,
     len: u16,
@@ -70,6 +71,16 @@ impl Record {
             return 0;
         }
         ((self.multicast * 200 + self.len) / (2 * self.len)) as u8
+    }
+}
+
+/// The entries in use.
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("entries", &&self.entries[..self.len])
+            .field("at", &self.at)
+            .finish()
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct WindowLimit {
 }
 
 /// The peer's window (RFC 9293 §3.8.6).
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(crate) struct SendWindow {
     /// The window reaches to this offset, never below what the peer has acknowledged.
     edge: u64,
@@ -81,6 +81,7 @@ impl SendWindow {
 }
 
 /// The sending side of a connection.
+#[derive(Debug)]
 pub(crate) struct Send {
     pub(crate) iss: Seq,
     pub(crate) board: Scoreboard,

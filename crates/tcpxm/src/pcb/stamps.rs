@@ -11,7 +11,7 @@ const LIFETIME: Duration = Duration::from_secs(24 * 24 * 3600);
 const CLOCKS_APART: Duration = Duration::from_secs(10);
 
 /// The timestamp to echo (RFC 7323 §4.3), and when it was taken; none where the option was not agreed on.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(super) struct Stamps {
     recent: Option<(u32, Instant)>,
 }

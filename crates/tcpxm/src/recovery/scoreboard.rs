@@ -56,7 +56,7 @@ pub(crate) struct Delivered {
 }
 
 /// The state of the bytes in flight to one receiver.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Scoreboard {
     una: u64,
     sacked: Ranges<MAX_SACKED>,
