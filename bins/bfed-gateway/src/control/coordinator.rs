@@ -131,4 +131,8 @@ impl Coordinator for Coordinated {
     fn release(&mut self, session: &SessionName) {
         self.one_mut().release(session);
     }
+
+    fn retain(&mut self, keep: &dyn Fn(&SessionName) -> bool) {
+        self.one_mut().retain(keep);
+    }
 }

@@ -24,14 +24,16 @@
 //! expires here before it expires in etcd; each output checks it (see `lease.rs`). A control node that shuts down
 //! returns its lease: a standby, which watches `leader`, is elected at once.
 
+mod tls;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bfed::{Coordinator, NodeId, SessionName};
 use etcd_client::{
-    Certificate, Client, Compare, CompareOp, ConnectOptions, Error, EventType, GetOptions,
-    Identity, PutOptions, TlsOptions, Txn, TxnOp, TxnOpResponse, WatchStream,
+    Client, Compare, CompareOp, ConnectOptions, Error, EventType, GetOptions, PutOptions, Txn,
+    TxnOp, TxnOpResponse, WatchStream,
 };
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -178,6 +180,17 @@ impl Coordinator for Store {
             self.changes.put(session.clone(), None);
         }
     }
+
+    fn retain(&mut self, keep: &dyn Fn(&SessionName) -> bool) {
+        let changes = &self.changes;
+        self.assigned.retain(|session, _| {
+            let is_kept = keep(session);
+            if !is_kept {
+                changes.put(session.clone(), None);
+            }
+            is_kept
+        });
+    }
 }
 
 /// The client of etcd.
@@ -321,10 +334,11 @@ impl StoreClient {
         }
     }
 
-    /// Ends the term: nothing more is sent in it, even before the driver learns of it.
+    /// Ends the term: nothing more is sent or written in it, even before the driver learns of it.
     async fn depose(&mut self) {
         if let Some((_, lease)) = self.term.take() {
             lease.end();
+            self.changes.clear();
             self.notify(StoreEvent::Deposed).await;
         }
     }
@@ -361,7 +375,7 @@ impl StoreClient {
             .with_connect_timeout(self.config.lease)
             .with_timeout(self.config.lease);
         if let Some(tls) = &self.config.tls {
-            options = options.with_tls(identity(tls)?);
+            options = options.with_tls(tls::options(tls)?);
         }
         Client::connect(&self.config.endpoints, Some(options)).await
     }
@@ -564,32 +578,4 @@ async fn gone(watch: &mut Option<WatchStream>) {
         }
     }
     std::future::pending::<()>().await;
-}
-
-/// Reads `etcd.key-file` for etcd's client.
-fn identity(tls: &crate::config::EtcdTls) -> Result<TlsOptions, Error> {
-    let pem = std::fs::read_to_string(&tls.key_file)?;
-    let (mut certificates, mut keys) = (Vec::new(), String::new());
-    let mut block = String::new();
-    for line in pem.lines() {
-        if line.starts_with("-----BEGIN ") {
-            block.clear();
-        }
-        block.push_str(line);
-        block.push('\n');
-        if line.starts_with("-----END ") {
-            match line.contains("CERTIFICATE") {
-                true => certificates.push(std::mem::take(&mut block)),
-                false => keys.push_str(&std::mem::take(&mut block)),
-            }
-        }
-    }
-    let authority = certificates.pop().unwrap_or_default();
-    let options = TlsOptions::new()
-        .ca_certificate(Certificate::from_pem(authority))
-        .identity(Identity::from_pem(certificates.concat(), keys));
-    Ok(match &tls.name {
-        Some(name) => options.domain_name(name),
-        None => options,
-    })
 }

@@ -8,6 +8,7 @@ use super::{ControlNode, StreamOwner};
 use crate::coordination::{COMING, Coordinator, Node};
 use crate::error::Error;
 use crate::event::Event;
+use crate::name::SessionName;
 use crate::session::{CloseReason, OPEN_TIMEOUT};
 use crate::tree::{PendingRequest, Slot};
 use crate::types::{ConnId, NodeId, NodeIdentity};
@@ -300,8 +301,9 @@ impl<C: Coordinator> ControlNode<C> {
             let tree = slot.and_then(|slot| self.trees.get(slot));
             let held = |node: Option<NodeId>| node == Some(id);
             let wanted = tree.is_some_and(|tree| held(tree.node) || held(tree.old_node));
-            // After a takeover the trees come back with the peers' refreshes.
-            if !wanted && tree.is_none() && !held(self.coordinator.assigned(&entry.session)) {
+            // After a takeover the trees come back with the peers' refreshes. Later a session without a tree has ended.
+            let comes = tree.is_none() && self.startup.complete_from.is_some();
+            if !wanted && comes && !held(self.coordinator.assigned(&entry.session)) {
                 self.coordinator.assign(&entry.session, id);
             }
         }
@@ -370,6 +372,11 @@ impl<C: Coordinator> ControlNode<C> {
         self.nodes.heartbeat_at = now + interval;
         let epoch = self.coordinator.epoch();
         let knows_all = self.knows_all(now);
+        if knows_all && self.startup.complete_from.take().is_some() {
+            let trees = &self.trees;
+            let is_known = |session: &SessionName| trees.find(session).is_some();
+            self.coordinator.retain(&is_known);
+        }
         for node in self.nodes.map.values_mut() {
             node.complete |= knows_all && node.refreshed;
             // A node that reads nothing gets no further heartbeats.

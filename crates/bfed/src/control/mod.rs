@@ -102,7 +102,7 @@ impl PeerState {
 struct Startup {
     /// Known data nodes may reconnect until then: their sessions wait for them.
     nodes_until: Option<Instant>,
-    /// Known sessions may be joined again until then.
+    /// Known sessions may be joined again until then; `None` once all that survived are known.
     complete_from: Option<Instant>,
     /// After a restart, routes are announced to peers from then on at the latest.
     deferral_until: Option<Instant>,

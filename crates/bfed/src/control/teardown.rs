@@ -47,7 +47,8 @@ impl<C: Coordinator> ControlNode<C> {
         self.unassign(slot);
         self.shares.changed();
         if let Some(tree) = self.trees.remove(slot) {
-            if had_node {
+            // Until all sessions are known, another peer may come for what a data node still carries.
+            if had_node || self.startup.complete_from.is_none() {
                 self.coordinator.release(&tree.name);
             }
             if attached {

@@ -37,6 +37,10 @@ pub trait Coordinator {
 
     /// Removes the assignment of a session.
     fn release(&mut self, session: &SessionName);
+
+    /// Removes the assignments of all sessions but those to keep. Called once all sessions are known that survived a
+    /// start or a takeover: the others ended meanwhile.
+    fn retain(&mut self, keep: &dyn Fn(&SessionName) -> bool);
 }
 
 /// The coordinator of a gateway with one control node, which is always active. Takes a name and a number for each
@@ -90,5 +94,9 @@ impl Coordinator for InMemory {
 
     fn release(&mut self, session: &SessionName) {
         self.assigned.remove(session);
+    }
+
+    fn retain(&mut self, keep: &dyn Fn(&SessionName) -> bool) {
+        self.assigned.retain(|session, _| keep(session));
     }
 }

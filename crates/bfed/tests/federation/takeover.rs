@@ -10,6 +10,7 @@ use bfed::wire::liveness::{Repr as Liveness, State as Heard};
 use bfed::wire::node::Heartbeat;
 use bfed::wire::notification::Reason;
 use bfed::wire::open::Graceful;
+use bfed::wire::statistics::{Entry, Repr as Statistics};
 use bfed::wire::{Message, update};
 use bfed::*;
 
@@ -55,6 +56,10 @@ impl Coordinator for Shared {
     }
     fn release(&mut self, session: &SessionName) {
         self.store.borrow_mut().assigned.remove(session);
+    }
+    fn retain(&mut self, keep: &dyn Fn(&SessionName) -> bool) {
+        let assigned = &mut self.store.borrow_mut().assigned;
+        assigned.retain(|session, _| keep(session));
     }
 }
 
@@ -226,6 +231,51 @@ fn a_session_waits_for_the_data_node_that_has_it_when_peers_are_quicker() {
         let node = standby.node_of("bfed://1/a");
         assert_eq!(node, Some(if comes { 2 } else { 1 }));
     }
+}
+
+/// A data node reports that it carries these sessions.
+fn reports<C: Coordinator>(stage: &mut TestGateway<C>, node: ConnId, sessions: &[&str]) {
+    let entry = |name: &&str| Entry {
+        packets: 0,
+        bytes: 0,
+        copies: 0,
+        dropped: 0,
+        session: session(name),
+    };
+    let statistics = Statistics {
+        sessions: sessions.len() as u32,
+        rate_bps: 0,
+        entries: sessions.iter().map(entry).collect(),
+    };
+    let report = Message::Statistics(statistics);
+    stage.receive(node, &report).unwrap();
+}
+
+#[test]
+fn assignments_of_sessions_that_ended_meanwhile_are_released() {
+    let store = Rc::new(RefCell::new(Store::default()));
+    let mut standby = shared(2, &store, false);
+    let mut mine = store.borrow_mut();
+    for name in ["bfed://1/a", "bfed://1/b"] {
+        mine.assigned.insert(session(name), NodeId(1));
+    }
+    (mine.active, mine.epoch, mine.succeeds) = (2, 2, true);
+    drop(mine);
+    standby.node.coordinator_changed(standby.now);
+    let peer = standby.establish();
+    let node = standby.register(1);
+    standby.joins(peer, "bfed://1/a");
+    reports(&mut standby, node, &["bfed://1/a", "bfed://1/c"]);
+    assert_eq!(store.borrow().assigned.len(), 3, "their peers may come");
+    for _ in 0..4 {
+        standby.beats(node, 30);
+        standby.joins(peer, "bfed://1/a");
+    }
+    let assigned = || store.borrow().assigned.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(assigned(), [session("bfed://1/a")]);
+    // A report that was on its way when the session ended.
+    reports(&mut standby, node, &["bfed://1/c"]);
+    assert_eq!(assigned(), [session("bfed://1/a")]);
 }
 
 #[test]
