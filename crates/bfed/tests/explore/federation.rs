@@ -17,7 +17,7 @@ use bfed::wire::subscribe::Edge;
 use bfed::*;
 use netsim::explore::{Fingerprint, Nodes, Outbox, START};
 
-use crate::gateway::{Gateway, NODE, SECOND};
+use crate::gateway::{Gateway, NODE, SECOND, check_counts};
 use crate::streams::{Packet, Streams, What};
 
 /// The gateways, by number.
@@ -271,25 +271,6 @@ impl Federation {
         Ok(visited)
     }
 
-    fn check_counts(&self, at: usize) -> Result<(), String> {
-        let control = &self.gateways[at].control;
-        for peer in control.peers() {
-            let is_below = |tree: &TreeStatus| tree.downstream.contains(&peer.peer);
-            let count = control.trees().filter(is_below).count();
-            if count != peer.sessions {
-                return Err(format!("gateway {at} counts {peer:?}, not {count}"));
-            }
-        }
-        let sessions: usize = control.nodes().map(|(_, sessions, _)| sessions).sum();
-        let assigned = control.trees().filter(|tree| tree.node.is_some()).count();
-        if assigned != sessions {
-            return Err(format!(
-                "gateway {at}: {assigned} trees, {sessions} sessions"
-            ));
-        }
-        Ok(())
-    }
-
     /// The tree of a gateway is there for its clients and for the gateways below it, and for nothing else.
     fn check_tree(&self, at: usize) -> Result<(), String> {
         let gateway = &self.gateways[at];
@@ -434,7 +415,9 @@ impl Nodes for Federation {
             Change::Fail => {
                 self.failed += 1;
                 self.is_down = true;
-                self.streams.break_all(self.setup.failing.0, out);
+                let (one, other) = self.setup.failing.0;
+                self.streams
+                    .break_all(|ends| ends.contains(&one) && ends.contains(&other), out);
             }
             Change::Return => {
                 self.is_down = false;
@@ -459,7 +442,11 @@ impl Nodes for Federation {
             return Err(violation.clone());
         }
         self.reached()?;
-        (0..COUNT).try_for_each(|at| self.check_counts(at))
+        let gateways = self.gateways.iter();
+        (0..).zip(gateways).try_for_each(|(at, gateway)| {
+            let counts = check_counts(&gateway.control);
+            counts.map_err(|wrong| format!("gateway {at} {wrong}"))
+        })
     }
 
     fn check_end(&mut self, _: Instant) -> Result<(), String> {

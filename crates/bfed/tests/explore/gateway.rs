@@ -36,6 +36,27 @@ pub(crate) const SKIPPED: [&str; 8] = [
 /// Fields that are drawn at random.
 pub(crate) const RANDOM: [&str; 1] = ["refresh_at"];
 
+/// Checks the numbers of sessions that a control node counts.
+pub(crate) fn check_counts<C: Coordinator>(control: &ControlNode<C>) -> Result<(), String> {
+    for peer in control.peers() {
+        let is_below = |tree: &TreeStatus| tree.downstream.contains(&peer.peer);
+        let count = control.trees().filter(is_below).count();
+        if count != peer.sessions {
+            return Err(format!("counts {peer:?}, not {count}"));
+        }
+    }
+    for (node, sessions, _) in control.nodes() {
+        let is_there = |tree: &TreeStatus| tree.node == Some(node);
+        let assigned = control.trees().filter(is_there).count();
+        if assigned != sessions {
+            return Err(format!(
+                "counts {sessions} sessions of {node:?}, not {assigned}"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// The clients of a network, which want the session or not.
 #[derive(Debug, Hash, Default)]
 pub(crate) struct Clients {

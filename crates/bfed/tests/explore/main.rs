@@ -1,8 +1,14 @@
 //! All runs of small federations of real control nodes: trees of three gateways whose link fails and returns, and the
 //! takeover between two control nodes of a gateway.
 
+mod carrier;
+mod cluster;
+mod election;
+mod failover;
 mod federation;
 mod gateway;
+#[path = "../support/native.rs"]
+pub mod native;
 #[path = "../federation/node.rs"]
 #[allow(dead_code, reason = "some fields are for other tests")]
 mod node;

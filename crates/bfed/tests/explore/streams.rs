@@ -1,4 +1,6 @@
 //! Byte streams between drivers: opened, closed, broken. Messages on a stream keep their order.
+//!
+//! The packets of a world are these, or contain them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,6 +49,23 @@ pub(crate) fn bytes(message: &Message) -> Vec<u8> {
     bytes
 }
 
+/// Returns a message without what is counted: no node reads it.
+pub(crate) fn without_counters(message: &[u8]) -> Vec<u8> {
+    let mut message = Message::parse(message).expect("what is sent can be read");
+    match &mut message {
+        Message::Heartbeat(heartbeat) => heartbeat.sequence = 0,
+        Message::Statistics(statistics) => {
+            statistics.rate_bps = 0;
+            for entry in &mut statistics.entries {
+                (entry.packets, entry.bytes) = (0, 0);
+                (entry.copies, entry.dropped) = (0, 0);
+            }
+        }
+        _ => {}
+    }
+    bytes(&message)
+}
+
 /// A stream between two nodes.
 #[derive(Clone, Debug, Hash)]
 struct Stream {
@@ -55,6 +74,8 @@ struct Stream {
     /// Which of them have it.
     open: [bool; 2],
     is_broken: bool,
+    /// Its first message has arrived.
+    has_begun: bool,
 }
 
 impl Stream {
@@ -73,7 +94,25 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Opens a stream between two nodes.
-    pub(crate) fn open(&mut self, from: usize, to: usize, out: &mut Outbox<Packet>) -> ConnId {
+    pub(crate) fn open<P: From<Packet>>(&mut self, from: usize, to: usize, out: &mut Outbox<P>) {
+        let conn = self.connect(from, to);
+        self.post(conn, from, What::Opened, out);
+        self.post(conn, to, What::Opened, out);
+    }
+
+    /// Opens a stream between two nodes. The first message tells the other one.
+    pub(crate) fn open_from<P: From<Packet>>(
+        &mut self,
+        from: usize,
+        to: usize,
+        out: &mut Outbox<P>,
+    ) {
+        let conn = self.connect(from, to);
+        self.post(conn, from, What::Opened, out);
+    }
+
+    /// Opens a stream between two nodes. The first message tells the other one; the node that dials knows already.
+    pub(crate) fn connect(&mut self, from: usize, to: usize) -> ConnId {
         let opened = self.opened.entry(from + to).or_default();
         *opened += 1;
         let conn = ConnId((from + to) as u64 * 100 + *opened);
@@ -81,11 +120,16 @@ impl Streams {
             ends: [from, to],
             open: [true; 2],
             is_broken: false,
+            has_begun: false,
         };
         self.map.insert(conn, stream);
-        self.post(conn, from, What::Opened, out);
-        self.post(conn, to, What::Opened, out);
         conn
+    }
+
+    /// Returns whether the message that arrives is the first of its stream.
+    pub(crate) fn begins(&mut self, conn: ConnId) -> bool {
+        let stream = self.map.get_mut(&conn);
+        stream.is_some_and(|stream| !std::mem::replace(&mut stream.has_begun, true))
     }
 
     /// Returns whether a node has the stream.
@@ -107,15 +151,26 @@ impl Streams {
     }
 
     /// Sends to an end that has the stream.
-    pub(crate) fn post(&self, conn: ConnId, to: usize, what: What, out: &mut Outbox<Packet>) {
+    pub(crate) fn post<P: From<Packet>>(
+        &self,
+        conn: ConnId,
+        to: usize,
+        what: What,
+        out: &mut Outbox<P>,
+    ) {
         if self.has(conn, to) && !self.map[&conn].is_broken {
             let direction = self.direction(conn, to);
-            out.send_in_stream(to, direction, Packet { conn, what });
+            out.send_in_stream(to, direction, Packet { conn, what }.into());
         }
     }
 
     /// A node closes a stream, after all that it has sent.
-    pub(crate) fn close(&mut self, conn: ConnId, node: usize, out: &mut Outbox<Packet>) {
+    pub(crate) fn close<P: From<Packet>>(
+        &mut self,
+        conn: ConnId,
+        node: usize,
+        out: &mut Outbox<P>,
+    ) {
         if self.has(conn, node) {
             self.post(conn, self.other_end(conn, node).0, What::Closed, out);
             self.ended(conn, node, out);
@@ -123,7 +178,7 @@ impl Streams {
     }
 
     /// A node no longer has a stream: nothing more arrives there.
-    pub(crate) fn ended(&mut self, conn: ConnId, node: usize, out: &mut Outbox<Packet>) {
+    pub(crate) fn ended<P>(&mut self, conn: ConnId, node: usize, out: &mut Outbox<P>) {
         out.end_stream(node, self.direction(conn, node));
         let Some(stream) = self.map.get_mut(&conn) else {
             return;
@@ -134,20 +189,46 @@ impl Streams {
         }
     }
 
-    /// Breaks all streams between two nodes.
-    pub(crate) fn break_all(&mut self, ends: (usize, usize), out: &mut Outbox<Packet>) {
-        let are_between = |stream: &&mut Stream| {
-            let [one, other] = stream.ends;
-            ends == (one, other) || ends == (other, one)
-        };
+    /// Breaks the streams with these ends.
+    pub(crate) fn break_all<P: From<Packet>>(
+        &mut self,
+        has_ends: impl Fn([usize; 2]) -> bool,
+        out: &mut Outbox<P>,
+    ) {
         let streams = self.map.iter_mut();
-        for (&conn, stream) in streams.filter(|(_, stream)| are_between(stream)) {
+        for (&conn, stream) in streams.filter(|(_, stream)| has_ends(stream.ends)) {
             stream.is_broken = true;
             let ends = stream.ends.into_iter().zip(stream.open);
             for (node, _) in ends.filter(|(_, is_open)| *is_open) {
                 let what = What::Broken;
-                out.send(node, Packet { conn, what });
+                out.send(node, Packet { conn, what }.into());
             }
         }
+    }
+
+    /// Loses all that is sent on the streams of a node, in flight or later. Neither end notices.
+    pub(crate) fn stall_all<P>(&mut self, node: usize, out: &mut Outbox<P>) {
+        for (&conn, stream) in &mut self.map {
+            if stream.ends.contains(&node) {
+                stream.is_broken = true;
+                for end in stream.ends {
+                    let direction = conn.0 as u32 * 2 + stream.end(end) as u32;
+                    out.end_stream(end, direction);
+                }
+            }
+        }
+    }
+
+    /// A node has died: its streams break.
+    pub(crate) fn leave<P: From<Packet>>(&mut self, node: usize, out: &mut Outbox<P>) {
+        let own = self.map.iter();
+        let own: Vec<_> = own
+            .filter(|(_, stream)| stream.ends.contains(&node))
+            .map(|(&conn, _)| conn)
+            .collect();
+        for conn in own {
+            self.ended(conn, node, out);
+        }
+        self.break_all(|ends| ends.contains(&node), out);
     }
 }
