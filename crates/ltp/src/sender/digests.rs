@@ -1,5 +1,8 @@
 //! Digests of blocks: computed as data goes, remembered, announced and looked up.
 
+#[cfg(test)]
+mod tests;
+
 use managed::ManagedSlice;
 use proto_core::time::Duration;
 
@@ -95,8 +98,8 @@ impl<'a> Digests<'a> {
     /// Returns the digest of a block, if it is remembered.
     fn kept(&self, block: u64) -> Option<Digest> {
         let kept = self.kept.len() as u64;
-        let is_kept = kept > 0 && block >= self.first && block + kept >= self.hashed;
-        (is_kept && block < self.hashed).then(|| self.kept[(block % kept) as usize])
+        let is_kept = block >= self.first && block + kept >= self.hashed && block < self.hashed;
+        is_kept.then(|| self.kept[(block % kept) as usize])
     }
 
     /// Every block was hashed: computes the digest of the whole. Returns false if it is not the configured one.

@@ -246,3 +246,20 @@ fn a_content_that_is_stored_already_is_adopted_by_its_digest() {
     assert_eq!(sent[0].bytes[13..], [0; 255]);
     assert_eq!(lone.run_to(at(60_000)).len(), 0);
 }
+
+#[test]
+fn events_that_nobody_takes_are_counted() {
+    let mut lone = Lone::open(12 * BLOCK, |_| {});
+    let truth = lone.content.clone();
+    lone.content.fill(0x66);
+    lone.all_data(0..48);
+    assert_eq!(lone.digests(0, 11, None), Ok(()));
+    lone.content = truth;
+    end(&mut lone);
+    let asked = asked(&mut lone);
+    assert_eq!(lone.digests(0, 11, Some(asked.nonce)), Ok(()));
+    assert_eq!(lone.receiver.stats().blocks_rejected, 12);
+    // One of them is that the session began.
+    assert_eq!(lone.events().len(), 8);
+    assert_eq!(lone.receiver.stats().events_lost, 5);
+}

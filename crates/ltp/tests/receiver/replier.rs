@@ -229,6 +229,13 @@ fn four_answers_with_digests_wait_at_most() {
     assert_eq!(again, Ok(()));
     let (first, values) = digests_of(&lone.poll()).unwrap();
     assert_eq!((first, &values[..]), (4, &lone.values()[4..8]));
+    // No more than fit a packet of the source, which has 268 bytes.
+    lone.run_for(ms(20));
+    let all = ask(&mut lone, &turned(), &request(Kind::Digests, 0, 7));
+    assert_eq!(all, Ok(()));
+    let (first, values) = digests_of(&lone.poll()).unwrap();
+    assert_eq!((first, &values[..]), (0, &lone.values()[..7]));
+    assert_eq!(lone.poll().len(), 0);
 }
 
 #[test]
@@ -312,5 +319,28 @@ fn long_packets_are_repaired_at_low_rates_too() {
         assert_eq!(repaired(&sent), []);
         sent = lone.run_for(ms(2));
         assert_eq!(repaired(&sent), [2]);
+    }
+}
+
+#[test]
+fn a_replier_says_when_the_next_repair_may_go() {
+    let mut lone = replier(|config| {
+        config.replier.rate_bps = 80_000;
+        config.replier.hold_down = ms(0);
+    });
+    assert_eq!(ask(&mut lone, &turned(), &packets(0, 11)), Ok(()));
+    assert_eq!(lone.poll().iter().filter(|sent| sent.is(2)).count(), 11);
+    // Two more at once, and then one in 31 ms.
+    assert_eq!(ask(&mut lone, &turned(), &packets(0, 11)), Ok(()));
+    let sent = lone.run_for(ms(400));
+    let times: Vec<_> = sent
+        .iter()
+        .filter(|sent| sent.is(2))
+        .map(|sent| sent.at)
+        .collect();
+    assert_eq!(times.len(), 11);
+    for pair in times[2..].windows(2) {
+        let took = (pair[1] - pair[0]).total_millis();
+        assert!((30..=31).contains(&took), "{took} ms");
     }
 }

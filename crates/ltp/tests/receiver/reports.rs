@@ -325,6 +325,19 @@ fn a_receiver_that_leaves_says_so_once() {
     assert_eq!((report.status, report.blocks), (Status::Leaving, 1));
     assert!(lone.receiver.is_ended() && lone.receiver.is_finished());
     assert_eq!(lone.run_to(at(60_000)).len(), 0);
+    // Nor one that the source has not answered yet.
+    let mut lone = Lone::new(4 * BLOCK, |_| {});
+    let wants = heartbeat(&lone, 0);
+    assert_eq!(lone.sync(&wants), Ok(()));
+    lone.receiver.close(lone.now);
+    assert!(lone.receiver.is_ended());
+    // One that is complete has said so.
+    let (mut lone, report) = complete();
+    assert_eq!(lone.answer(&report, Verdict::Noted), Ok(()));
+    lone.events();
+    lone.receiver.close(lone.now);
+    assert!(lone.receiver.is_ended());
+    assert_eq!(lone.poll().len(), 0);
     // Where the source does not know it there is nothing to say.
     let mut lone = Lone::open(4 * BLOCK, |_| {});
     lone.receiver.close(lone.now);

@@ -77,8 +77,14 @@ fn at_the_end_the_last_ones_go_at_once() {
     let sent = solo.run_to(at(8));
     let values = chaining_values(&bytes);
     // A packet has room for seven.
-    let told: Vec<_> = told(&sent, &values).iter().map(|told| told.3).collect();
-    assert_eq!(told, [6, 13, 18]);
+    let last = |sent: &[Sent]| -> Vec<u64> {
+        let told = told(sent, &values);
+        told.iter().map(|told| told.3).collect()
+    };
+    assert_eq!(last(&sent), [6, 13, 18]);
+    // Those of a file need not be remembered.
+    let mut forgetful = Solo::whole(&bytes, |config| config.limits.digests = 0);
+    assert_eq!(last(&forgetful.run_to(at(8))), [6, 13, 18]);
     let mut tree = Tree::default();
     let hashing = Hashing::new(None);
     for value in &values {
@@ -230,16 +236,21 @@ fn packets_and_digests_of_one_number_are_held_down_apart() {
 fn a_stream_loses_no_block_whose_digest_was_not_announced() {
     let bytes = content(40 * BLOCK);
     let values = chaining_values(&bytes);
-    for (ring, digests, rate_bps) in [
-        (2, 0, None),
-        (4, 0, Some(1_000_000)),
-        (4, 1, None),
-        (16, 8, None),
-        (16, 8, Some(1_000_000)),
+    // Of the last, a packet with twelve digests is longer than one of data.
+    for (ring, digests, rate_bps, packet_len) in [
+        (2, 0, None, 268),
+        (4, 0, Some(1_000_000), 268),
+        (4, 1, None, 268),
+        (4, 2, None, 268),
+        (4, 4, None, 268),
+        (16, 8, None, 268),
+        (16, 8, Some(1_000_000), 268),
+        (12, 12, Some(1_000_000), 500),
     ] {
         let mut solo = Solo::stream(ring, |config| {
             config.limits.digests = digests;
             config.rate_bps = rate_bps;
+            config.max_packet_len = packet_len;
         });
         let (mut written, mut sent) = (0, Vec::new());
         while written < bytes.len() {
@@ -258,6 +269,21 @@ fn a_stream_loses_no_block_whose_digest_was_not_announced() {
         assert_eq!(blocks, all, "a ring of {ring}, {digests} remembered");
         let digest = *blake3::hash(&bytes).as_bytes();
         assert_eq!(solo.sender.digest(), Some(digest));
+    }
+}
+
+#[test]
+fn a_ring_has_room_for_what_was_sent_at_once() {
+    for integrity in [true, false] {
+        let mut solo = Solo::stream(4, |config| config.integrity = integrity);
+        solo.run_to(at(10));
+        for _ in 0..3 {
+            let bytes = content(4 * BLOCK);
+            assert_eq!(solo.sender.send(solo.now, &bytes), Ok(4 * BLOCK));
+            assert_eq!(solo.sender.room(), 0);
+            solo.poll();
+            assert_eq!(solo.sender.room(), 4 * BLOCK as u64);
+        }
     }
 }
 

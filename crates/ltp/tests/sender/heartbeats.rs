@@ -129,6 +129,10 @@ fn they_say_how_far_the_content_was_sent() {
     let end = last(&sent);
     assert_eq!((end.next, end.digested), (9, Some(3)));
     assert_eq!(end.digest, Some(*blake3::hash(&bytes).as_bytes()));
+    // The whole is named when the digests of all blocks were sent.
+    for sync in sent.iter().filter_map(Sent::sync) {
+        assert!(sync.digest.is_none() || sync.digested == Some(3));
+    }
     // Without digests.
     let mut solo = Solo::whole(&bytes, |config| config.integrity = false);
     let sent = solo.run_to(at(100));

@@ -141,6 +141,8 @@ fn the_sender_says_when_it_is_to_be_called() {
         }
     }
     assert!(solo.sender.stats().data_packets > 150);
+    // A frame takes 2.5 ms.
+    assert!(solo.now < at(700), "{}", solo.now);
 }
 
 #[test]

@@ -88,6 +88,17 @@ fn a_receiver_joins_with_the_token_of_its_address() {
 }
 
 #[test]
+fn events_that_nobody_takes_are_counted() {
+    let mut solo = waiting(100, |_| {});
+    for number in 1..=40 {
+        assert_eq!(solo.tell(host(number), Status::Joined, 0), Ok(()));
+    }
+    assert_eq!(solo.events().len(), 32);
+    assert_eq!(solo.sender.stats().events_lost, 8);
+    assert_eq!(solo.sender.receivers(), (40, 0));
+}
+
+#[test]
 fn reports_that_are_not_for_this_session_are_dropped() {
     let mut solo = Solo::whole(&content(BLOCK), |_| {});
     let joined = report(Status::Joined, 0, 1);

@@ -363,3 +363,57 @@ fn a_full_queue_of_repairs_is_said() {
     assert_eq!(solo.ask(&Meta::unicast(host(1)), &repr), Ok(()));
     assert_eq!(sequences(&solo.poll()), [(Destination::Group, 20)]);
 }
+
+const KEY: [u8; 32] = [7; 32];
+
+/// A sender with a key at 1 Mbit/s, of which hosts ask for what lies to the left of a block all the time.
+///
+/// Returns the answers of a second, and when those came for which hosts had asked by then.
+fn flood(token: bool) -> (usize, Vec<ltp::Instant>) {
+    let hashing = ltp::digest::Hashing::new(Some(KEY));
+    let mut solo = Solo::whole(&content(8 * BLOCK), |config| {
+        config.key = Some(KEY);
+        config.rate_bps = Some(1_000_000);
+    });
+    solo.run_to(at(1_000));
+    let mut repr = request(Kind::Left, 7, 7);
+    let mut ask = |solo: &mut Solo, token| {
+        repr.token = token;
+        let mut packet = vec![0; repr.buffer_len() + 16];
+        repr.emit(&mut packet);
+        hashing.seal(&mut packet, repr.buffer_len());
+        solo.handle(&Meta::unicast(host(1)), &packet)
+    };
+    assert_eq!(ask(&mut solo, 0), Err(Error::RequestUnverified));
+    let answer = solo.run_to(at(1_010)).into_iter().find(|sent| sent.is(7));
+    let packet = hashing.open(&answer.unwrap().bytes).unwrap().to_vec();
+    let known = ltp::wire::report::ReportAck::parse(&packet).unwrap().token;
+    let is_answer = |sent: &&Sent| matches!(sent.to, Destination::Unicast(_));
+    let mut count = 0;
+    for step in 1..=1_000 {
+        let _ = ask(&mut solo, if token { known } else { 0 });
+        let sent = solo.run_to(at(1_010 + step));
+        count += sent.iter().filter(is_answer).count();
+    }
+    let sent = solo.run_to(at(2_200));
+    let times = sent.iter().filter(is_answer).map(|sent| sent.at);
+    (count, times.collect())
+}
+
+/// A tenth of the rate is 12.5 bytes a millisecond, and 16 KiB may go at once.
+#[test]
+fn answers_to_single_hosts_keep_to_their_share() {
+    // The headers of a frame, an authenticator, and a token or three chaining values.
+    for (token, frame) in [(false, 42 + 16 + 24), (true, 42 + 16 + 20 + 3 * 32)] {
+        let (count, times) = flood(token);
+        let expected = (16_384 + 12_500) / frame;
+        assert!(count.abs_diff(expected) <= 3, "{count}, not {expected}");
+        // The sender says when the next may go.
+        let wait = frame as u64 * 1_000_000 / 12_500;
+        assert!(times.len() > 8, "{times:?}");
+        for pair in times.windows(2) {
+            let took = (pair[1] - pair[0]).total_micros();
+            assert!(took.abs_diff(wait) <= 1, "{took}, not {wait}");
+        }
+    }
+}
