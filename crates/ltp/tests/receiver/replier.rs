@@ -344,3 +344,37 @@ fn a_replier_says_when_the_next_repair_may_go() {
         assert!((30..=31).contains(&took), "{took} ms");
     }
 }
+
+#[test]
+fn digests_keep_to_the_rate_of_the_replier_too() {
+    for (rate_bps, point_bps) in [(80_000, 1_000_000), (1_000_000, 80_000)] {
+        let mut lone = replier(|config| {
+            config.replier.rate_bps = rate_bps;
+            config.replier.turning_point_rate_bps = point_bps;
+            config.replier.hold_down = ms(0);
+        });
+        let mut sent = Vec::new();
+        for _ in 0..250 {
+            let _ = ask(&mut lone, &turned(), &request(Kind::Digests, 0, 0));
+            sent.extend(lone.run_for(ms(4)));
+        }
+        // A frame of 94 bytes; ten bytes a millisecond, and 4,252 at once.
+        let count = sent.iter().filter(|sent| sent.is(4)).count();
+        assert!((149..=152).contains(&count), "{count}");
+        let frames = sent.iter().map(|sent| sent.bytes.len() as u64 + 42);
+        assert_eq!(lone.receiver.stats().frame_bytes, frames.sum::<u64>());
+    }
+}
+
+#[test]
+fn packets_of_a_block_that_proves_wrong_are_not_sent() {
+    let mut lone = Lone::open(4 * BLOCK, |config| config.gap_delay = ms(0));
+    let lie = [[9; 32]];
+    assert_eq!(lone.false_digests(0, &lie, None), Ok(()));
+    lone.all_data(0..5);
+    let sent = lone.run_for(ms(20));
+    let nonce = super::requests(&sent, Kind::Digests)[0].nonce;
+    assert_eq!(ask(&mut lone, &turned(), &packets(0, 4)), Ok(()));
+    assert_eq!(lone.false_digests(0, &lie, Some(nonce)), Ok(()));
+    assert_eq!(repaired(&lone.poll()), [4]);
+}
