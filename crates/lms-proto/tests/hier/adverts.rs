@@ -10,6 +10,9 @@ use lms_proto::{Duration, Iface, Instant, InterfaceConfig, NextHop};
 
 type Sent = (Instant, Iface, Header, Vec<Entry>);
 
+/// A message: time, link, and the group and cost of each entry.
+type Told = (Instant, Iface, Vec<(u16, u16)>);
+
 /// A hierarchy with entries 0 to `count`, each with a configured replier on interface 1.
 fn configured(config: Config, count: u16, seed: u8) -> Hierarchy<'static> {
     let capacity = Capacity {
@@ -45,7 +48,7 @@ fn say(h: &mut Hierarchy<'_>, now: Instant, iface: u16, n: u8, g: u16, cost: u16
 }
 
 /// The messages of one type, without their headers.
-fn of_kind(sent: &[Sent], kind: Kind) -> Vec<(Instant, Iface, Vec<(u16, u16)>)> {
+fn of_kind(sent: &[Sent], kind: Kind) -> Vec<Told> {
     sent.iter()
         .filter(|(_, _, header, _)| header.kind == kind)
         .map(|(at, iface, _, entries)| (*at, *iface, brief(entries)))
@@ -238,6 +241,25 @@ fn change_postpones_the_refresh_of_its_entry_alone() {
     assert!((ms(9_000)..ms(10_002)).contains(at), "{at:?}");
     assert_eq!(entries, &[(1, 3), (0, 8)], "longest ago first");
     assert_eq!(updates.len(), 2);
+}
+
+/// A change, or a withdrawal, that is due together with the refresh of its entry is sent once.
+#[test]
+fn change_that_meets_its_refresh_is_sent_once() {
+    for cost in [Cost(7), Cost::WITHDRAWN] {
+        let mut h = configured(Config::default(), 1, 1);
+        run(&mut h, ms(10));
+        let refresh = h.poll_timeout().expect("a refresh");
+        let now = refresh - Duration::from_millis(2);
+        h.set_replier(now, group(0), Iface(1), host(1, 5), None, cost)
+            .unwrap();
+        let sent = run(&mut h, refresh);
+        let told = cost.through(1).0;
+        assert_eq!(
+            of_kind(&sent, Kind::Update),
+            [(refresh, UP, vec![(0, told)])]
+        );
+    }
 }
 
 #[test]

@@ -297,6 +297,29 @@ fn full_table_forgets_the_neighbour_that_is_idle_for_longest() {
     }
 }
 
+/// Links may use the same addresses, as unnumbered ones do: a neighbour is an address on a link.
+#[test]
+fn one_address_on_two_links_is_two_neighbours() {
+    let mut h = with_entries(1, Config::default(), CAPACITY);
+    for iface in [1, 2] {
+        let config = InterfaceConfig {
+            address: host(9, 1),
+            prefix_len: 24,
+        };
+        h.set_interface(ms(0), Iface(iface), config).unwrap();
+        let packet = is_in(host(9, 7), group(0), 6 - iface);
+        h.handle_packet(ms(0), &meta(iface), &packet).unwrap();
+    }
+    assert_eq!((h.offer_count(), h.peer_count()), (2, 2));
+    let of = |h: &Hierarchy<'_>| {
+        h.elected(h.find(group(0)).unwrap())
+            .map(|e| (e.iface, e.cost))
+    };
+    assert_eq!(of(&h), Some((Iface(2), Cost(4))));
+    h.clear_replier(ms(0), group(0), Iface(2), host(9, 7));
+    assert_eq!(of(&h), Some((Iface(1), Cost(5))));
+}
+
 #[test]
 fn interface_with_another_address_starts_again() {
     let mut h = with_entries(2, Config::default(), CAPACITY);

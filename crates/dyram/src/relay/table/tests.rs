@@ -180,8 +180,8 @@ fn children_get_the_lowest_free_number_in_any_word() {
     assert_eq!(members(&tables, 1), (0..150).collect::<Vec<_>>());
     assert_eq!(members(&tables, 0), []);
     assert!(!tables.is_member(1, 150) && !tables.is_member(1, NONE));
-    let addresses = tables.child_entries(1).iter().map(|child| child.address);
-    assert_eq!(addresses.last(), Some(host(749, 5)));
+    let last = tables.child_entries(1).last().map(|child| child.address);
+    assert_eq!(last, Some(host(749, 5)));
 }
 
 #[test]
