@@ -55,6 +55,7 @@ impl Pcb {
             && self.send.window.edge() == window_before
             && !segment.flags.fin;
         let duplicate = repeated && una < flow.nxt;
+        self.count_probed_loss(segment, data_ack, flow);
         self.acknowledge(now, segment, data_ack, sacks.as_slice(), duplicate, flow);
         // The duplicate of a probe may come when nothing is outstanding any more.
         let arrived_twice = sacks.duplicate > 0 || (repeated && segment.options.sack.is_empty());

@@ -6,15 +6,17 @@ use super::fin::Fin;
 use super::{Pcb, Plan, Timer};
 use crate::error::Failure;
 use crate::group::Flow;
+use crate::seq::stamp_before;
+use crate::wire::Segment;
 
 /// The probe for lost data that was sent and is not answered.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Sent {
     #[default]
     None,
-    /// The end of a flight was sent again. The acknowledgement of `end` ends the episode (RFC 8985 §7.4), and so
-    /// does recovery.
-    Tail { end: u64 },
+    /// The end of a flight, up to `end`, was sent again with this timestamp. The acknowledgement of `end` ends the
+    /// episode (RFC 8985 §7.4), and so does recovery.
+    Tail { end: u64, stamp: u32 },
     /// During recovery a repair was sent again, and nothing has arrived since.
     Repair,
 }
@@ -135,7 +137,10 @@ impl Pcb {
         if span.is_empty() {
             return None;
         }
-        self.send.probes.sent = Sent::Tail { end: flow.nxt };
+        self.send.probes.sent = Sent::Tail {
+            end: flow.nxt,
+            stamp: flow.stamp_at(now),
+        };
         self.send.board.sent_again(span, now);
         Some(self.again(now, flow, span))
     }
@@ -152,10 +157,28 @@ impl Pcb {
         Some(self.again(now, flow, span))
     }
 
+    /// An acknowledgement up to `ack` arrived: if it echoes the timestamp of the probe, the first sending was lost,
+    /// which no other acknowledgement would show.
+    pub(super) fn count_probed_loss(&mut self, segment: &Segment<'_>, ack: u64, flow: &Flow) {
+        let Sent::Tail { end, stamp } = self.send.probes.sent else {
+            return;
+        };
+        let una = self.send.board.una();
+        let echo = segment.options.timestamps.map(|(_, echo)| echo);
+        let echo = echo.filter(|_| self.handshake.agreed().timestamps);
+        let was_needed = echo.is_some_and(|echo| !stamp_before(echo, stamp));
+        if was_needed && una < end && ack >= end {
+            let begins = !self.send.loss.in_recovery();
+            self.multicast
+                .reception
+                .multicast_losses(1, una, (end, flow.nxt), begins);
+        }
+    }
+
     /// RFC 8985 §7.4: a necessary probe repaired a loss that was not detected otherwise. `arrived_twice`: the
     /// acknowledgement reports a duplicate, or is one.
     pub(super) fn end_probe(&mut self, ack: u64, arrived_twice: bool) {
-        let Sent::Tail { end } = self.send.probes.sent else {
+        let Sent::Tail { end, .. } = self.send.probes.sent else {
             return;
         };
         if ack > end && !arrived_twice {
