@@ -146,6 +146,15 @@ impl Neighbour {
         listens && nonce != READY && self.nonces.contains(&nonce)
     }
 
+    /// Notes that the address is proved. Returns the edges that may send from now on: all of them the first time, whatever
+    /// proved it.
+    fn prove(&mut self) -> BTreeSet<EdgeId> {
+        match core::mem::replace(&mut self.proved, true) {
+            true => BTreeSet::new(),
+            false => &self.sources | &self.receivers,
+        }
+    }
+
     /// Returns the flow of the next PROBE, in turn.
     fn next(&self) -> Option<EdgeId> {
         let after = self.probed.map_or(Unbounded, Excluded);
@@ -327,11 +336,7 @@ impl LivenessTable {
         }
         let neighbour = self.map.get_mut(&key).filter(|_| right);
         neighbour.map_or(ProbeResult::Unproved, |neighbour| {
-            let known = core::mem::replace(&mut neighbour.proved, true);
-            ProbeResult::Proved(match known {
-                true => BTreeSet::new(),
-                false => neighbour.receivers.clone(),
-            })
+            ProbeResult::Proved(neighbour.prove())
         })
     }
 
@@ -357,10 +362,7 @@ impl LivenessTable {
         let sent = neighbour.nonces.iter_mut().find(|sent| **sent == nonce)?;
         *sent = READY;
         neighbour.wait = 1;
-        let unlocked = match core::mem::replace(&mut neighbour.proved, true) {
-            true => BTreeSet::new(),
-            false => neighbour.sources.clone(),
-        };
+        let unlocked = neighbour.prove();
         let new = cookie != 0 && neighbour.theirs != cookie;
         if new {
             neighbour.theirs = cookie;

@@ -584,3 +584,27 @@ fn guesses_are_ignored_until_the_next_probe() {
         assert_eq!(table.echoed(address(1), nonce + 1000 + wrong, 1), None);
     }
 }
+
+/// In a session of many sources a data node is a source and a receiver. Its address is proved once, for both.
+#[test]
+fn whatever_proves_an_address_proves_it_for_all_edges() {
+    let mut table = Table::new();
+    assert!(!table.add(key(), 1, true));
+    assert!(!table.add(key(), 2, false));
+    let (_, nonce, _) = table.probes()[0];
+    assert_eq!(table.echoed(address(1), nonce, 9), Some(vec![1, 2]));
+
+    let mut table = Table::new();
+    assert!(!table.add(key(), 1, true));
+    assert!(!table.add(key(), 2, false));
+    table.sent();
+    assert_eq!(table.probed(key(), 2, 5, 0), ProbeResult::Unproved);
+    let sent = table.sent().into_iter();
+    let cookies = sent.filter_map(|(_, _, sign)| match sign {
+        SignContent::Echo(_, _, cookie) => Some(cookie),
+        SignContent::Probe(..) => None,
+    });
+    let cookies: Vec<u64> = cookies.collect();
+    let proved = table.probed(key(), 2, 6, cookies[0]);
+    assert_eq!(proved, ProbeResult::Proved([edge(1), edge(2)].into()));
+}
