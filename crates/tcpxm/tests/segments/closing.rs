@@ -279,10 +279,13 @@ fn only_an_orphan_waits_a_limited_time_for_the_peer_s_fin() {
     assert_eq!(hand.end(), Some(None));
 }
 
+/// Brings a connection into a state.
+type Reach = fn(&mut Hand);
+
 /// RFC 9293 §3.10.5, ABORT.
 #[test]
 fn an_abort_is_told_with_a_reset_that_follows_what_was_sent() {
-    let states: [(State, u32, fn(&mut Hand)); 6] = [
+    let states: [(State, u32, Reach); 6] = [
         (State::Established, 0, |_| ()),
         (State::FinWait1, 1, shutdown),
         (State::FinWait2, 0, half_closed),

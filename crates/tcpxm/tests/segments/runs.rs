@@ -26,11 +26,13 @@ const CASES: &[Case] = &[
         ..case("after a hole", |_| ())
     },
     case("before a range that is there", |hand| {
-        give(hand, 3_000, 700)
+        give(hand, 3_000, 700);
     }),
     Case {
         offset: 500,
-        ..case("some are there", |hand| give(hand, 0, 700))
+        ..case("some are there", |hand| {
+            give(hand, 0, 700);
+        })
     },
     case("an acknowledgement is owed", |hand| {
         hand.sent();
@@ -69,17 +71,21 @@ const CASES: &[Case] = &[
     }),
     Case {
         offset: 7_500,
-        ..case("there is space for some", |hand| give(hand, 0, 7_500))
+        ..case("there is space for some", |hand| {
+            give(hand, 0, 7_500);
+        })
     },
     Case {
         offset: 6_692,
         ..case("there is space for them and no more", |hand| {
-            give(hand, 0, 6_692)
+            give(hand, 0, 6_692);
         })
     },
     Case {
         offset: 6_693,
-        ..case("a byte has no space", |hand| give(hand, 0, 6_693))
+        ..case("a byte has no space", |hand| {
+            give(hand, 0, 6_693);
+        })
     },
     Case {
         stamp: u32::MAX,
