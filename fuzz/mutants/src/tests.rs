@@ -18,8 +18,9 @@ use crate::results::Outcome;
 /// Bytes of address space that a test may use: a mutant may allocate without end.
 const ADDRESS_SPACE: u64 = 6 << 30;
 
-/// Sent by the kernel at the limit of processor time.
+/// Either is sent by the kernel at the limit of processor time.
 const SIGXCPU: i32 = 24;
+const SIGKILL: i32 = 9;
 
 /// A test, what it takes, and the mutants that it reaches.
 pub struct Test {
@@ -85,7 +86,7 @@ fn run(command: &mut Command, limit: Cost) -> Result<End> {
         if let Some(status) = child.try_wait()? {
             return Ok(match (status.success(), status.signal()) {
                 (true, _) => End::Passed,
-                (false, Some(SIGXCPU)) => End::TimedOut,
+                (false, Some(SIGXCPU | SIGKILL)) => End::TimedOut,
                 (false, _) => End::Failed,
             });
         }
