@@ -65,7 +65,7 @@ fn an_audit_finds_the_block_that_was_forged() {
     assert_eq!(lone.receiver.progress().0, 0);
     assert_eq!(lone.digests(0, 3, Some(asked.nonce)), Ok(()));
     assert_eq!(lone.receiver.progress().0, BLOCK as u64);
-    assert_eq!(lone.receiver.missing().collect::<Vec<_>>(), [1_024..2_048]);
+    assert_eq!(lone.missing(), [(1_024, 2_048)]);
     let rejected = ReceiverEvent::BlockRejected { block: 1 };
     assert!(lone.events().contains(&rejected));
     let stats = lone.receiver.stats();
@@ -163,7 +163,7 @@ fn an_audit_that_is_not_answered_ends_the_session() {
             assert_eq!(failure, Failure::WholeDigest);
             assert!((30..=41).contains(&step), "{step}");
             // It is not known which block is wrong.
-            assert_eq!(lone.receiver.missing().collect::<Vec<_>>(), [0..4_096]);
+            assert_eq!(lone.missing(), [(0, 4_096)]);
             return;
         }
         let _ = lone.sync(&sync::Repr {
@@ -180,7 +180,7 @@ fn what_an_application_has_read_cannot_be_audited() {
     end(&mut lone);
     assert_eq!(lone.failure(), Some(Failure::WholeDigest));
     assert_eq!(lone.receiver.stats().audits, 0);
-    assert_eq!(lone.receiver.missing().collect::<Vec<_>>(), [0..4_096]);
+    assert_eq!(lone.missing(), [(0, 4_096)]);
 }
 
 #[test]

@@ -152,6 +152,12 @@ impl Lone {
         Geometry::new(10, PAYLOAD as u16, Seq(FIRST)).unwrap()
     }
 
+    /// The first bytes and the ends of what is missing.
+    fn missing(&self) -> Vec<(u64, u64)> {
+        let missing = self.receiver.missing();
+        missing.map(|range| (range.start, range.end)).collect()
+    }
+
     fn values(&self) -> Vec<Digest> {
         let hashing = Hashing::new(None);
         let block = |(index, block): (usize, &[u8])| hashing.block((index * BLOCK) as u64, block);

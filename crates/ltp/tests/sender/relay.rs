@@ -1,8 +1,9 @@
 //! Above a relay: the packets that it asks for, and its acknowledgement for all below it.
 
-use ltp::{Destination, Duration, Error, SenderEvent};
+use ltp::wire::request::Kind;
+use ltp::{Destination, Duration, Error, Meta, SenderEvent};
 
-use super::{BLOCK, Solo, at, content, sequences};
+use super::{BLOCK, Solo, at, content, host, request, sequences};
 
 const FIRST: u32 = 1_000;
 
@@ -99,6 +100,20 @@ fn sent() -> Solo {
     assert_eq!(solo.sender.progress().0, 16 * BLOCK as u64);
     solo.sender.acknowledged(solo.now, FIRST + 20);
     solo
+}
+
+/// Through relays the group is the whole tree, in which nearly all have got the packet: no other request is waited for.
+#[test]
+fn above_a_relay_a_receiver_that_asks_alone_is_answered_at_once() {
+    let mut solo = sent();
+    let mut repr = request(Kind::Data, FIRST + 3, FIRST + 3);
+    for number in [1, 2] {
+        let meta = Meta::unicast(host(number));
+        repr.token = solo.token(host(number));
+        assert_eq!(solo.ask(&meta, &repr), Ok(()));
+        let alone = (Destination::Unicast(host(number)), FIRST + 3);
+        assert_eq!(sequences(&solo.poll()), [alone]);
+    }
 }
 
 #[test]
