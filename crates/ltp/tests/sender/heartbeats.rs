@@ -15,7 +15,7 @@ fn times(sent: &[Sent]) -> Vec<Instant> {
 }
 
 fn last(sent: &[Sent]) -> sync::Repr<'_> {
-    let last = sent.iter().filter_map(Sent::sync).last();
+    let last = sent.iter().rev().find_map(Sent::sync);
     last.expect("a heartbeat")
 }
 

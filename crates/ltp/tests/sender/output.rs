@@ -180,9 +180,9 @@ fn an_end_that_is_announced_is_not_delayed() {
     let sent = solo.poll();
     assert!(sent[0].sync().unwrap().length == Some(100));
     assert_eq!(sequences(&sent), [(Destination::Group, 0)]);
-    assert_eq!(
-        sent.last().and_then(|sent| sent.sync()?.digest).is_some(),
-        true
+    assert!(
+        sent.last()
+            .is_some_and(|sent| sent.sync().is_some_and(|sync| sync.digest.is_some()))
     );
     // It has ended: nothing more is taken.
     assert_eq!(solo.sender.send(solo.now, &[1]), Ok(0));

@@ -202,7 +202,7 @@ fn a_relay_that_lacks_nothing_does_not_stand_still() {
 #[test]
 fn after_a_change_of_the_rate_the_new_one_counts() {
     let mut solo = Solo::whole(&content(64 * BLOCK), |config| {
-        config.rate_bps = Some(100_000)
+        config.rate_bps = Some(100_000);
     });
     solo.run_to(at(1_008));
     let slow = solo.sender.progress().0;
