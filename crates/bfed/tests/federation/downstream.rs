@@ -200,3 +200,24 @@ fn new_channels_of_a_peer_below_replace_the_old_ones() {
     let sessions: Vec<_> = scene.stage.node.peers().map(|peer| peer.sessions).collect();
     assert_eq!(sessions, [0, 0, 1]);
 }
+
+#[test]
+fn refreshes_of_many_sessions_are_spread_over_a_quarter_of_the_interval() {
+    let mut scene = scene();
+    for number in 0..40 {
+        scene
+            .stage
+            .joins(scene.below, &format!("bfed://1/{number}"));
+    }
+    scene.serve();
+    let refreshes = |sent: &[(ConnId, Message)]| {
+        let is_refresh =
+            |message: &Message| matches!(message, Message::Reclaim(one) if one.what.is_none());
+        let refreshes = sent.iter().filter(|(_, message)| is_refresh(message));
+        refreshes.count()
+    };
+    assert_eq!(refreshes(&scene.live(22)), 0);
+    let seconds: Vec<_> = (0..8).map(|_| refreshes(&scene.live(1))).collect();
+    assert_eq!(seconds.iter().sum::<usize>(), 40);
+    assert!(seconds.iter().all(|count| *count <= 20), "{seconds:?}");
+}
