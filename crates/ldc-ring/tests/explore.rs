@@ -5,6 +5,7 @@
 //! the version that is claimed, the free slots. In addition, messages are claimed in the order in which they were sent, at
 //! most once, and at the end each of them was claimed or cancelled, or has expired.
 
+#[allow(dead_code, reason = "some steps are for other tests")]
 mod oracle_list;
 
 use std::ptr::NonNull;
