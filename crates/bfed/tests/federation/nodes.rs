@@ -489,8 +489,11 @@ fn rates_are_those_of_the_last_statistics() {
 }
 
 #[test]
-fn an_unknown_session_stays_assigned_to_the_data_node_that_reports_it() {
-    let mut stage = TestGateway::new(|config, _| config.assignment = Assignment::RoundRobin);
+fn after_a_restart_an_unknown_session_stays_with_the_data_node_that_reports_it() {
+    let mut stage = TestGateway::new(|config, _| {
+        config.assignment = Assignment::RoundRobin;
+        config.restarting = true;
+    });
     let peer = stage.establish();
     let nodes = [1, 2].map(|node| stage.register(node));
     let report = |stage: &mut TestGateway, node: usize, name: &str| {

@@ -541,22 +541,24 @@ impl Comparison {
                     core::mem::take(&mut oracle.idle),
                 )?;
             }
-            Step::Inspect => {
-                same(
-                    "free_slots",
-                    producer.free_slots(),
-                    oracle.slots - oracle.used(),
-                )?;
-                let open = oracle
-                    .messages
-                    .iter()
-                    .filter(|message| message.disposition == Disposition::Open);
-                let open: Vec<u64> = open.map(|message| message.seq).collect();
-                let pending: Vec<u64> = producer.pending().map(|sent| sent.user_seq).collect();
-                same("pending", pending, open)?;
-            }
+            Step::Inspect => self.inspect(producer)?,
             step => unreachable!("{step:?} is the consumer's"),
         }
         Ok(())
+    }
+
+    /// Compares what the producer knows of the ring.
+    fn inspect<K, I: AsRef<[Entry]> + AsMut<[Entry]>>(
+        &self,
+        producer: &mut Producer<K, I>,
+    ) -> Result<(), Mismatch> {
+        let oracle = &self.oracle;
+        let free = oracle.slots - oracle.used();
+        same("free_slots", producer.free_slots(), free)?;
+        let is_open = |message: &&Message| message.disposition == Disposition::Open;
+        let open = oracle.messages.iter().filter(is_open);
+        let open: Vec<u64> = open.map(|message| message.seq).collect();
+        let pending: Vec<u64> = producer.pending().map(|sent| sent.user_seq).collect();
+        same("pending", pending, open)
     }
 }

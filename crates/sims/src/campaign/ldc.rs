@@ -209,10 +209,10 @@ impl World {
             };
             self.now_us = self.now_us.max(next);
             ensure!(self.now_us < LIMIT_US, "not done after ten hours");
-            // Whoever is due acts, one step each, in an order drawn at random.
+            // Both sides act if they are due, one step each, in an order drawn at random.
             let first = self.rng.below(2);
             for turn in 0..2 {
-                if (turn + first) % 2 == 0 {
+                if (turn + first).is_multiple_of(2) {
                     self.sender()?;
                 } else {
                     self.consumer()?;
