@@ -1,5 +1,4 @@
-//! What `lab run campaign --transport bfed` found: a data node that restarts at once, and a gateway that is the nearest
-//! no more.
+//! A data node that restarts at once, and a gateway that is no longer the nearest to its clients.
 
 use bfed::*;
 
@@ -33,7 +32,7 @@ fn a_data_node_that_restarts_at_once_carries_its_sessions_again() {
 }
 
 #[test]
-fn a_gateway_that_is_the_nearest_no_more_gives_up_its_clients() {
+fn a_gateway_that_is_no_longer_the_nearest_gives_up_its_clients() {
     let mut world = World::new();
     let owner = world.add(Config::new(gateway(1, 1)));
     let near = world.add(Config::new(gateway(2, 1)));
