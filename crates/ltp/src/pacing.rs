@@ -38,7 +38,7 @@ impl Pacer {
         }
     }
 
-    /// Makes the bucket hold at least `depth_len` bytes; what is added is full.
+    /// Makes the bucket hold at least `depth_len` bytes. The added part is full.
     pub fn deepen(&mut self, depth_len: usize) {
         let added = (units(depth_len) - self.depth).max(0);
         self.depth += added;

@@ -2,8 +2,8 @@
 //! packets between fixed ports.
 //!
 //! A stream opens after its delay, at both ends at once. Messages arrive in the order in which they were sent. A close
-//! reaches the other end after them. A stream that breaks loses what is under way, and each end learns of it at a time of
-//! its own. While a stream is *held*, or an endpoint is *frozen*, what would arrive waits, as with TCP while a link is
+//! reaches the other end after them. A stream that breaks loses the messages in flight, and each end is told after a
+//! delay of its own. While a stream is *held*, or an endpoint is *frozen*, its messages wait, as with TCP while a link is
 //! down.
 //!
 //! ```
@@ -172,7 +172,8 @@ impl<E: Copy + Ord> Streams<E> {
         }
     }
 
-    /// Closes a stream at one end: it receives nothing any more, and the other end gets what was sent, then the end.
+    /// Closes a stream at one end. That end receives nothing more; the other end receives the messages in flight, then
+    /// the close.
     pub fn close(&mut self, now: Instant, stream: StreamId, from: E) {
         let Some(state) = self.streams.get_mut(&stream) else {
             return;
@@ -185,8 +186,8 @@ impl<E: Copy + Ord> Streams<E> {
         }
     }
 
-    /// Breaks a stream: what is under way is lost, and its ends learn of it after these times. One that is not open yet is
-    /// refused.
+    /// Breaks a stream: messages in flight are lost, and each end is told after its time in `after`. A stream that is not
+    /// open yet is refused.
     pub fn break_off(&mut self, now: Instant, stream: StreamId, after: [Duration; 2]) {
         if let Some(state) = self.remove(stream) {
             for (place, after) in after.into_iter().enumerate() {
@@ -195,7 +196,7 @@ impl<E: Copy + Ord> Streams<E> {
         }
     }
 
-    /// Removes a stream with what is under way.
+    /// Removes a stream and its messages in flight.
     fn remove(&mut self, stream: StreamId) -> Option<Stream<E>> {
         let state = self.streams.remove(&stream)?;
         let of_it = |event: &Event<E>| event.stream() == stream;
@@ -274,7 +275,7 @@ impl<E: Copy + Ord> Streams<E> {
         is_frozen || self.is_held(event.stream())
     }
 
-    /// Schedules what waits no longer, before anything that is sent later.
+    /// Schedules the events that no longer have to wait, before any that are sent later.
     fn release(&mut self, now: Instant) {
         let waiting = std::mem::take(&mut self.waiting);
         for event in waiting {

@@ -18,8 +18,8 @@
 //! # Counting
 //!
 //! A multicast loss is a segment that was sent to a receiver by multicast alone and that its acknowledgements,
-//! a timeout, or the answer to a probe show to be lost. Of several losses in one acknowledgement, those count that are consecutive
-//! with nothing received between them, and nothing by multicast after them: a queue that overflows drops many
+//! a timeout, or the answer to a probe show to be lost. Of several losses in one acknowledgement, those count
+//! that are consecutive with nothing received between them, and nothing by multicast after them: a queue that overflows drops many
 //! in a row, and later arrivals show that multicast works. Feedback is the receiver's report on its last 128
 //! segments. The receiver does not know of a fall-back, so its report counts again when 128 later segments were
 //! acknowledged.

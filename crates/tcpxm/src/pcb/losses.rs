@@ -274,7 +274,7 @@ impl Pcb {
     fn without_sack(&mut self, duplicate: bool, delivered: &Delivered, flow: &Flow, flight: u64) {
         let segment = u64::from(flow.payload);
         if duplicate && self.send.loss.is_after_timeout() {
-            // It is an answer to what was sent twice (RFC 6582 §4.1).
+            // It answers a segment that arrived twice (RFC 6582 §4.1).
             return;
         }
         if duplicate {

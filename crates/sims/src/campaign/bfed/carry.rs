@@ -20,7 +20,7 @@ const INSIDE: Duration = Duration::from_micros(300);
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl World {
-    /// Calls a data node, and carries on with what it wants.
+    /// Calls a data node, then carries out its requests.
     pub(super) fn with_node(
         &mut self,
         host: usize,
@@ -298,7 +298,7 @@ impl World {
         }
     }
 
-    /// Calls a control node that runs, and carries on with what it wants.
+    /// Calls a control node that runs, then carries out its requests.
     pub(super) fn with_control(&mut self, at: usize, act: impl FnOnce(&mut ControlNode, Instant)) {
         let gateway = &mut self.gateways[at];
         if let Some(control) = gateway.control.as_mut().filter(|_| !gateway.is_frozen) {

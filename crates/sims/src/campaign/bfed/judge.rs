@@ -320,7 +320,7 @@ impl World {
         wrong.into_iter().for_each(|words| self.fault(words));
     }
 
-    /// Once no client wants anything, nothing is left.
+    /// Once all clients have left, no state remains.
     pub(super) fn judge_empty(&mut self) {
         let left: Vec<_> = self.trees().into_keys().collect();
         if let Some((at, session)) = left.first() {

@@ -68,7 +68,7 @@ fn drive(world: &mut World, outcome: &mut Outcome, watch: &Watch) {
         print_progress(world.describe());
     }
     world.judge(outcome, watch);
-    // Who says so leaves nothing behind; what others leave behind goes when it expires.
+    // A client that sends a LEAVE leaves no state; the state of a client that does not expires.
     let silent_share = if world.rng.chance(0.5) { 0.0 } else { 0.5 };
     for client in 0..world.clients.len() {
         let is_silent = world.rng.chance(silent_share);
