@@ -138,3 +138,57 @@ proto_core::errors! {
         Storage = "the sizes of the tables do not fit",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_field_has_bounds() {
+        type Change = fn(&mut Config);
+        let with = |change: Change| {
+            let mut config = Config::new(RelayId(1));
+            change(&mut config);
+            config.check()
+        };
+        let cases: [(Change, Result<(), ConfigError>); 13] = [
+            (|_| {}, Ok(())),
+            (|c| c.id = RelayId(0), Err(ConfigError::Id)),
+            (|c| c.decide.1 = c.decide.0, Ok(())),
+            (
+                |c| c.decide.0 = c.decide.1 + Duration::from_micros(1),
+                Err(ConfigError::Decide),
+            ),
+            (|c| c.refresh = Duration::from_millis(500), Ok(())),
+            (
+                |c| c.refresh = Duration::from_millis(499),
+                Err(ConfigError::Refresh),
+            ),
+            (
+                |c| c.refresh = Duration::from_millis(65_001),
+                Err(ConfigError::Refresh),
+            ),
+            (|c| c.ack_interval = Duration::from_millis(1), Ok(())),
+            (
+                |c| c.ack_interval = Duration::from_micros(999),
+                Err(ConfigError::AckInterval),
+            ),
+            (|c| c.stall_timeout = c.refresh, Ok(())),
+            (
+                |c| c.stall_timeout = c.refresh - Duration::from_micros(1),
+                Err(ConfigError::StallTimeout),
+            ),
+            (
+                |c| c.stall_timeout = Duration::from_secs(3601),
+                Err(ConfigError::StallTimeout),
+            ),
+            (
+                |c| c.children_per_host = 0,
+                Err(ConfigError::ChildrenPerHost),
+            ),
+        ];
+        for (at, (change, expected)) in cases.into_iter().enumerate() {
+            assert_eq!(with(change), expected, "case {at}");
+        }
+    }
+}

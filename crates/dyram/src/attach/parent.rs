@@ -7,9 +7,10 @@ use crate::secret::Secrets;
 use crate::wire::{Joined, NO_CHILD, Path, Status};
 use crate::{RelayId, SocketAddr};
 
-/// A parent is given up after this many JOINs without an answer.
+/// A parent is given up after this many JOINs without an answer. The first answer, which is a token, allows as
+/// many again.
 const TRIES: u8 = 3;
-/// Wait for the first answer; doubles up to [`MAX_WAIT`] while no parent answers.
+/// Wait for the first answer; doubles up to [`MAX_WAIT`] each time that all parents were given up in a row.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const MAX_WAIT: Duration = Duration::from_secs(4);
 
@@ -51,6 +52,8 @@ pub(crate) struct Parent {
     /// Parents given up in a row.
     failures: u8,
     joined: bool,
+    /// The parent has sent a token since this child came to it.
+    answered: bool,
     /// Unanswered JOINs.
     asked: u8,
     pub(crate) attached: bool,
@@ -74,6 +77,7 @@ impl Parent {
             tries: 0,
             failures: 0,
             joined: false,
+            answered: false,
             asked: 0,
             attached: false,
             path: Path::new(),
@@ -154,9 +158,15 @@ impl Parent {
         let stamp = self.stamp.wrapping_add(u32::from(self.asked));
         self.asked += 1;
         let round_trip = Duration::from_micros(u64::from(self.round_trip_us));
-        let doubled = FIRST_WAIT.max(round_trip * 2) * (1 << self.failures.min(4));
+        let doubled = FIRST_WAIT.max(round_trip * 2) * self.patience(parents);
         self.due = now + doubled.min(MAX_WAIT);
         Some(stamp)
+    }
+
+    /// Factor for waits: 1 to 16. A parent that has answered is alive.
+    fn patience(&self, parents: &Parents) -> u32 {
+        let rounds = usize::from(self.failures) / parents.len().max(1);
+        if self.answered { 1 } else { 1 << rounds.min(4) }
     }
 
     /// Switches to the next parent.
@@ -180,7 +190,7 @@ impl Parent {
     fn wait_after_refusal(&mut self, now: Instant, parents: &Parents) {
         self.joined = false;
         self.try_next(now, parents);
-        self.due = now + (FIRST_WAIT * (1 << self.failures.min(4))).min(MAX_WAIT);
+        self.due = now + (FIRST_WAIT * self.patience(parents)).min(MAX_WAIT);
     }
 
     /// Handles JOINED from [`Parent::address`]. `None` when it answers no JOIN of this child.
@@ -204,6 +214,9 @@ impl Parent {
                 if self.token != joined.token {
                     self.token = joined.token;
                     self.due = now;
+                }
+                if !core::mem::replace(&mut self.answered, true) {
+                    self.tries = 0;
                 }
                 return Some(Outcome::Challenged);
             }

@@ -142,7 +142,6 @@ impl Relay<'_> {
         let entry = Child {
             address: from,
             heard: self.refresh_clock(now),
-            advanced: self.stall_clock(now),
             far: (join.far_us >> FAR_SHIFT).min(u32::from(u16::MAX)) as u16,
             receivers: join.receivers.clamp(1, u32::from(u16::MAX)) as u16,
             ..Child::default()

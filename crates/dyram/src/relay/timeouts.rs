@@ -116,7 +116,7 @@ impl Relay<'_> {
             let output = self.tables.entry(Owner::Output(number));
             self.tables.wheel.make_ready(output);
         }
-        if !parent_due {
+        if !(parent_due || ack_due) {
             self.set_timer(number);
         }
     }

@@ -186,6 +186,17 @@ fn repliers_that_were_seen_to_be_slow_are_waited_for() {
 }
 
 #[test]
+fn a_replier_that_was_silent_is_not_asked_again_when_the_turn_has_gone_around() {
+    let mut hand = Hand::new(4, |config| config.default_replier = DefaultReplier::Spread);
+    hand.data(3);
+    for loser in 0..3 {
+        hand.nack(loser, 3);
+    }
+    assert_eq!(hand.after(2), [nack_to(child(3), 3)]);
+    assert_eq!(hand.after(6), [nack_to(source(), 3)]);
+}
+
+#[test]
 fn packets_that_the_parent_requests_are_requested_below() {
     let mut hand = Hand::new(4, |_| {});
     hand.data(1);

@@ -293,6 +293,19 @@ impl Hand {
         self.sent()
     }
 
+    /// As `after`, with calls at the very times that the relay names.
+    pub(crate) fn in_time(&mut self, milliseconds: u64) -> Vec<Sent> {
+        let mut sent = self.sent();
+        let end = self.now + Duration::from_millis(milliseconds);
+        while let Some(at) = self.relay.poll_timeout().filter(|&at| at <= end) {
+            self.now = at;
+            self.relay.handle_timeout(at);
+            sent.extend(self.sent());
+        }
+        self.now = end;
+        sent
+    }
+
     pub(crate) fn drops(&self, reason: DropReason) -> u64 {
         self.relay.stats().drops.get(reason)
     }

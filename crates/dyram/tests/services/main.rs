@@ -8,7 +8,9 @@
 mod election;
 mod hand;
 mod hostile;
+mod parents;
 mod repairs;
+mod silence;
 mod stalled;
 mod status;
 mod track_and_repair;

@@ -154,6 +154,17 @@ fn acknowledgement_without_news_is_sent_again_at_each_refresh() {
 }
 
 #[test]
+fn acknowledgement_without_news_is_sent_at_the_moment_of_the_refresh() {
+    let mut hand = Hand::new(1, |_| {});
+    hand.data(1);
+    hand.handle(child(0), ID, 0, 2, Body::Ack);
+    let is_ack = |sent: &[Sent]| matches!(sent, [one] if one.service == Service::Ack);
+    assert!(is_ack(&hand.after(150)));
+    assert_eq!(hand.after(1_990), []);
+    assert!(is_ack(&hand.after(11)));
+}
+
+#[test]
 fn acknowledgements_wrap_and_never_go_back() {
     let mut hand = Hand::new(2, |_| {});
     for seq in [u32::MAX - 1, u32::MAX, 0, 1] {
@@ -389,8 +400,7 @@ fn far_receivers_are_waited_for() {
     assert_eq!(hand.after(2), [nack_to(child(0), 1)]);
 }
 
-/// The source leaves, and registers again after 120 ms. Returns what is sent in the next 200 ms.
-fn with_the_source_away(hand: &mut Hand, meanwhile: impl FnOnce(&mut Hand)) -> Vec<Body<'static>> {
+fn source_leaves(hand: &mut Hand) {
     let join = dyram::wire::Join {
         role: Role::Source,
         token: 0,
@@ -403,6 +413,11 @@ fn with_the_source_away(hand: &mut Hand, meanwhile: impl FnOnce(&mut Hand)) -> V
     hand.handle(source(), 0, 0xffff, 0, Body::Join(join));
     let (_, joined, _) = hand.joined();
     hand.handle(source(), 0, 0xffff, 0, Body::Leave(joined.token));
+}
+
+/// The source leaves, and registers again after 120 ms. Returns what is sent in the next 200 ms.
+fn with_the_source_away(hand: &mut Hand, meanwhile: impl FnOnce(&mut Hand)) -> Vec<Body<'static>> {
+    source_leaves(hand);
     meanwhile(hand);
     assert_eq!(hand.after(2), []);
     assert_eq!(hand.after(118), []);
@@ -437,6 +452,27 @@ fn without_a_way_up_nacks_and_acknowledgements_wait_for_one() {
     };
     assert_eq!(nack.ack, Some(Seq(2)));
     assert_eq!(hand.relay.stats().asked_parent, sent.len() as u64);
+}
+
+#[test]
+fn acknowledgement_that_has_no_way_up_is_tried_once_in_each_interval() {
+    let mut hand = Hand::new(1, |_| {});
+    hand.data(1);
+    source_leaves(&mut hand);
+    hand.handle(child(0), ID, 0, 2, Body::Ack);
+    let end = hand.now + Duration::from_secs(1);
+    let mut calls = 0;
+    while let Some(at) = hand.relay.poll_timeout().filter(|&at| at < end) {
+        hand.now = at;
+        hand.relay.handle_timeout(hand.now);
+        assert_eq!(hand.sent(), []);
+        calls += 1;
+    }
+    assert!((10..50).contains(&calls), "{calls}");
+    hand.join(source(), Role::Source, 0);
+    let sent = hand.after(101);
+    assert_eq!(sent.len(), 1);
+    assert_eq!((sent[0].service, sent[0].first), (Service::Ack, 2));
 }
 
 /// What IP multicast carries counts only to the group and from the source's host, what relays carry only from above.

@@ -1,6 +1,6 @@
 //! What a relay shows, its limits, how it drains, and how it takes another configuration.
 
-use dyram::wire::{Body, Nack, Role, Status};
+use dyram::wire::{Body, Nack, Role, Service, Status};
 use dyram::{
     ChildInfo, Config, ConfigError, DropReason, Duration, Event, Full, Parents, Seq, SessionInfo,
     SessionKey, Verdict,
@@ -300,6 +300,22 @@ fn draining_moves_the_children_then_the_source() {
     assert_eq!(hand.join(source(), Role::Source, 0).0, Status::Draining);
 }
 
+#[test]
+fn relay_that_drains_sends_an_acknowledgement_in_its_time() {
+    let mut hand = Hand::new(1, |_| {});
+    hand.data(1);
+    hand.handle(child(0), ID, 0, 2, Body::Ack);
+    assert_eq!(hand.after(50), []);
+    hand.relay.drain(hand.now);
+    assert_eq!(moves(&mut hand).len(), 1);
+    let sent = hand.after(55);
+    assert_eq!(sent.len(), 1);
+    assert_eq!(
+        (sent[0].to, sent[0].service, sent[0].first),
+        (source(), Service::Ack, 2)
+    );
+}
+
 /// A source that joins again where there are no children is let go, and so is one that has not left.
 #[test]
 fn drained_relay_lets_a_source_go_that_joins_again() {
@@ -443,6 +459,28 @@ fn source_that_is_silent_may_be_replaced_after_the_takeover_time() {
         // The old one is another source now.
         assert_eq!(hand.join(source(), Role::Source, 0).0, Status::Full);
     }
+}
+
+/// The time is a whole number of ticks of the clock.
+#[test]
+fn takeover_time_is_over_in_its_last_tick() {
+    let takeover = |config: &mut Config| config.takeover = Duration::from_millis(2_560);
+    let mut hand = Hand::new(1, takeover);
+    hand.data(1);
+    let other = |hand: &mut Hand| hand.handle(source(), 8, 0xffff, 1, Body::Data(b"data"));
+    hand.after(2_559);
+    assert_eq!(other(&mut hand), Verdict::Drop(DropReason::OtherSession));
+    hand.after(1);
+    let verdict = other(&mut hand);
+    assert_eq!(hand.targets(verdict).len(), 1);
+
+    let mut second = source();
+    second.set_port(source().port() + 1);
+    let mut hand = Hand::new(1, takeover);
+    hand.after(2_559);
+    assert_eq!(hand.join(second, Role::Source, 0).0, Status::Full);
+    hand.after(1);
+    assert_eq!(hand.join(second, Role::Source, 0).0, Status::Joined);
 }
 
 #[test]

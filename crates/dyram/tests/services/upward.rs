@@ -1,103 +1,13 @@
 //! A relay below parents that the test plays: it joins, refreshes, moves on, and asks them for what is missing.
 
-use std::net::SocketAddr;
-
 use dyram::wire::{Body, Join, Joined, Nack, Packet, Path, Role, Status};
-use dyram::{Config, DropReason, Duration, Event, Meta, Parents, RelayId, Seq, Verdict};
+use dyram::{Config, DropReason, Duration, Event, Meta, RelayId, Seq, Verdict};
 
 use super::hand::{Hand, ID, Whole, child, key, nack_to, source};
-
-/// The number that parents give to the relay.
-const NUMBER: u16 = 3;
-const TOKEN: u64 = 77;
-
-fn parent(n: u8) -> SocketAddr {
-    SocketAddr::from(([10, 2, 0, n], 4143))
-}
-
-fn below(parents: u8) -> impl FnOnce(&mut Config) {
-    let list: Vec<SocketAddr> = (1..=parents).map(parent).collect();
-    move |config| config.parents = Parents::from_slice(&list).unwrap()
-}
-
-/// The JOIN that goes to a parent, if it is all that is sent.
-fn join_in(sent: &[Whole], to: SocketAddr) -> Join {
-    match sent {
-        [
-            Whole {
-                to: other,
-                session: 0,
-                sequence: 0,
-                body: Body::Join(join),
-                ..
-            },
-        ] if *other == to => *join,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn joined(status: Status, stamp: u32) -> Joined {
-    Joined {
-        status,
-        live: false,
-        attached: true,
-        token: TOKEN,
-        stamp,
-        repair_us: 30_000,
-        refresh_ms: 1_000,
-        path: Path::from_slice(&[RelayId(1), RelayId(2)]).unwrap(),
-    }
-}
-
-fn answer(hand: &mut Hand, from: SocketAddr, joined: Joined) -> Verdict {
-    let session = if joined.live { ID } else { 0 };
-    let number = if joined.status == Status::Joined {
-        NUMBER
-    } else {
-        0xffff
-    };
-    hand.handle(from, session, number, 0, Body::Joined(joined))
-}
-
-/// Challenges the relay's JOIN, and accepts the next one after 20 ms.
-fn accept(hand: &mut Hand, by: SocketAddr) {
-    let first = join_in(&hand.tick(), by);
-    assert_eq!((first.token, first.role), (0, Role::Relay));
-    assert_eq!((first.relay, first.round_trip_us), (RelayId(9), 0));
-    let challenge = joined(Status::Challenge, first.stamp);
-    assert_eq!(answer(hand, by, challenge), Verdict::Done);
-    assert_eq!(hand.events(), []);
-    let second = join_in(&hand.tick(), by);
-    assert_eq!(second.token, TOKEN);
-    assert_ne!(second.stamp, first.stamp);
-    hand.now += Duration::from_millis(20);
-    let accepted = Joined {
-        live: true,
-        ..joined(Status::Joined, second.stamp)
-    };
-    assert_eq!(answer(hand, by, accepted), Verdict::Done);
-    assert_eq!(hand.events(), [Event::Attached(key(), by)]);
-    assert_eq!(hand.sent_whole(), []);
-}
-
-/// A relay with two children, attached to the first of its parents.
-fn attached(parents: u8) -> Hand {
-    let mut hand = Hand::bare(4, below(parents));
-    for n in 0..2 {
-        hand.join(child(n), Role::Receiver, 0);
-    }
-    hand.events();
-    accept(&mut hand, parent(1));
-    hand
-}
-
-fn data_from(hand: &mut Hand, from: SocketAddr, seq: u32) -> Verdict {
-    hand.handle(from, ID, 0xffff, seq, Body::Data(b"data"))
-}
-
-fn info(hand: &Hand) -> dyram::SessionInfo {
-    hand.relay.sessions().next().expect("a session")
-}
+use super::parents::{
+    NUMBER, TOKEN, answer, attached, below, data_from, info, join_in, joined, joins_in, parent,
+    token_of,
+};
 
 #[test]
 fn relay_joins_its_parent_with_the_first_child_and_leaves_with_the_last() {
@@ -192,14 +102,16 @@ fn refusals_and_loops_lead_to_the_next_parent_after_a_pause() {
     let join = join_in(&hand.tick(), parent(1));
     answer(&mut hand, parent(1), joined(Status::Full, join.stamp));
     assert_eq!(hand.events(), [Event::Refused(key(), parent(1))]);
-    let sent = hand.during(600);
+    let sent = hand.during(300);
     let (at, second) = &sent[0];
-    assert!((250..=600).contains(at), "{at} ms");
+    assert!((250..=300).contains(at), "{at} ms");
     assert_eq!(sent.len(), 1);
     let join = join_in(std::slice::from_ref(second), parent(2));
     answer(&mut hand, parent(2), joined(Status::Loop, join.stamp));
     assert_eq!(hand.events(), [Event::Loop(key(), RelayId(2))]);
-    let (_, third) = &hand.during(1_100)[0];
+    // Both have refused now.
+    let (at, third) = &hand.during(600)[0];
+    assert!((500..=600).contains(at), "{at} ms");
     let join = join_in(std::slice::from_ref(third), parent(1));
     // The relay finds the loop itself: it is above its parent.
     let path = Path::from_slice(&[RelayId(9), RelayId(4)]).unwrap();
@@ -210,6 +122,55 @@ fn refusals_and_loops_lead_to_the_next_parent_after_a_pause() {
     answer(&mut hand, parent(1), circle);
     assert_eq!(hand.events(), [Event::Loop(key(), RelayId(4))]);
     assert_eq!(info(&hand).above, None);
+}
+
+/// It is alive, and what is lost on the way to it or back is sent again without delay.
+#[test]
+fn a_parent_that_sent_a_token_gets_three_more_tries() {
+    let mut hand = Hand::bare(4, below(2));
+    hand.join(child(0), Role::Receiver, 0);
+    hand.events();
+    let joins = joins_in(&hand.during(800 + 800 + 1_100));
+    let (_, to, join) = joins.last().copied().unwrap();
+    assert_eq!(
+        (joins.len(), to),
+        (9, parent(1)),
+        "the third try of the second round"
+    );
+    let challenge = |token| Joined {
+        token,
+        ..joined(Status::Challenge, join.stamp)
+    };
+    answer(&mut hand, parent(1), challenge(1));
+    let joins = joins_in(&hand.during(1_000));
+    let when = |to| {
+        let of = joins.iter().filter(move |(_, other, _)| *other == to);
+        of.map(|(at, ..)| *at / 250).collect::<Vec<_>>()
+    };
+    assert_eq!(when(parent(1)), [0, 1, 2], "{joins:?}");
+    assert_eq!(when(parent(2)), [3], "{joins:?}");
+    assert_eq!(joins[0].2.token, 1);
+}
+
+/// One that sends another token for each JOIN is given up, too.
+#[test]
+fn tokens_without_end_hold_no_child() {
+    let mut hand = Hand::bare(4, below(2));
+    hand.join(child(0), Role::Receiver, 0);
+    let mut tries = 0;
+    for token in 1..100 {
+        let sent = hand.tick();
+        if sent.iter().all(|one| one.to != parent(1)) {
+            break;
+        }
+        let challenge = Joined {
+            token,
+            ..joined(Status::Challenge, join_in(&sent, parent(1)).stamp)
+        };
+        tries += 1;
+        answer(&mut hand, parent(1), challenge);
+    }
+    assert_eq!(tries, 4);
 }
 
 #[test]
@@ -296,23 +257,6 @@ fn source_that_registers_takes_the_place_of_the_parent() {
     // It left; it does not leave again.
     let again = hand.handle(source(), 0, 0xffff, 0, Body::Leave(token));
     assert_eq!(again, Verdict::Drop(DropReason::NotFromChild));
-}
-
-/// The token of an address, by a JOIN that has none.
-fn token_of(hand: &mut Hand, from: SocketAddr, role: Role) -> u64 {
-    let join = Join {
-        role,
-        token: 0,
-        stamp: 1,
-        far_us: 0,
-        round_trip_us: 0,
-        receivers: 1,
-        relay: RelayId(0),
-    };
-    hand.handle(from, 0, 0xffff, 0, Body::Join(join));
-    let (to, joined, _) = hand.joined();
-    assert_eq!(to, from);
-    joined.token
 }
 
 #[test]
@@ -467,6 +411,34 @@ fn child_learns_the_path_and_how_long_a_repair_takes() {
     let (_, joined) = answer(&mut hand);
     assert!(!joined.attached);
     assert_eq!(joined.path[..], [RelayId(9)]);
+}
+
+#[test]
+fn children_learn_that_the_parent_has_no_way_to_the_source() {
+    let mut hand = Hand::bare(4, below(1));
+    hand.join(child(0), Role::Receiver, 0);
+    hand.events();
+    let join = join_in(&hand.tick(), parent(1));
+    let accepted = Joined {
+        attached: false,
+        ..joined(Status::Joined, join.stamp)
+    };
+    answer(&mut hand, parent(1), accepted);
+    assert_eq!(hand.events(), [Event::Attached(key(), parent(1))]);
+    let session = info(&hand);
+    assert_eq!((session.above, session.attached), (Some(parent(1)), false));
+    let join = Join {
+        role: Role::Receiver,
+        token: token_of(&mut hand, child(0), Role::Receiver),
+        stamp: 1,
+        far_us: 0,
+        round_trip_us: 0,
+        receivers: 1,
+        relay: RelayId(0),
+    };
+    hand.handle(child(0), 0, 0, 0, Body::Join(join));
+    let (_, joined, _) = hand.joined();
+    assert_eq!((joined.status, joined.attached), (Status::Joined, false));
 }
 
 #[test]

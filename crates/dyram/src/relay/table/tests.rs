@@ -9,12 +9,12 @@ use super::*;
 use crate::types::Addr;
 use crate::{SessionKey, storage};
 
-/// Children in three words of a set.
+/// Children in three words of a set, and a window of two words.
 const LIMITS: storage::Limits = storage::Limits {
     sessions: 5,
     children: 150,
     nack_states: 8,
-    window: 64,
+    window: 128,
 };
 
 fn tables() -> (Tables<'static>, Secrets) {
@@ -112,12 +112,19 @@ fn sessions_are_found_until_they_are_closed() {
     assert_eq!(usize::from(opened) + open.len(), LIMITS.sessions);
 }
 
+/// A packet then visits few sessions.
 #[test]
-fn another_session_in_the_same_place_knows_nothing_of_the_last() {
+fn sessions_are_spread_over_the_buckets() {
+    let (tables, secrets) = tables();
+    let places: BTreeSet<usize> = (0..100).map(|n| tables.place(&secrets, &key(n))).collect();
+    assert_eq!(places, (0..8).collect());
+}
+
+/// Fills sessions 0 and 1 with children, lost packets and NACK states.
+fn used() -> (Tables<'static>, Secrets) {
     let (mut tables, secrets) = opened();
-    full(&mut tables, 0);
-    full(&mut tables, 1);
     for number in 0..2 {
+        full(&mut tables, number);
         for n in [0, 70, 149] {
             tables.set_acked(number, n);
             tables.set_stalled(number, n);
@@ -133,29 +140,36 @@ fn another_session_in_the_same_place_knows_nothing_of_the_last() {
         }
         assert_eq!(tables.new_state(number, Seq(9)), None);
     }
-    tables.close(&secrets, 0);
-    assert_eq!(tables.open(&secrets, key(7), Instant::ZERO), Some(0));
-    for set in [Set::Members, Set::Acked, Set::Stalled, Set::Relays] {
-        assert_eq!(bits(tables.set(0, set)).count(), 0, "{set:?}");
-        let other = if set == Set::Members { 150 } else { 3 };
-        assert_eq!(bits(tables.set(1, set)).count(), other, "{set:?}");
+    (tables, secrets)
+}
+
+#[test]
+fn another_session_in_the_same_place_knows_nothing_of_the_last() {
+    for (number, other) in [(0, 1), (1, 0)] {
+        let (mut tables, secrets) = used();
+        tables.close(&secrets, number);
+        let opened = tables.open(&secrets, key(7), Instant::ZERO);
+        assert_eq!(opened, Some(number));
+        for set in [Set::Members, Set::Acked, Set::Stalled, Set::Relays] {
+            assert_eq!(bits(tables.set(number, set)).count(), 0, "{set:?}");
+            let there = if set == Set::Members { 150 } else { 3 };
+            assert_eq!(bits(tables.set(other, set)).count(), there, "{set:?}");
+        }
+        for seq in 0..8 {
+            assert_eq!(tables.find_state(number, Seq(seq)), None);
+            let state = tables.find_state(other, Seq(seq)).expect("the other's");
+            assert_eq!(bits(tables.subcast(state)).count(), 150);
+        }
+        let lost = [number, other].map(|session| tables.is_lost(session, Seq(2)));
+        assert_eq!(lost, [false, true]);
+        // All states are free again, and are this session's.
+        for seq in 0..8 {
+            let state = tables.new_state(number, Seq(seq)).unwrap();
+            assert_eq!(tables.session_of(state), number);
+            assert!(tables.subcast(state).iter().all(|&word| word == 0));
+        }
+        assert_eq!(tables.new_state(number, Seq(9)), None);
     }
-    for seq in 0..8 {
-        assert_eq!(tables.find_state(0, Seq(seq)), None);
-        let state = tables.find_state(1, Seq(seq)).expect("the other's");
-        assert_eq!(bits(tables.subcast(state)).count(), 150);
-    }
-    assert_eq!(
-        (tables.is_lost(0, Seq(2)), tables.is_lost(1, Seq(2))),
-        (false, true)
-    );
-    // All states are free again, and are this session's.
-    for seq in 0..8 {
-        let state = tables.new_state(0, Seq(seq)).unwrap();
-        assert_eq!(tables.session_of(state), 0);
-        assert!(tables.subcast(state).iter().all(|&word| word == 0));
-    }
-    assert_eq!(tables.new_state(0, Seq(9)), None);
 }
 
 #[test]
@@ -178,7 +192,7 @@ fn children_get_the_lowest_free_number_in_any_word() {
         assert_eq!(tables.child_by_address(1, host(n, 5)), None);
     }
     assert_eq!(members(&tables, 1), (0..150).collect::<Vec<_>>());
-    assert_eq!(members(&tables, 0), []);
+    assert!(members(&tables, 0).is_empty());
     assert!(!tables.is_member(1, 150) && !tables.is_member(1, NONE));
     let last = tables.child_entries(1).last().map(|child| child.address);
     assert_eq!(last, Some(host(749, 5)));
@@ -348,4 +362,21 @@ fn each_owner_has_an_entry_of_its_own() {
         assert!(entries.insert(entry), "{owner:?}");
     }
     assert_eq!(entries.len(), LIMITS.links());
+}
+
+/// Entries are 16-bit numbers: the sum of two may be larger.
+#[test]
+fn owners_of_the_last_entries_are_found_in_the_largest_tables() {
+    let limits = storage::Limits {
+        sessions: 1,
+        children: 1,
+        nack_states: 32_768,
+        window: 64,
+    };
+    let tables = Tables::new(Storage::owned(limits).unwrap(), Instant::ZERO);
+    let last = [Owner::State(32_767), Owner::Timer(0), Owner::Output(0)];
+    for (owner, entry) in last.into_iter().zip(32_767..) {
+        assert_eq!(tables.entry(owner), entry);
+        assert_eq!(tables.owner(entry), owner);
+    }
 }
