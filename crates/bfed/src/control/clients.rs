@@ -3,10 +3,12 @@
 //! | session | scope of the request | answer |
 //! | --- | --- | --- |
 //! | belongs to this network | any | NO_ROUTE, local: the client subscribes natively |
+//! | of a table that another gateway of this network has, and this one has not | all gateways | none: the other answers |
 //! | not available | any | NO_ROUTE with the reason |
 //! | best next hop in another network | this gateway | TRANSLATION, once data can arrive |
 //! | | all gateways, and none of them is nearer | TRANSLATION |
 //! | | all gateways, and another is nearer, or as near and has a lower number | none: the other answers |
+//! | | all gateways, and SROUTE costs change which of them is the nearest | as above, and the costs are passed on to both |
 //! | best next hop in this network | this gateway | REDIRECT there, and the SROUTE costs are passed on; after two redirects TRANSLATION |
 //! | | all gateways | none |
 
@@ -14,19 +16,19 @@ use alloc::vec::Vec;
 
 use proto_core::time::Instant;
 
-use super::ControlNode;
+use super::{ControlNode, PeerState};
 use crate::coordination::Coordinator;
 use crate::event::{ClientId, Event, Scope};
 use crate::name::{Owner, SessionName};
 use crate::routing::decision::Choice;
 use crate::tree::{PendingRequest, Slot, Waiting};
-use crate::types::{ChannelAddress, GatewayId, PeerId};
+use crate::types::{BnNum, ChannelAddress, PeerId, Table};
 use crate::wire::Message;
 use crate::wire::attributes::MAX_PATH;
 use crate::wire::client::Answer;
 use crate::wire::no_route::Reason;
 use crate::wire::reclaim::ReclaimTarget;
-use crate::wire::sroute::{Outcome, Response};
+use crate::wire::sroute::{GatewayCost, Outcome, Response};
 use crate::wire::subscribe::Edge;
 
 /// Most redirects of a client for one JOIN.
@@ -89,6 +91,9 @@ impl<C: Coordinator> ControlNode<C> {
             _ if !self.active => return,
             _ if local => Err(Reason::Local),
             Some(slot) => Ok(slot),
+            None if waiting.scope == Scope::Heard && self.leaves_to_others(session.table()) => {
+                return;
+            }
             None => self.new_tree(now, session.clone(), MAX_PATH as u8, None),
         };
         let slot = match slot {
@@ -116,6 +121,18 @@ impl<C: Coordinator> ControlNode<C> {
         }
         self.advance(now, slot);
         self.answer_clients(slot);
+    }
+
+    /// Returns whether this gateway does not have a table that another gateway of its network has.
+    fn leaves_to_others(&self, table: Table) -> bool {
+        let network = self.config.gateway.network;
+        let has = |state: &PeerState| {
+            let agreed = state.session.agreed;
+            state.config.gateway.network == network
+                && state.session.is_established()
+                && agreed.is_some_and(|agreed| agreed.offered.contains(table))
+        };
+        !self.config.tables.contains(table) && self.peers.values().any(has)
     }
 
     fn answer(&mut self, waiting: Waiting, session: &SessionName, answer: Answer) {
@@ -166,6 +183,7 @@ impl<C: Coordinator> ControlNode<C> {
     /// them here.
     pub(super) fn decide_clients(&mut self, now: Instant, slot: Slot, choice: Choice) {
         let until = now + self.config.soft_state_lifetime;
+        let is_left = self.is_left_to_another(slot, choice);
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
         };
@@ -180,7 +198,7 @@ impl<C: Coordinator> ControlNode<C> {
                     self.answer(one, &session, Answer::Cost(choice.cost));
                     continue;
                 }
-                Scope::Heard => choice.internal || self.is_nearer(slot, choice),
+                Scope::Heard => is_left,
                 Scope::Chosen => choice.internal && one.redirects < MAX_REDIRECTS && !serves,
             };
             if !elsewhere {
@@ -188,8 +206,6 @@ impl<C: Coordinator> ControlNode<C> {
             } else if one.scope == Scope::Chosen {
                 passed = true;
                 self.redirect(one, &session, choice.peer);
-            } else if choice.internal {
-                passed = true;
             }
         }
         if passed {
@@ -235,25 +251,57 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// Returns whether another gateway of this network is nearer to the session, or as near and has a lower number
-    /// (§5.4: "the BG with the shortest (SROUTE-augmented) path to the owner network wins").
-    fn is_nearer(&self, slot: Slot, choice: Choice) -> bool {
+    /// Returns whether another gateway answers the waiting clients that all gateways of this network hear. The SROUTE
+    /// costs are passed to it where it is the next hop. Where it answers because of them, they are passed to it, and
+    /// to the gateway that would answer without them, so that all decide alike.
+    fn is_left_to_another(&mut self, slot: Slot, choice: Choice) -> bool {
         let Some(tree) = self.trees.get(slot) else {
             return false;
         };
-        let Some(network) = tree.network else {
+        let is_heard = |one: &Waiting| one.scope == Scope::Heard && !one.cost_only;
+        let heard = tree.clients.waiting.iter().any(is_heard);
+        let Some(network) = tree.network.filter(|_| heard) else {
             return false;
         };
-        let costs = self.usable_costs(tree);
-        let own: (_, GatewayId) = (choice.cost, self.config.gateway);
-        self.peers.iter().any(|(&id, state)| {
-            state.config.gateway.network == own.1.network
-                && state.session.is_established()
-                && (
-                    self.rib.cost_of(id, tree.table, network, costs),
-                    state.config.gateway,
-                ) < own
-        })
+        let (table, session) = (tree.table, tree.name.clone());
+        let by_costs = self.nearer(table, network, self.usable_costs(tree), choice);
+        let by_routes = self.rib.choose(table, network, &[], |id| self.is_up(id));
+        let by_routes = by_routes.and_then(|choice| self.nearer(table, network, &[], choice));
+        let is_decisive = by_costs != by_routes;
+        let to = [
+            by_costs.filter(|_| is_decisive || choice.internal),
+            by_routes.filter(|_| is_decisive),
+        ];
+        for other in to.into_iter().flatten() {
+            self.pass_sroutes(&session, other);
+        }
+        by_costs.is_some()
+    }
+
+    /// Returns the gateway of this network that is nearer to a network than this one, or as near and has a lower
+    /// number (§5.4: "the BG with the shortest (SROUTE-augmented) path to the owner network wins").
+    fn nearer(
+        &self,
+        table: Table,
+        network: BnNum,
+        costs: &[GatewayCost],
+        choice: Choice,
+    ) -> Option<PeerId> {
+        if choice.internal {
+            return Some(choice.peer);
+        }
+        let own = self.config.gateway;
+        let others = self.peers.iter().filter(|(_, state)| {
+            state.config.gateway.network == own.network && state.session.is_established()
+        });
+        let rank = |(&id, state): (&PeerId, &PeerState)| {
+            let cost = self.rib.cost_of(id, table, network, costs);
+            (cost, state.config.gateway, id)
+        };
+        let nearest = others.map(rank).min();
+        nearest
+            .filter(|&(cost, gateway, _)| (cost, gateway) < (choice.cost, own))
+            .map(|(_, _, id)| id)
     }
 
     /// Refuses waiting clients, and notifies those that receive the session of its end.

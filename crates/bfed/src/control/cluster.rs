@@ -297,13 +297,10 @@ impl<C: Coordinator> ControlNode<C> {
     /// Handles the sessions that a node reports. It may release those that are not assigned to it.
     fn node_sessions(&mut self, id: NodeId, statistics: Statistics) {
         for entry in statistics.entries {
-            let slot = self.trees.find(&entry.session);
-            let tree = slot.and_then(|slot| self.trees.get(slot));
-            let held = |node: Option<NodeId>| node == Some(id);
-            let wanted = tree.is_some_and(|tree| held(tree.node) || held(tree.old_node));
             // After a takeover the trees come back with the peers' refreshes. Later a session without a tree has ended.
-            let comes = tree.is_none() && self.startup.complete_from.is_some();
-            if !wanted && comes && !held(self.coordinator.assigned(&entry.session)) {
+            let is_awaited = self.startup.complete_from.is_some();
+            let comes = is_awaited && self.trees.find(&entry.session).is_none();
+            if comes && self.coordinator.assigned(&entry.session) != Some(id) {
                 self.coordinator.assign(&entry.session, id);
             }
         }

@@ -76,7 +76,6 @@ impl<C: Coordinator> ControlNode<C> {
                 return Err(error.into());
             }
         };
-        let established = state.session.is_established();
         match state.session.handle(now, message) {
             Effect::None => {
                 self.wake(id);
@@ -90,7 +89,6 @@ impl<C: Coordinator> ControlNode<C> {
             Effect::End(why) => {
                 let error = match why.reason {
                     Reason::OutOfOrder => Error::OutOfOrder,
-                    _ if established => Error::OutOfOrder,
                     Reason::Version => Error::Version,
                     _ => Error::BadOpen,
                 };

@@ -71,9 +71,9 @@ const NETWORKS_PER_CALL: usize = 64;
 struct PeerState {
     config: PeerConfig,
     session: Session,
-    /// Increases each time the peer's routes and trees are discarded.
+    /// Another one each time the peer's routes and trees are discarded; no other peer has had it.
     incarnation: u32,
-    /// Increases with each established session.
+    /// Another one with each established session; no other peer has had it.
     sessions: u32,
     /// Until then its routes and trees are kept although it is disconnected or has not sent its full table (RFC
     /// 4724), and longer while its data nodes are alive.
@@ -114,6 +114,8 @@ struct Numbers {
     rng: ChaCha12Rng,
     boot: u32,
     request: u32,
+    /// The last incarnation or session of a peer.
+    term: u32,
 }
 
 impl Numbers {
@@ -121,6 +123,13 @@ impl Numbers {
     fn next_request(&mut self) -> u32 {
         self.request = self.request.wrapping_add(1).max(1);
         self.request
+    }
+
+    /// Returns the number of a peer's next incarnation or session. A peer may get the number of another that was
+    /// removed, whose trees are still to be examined.
+    fn next_term(&mut self) -> u32 {
+        self.term = self.term.wrapping_add(1);
+        self.term
     }
 
     fn jitter(&mut self) -> u32 {
@@ -182,7 +191,8 @@ impl<C: Coordinator> ControlNode<C> {
         let deferral = Duration::from_secs(config.restart_time_s.into());
         let numbers = Numbers {
             boot: rng.next_u32(),
-            request: rng.next_u32() | 1,
+            request: rng.next_u32(),
+            term: 0,
             rng,
         };
         let startup = Startup {
@@ -198,7 +208,7 @@ impl<C: Coordinator> ControlNode<C> {
             peers: BTreeMap::new(),
             streams: Streams::default(),
             trees: Trees::default(),
-            nodes: Nodes::new(now + config.heartbeat_interval),
+            nodes: Nodes::new(now),
             shares: shares::Shares::new(now),
             refused: refusals::Refusals::default(),
             resolving: BTreeMap::new(),

@@ -43,7 +43,7 @@ impl<C: Coordinator> ControlNode<C> {
                 if let Some(message) = state.session.queue.pop_front() {
                     return Some(message);
                 }
-                if !state.announcing || !state.session.is_established() {
+                if !state.announcing {
                     return None;
                 }
                 let message = self.rib.next_message(id);

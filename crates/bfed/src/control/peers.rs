@@ -139,8 +139,8 @@ impl<C: Coordinator> ControlNode<C> {
             let state = PeerState {
                 config,
                 session,
-                incarnation: 0,
-                sessions: 0,
+                incarnation: self.numbers.next_term(),
+                sessions: self.numbers.next_term(),
                 stale_until: None,
                 restart_time: Duration::ZERO,
                 address: None,
@@ -331,7 +331,7 @@ impl<C: Coordinator> ControlNode<C> {
             state.stale_until = Some(now + state.restart_time);
         } else if was_established || !reason.is_graceful() {
             state.stale_until = None;
-            state.incarnation += 1;
+            state.incarnation = self.numbers.next_term();
             self.trees.mark_all();
         }
         let kept = state.stale_until.is_some();
@@ -376,7 +376,7 @@ impl<C: Coordinator> ControlNode<C> {
             self.end_peer(now, id, CloseReason::Local(why), Duration::ZERO);
         } else if state.stale_until.take().is_some() {
             self.stats.silent += 1;
-            state.incarnation += 1;
+            state.incarnation = self.numbers.next_term();
             self.rib.peer_down(now, id, false);
             self.trees.mark_all();
         }
@@ -391,7 +391,7 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(state) = self.peers.get_mut(&id) else {
             return;
         };
-        state.sessions += 1;
+        state.sessions = self.numbers.next_term();
         self.stats.peerings += 1;
         let Some(agreed) = state.session.agreed else {
             return;
@@ -404,7 +404,7 @@ impl<C: Coordinator> ControlNode<C> {
         } else if state.stale_until.is_some() {
             // It has lost its state: the state kept for it is invalid.
             state.stale_until = None;
-            state.incarnation += 1;
+            state.incarnation = self.numbers.next_term();
             self.rib.sweep(now, id, None);
         }
         state.announce_at = Some(now);
@@ -488,7 +488,9 @@ impl<C: Coordinator> ControlNode<C> {
                 state.stale_until = Some(now + state.restart_time);
             } else {
                 state.stale_until = None;
-                state.incarnation += u32::from(away);
+                if away {
+                    state.incarnation = self.numbers.next_term();
+                }
                 self.rib.sweep(now, id, None);
                 self.trees.mark_all();
             }

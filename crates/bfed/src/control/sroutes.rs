@@ -14,6 +14,7 @@
 //! | | no session | NO_ROUTE to all that want it |
 //! | | no route, or no answer in time | joins by routes alone; sends a request again at the next refresh |
 //! | | the best next hop is in its own network | passes the costs on to it, and redirects its clients there |
+//! | hears a client with all gateways of its network | which of them answers depends on costs | passes the costs on to the one that answers because of them, and to the one that would answer without them |
 //! | of the owner, on a tree | a JOIN refreshes | sends the costs down the tree again |
 
 use alloc::vec::Vec;

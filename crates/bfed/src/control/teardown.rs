@@ -78,7 +78,9 @@ impl<C: Coordinator> ControlNode<C> {
             tree.failures.expire(now);
             if tree.refresh_at <= now {
                 tree.refresh_at = now + interval;
-                tree.discoveries = 0;
+                if tree.discovery.is_none() {
+                    tree.discoveries = 0;
+                }
                 refresh = true;
             }
         }

@@ -353,7 +353,12 @@ impl<C: Coordinator> ControlNode<C> {
         if let Some(old) = old.filter(|&old| old != id) {
             self.stats.reroutes += 1;
             self.leave_peer(slot, old);
-            self.reclaim(slot, ReclaimTarget::Source(self.edge(old)));
+            // Peers of this network have one edge, the native broadcast: the data node already receives the session
+            // from the new one there.
+            let edge = self.edge(old);
+            if edge != self.edge(id) {
+                self.reclaim(slot, ReclaimTarget::Source(edge));
+            }
         }
         if old.is_none() || moved || !same {
             self.attached(slot);

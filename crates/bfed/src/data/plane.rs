@@ -150,6 +150,11 @@ impl Plane {
         (edge.rest.generation == id.generation).then_some(edge)
     }
 
+    /// Returns the sender of an edge over UDP.
+    pub(super) fn sender_mut(&mut self, id: EdgeId) -> Option<&mut Sender> {
+        self.edge_mut(id)?.sender.as_deref_mut()
+    }
+
     #[inline]
     pub(super) fn flow_mut(&mut self, flow: u32) -> Option<&mut Flow> {
         self.flows.get_mut(flow)

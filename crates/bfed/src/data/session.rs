@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use proto_core::time::Instant;
@@ -45,6 +46,15 @@ impl Side {
     }
 }
 
+/// Channels on which a peer can send a session to this node.
+#[derive(Debug)]
+struct Allocated {
+    flows: Vec<FlowChannel>,
+    /// The number of the last packet that was sent up with each label. The labels stay the same when the peer's
+    /// channels change; its data node may already have received packets with them.
+    sequences: Vec<u32>,
+}
+
 /// A session.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -54,7 +64,7 @@ pub(super) struct Session {
     receivers: BTreeMap<Link, Side>,
     source: Option<(Link, Side)>,
     /// Channels for sources that have not been subscribed to yet, and for the present one.
-    allocated: BTreeMap<Link, Vec<FlowChannel>>,
+    allocated: BTreeMap<Link, Allocated>,
     pub(super) expires: Instant,
     /// The stream to the control node on which it was last requested or refreshed.
     pub(super) stream: u32,
@@ -132,8 +142,8 @@ impl Session {
         if link == Link::Native {
             return Err(Outcome::Refused);
         }
-        if let Some(flows) = self.allocated.get(&key(link)) {
-            return Ok(flows.clone());
+        if let Some(own) = self.allocated.get(&key(link)) {
+            return Ok(own.flows.clone());
         }
         let address = self.address(cx.config)?;
         let multi = self.name.multi_source();
@@ -142,7 +152,11 @@ impl Session {
             address: address.clone(),
         };
         let flows: Vec<_> = self.flows.iter().map(channel).collect();
-        self.allocated.insert(key(link), flows.clone());
+        let own = Allocated {
+            flows: flows.clone(),
+            sequences: vec![0; flows.len()],
+        };
+        self.allocated.insert(key(link), own);
         Ok(flows)
     }
 
@@ -289,9 +303,13 @@ impl Session {
         edge.rest.session = self.flows[0];
         // The label that this gateway's JOIN named for upstream packets.
         let own = self.allocated.get(&key(link));
-        edge.label_out = own.and_then(|flows| flows.get(at)?.label);
+        edge.label_out = own.and_then(|own| own.flows.get(at)?.label);
         let id = cx.plane.add_edge(cx.now, edge, limit(link));
         let id = id.ok_or(Outcome::Full)?;
+        let sequence = own.and_then(|own| own.sequences.get(at).copied());
+        if let Some((sender, sequence)) = cx.plane.sender_mut(id).zip(sequence) {
+            sender.set_sequence(sequence);
+        }
         side.edges.push(id);
         if let Carrier::Stream(to) = carrier {
             cx.plane.dials.push_back((id, to));
@@ -310,7 +328,12 @@ impl Session {
     }
 
     fn remove_source<N: NativeNet + ?Sized>(&mut self, cx: &mut Context<'_, N>) {
-        if let Some((_, side)) = self.source.take() {
+        if let Some((link, side)) = self.source.take() {
+            if let Some(own) = self.allocated.get_mut(&link) {
+                let sequence =
+                    |&id: &EdgeId| cx.plane.sender_mut(id).map_or(0, |one| one.sequence());
+                own.sequences = side.edges.iter().map(sequence).collect();
+            }
             self.remove_side(cx, &side, Direction::Up);
         }
     }

@@ -75,6 +75,7 @@ impl Session {
         let graceful = open.graceful.filter(|_| self.own.graceful.is_some());
         self.agreed = Some(Agreed {
             tables,
+            offered: open.tables,
             hold,
             graceful,
         });

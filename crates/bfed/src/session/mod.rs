@@ -87,6 +87,8 @@ impl CloseReason {
 pub(crate) struct Agreed {
     /// Tables that both sides have.
     pub(crate) tables: Tables,
+    /// Tables that the peer has.
+    pub(crate) offered: Tables,
     /// Hold time; zero for no limit.
     pub(crate) hold: Duration,
     /// The peer's graceful restart, if both sides support it.

@@ -292,11 +292,13 @@ impl Tree {
 
     /// Returns when the tree must be examined next.
     pub(crate) fn next_due(&self) -> Instant {
+        // While costs are being discovered, nothing is decided: the end of the discovery examines the tree.
+        let orphan_until = self.attachment.orphan_until;
         let times = [
             self.joining.as_ref().map(|joining| joining.deadline),
             self.discovery.as_ref().map(|discovery| discovery.deadline),
             self.clients.until,
-            self.attachment.orphan_until,
+            orphan_until.filter(|_| self.discovery.is_none()),
         ];
         let downs = self.down.values().map(|down| down.expires);
         let excluded = self.failures.excluded.iter();

@@ -17,7 +17,8 @@
 //!
 //! Type 1, DATA: the label is the sender's. Type 2, ATTACH, opens a TCP channel: the dialling side names the flow
 //! by its label; no payload. Type 3, REPORT: see [`report`](super::report); its label is that of the DATA that it
-//! reports on. On TCP and native channels, sequence, time and round-trip time are 0.
+//! reports on. On TCP and native channels, sequence, time and round-trip time are 0. The sequence of a label does not
+//! begin anew while the label is in use, whatever becomes of the channels at the other end.
 //!
 //! Type 4, PROBE, and type 5, ECHO, check that the sender of a flow is alive, and that its receiver receives at its
 //! address. Over UDP only, without payload. The label is the sender's, as in DATA; the sequence of a PROBE is

@@ -197,6 +197,37 @@ fn sessions_of_many_sources_go_both_ways() {
 }
 
 #[test]
+fn packets_go_up_to_a_new_data_node_that_has_received_some_before_its_channels_are_known() {
+    let (mut owner, mut next) = pair(TALK);
+    let send = |next: &mut Station, owner: &mut Station, data: &[u8]| {
+        let up = next.native_data(1, data).unwrap();
+        pass(next, &up, owner)
+    };
+    // More than may come late.
+    for _ in 0..70 {
+        assert_eq!(send(&mut next, &mut owner, b"hello").len(), 1);
+    }
+    // The label of the JOIN stays the same, and the owner's new data node has the address of the former.
+    let joined = next.allocate(TALK, PEER);
+    let mut owner = Station::new(1);
+    owner.subscribe(true, TALK, Edge::Native, &[]).unwrap();
+    let translation = owner.subscribe(false, TALK, PEER, &joined).unwrap();
+    assert_eq!(send(&mut next, &mut owner, b"early").len(), 1);
+    next.subscribe(true, TALK, PEER, &translation).unwrap();
+    introduce(&mut owner, &mut next);
+    let top = send(&mut next, &mut owner, b"late");
+    assert_eq!(payload(&top[0]), b"late");
+    // The same again, and with another upstream in between.
+    let n2 = [to(Some(7), datagram(3))];
+    next.allocate(TALK, OTHER);
+    next.subscribe(true, TALK, OTHER, &n2).unwrap();
+    next.subscribe(true, TALK, PEER, &translation).unwrap();
+    introduce(&mut owner, &mut next);
+    let top = send(&mut next, &mut owner, b"again");
+    assert_eq!(payload(&top[0]), b"again");
+}
+
+#[test]
 fn bulk_channels_are_opened_from_below_and_bound_by_their_label() {
     let (mut owner, mut next) = pair(FILE);
     let [DataEvent::Dial { edge, to }] = next.events()[..] else {

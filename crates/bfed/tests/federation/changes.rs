@@ -330,3 +330,59 @@ fn a_peer_that_is_refused_what_it_has_does_not_keep_it() {
     };
     assert!(sent.iter().any(is_released), "{sent:?}");
 }
+
+#[test]
+fn a_peer_that_announced_too_many_routes_rests_on_with_the_same_limit() {
+    let mut stage = TestGateway::new(|_, peer| peer.max_routes = 3);
+    let conn = stage.establish();
+    assert!(stage.receive(conn, &announce(1..5)).is_err());
+    let mut peer = PeerConfig::new(gateway(2, 1));
+    peer.max_routes = 3;
+    stage.node.add_peer(stage.now, PEER, peer).unwrap();
+    stage.sent();
+    stage.events();
+    stage.wait(10_000);
+    assert!(!stage.events().contains(&Event::Dial(PEER)));
+    let conn = stage.conn();
+    stage.node.connected(stage.now, conn, PEER, false);
+    let sent = stage.sent();
+    let Some((_, Message::Notification(why))) = sent.last() else {
+        panic!("{sent:?}");
+    };
+    assert_eq!(why.reason, notification::Reason::PrefixLimit);
+}
+
+#[test]
+fn flapping_routes_are_counted() {
+    let mut stage = TestGateway::new(|_, _| ());
+    let conn = stage.establish();
+    stage.receive(conn, &announce(1..4)).unwrap();
+    assert_eq!(stage.node.flapping(), 0);
+    let withdraw = Message::Update(update::Repr {
+        table: Table::from_number(0).unwrap(),
+        withdrawn: vec![gateway(3, 1), gateway(3, 2)],
+        announced: vec![],
+    });
+    stage.receive(conn, &withdraw).unwrap();
+    assert_eq!(stage.node.flapping(), 2);
+}
+
+#[test]
+fn routes_wait_for_the_advertisement_interval_whatever_else_is_said() {
+    let mut stage = TestGateway::new(|_, _| ());
+    let conn = stage.establish();
+    stage.end_of_tables(conn);
+    let other = stage.add(5);
+    stage.receive(conn, &announce(1..2)).unwrap();
+    assert_eq!(stage.join(other, "bfed://9/m"), Err(Error::JoinRefused));
+    stage.wait(99);
+    let said = |stage: &mut TestGateway| {
+        let sent = stage.sent().into_iter().filter(|(to, _)| *to == other);
+        let is_update = |message: &Message| matches!(message, Message::Update(_));
+        let updates: Vec<_> = sent.map(|(_, message)| is_update(&message)).collect();
+        updates
+    };
+    assert_eq!(said(&mut stage), [false], "the refusal");
+    stage.wait(1);
+    assert_eq!(said(&mut stage), [true]);
+}

@@ -195,6 +195,25 @@ fn a_name_that_is_resolved_late_concerns_no_other_session() {
 }
 
 #[test]
+fn a_name_that_is_resolved_late_concerns_no_session_that_waits_for_another() {
+    for network in [BnNum::new(9), None] {
+        let (mut stage, node, owner) = scene(|_| ());
+        let below = stage.add(2);
+        let (slow, late) = ("bfed://slow.net/m", "bfed://late.net/m");
+        stage.joins(below, slow);
+        let leave = Message::Leave(session(slow));
+        stage.receive(below, &leave).unwrap();
+        // It has the place of the one that has ended.
+        stage.ask(2, late);
+        stage.events();
+        stage.node.resolved(stage.now, "slow.net", network);
+        assert_eq!(stage.events(), [], "{network:?}");
+        stage.node.resolved(stage.now, "late.net", BnNum::new(2));
+        assert_eq!(joins(&stage.serve(node), owner).len(), 1);
+    }
+}
+
+#[test]
 fn clients_that_wait_are_bounded() {
     let (mut stage, ..) = scene(|config| config.limits.max_waiting = 2);
     for client in 1..=4 {
@@ -293,6 +312,25 @@ fn a_tree_without_clients_keeps_what_peers_want() {
     // Nothing is left to be released twice.
     stage.node.leave(stage.now, &session(NAME));
     assert_eq!(reclaimed(&stage.serve(node)), []);
+}
+
+#[test]
+fn a_client_that_asks_again_keeps_the_native_channel_of_a_session_without_a_way() {
+    let (mut stage, node, owner) = scene(|_| ());
+    stage.ask(1, NAME);
+    stage.serve(node);
+    translate(&mut stage, owner, NAME);
+    stage.serve(node);
+    let refusal = NoRoute {
+        reason: Reason::Limit,
+        session: session(NAME),
+    };
+    stage.receive(owner, &Message::NoRoute(refusal)).unwrap();
+    stage.serve(node);
+    stage.ask(1, NAME);
+    stage.wait(0);
+    assert_eq!(reclaimed(&stage.serve(node)), []);
+    assert_eq!(stage.node.trees().count(), 1);
 }
 
 #[test]
@@ -442,5 +480,74 @@ fn of_gateways_that_hear_a_client_the_nearer_answers_or_the_one_with_the_lower_n
             [],
             "the other answers, or it is too early"
         );
+    }
+}
+
+#[test]
+fn a_gateway_without_the_table_leaves_clients_that_all_hear_to_a_gateway_that_has_it() {
+    let table = session(NAME).table();
+    let others = Table::all().filter(|other| *other != table);
+    let without = others.fold(Tables::NONE, Tables::with);
+    let refused = |client| (client, Answer::NoRoute(Reason::Policy));
+    for (tables, is_left) in [(Tables::ALL, true), (without, false)] {
+        let mut stage = TestGateway::new(|config, _| config.tables = without);
+        let beside = stage.add_with(BESIDE.0, gateway(1, 2), tables);
+        let hears = |stage: &mut TestGateway, client: u64| {
+            let (now, id) = (stage.now, ClientId(client));
+            stage.node.join(now, id, session(NAME), 0, Scope::Heard);
+            answers(stage)
+        };
+        let refusal = [refused(1)];
+        let expected = if is_left { &[][..] } else { &refusal };
+        assert_eq!(hears(&mut stage, 1), expected, "{tables:?}");
+        stage.ask(2, NAME);
+        assert_eq!(answers(&mut stage), [refused(2)], "no other was asked");
+        stage.node.disconnected(stage.now, beside);
+        assert_eq!(hears(&mut stage, 3), [refused(3)], "no other is there");
+    }
+}
+
+#[test]
+fn gateways_that_hear_a_client_pass_on_the_costs_that_decide_which_of_them_answers() {
+    // The cost of the owner's gateway is higher than those of all links: both are as near then.
+    let session = session("bfed://2/m/?metric=bandwidth");
+    let costs = Message::SrouteResponse(Response {
+        request: 0,
+        outcome: Outcome::Costs,
+        costs: vec![GatewayCost {
+            gateway: gateway(2, 1),
+            cost: Cost(7),
+        }],
+        session: session.clone(),
+    });
+    // The own number and cost, those of the other, and whether this gateway answers without costs.
+    for (own, cost, other, others_cost, answers_without) in
+        [(2, 1, 1, 3, true), (1, 3, 2, 1, false)]
+    {
+        for is_known in [false, true] {
+            let mut stage = TestGateway::new(|config, _| config.gateway = gateway(1, own));
+            let node = stage.register(1);
+            let owner = stage.establish();
+            stage.end_of_tables(owner);
+            stage.announce(owner, &[gateway(2, 1)], cost);
+            let beside = stage.add_as(BESIDE.0, gateway(1, other));
+            stage.announce(beside, &[gateway(1, other), gateway(2, 1)], others_cost);
+            if is_known {
+                stage.receive(beside, &costs).unwrap();
+            }
+            let (now, client) = (stage.now, ClientId(1));
+            let name = session.clone();
+            stage.node.join(now, client, name, 0, Scope::Heard);
+            let sent = stage.serve(node);
+            let case = (own, is_known);
+            let answers_itself = answers_without != is_known;
+            assert_eq!(
+                joins(&sent, owner).len(),
+                usize::from(answers_itself),
+                "{case:?} {sent:?}"
+            );
+            let is_passed = sent.contains(&(beside, costs.clone()));
+            assert_eq!(is_passed, is_known, "{case:?} {sent:?}");
+        }
     }
 }

@@ -99,6 +99,36 @@ fn without_an_answer_costs_are_asked_for_again_with_the_next_refresh() {
 }
 
 #[test]
+fn a_session_without_a_data_node_is_not_examined_again_and_again_while_costs_are_asked_for() {
+    let mut scene = scene(|config| {
+        config.refresh_interval = Duration::from_secs(4);
+        config.sroute_timeout = Duration::from_secs(3);
+    });
+    let (near, now) = (scene.near, scene.stage.now);
+    scene.stage.node.disconnected(now, scene.node);
+    scene.stage.wait(1000);
+    let asked = scene.ask();
+    let unknown = response(asked.request, NAME, Outcome::NoRoute, &[]);
+    scene.receive(near, unknown).unwrap();
+    scene.stage.wait(4000);
+    assert_eq!(requests(&scene.serve()).len(), 1, "with the refresh");
+    scene.stage.events();
+    // The join timeout passes before the answer.
+    scene.stage.wait(1100);
+    assert_eq!(scene.serve(), []);
+    let next = scene.stage.node.poll_timeout();
+    assert!(next > Some(scene.stage.now), "{next:?}");
+    scene.stage.wait(2000);
+    let events = scene.stage.events();
+    let refused = |event: &Event| match event {
+        Event::Answer { answer, .. } => *answer == Answer::NoRoute(Reason::Limit),
+        _ => false,
+    };
+    assert!(events.iter().any(refused), "{events:?}");
+    assert_eq!(scene.stage.node.trees().count(), 0);
+}
+
+#[test]
 fn a_session_that_the_owner_does_not_have_is_refused() {
     let mut scene = scene(|_| ());
     let asked = scene.ask();

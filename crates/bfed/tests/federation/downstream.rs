@@ -2,12 +2,13 @@
 
 use bfed::wire::no_route::Reason;
 use bfed::wire::reclaim::ReclaimTarget;
+use bfed::wire::subscribe::Edge;
 use bfed::wire::{Message, join};
 use bfed::*;
 
 use crate::stage::channels;
 use crate::upstream::{
-    BELOW, NAME, SECOND, attached, joins, leaves, refusals, released, scene, translations,
+    BELOW, NAME, SECOND, Scene, attached, joins, leaves, refusals, released, scene, translations,
 };
 use crate::world::{gateway, session};
 
@@ -220,4 +221,64 @@ fn refreshes_of_many_sessions_are_spread_over_a_quarter_of_the_interval() {
     let seconds: Vec<_> = (0..8).map(|_| refreshes(&scene.live(1))).collect();
     assert_eq!(seconds.iter().sum::<usize>(), 40);
     assert!(seconds.iter().all(|count| *count <= 20), "{seconds:?}");
+}
+
+impl Scene {
+    fn joins_as(&mut self, conn: ConnId, flows: Vec<join::FlowChannel>) {
+        let join = join::Repr {
+            hop_limit: 20,
+            sroutes: None,
+            flows,
+            session: session(NAME),
+        };
+        self.stage.receive(conn, &Message::Join(join)).unwrap();
+    }
+}
+
+#[test]
+fn the_data_node_sends_to_the_new_channels_of_a_peer_below() {
+    let mut scene = attached();
+    let mut flows = channels(&session(NAME), false, 0);
+    flows[0].address = ChannelAddress::Stream(([10, 0, 0, 9], 4000).into());
+    let below = scene.below;
+    scene.joins_as(below, flows.clone());
+    let sent = scene.stage.sent();
+    let told = sent.iter().filter_map(|(to, message)| match message {
+        Message::Subscribe(ask) if *to == scene.node && !ask.up => Some((ask.edge, &ask.flows)),
+        _ => None,
+    });
+    let edge = Edge::Peer {
+        peer: BELOW,
+        rate_bps: 0,
+    };
+    assert!(told.eq([(edge, &flows)]), "{sent:?}");
+}
+
+#[test]
+fn each_receiver_is_released_when_nobody_needs_it_any_more() {
+    let mut scene = attached();
+    let inner = [(7, 2), (8, 3)].map(|(id, number)| scene.stage.add_as(id, gateway(1, number)));
+    let outer = scene.stage.add(5);
+    for (conn, flows) in [
+        (inner[0], vec![]),
+        (inner[1], vec![]),
+        (outer, channels(&session(NAME), false, 0)),
+    ] {
+        scene.joins_as(conn, flows);
+        scene.serve();
+    }
+    let mut leave = |conn| {
+        let leave = Message::Leave(session(NAME));
+        scene.stage.receive(conn, &leave).unwrap();
+        released(&scene.serve())
+    };
+    assert_eq!(leave(inner[0]), [], "another receives the native broadcast");
+    let native = ReclaimTarget::Receiver(Edge::Native);
+    assert_eq!(leave(inner[1]), [native]);
+    let edge = Edge::Peer {
+        peer: PeerId(5),
+        rate_bps: 0,
+    };
+    assert_eq!(leave(outer), [ReclaimTarget::Receiver(edge)]);
+    assert_eq!(scene.tree().downstream, [BELOW]);
 }

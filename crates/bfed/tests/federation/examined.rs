@@ -191,3 +191,12 @@ fn a_translation_before_the_join_does_not_stop_the_join() {
         "{joined:?}"
     );
 }
+
+#[test]
+fn trees_that_wait_to_be_examined_are_due_at_once() {
+    let mut scene = Scene::new();
+    assert!(scene.stage.node.poll_timeout() > Some(scene.stage.now));
+    scene.stage.node.drain_node(scene.stage.now, NodeId(1));
+    assert_eq!(scene.stage.node.poll_timeout(), Some(scene.stage.now));
+    assert_eq!(scene.settle(), SESSIONS);
+}

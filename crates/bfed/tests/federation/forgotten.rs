@@ -101,3 +101,42 @@ fn a_control_node_that_was_started_anew_does_not_know_all() {
     // Its sessions are kept for the lifetime of soft state, in which peers refresh their JOINs.
     assert!((104..=106).contains(&at.unwrap()), "{at:?}");
 }
+
+#[test]
+fn a_data_node_hears_of_its_own_sessions_alone() {
+    let mut stage = TestGateway::new(|config, _| config.assignment = Assignment::RoundRobin);
+    let node = stage.register(1);
+    stage.register(2);
+    let peer = stage.establish();
+    stage.joins(peer, A);
+    stage.joins(peer, B);
+    assert_eq!((stage.node_of(A), stage.node_of(B)), (Some(1), Some(2)));
+    stage.wait(0);
+    stage.sent();
+    let (_, sent) = again(&mut stage, node);
+    assert_eq!(refreshed(&sent), [A]);
+}
+
+#[test]
+fn sessions_are_not_all_known_while_some_wait_to_be_examined() {
+    let mut stage = TestGateway::new(|_, _| ());
+    let node = stage.register(1);
+    let peer = stage.establish();
+    stage.joins(peer, A);
+    stage.wait(0);
+    stage.node.disconnected(stage.now, node);
+    let node = stage.register(1);
+    stage.wait(0);
+    stage.sent();
+    let mut beats = |examine: bool| {
+        stage.now += Duration::from_millis(250);
+        if examine {
+            stage.node.drain_node(stage.now, NodeId(1));
+        }
+        stage.wait(0);
+        stage.beat(node);
+        complete(&stage.messages()).is_some()
+    };
+    assert!(!beats(true));
+    assert!(beats(false));
+}

@@ -7,7 +7,7 @@ use bfed::wire::translation::Repr as Translation;
 use bfed::wire::{Message, join};
 use bfed::*;
 
-use crate::stage::{TestGateway, channels};
+use crate::stage::{PEER, TestGateway, channels};
 use crate::world::{gateway, session};
 
 /// Sessions of this network, that a peer joins.
@@ -257,5 +257,60 @@ fn a_data_node_with_more_sessions_than_fit_its_queue_gets_no_refreshes_at_once()
                 .any(|(_, message)| matches!(message, Message::Heartbeat(beat) if beat.complete));
         }
         assert_eq!(complete, refreshed > 0);
+    }
+}
+
+#[test]
+fn shares_are_counted_again_at_most_once_a_second() {
+    let mut stage = TestGateway::new(|config, peer| {
+        config.hold_time_s = 0;
+        config.assignment = Assignment::RoundRobin;
+        peer.rate_bps = Some(8000);
+    });
+    let peer = stage.establish();
+    let (one, two) = (stage.register(1), stage.register(2));
+    stage.joins(peer, OWN);
+    assert_eq!(pass(&mut stage, 100), [(one, 8000)]);
+    stage.joins(peer, OTHER);
+    assert_eq!(rates(&mut stage), [(two, 4000)]);
+    assert_eq!(pass(&mut stage, 850), []);
+    assert_eq!(pass(&mut stage, 150), [(one, 4000)]);
+}
+
+#[test]
+fn a_new_rate_of_a_link_is_said_at_once_for_sessions_of_both_directions() {
+    const UP: &str = "bfed://2/m";
+    for (before, after) in [(None, Some(9000)), (Some(9000), None)] {
+        let mut stage = TestGateway::new(|config, peer| {
+            config.hold_time_s = 0;
+            peer.rate_bps = before;
+        });
+        let peer = stage.establish();
+        stage.end_of_tables(peer);
+        stage.announce(peer, &[gateway(2, 1)], 1);
+        let (up, down) = (stage.register(1), stage.register(2));
+        stage.ask(1, UP);
+        stage.serve(up);
+        let translation = Translation {
+            path: vec![gateway(2, 1)],
+            flows: channels(&session(UP), false, 5),
+            session: session(UP),
+        };
+        stage
+            .receive(peer, &Message::Translation(translation))
+            .unwrap();
+        stage.serve(up);
+        stage.joins(peer, OWN);
+        stage.serve(down);
+        assert_eq!((stage.node_of(UP), stage.node_of(OWN)), (Some(1), Some(2)));
+        pass(&mut stage, 2000);
+        let mut config = PeerConfig::new(gateway(2, 1));
+        config.rate_bps = after;
+        stage.node.add_peer(stage.now, PEER, config).unwrap();
+        stage.wait(0);
+        let mut told = rates(&mut stage);
+        told.sort();
+        let rate = after.unwrap_or(0);
+        assert_eq!(told, [(up, rate), (down, rate)]);
     }
 }

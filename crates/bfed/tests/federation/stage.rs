@@ -161,6 +161,11 @@ impl<C: Coordinator> TestGateway<C> {
 
     /// The same, for a peer that is this gateway.
     pub(crate) fn add_as(&mut self, peer: u32, gateway: GatewayId) -> ConnId {
+        self.add_with(peer, gateway, Tables::ALL)
+    }
+
+    /// The same, for a peer that has these tables.
+    pub(crate) fn add_with(&mut self, peer: u32, gateway: GatewayId, tables: Tables) -> ConnId {
         let config = PeerConfig::new(gateway);
         self.node.add_peer(self.now, PeerId(peer), config).unwrap();
         let conn = self.conn();
@@ -171,7 +176,7 @@ impl<C: Coordinator> TestGateway<C> {
             hold_time_s: 0,
             gateway,
             boot: 5,
-            tables: Tables::ALL,
+            tables,
             graceful: None,
         };
         self.receive(conn, &Message::Open(open)).unwrap();

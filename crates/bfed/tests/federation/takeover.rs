@@ -21,16 +21,16 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// What a store such as etcd holds for all control nodes of a gateway.
 #[derive(Default)]
-struct Store {
-    active: u32,
-    epoch: u64,
-    assigned: BTreeMap<SessionName, NodeId>,
+pub(crate) struct Store {
+    pub(crate) active: u32,
+    pub(crate) epoch: u64,
+    pub(crate) assigned: BTreeMap<SessionName, NodeId>,
     /// There was another one before.
-    succeeds: bool,
+    pub(crate) succeeds: bool,
 }
 
 /// One control node's view of it.
-struct Shared {
+pub(crate) struct Shared {
     own: u32,
     store: Rc<RefCell<Store>>,
 }
@@ -64,9 +64,18 @@ impl Coordinator for Shared {
 }
 
 fn shared(own: u32, store: &Rc<RefCell<Store>>, restarting: bool) -> TestGateway<Shared> {
+    shared_with(own, store, |config| config.restarting = restarting)
+}
+
+/// A control node that shares its gateway with others.
+pub(crate) fn shared_with(
+    own: u32,
+    store: &Rc<RefCell<Store>>,
+    change: impl FnOnce(&mut Config),
+) -> TestGateway<Shared> {
     let now = Instant::from_secs(10);
     let mut config = Config::new(gateway(1, 1));
-    config.restarting = restarting;
+    change(&mut config);
     config.assignment = Assignment::RoundRobin;
     let store = store.clone();
     let coordinator = Shared { own, store };
@@ -397,7 +406,7 @@ fn after_a_restart_trees_wait_for_the_routes_of_peers() {
 }
 
 /// A peer with a restart time of one minute that has joined a session, and the data node's stream.
-fn patient() -> (TestGateway, ConnId, ConnId) {
+pub(crate) fn patient() -> (TestGateway, ConnId, ConnId) {
     let mut stage = TestGateway::new(|config, _| config.hold_time_s = 0);
     let node = stage.register(1);
     let graceful = Graceful {
@@ -411,13 +420,13 @@ fn patient() -> (TestGateway, ConnId, ConnId) {
 }
 
 impl<C: Coordinator> TestGateway<C> {
-    fn receive_liveness(&mut self, node: ConnId, state: Heard) {
+    pub(crate) fn receive_liveness(&mut self, node: ConnId, state: Heard) {
         let news = Liveness { peer: PEER, state };
         self.receive(node, &Message::Liveness(news)).unwrap();
     }
 
     /// Lets time pass, with heartbeats of the data node.
-    fn beats(&mut self, node: ConnId, seconds: u32) {
+    pub(crate) fn beats(&mut self, node: ConnId, seconds: u32) {
         for sequence in 0..seconds * 2 {
             self.wait(500);
             let heartbeat = Heartbeat {
@@ -430,7 +439,7 @@ impl<C: Coordinator> TestGateway<C> {
         }
     }
 
-    fn is_stale(&self) -> bool {
+    pub(crate) fn is_stale(&self) -> bool {
         self.node.peers().next().unwrap().stale
     }
 }
@@ -504,4 +513,26 @@ fn what_a_peer_has_is_not_over_the_moment_it_is_back() {
     stage.end_of_tables(peer);
     stage.beats(node, 60);
     assert_eq!(stage.node_of("bfed://1/a"), None);
+}
+
+#[test]
+fn a_peer_that_was_silent_before_a_data_node_carried_its_session_is_not_kept() {
+    let mut stage = TestGateway::new(|config, _| config.hold_time_s = 0);
+    let node = stage.register(1);
+    let peer = stage.establish();
+    stage.receive_liveness(node, Heard::Silent);
+    reports(&mut stage, node, &[]);
+    let state = |stage: &TestGateway| stage.node.peers().next().unwrap().state;
+    assert_eq!(
+        state(&stage),
+        State::Established,
+        "it carries nothing of it"
+    );
+    stage.joins(peer, "bfed://1/a");
+    stage.wait(0);
+    assert_eq!(state(&stage), State::Established);
+    // The data node has received nothing for the session either.
+    reports(&mut stage, node, &["bfed://1/a"]);
+    assert_eq!(state(&stage), State::Idle);
+    assert_eq!(stage.node.stats().silent, 1);
 }

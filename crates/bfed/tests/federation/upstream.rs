@@ -351,6 +351,42 @@ fn a_better_route_is_joined_before_the_old_one_is_left() {
 }
 
 #[test]
+fn a_change_between_gateways_of_this_network_keeps_the_native_source() {
+    let mut stage = TestGateway::new(|config, _| {
+        config.hold_time_s = 0;
+        config.damping = None;
+    });
+    let node = stage.register(1);
+    let (old, new) = (
+        stage.add_as(2, gateway(1, 2)),
+        stage.add_as(3, gateway(1, 3)),
+    );
+    let below = stage.add(BELOW.0);
+    stage.announce(old, &[gateway(1, 2), gateway(9, 1)], 1);
+    stage.join(below, NAME).unwrap();
+    stage.serve(node);
+    let translate = |stage: &mut TestGateway, from: ConnId, number: u32| {
+        let translation = Translation {
+            path: vec![gateway(1, number), gateway(9, 1)],
+            flows: channels(&session(NAME), true, 0),
+            session: session(NAME),
+        };
+        stage
+            .receive(from, &Message::Translation(translation))
+            .unwrap();
+        stage.serve(node)
+    };
+    translate(&mut stage, old, 2);
+    stage.announce(new, &[gateway(1, 3), gateway(9, 1)], 0);
+    let sent = translate(&mut stage, new, 3);
+    assert!(sent.contains(&(old, Message::Leave(session(NAME)))));
+    let is_reclaimed = |(_, message): &(ConnId, Message)| matches!(message, Message::Reclaim(_));
+    assert!(!sent.iter().any(is_reclaimed), "{sent:?}");
+    let tree = stage.node.trees().next().unwrap();
+    assert_eq!(tree.upstream, Some(PeerId(3)));
+}
+
+#[test]
 fn a_join_that_is_overtaken_by_a_better_route_is_left() {
     let mut scene = attached();
     // The second becomes better, and worse again before it has answered.

@@ -29,6 +29,8 @@ const TIMEOUT: Duration = Duration::from_secs(3000);
 /// Probes begin after a group has waited for a dead receiver: nine of them are lost by chance once in three
 /// thousand times over the worst paths.
 const KEEP_ALIVE: Duration = Duration::from_secs(4000);
+/// Of the group. That of the receivers is longer, so that data can complete a handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(300);
 const PORT: u16 = 7000;
 
 type Content = Rc<[u8]>;
@@ -65,7 +67,7 @@ impl Choices {
         group.group = GroupChoice::Given((*GROUP.ip()).into());
         group.mode = mode;
         group.max_alternatives = 1;
-        group.connect_timeout = Duration::from_secs(300);
+        group.connect_timeout = CONNECT_TIMEOUT;
         group.receiver_timeout = TIMEOUT;
         group.min_rate_bps = rng.chance(0.25).then(|| rng.between(10_000, 1_000_000));
         group.max_rate_bps = rng.chance(0.25).then(|| rng.between(200_000, 20_000_000));
@@ -109,7 +111,7 @@ fn config(mode: GroupMode, is_calm: bool, rng: &mut Rng) -> Config {
     } else {
         CongestionControl::NewReno
     };
-    config.connect_timeout = Duration::from_secs(300);
+    config.connect_timeout = CONNECT_TIMEOUT * 2;
     config.user_timeout = TIMEOUT;
     config.keep_alive = keep_alive;
     config.groups = policy;

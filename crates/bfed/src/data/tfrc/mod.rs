@@ -4,6 +4,8 @@
 //! report in each round trip. A window as in TCP would need an acknowledgement for every few packets on every edge
 //! of every tree.
 //!
+//! The throughput equation and the loss history are [`proto_core::tfrc`]'s.
+//!
 //! | RFC 5348 | implementation |
 //! | --- | --- |
 //! | §4.2 initial rate | a burst of the initial window, then one segment a second until the first report |
@@ -21,27 +23,3 @@ mod sender;
 
 pub use receiver::Receiver;
 pub use sender::Sender;
-
-/// Returns the rate of a TCP in bytes a second (RFC 5348 §3.1): segments of `size` bytes, a round-trip time of
-/// `rtt` seconds, loss event rate `p`.
-pub(super) fn tcp_rate(size: f64, rtt: f64, p: f64) -> f64 {
-    let timeout = 12.0 * libm::sqrt(p * 3.0 / 8.0) * p * (1.0 + 32.0 * p * p);
-    size / (rtt * (libm::sqrt(p * 2.0 / 3.0) + timeout))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::tcp_rate;
-
-    /// Compares with values calculated by hand from the equation with t_RTO = 4 R, b = 1.
-    #[test]
-    fn the_throughput_equation() {
-        let close = |got: f64, want: f64| assert!((got / want - 1.0).abs() < 0.01, "{got} {want}");
-        close(tcp_rate(1460.0, 0.1, 0.0001), 1460.0 / 0.1 / 0.008_172);
-        close(tcp_rate(1460.0, 0.1, 0.01), 1460.0 / 0.1 / 0.089_022);
-        close(
-            tcp_rate(1000.0, 1.0, 1.0),
-            1000.0 / (0.816_497 + 7.348_469 * 33.0),
-        );
-    }
-}

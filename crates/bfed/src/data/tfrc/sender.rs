@@ -1,8 +1,8 @@
 //! The sender's side (RFC 5348 §4).
 
+use proto_core::tfrc::throughput;
 use proto_core::time::{Duration, Instant};
 
-use super::tcp_rate;
 use crate::wire::report::Repr as Report;
 
 /// Longest time between packets without feedback, in seconds (t_mbi).
@@ -86,6 +86,16 @@ impl Sender {
         self.rtt.map_or(0, |rtt| (rtt * 1e6) as u32)
     }
 
+    /// Returns the number of the last packet; 0 before the first.
+    pub(crate) fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
+    /// Continues after the packets of another sender with the same label.
+    pub(crate) fn set_sequence(&mut self, sequence: u32) {
+        self.sequence = sequence;
+    }
+
     /// Returns the number of the next packet.
     pub fn next_sequence(&mut self) -> u32 {
         self.sequence = self.sequence.wrapping_add(1);
@@ -143,7 +153,7 @@ impl Sender {
         let initial = initial_window(self.size) / rtt;
         if loss > 0.0 {
             let least = self.size / LONGEST_GAP_S;
-            self.rate = tcp_rate(self.size, rtt, loss).min(limit).max(least);
+            self.rate = throughput(self.size, rtt, loss).min(limit).max(least);
         } else if first {
             self.rate = initial;
             self.doubled_at = now;

@@ -309,12 +309,14 @@ impl World {
 
     /// Takes all messages and events from a control node.
     pub(super) fn settle(&mut self, at: usize) {
-        let mut buffer = vec![0; MAX_MESSAGE_LEN];
         let now = self.now;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(MAX_MESSAGE_LEN, 0);
         loop {
             let gateway = &mut self.gateways[at];
             let Some(control) = gateway.control.as_mut().filter(|_| !gateway.is_frozen) else {
-                return;
+                gateway.next = None;
+                break;
             };
             if let Some(event) = control.poll_event() {
                 self.control_event(at, event);
@@ -322,9 +324,11 @@ impl World {
                 let (stream, own) = (StreamId(out.conn.0), End::Control(at));
                 self.streams.send(now, stream, own, &buffer[..out.len]);
             } else {
-                return;
+                gateway.next = control.poll_timeout();
+                break;
             }
         }
+        self.buffer = buffer;
     }
 
     fn control_event(&mut self, at: usize, event: Event) {

@@ -334,6 +334,10 @@ impl Host {
         true
     }
 
+    pub(super) fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
     /// What is left for the world after the simulator ran the node.
     pub(super) fn take_output(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.output)

@@ -61,6 +61,8 @@ pub(super) enum Happening {
 pub(super) struct Gateway {
     pub(super) control: Option<Box<ControlNode>>,
     pub(super) is_frozen: bool,
+    /// When the control node wants to run.
+    pub(super) next: Option<Instant>,
     /// One more with each start.
     pub(super) boot: u64,
     pub(super) hosts: Vec<usize>,
@@ -101,6 +103,8 @@ pub(super) struct World {
     pub(super) is_publishing: bool,
     pub(super) next_frame: u64,
     rounds: (Instant, u32),
+    /// For one message of a control node.
+    pub(super) buffer: Vec<u8>,
 }
 
 impl World {
@@ -127,6 +131,7 @@ impl World {
             gateways.push(Gateway {
                 control: None,
                 is_frozen: false,
+                next: None,
                 boot: 0,
                 hosts: own,
                 mediator: Mediator::default(),
@@ -146,6 +151,7 @@ impl World {
             is_window: false,
             is_publishing: true,
             next_frame: 0,
+            buffer: Vec::new(),
             rounds: (Instant::ZERO, 0),
             plan,
             sim,
@@ -285,7 +291,7 @@ impl World {
     /// A control node dies.
     pub(super) fn kill_control(&mut self, at: usize, is_silent: bool) {
         let gateway = &mut self.gateways[at];
-        (gateway.control, gateway.is_frozen) = (None, false);
+        (gateway.control, gateway.is_frozen, gateway.next) = (None, false, None);
         gateway.mediator = Mediator::default();
         self.remove_end(End::Control(at), is_silent);
     }
@@ -366,8 +372,7 @@ impl World {
     /// Runs until `end`.
     pub(super) fn run_until(&mut self, end: Instant) {
         while self.now < end && self.faults.len() < 20 {
-            let timers = self.gateways.iter().filter(|gateway| !gateway.is_frozen);
-            let timers = timers.filter_map(|gateway| gateway.control.as_ref()?.poll_timeout());
+            let timers = self.gateways.iter().filter_map(|gateway| gateway.next);
             let first = self.agenda.first_key_value().map(|((at, _), _)| *at);
             let next = [timers.min(), first, self.streams.poll_timeout()];
             let next = next.into_iter().flatten().min().unwrap_or(end).min(end);
@@ -407,8 +412,8 @@ impl World {
     fn tick(&mut self, at: usize) {
         let now = self.now;
         let gateway = &mut self.gateways[at];
-        if let Some(control) = gateway.control.as_mut().filter(|_| !gateway.is_frozen)
-            && control.poll_timeout().is_some_and(|next| next <= now)
+        if gateway.next.is_some_and(|next| next <= now)
+            && let Some(control) = &mut gateway.control
         {
             control.handle_timeout(now);
             self.settle(at);
@@ -418,10 +423,11 @@ impl World {
     /// Takes what the data nodes left for the world.
     fn collect(&mut self) {
         for host in 0..self.hosts.len() {
-            let output = self
-                .sim
-                .with_node(HostId(host as u32), |host, _, _| host.take_output());
-            self.emit(host, output.unwrap_or_default());
+            let id = HostId(host as u32);
+            if self.sim.node(id).is_some_and(Host::has_output) {
+                let output = self.sim.with_node(id, |host, _, _| host.take_output());
+                self.emit(host, output.unwrap_or_default());
+            }
         }
     }
 }
