@@ -5,15 +5,16 @@ local here = debug.getinfo(1, "S").source:gsub("^@", ""):match("^(.*[/\\])") or 
 package.path = here .. "?.lua;" .. package.path
 local polycast = require("polycast_shared")
 
-local DATA, REPAIR, SYNC, DIGESTS, REQUEST, REPORT, REPORT_ACK = 1, 2, 3, 4, 5, 6, 7
+local DATA, REPAIR, SYNC, DIGESTS, REQUEST, REPORT, REPORT_ACK, PACE, FEEDBACK = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local TYPES = {
 	[DATA] = "DATA", [REPAIR] = "REPAIR", [SYNC] = "SYNC", [DIGESTS] = "DIGESTS",
 	[REQUEST] = "REQUEST", [REPORT] = "REPORT", [REPORT_ACK] = "REPORT_ACK",
+	[PACE] = "PACE", [FEEDBACK] = "FEEDBACK",
 }
 local KINDS = { [0] = "packets", [1] = "digests", [2] = "SYNC", [3] = "what lies to the left" }
 local STATUS = { [0] = "joined", [1] = "progress", [2] = "complete", [3] = "failed", [4] = "leaving" }
-local VERDICTS = { [0] = "noted", [1] = "digest mismatch", [2] = "table full", [3] = "token only" }
-local SYNC_LEN, DIGESTS_LEN, REQUEST_LEN, MAC_LEN = 96, 20, 40, 16
+local VERDICTS = { [0] = "noted", [1] = "digest mismatch", [2] = "table full", [3] = "token only", [4] = "too slow" }
+local SYNC_LEN, DIGESTS_LEN, REQUEST_LEN, PACE_LEN, ECHO_LEN, FEEDBACK_LEN, MAC_LEN = 96, 20, 40, 44, 16, 60, 16
 local SYNC_FLAGS = {
 	"flag_end", "flag_digest", "flag_integrity", "flag_reports",
 	"flag_answer", "flag_closing", "flag_stalled", "flag_stream",
@@ -35,6 +36,8 @@ local ltp = polycast.protocol("ltp", "LTP (polycast)", {
 	tag = { "uint16", "Tag", base.HEX },
 	session = { "uint32", "Session", base.HEX },
 	sequence = { "uint32", "Sequence", base.DEC },
+	flag_numbered = { "bool", "The transmission has a number", 8, nil, 0x01 },
+	transmission = { "uint32", "Number of the transmission", base.DEC },
 	payload = { "bytes", "Payload" },
 	silence = { "uint16", "Longest silence (ms)", base.DEC },
 	oldest = { "uint64", "Oldest packet held", base.DEC },
@@ -64,6 +67,18 @@ local ltp = polycast.protocol("ltp", "LTP (polycast)", {
 	loss_expected = { "uint32", "Packets expected since loss was reported", base.DEC },
 	loss_lost = { "uint32", "Packets lost of these", base.DEC },
 	digest_start = { "uint64", "Digest of the whole, first 8 bytes", base.HEX },
+	flag_slow_start = { "bool", "Slow start", 8, nil, 0x01 },
+	round = { "uint16", "Feedback round", base.DEC },
+	stamp = { "uint32", "Timestamp (us)", base.DEC },
+	max_round_trip = { "uint32", "Longest round-trip time (us)", base.DEC },
+	rate = { "uint64", "Rate (bit/s)", base.DEC },
+	suppress = { "uint64", "No answer with a higher rate than (bit/s)", base.DEC },
+	limiting = { "uint64", "Limiting receiver", base.HEX },
+	receivers = { "uint32", "Receivers, at most", base.DEC },
+	echo = { "uint32", "Timestamp of the other side (us)", base.DEC },
+	held = { "uint32", "Held for (us)", base.DEC },
+	loss_event_rate = { "uint32", "Loss event rate (parts of 2^32)", base.DEC },
+	received = { "uint64", "Rate received (bit/s)", base.DEC },
 	authenticator = { "bytes", "Authenticator" },
 })
 
@@ -237,13 +252,64 @@ local function report_ack(reader, verdict)
 end
 
 local function data(reader, kind, flags)
-	reader:expect(flags == 0, "flags of a data packet are 0")
+	reader:bits({ "flag_numbered" })
+	reader:expect(flags <= 1, "unknown flags")
 	local tag = reader:number("tag", 2)
 	reader:expect(kind == REPAIR or tag == 0, "DATA has no tag")
 	local session = reader:number("session", 4)
 	local sequence = reader:number("sequence", 4)
+	local transmission = reader:number("transmission", 4)
+	reader:expect(flags == 1 or transmission == 0, "a number without its flag")
 	reader:expect(reader:rest("payload") > 0, "no payload")
 	return string.format("session %08x, sequence %d", session, sequence)
+end
+
+local function bits_per_second(value)
+	return value == UInt64(0xffffffff, 0xffffffff) and "none" or tostring(value) .. " bit/s"
+end
+
+local function pace(reader, flags, authenticated)
+	reader:bits({ "flag_slow_start" })
+	reader:expect(flags <= 1, "unknown flags")
+	local round = reader:number("round", 2)
+	local session = reader:number("session", 4)
+	reader:number("stamp", 4)
+	reader:number("max_round_trip", 4)
+	local rate = reader:number("rate", 8)
+	reader:number("suppress", 8)
+	reader:number("limiting", 8)
+	reader:number("receivers", 4)
+	reader:expect(not zero(rate), "a rate of 0")
+	local rest = reader:left_on_wire() - authenticated
+	reader:expect(rest % ECHO_LEN == 0 and rest / ECHO_LEN <= 16, "not a list of up to 16 echoes")
+	for _ = 1, math.floor(rest / ECHO_LEN) do
+		reader:branch("Echo", function(part, item)
+			local receiver = part:number("receiver", 8)
+			part:number("echo", 4)
+			part:number("held", 4)
+			item:append_text(": receiver " .. receiver:tohex())
+		end)
+	end
+	return string.format("session %08x, round %d, %s", session, round, bits_per_second(rate))
+end
+
+local function feedback(reader, flags)
+	reader:expect(flags == 0, "flags of FEEDBACK are 0")
+	local round = reader:number("round", 2)
+	local session = reader:number("session", 4)
+	local receiver = reader:number("receiver", 8)
+	reader:number("token", 8)
+	reader:number("stamp", 4)
+	reader:number("echo", 4)
+	reader:number("held", 4)
+	reader:number("round_trip", 4)
+	local loss = reader:number("loss_event_rate", 4)
+	local rate = reader:number("rate", 8)
+	reader:number("received", 8)
+	local unlimited = rate == UInt64(0xffffffff, 0xffffffff)
+	reader:expect(unlimited == (loss == 0), "a rate without loss, or none with it")
+	reader:expect(not zero(receiver), "receiver 0")
+	return string.format("session %08x, round %d, receiver %s: %s", session, round, receiver:tohex(), bits_per_second(rate))
 end
 
 local SECOND = { [REQUEST] = "kind", [REPORT] = "status", [REPORT_ACK] = "verdict" }
@@ -271,6 +337,10 @@ local function packet(reader)
 		info = report(reader, flags)
 	elseif kind == REPORT_ACK then
 		info = report_ack(reader, flags)
+	elseif kind == PACE then
+		info = pace(reader, flags, authenticated)
+	elseif kind == FEEDBACK then
+		info = feedback(reader, flags)
 	else
 		info = data(reader, kind, flags)
 	end
@@ -299,8 +369,13 @@ local function fits(tvb, kind, mac)
 		return length >= REQUEST_LEN and (length - REQUEST_LEN) % 8 == 0 and tvb(1, 1):uint() <= 3
 	elseif kind == REPORT then
 		return length == 40 and tvb(1, 1):uint() <= 4
+	elseif kind == PACE then
+		return length >= PACE_LEN and (length - PACE_LEN) % ECHO_LEN == 0 and length <= PACE_LEN + 16 * ECHO_LEN
+			and tvb(1, 1):uint() <= 1
+	elseif kind == FEEDBACK then
+		return length == FEEDBACK_LEN and tvb(1, 1):uint() == 0
 	end
-	return kind == REPORT_ACK and length == 24 and tvb(1, 1):uint() <= 3
+	return kind == REPORT_ACK and length == 24 and tvb(1, 1):uint() <= 4
 end
 
 -- Recognises LTP by a control packet; from its SYNC on, a session's data packets too.
@@ -310,7 +385,7 @@ local function heuristic(tvb, pinfo, tree)
 	end
 	local kind, session = tvb(0, 1):bitfield(4, 4), tvb(4, 4):uint()
 	if kind == DATA or kind == REPAIR then
-		if not sessions[session] or tvb(1, 1):uint() ~= 0 then
+		if not sessions[session] or tvb(1, 1):uint() > 1 then
 			return false
 		end
 	elseif kind == SYNC then

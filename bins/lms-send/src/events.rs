@@ -131,5 +131,6 @@ pub(crate) fn reason(failure: ReceiverFailure) -> &'static str {
         ReceiverFailure::Replaced => "was restarted",
         ReceiverFailure::NotWaitedFor => "failed too often; the sender no longer waits for it",
         ReceiverFailure::Mismatch => "holds content that differs from what was sent",
+        ReceiverFailure::TooSlow => "is slower than the lowest rate",
     }
 }

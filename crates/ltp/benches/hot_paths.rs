@@ -70,6 +70,7 @@ fn packet(number: u64, payload_len: usize) -> Vec<u8> {
         repair: None,
         session: SESSION,
         sequence: Seq(number as u32),
+        number: None,
     };
     repr.emit(&mut packet);
     packet

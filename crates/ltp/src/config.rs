@@ -107,8 +107,14 @@ pub struct SenderConfig {
     pub max_packet_len: u16,
     /// Sequence number of packet 0.
     pub first_sequence: u32,
-    /// Ethernet frame bits (UDP payload + 42 bytes) a second; `None`: as fast as the driver polls.
+    /// Ethernet frame bits (UDP payload + 42 bytes) a second; `None`: as fast as the driver polls. With
+    /// `congestion` the highest rate.
     pub rate_bps: Option<u64>,
+    /// Congestion control ([`crate::tfmcc`]). Without it a sender belongs in networks that carry nothing else.
+    pub congestion: bool,
+    /// With `congestion`: a receiver that holds the rate below this (bit/s) for [`crate::tfmcc::TOO_SLOW`] is given up
+    /// and no longer served.
+    pub min_rate_bps: Option<u64>,
     /// Depth of the token bucket, as time: a driver that is late by less loses no rate.
     pub burst: Duration,
     /// Most packets in one [`crate::Transmit`] (1: no segmentation offload).
@@ -183,6 +189,8 @@ impl SenderConfig {
             max_packet_len: 1500 - 36 - 28,
             first_sequence: 0,
             rate_bps: None,
+            congestion: false,
+            min_rate_bps: None,
             burst: Duration::from_millis(4),
             max_segments: 1,
             heartbeat: Duration::from_millis(50),

@@ -76,6 +76,15 @@ proto_core::drop_reasons! {
         ReceiversFull = "receivers_full",
         /// A report while none are wanted.
         ReportUnwanted = "report_unwanted",
+        /// Feedback from a receiver that did not prove its address; it was answered with a token, or, when the queue
+        /// of answers was full, not at all.
+        FeedbackUnverified = "feedback_unverified",
+        /// Feedback that answers no recent packet of this source.
+        FeedbackStale = "feedback_stale",
+        /// Feedback while there is no congestion control.
+        FeedbackUnwanted = "feedback_unwanted",
+        /// A packet of a receiver that was given up because it is too slow.
+        TooSlow = "too_slow",
         /// A DyRAM relay's packet that is malformed, of another session, or not from our relay.
         Relay = "relay",
         /// A DyRAM packet of another version: a relay, or the source beside one, runs another release.

@@ -30,6 +30,8 @@ proto_core::errors! {
         Unanswered = "the source is alive but does not answer requests",
         /// The store failed.
         Store = "the store failed",
+        /// It held the rate below [`crate::SenderConfig::min_rate_bps`].
+        TooSlow = "this receiver's path is slower than the source's lowest rate",
     }
 }
 
@@ -176,4 +178,6 @@ pub enum ReceiverFailure {
     NotWaitedFor,
     /// Its digest of the whole was not the content's, and it could not put that right.
     Mismatch,
+    /// It held the rate below [`crate::SenderConfig::min_rate_bps`].
+    TooSlow,
 }

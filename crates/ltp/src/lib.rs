@@ -89,8 +89,8 @@
 //! | rates | bits of Ethernet frames (UDP payload + 42 bytes) a second |
 //! | packets | numbered from 0 (64 bits); the wire carries the low 32 bits plus an offset, and wraps |
 //! | a block | 2^10 to 2^22 bytes, 1 to 64 packets; at most 2^32 - 1 blocks |
-//! | a sender | at most 9 KiB and its [`storage::SenderStorage`] |
-//! | a receiver | at most 4 KiB and its [`storage::ReceiverStorage`]: 8 KiB in all for 1,000 packets |
+//! | a sender | at most 10 KiB and its [`storage::SenderStorage`] |
+//! | a receiver | at most 4.5 KiB and its [`storage::ReceiverStorage`]: 8 KiB in all for 1,000 packets |
 //! | events | 32 (sender), 8 (receiver); more are counted as lost, the last one never is |
 //! | requests | for data at most [`ReceiverConfig::requests_per_second`], in bursts of a twentieth of that, 32 ranges each; for digests one at a time |
 //!
@@ -140,6 +140,7 @@ mod session;
 mod stats;
 pub mod storage;
 pub mod store;
+pub mod tfmcc;
 pub mod wire;
 
 pub use config::{

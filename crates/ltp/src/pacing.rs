@@ -38,6 +38,18 @@ impl Pacer {
         }
     }
 
+    /// Sets rate and depth. What may go now stays, up to the new depth; a bucket without a limit becomes a full one.
+    pub fn set_rate(&mut self, rate_bps: Option<u64>, depth_len: usize, now: Instant) {
+        if self.rate == 0 {
+            *self = Pacer::new(rate_bps, depth_len, now);
+            return;
+        }
+        self.refill(now);
+        let next = Pacer::new(rate_bps, depth_len, now);
+        self.tokens = self.tokens.min(next.depth);
+        (self.rate, self.depth, self.updated) = (next.rate, next.depth, now);
+    }
+
     /// Makes the bucket hold at least `depth_len` bytes. The added part is full.
     pub fn deepen(&mut self, depth_len: usize) {
         let added = (units(depth_len) - self.depth).max(0);

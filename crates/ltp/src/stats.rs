@@ -31,6 +31,10 @@ pub struct SenderStats {
     pub requested_packets: u64,
     /// REPORT packets taken.
     pub reports: u64,
+    /// Feedback of receivers that congestion control took.
+    pub feedback: u64,
+    /// Packets of congestion control that were sent.
+    pub paces: u64,
     /// Times that the window stopped new data.
     pub stalls: u64,
     /// Events that found their queue full.
@@ -66,6 +70,8 @@ pub struct ReceiverStats {
     pub requested_packets: u64,
     /// REPORT packets sent.
     pub reports: u64,
+    /// Feedback to the source's congestion control that was sent.
+    pub feedback: u64,
     /// Blocks discarded because their digest was wrong.
     pub blocks_rejected: u64,
     /// Digests requested again because the block, fetched again, did not match them either.

@@ -1,6 +1,7 @@
 //! Bytes to value and back for every packet that `docs/wire.md` draws.
 
 use ltp::wire::digests::put_digest;
+use ltp::wire::pace::{Echo, Feedback, Pace};
 use ltp::wire::report::{Loss, Report, ReportAck, Status, Verdict};
 use ltp::wire::request::{Kind, Range};
 use ltp::wire::{Header, ParseError, Seq, data, digests, report, request, sync, version};
@@ -18,11 +19,15 @@ fn hex(text: &str) -> Vec<u8> {
 }
 
 fn golden_data() -> Vec<u8> {
-    hex("11 00 0000  a1b2c3d4  fffffffe  68656c6c6f")
+    hex("11 01 0000  a1b2c3d4  fffffffe  00000009  68656c6c6f")
 }
 
 fn golden_repair() -> Vec<u8> {
-    hex("12 00 beef  a1b2c3d4  00000003  68656c6c6f")
+    hex("12 00 beef  a1b2c3d4  00000003  00000000  68656c6c6f")
+}
+
+fn golden_group_repair() -> Vec<u8> {
+    hex("12 01 beef  a1b2c3d4  00000003  ffffffff  68656c6c6f")
 }
 
 fn golden_sync() -> Vec<u8> {
@@ -91,11 +96,26 @@ fn golden_report_ack() -> Vec<u8> {
     hex("17 01 0007  a1b2c3d4  5555555566666666  1111111122222222")
 }
 
-fn data_repr(repair: Option<u16>, sequence: u32) -> data::Repr {
+fn golden_pace() -> Vec<u8> {
+    hex(
+        "18 01 0102  a1b2c3d4  00bc614e  0000c350  0000000005f5e100  0000000002faf080
+         5555555566666666  00002710
+         5555555566666666 00000007 000003e8
+         7777777788888888 ffffffff 00000000",
+    )
+}
+
+fn golden_feedback() -> Vec<u8> {
+    hex("19 00 0102  a1b2c3d4  5555555566666666  1111111122222222
+         00000007  00bc614e  000003e8  00004e20  028f5c28  0000000000989680  0000000005f5e100")
+}
+
+fn data_repr(repair: Option<u16>, sequence: u32, number: Option<u32>) -> data::Repr {
     data::Repr {
         repair,
         session: SESSION,
         sequence: Seq(sequence),
+        number,
     }
 }
 
@@ -192,14 +212,18 @@ fn report_ack_repr() -> ReportAck {
 #[test]
 fn data_and_repair() {
     for (golden, repr) in [
-        (golden_data(), data_repr(None, 0xffff_fffe)),
-        (golden_repair(), data_repr(Some(0xbeef), 3)),
+        (golden_data(), data_repr(None, 0xffff_fffe, Some(9))),
+        (golden_repair(), data_repr(Some(0xbeef), 3, None)),
+        (
+            golden_group_repair(),
+            data_repr(Some(0xbeef), 3, Some(u32::MAX)),
+        ),
     ] {
         let packet = data::Packet::new_checked(&golden).unwrap();
         assert_eq!(data::Repr::parse(&packet), repr);
         assert_eq!(packet.payload(), b"hello");
-        let mut bytes = [0; 17];
-        bytes[12..].copy_from_slice(b"hello");
+        let mut bytes = [0; 21];
+        bytes[16..].copy_from_slice(b"hello");
         repr.emit(&mut bytes);
         assert_eq!(bytes.as_slice(), golden);
     }
@@ -316,6 +340,97 @@ fn reports() {
     assert_eq!(bytes.as_slice(), golden);
 }
 
+fn pace_repr() -> Pace {
+    let echo = |receiver, stamp_us, held_us| Echo {
+        receiver,
+        stamp_us,
+        held_us,
+    };
+    let echoes = [
+        echo(0x5555_5555_6666_6666, 7, 1000),
+        echo(0x7777_7777_8888_8888, u32::MAX, 0),
+    ];
+    Pace {
+        session: SESSION,
+        round: 0x0102,
+        slow_start: true,
+        stamp_us: 12_345_678,
+        max_round_trip_us: 50_000,
+        rate_bps: 100_000_000,
+        suppress_bps: 50_000_000,
+        limiting: 0x5555_5555_6666_6666,
+        receivers: 10_000,
+        echoes: echoes.into_iter().collect(),
+    }
+}
+
+#[test]
+fn pace_packet() {
+    let golden = golden_pace();
+    let repr = pace_repr();
+    assert_eq!(Pace::parse(&golden), Ok(repr.clone()));
+    assert_eq!(repr.buffer_len(), golden.len());
+    let mut bytes = [0; 76];
+    repr.emit(&mut bytes);
+    assert_eq!(bytes.as_slice(), golden);
+    let no_rate = [&golden[..16], &[0; 8], &golden[24..]].concat();
+    assert_eq!(Pace::parse(&no_rate), Err(ParseError::Value));
+    let most = [&golden[..44], &golden[44..60].repeat(16)].concat();
+    assert_eq!(Pace::parse(&most).unwrap().echoes.len(), 16);
+    let more = [&golden[..44], &golden[44..60].repeat(17)].concat();
+    assert_eq!(Pace::parse(&more), Err(ParseError::Length));
+    assert_eq!(Pace::parse(&golden[..75]), Err(ParseError::Length));
+    assert_eq!(Pace::parse(&golden[..43]), Err(ParseError::Truncated));
+}
+
+#[test]
+fn feedback_packet() {
+    let golden = golden_feedback();
+    let repr = Feedback {
+        session: SESSION,
+        round: 0x0102,
+        receiver: 0x5555_5555_6666_6666,
+        token: 0x1111_1111_2222_2222,
+        stamp_us: 7,
+        echo_us: 12_345_678,
+        held_us: 1000,
+        round_trip_us: 20_000,
+        loss: 42_949_672,
+        rate_bps: 10_000_000,
+        received_bps: 100_000_000,
+    };
+    assert_eq!(Feedback::parse(&golden), Ok(repr));
+    let mut bytes = [0; 60];
+    repr.emit(&mut bytes);
+    assert_eq!(bytes.as_slice(), golden);
+    let without_loss = Feedback {
+        loss: 0,
+        rate_bps: u64::MAX,
+        ..repr
+    };
+    without_loss.emit(&mut bytes);
+    assert_eq!(Feedback::parse(&bytes), Ok(without_loss));
+    let contradictory = [
+        Feedback { loss: 0, ..repr },
+        Feedback {
+            rate_bps: u64::MAX,
+            ..repr
+        },
+        Feedback {
+            receiver: 0,
+            ..repr
+        },
+    ];
+    for repr in contradictory {
+        repr.emit(&mut bytes);
+        assert_eq!(Feedback::parse(&bytes), Err(ParseError::Value));
+    }
+    assert_eq!(
+        Feedback::parse(&[&golden[..], &[0]].concat()),
+        Err(ParseError::Length)
+    );
+}
+
 /// Parses as whatever the header says and emits again; `None` when it does not parse.
 fn again(bytes: &[u8]) -> Option<Vec<u8>> {
     use ltp::wire::Type;
@@ -331,14 +446,17 @@ fn again(bytes: &[u8]) -> Option<Vec<u8>> {
         Type::Request => request::Repr::parse(bytes).ok()?.emit(&mut out),
         Type::Report => Report::parse(bytes).ok()?.emit(&mut out),
         Type::ReportAck => ReportAck::parse(bytes).ok()?.emit(&mut out),
+        Type::Pace => Pace::parse(bytes).ok()?.emit(&mut out),
+        Type::Feedback => Feedback::parse(bytes).ok()?.emit(&mut out),
     }
     Some(out)
 }
 
-fn goldens() -> [Vec<u8>; 12] {
+fn goldens() -> [Vec<u8>; 15] {
     [
         golden_data(),
         golden_repair(),
+        golden_group_repair(),
         golden_sync(),
         golden_sync_answer(),
         golden_digests(),
@@ -349,6 +467,8 @@ fn goldens() -> [Vec<u8>; 12] {
         golden_sync_request(),
         golden_report(),
         golden_report_ack(),
+        golden_pace(),
+        golden_feedback(),
     ]
 }
 
@@ -366,7 +486,7 @@ fn what_other_versions_may_send_is_refused_by_name() {
                 assert_eq!(version(&other[..len]), Some(number));
             }
         }
-        for number in [0, 8, 15] {
+        for number in [0, 10, 15] {
             let mut other = golden.clone();
             other[0] = 1 << 4 | number;
             assert_eq!(Header::parse(&other), Err(ParseError::Type));
@@ -376,7 +496,7 @@ fn what_other_versions_may_send_is_refused_by_name() {
         assert_eq!(again(&longer).is_some(), golden[0] <= 0x12);
     }
     let mut data = golden_data();
-    data[1] = 1;
+    data[1] = 3;
     let refused = data::Packet::new_checked(&data[..]).map(|_| ());
     assert_eq!(refused, Err(ParseError::Reserved));
     let mut digests = golden_digests();
@@ -385,10 +505,16 @@ fn what_other_versions_may_send_is_refused_by_name() {
         digests::Repr::parse(&digests).map(|_| ()),
         Err(ParseError::Reserved)
     );
-    for golden in [golden_request(), golden_report(), golden_report_ack()] {
+    for golden in [
+        golden_request(),
+        golden_report(),
+        golden_report_ack(),
+        golden_pace(),
+        golden_feedback(),
+    ] {
         let mut unknown = golden;
         unknown[1] = 9;
-        assert_eq!(again(&unknown), None, "kind, status or verdict");
+        assert_eq!(again(&unknown), None, "kind, status, verdict or flags");
     }
 }
 

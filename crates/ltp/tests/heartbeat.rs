@@ -10,7 +10,7 @@ fn run(gap: Duration, time: Duration) -> (Vec<Instant>, Vec<Instant>) {
     let mut config = SenderConfig::new(SocketAddr::from(([239, 1, 2, 3], 5000)));
     config.integrity = false;
     config.block_exponent = 10;
-    config.max_packet_len = 1024 + 12;
+    config.max_packet_len = 1024 + ltp::wire::data::DATA_HEADER_LEN as u16;
     let mut sender = Sender::new(config, NullStore, [1; 32], Instant::ZERO).unwrap();
     let (mut syncs, mut data) = (Vec::new(), Vec::new());
     let mut buffer = [0; 2048];

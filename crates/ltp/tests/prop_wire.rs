@@ -12,9 +12,9 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn data_round_trip(tag in any::<Option<u16>>(), session: u32, number: u32, len in 1usize..99) {
+    fn data_round_trip(tag in any::<Option<u16>>(), session: u32, number: u32, count: Option<u32>, len in 1usize..99) {
         let sequence = Seq(number);
-        let repr = data::Repr { repair: tag, session: SessionId(session), sequence };
+        let repr = data::Repr { repair: tag, session: SessionId(session), sequence, number: count };
         let mut bytes = vec![0; data::DATA_HEADER_LEN + len];
         repr.emit(&mut bytes);
         prop_assert_eq!(data::Repr::parse(&data::Packet::new_checked(&bytes).unwrap()), repr);

@@ -14,6 +14,7 @@
 //! | [`round_trip`] | [`RoundTrip`](round_trip::RoundTrip): round-trip times and timeouts of RFC 6298 |
 //! | [`seq`] | [`Seq`], a sequence number that wraps |
 //! | [`slab`] | [`Slab`](slab::Slab), a table of bounded size with keys and timers |
+//! | [`tfrc`] | the throughput equation and the loss history of RFC 5348 and RFC 4654 |
 //! | [`timer`] | [`Timers`](timer::Timers), a table of deadlines indexed by an enum |
 //! | [`wire`](mod@wire) | [`Reader`](wire::Reader) and [`Writer`](wire::Writer) of fields, [`numbered!`] enums, [`errors!`] |
 //!
@@ -40,6 +41,7 @@ pub mod machine;
 pub mod round_trip;
 pub mod seq;
 pub mod slab;
+pub mod tfrc;
 pub mod time;
 pub mod timer;
 pub mod wire;

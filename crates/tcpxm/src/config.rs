@@ -205,7 +205,9 @@ pub struct GroupConfig {
     /// (RFC 4607); of IPv6 those of admin-local, site-local and organization-local scope (RFC 7346) and
     /// `ff3x::/32`.
     pub alternative_ranges: Vec<Prefix>,
-    /// Receivers that have not answered after this time are left out.
+    /// Receivers that have not answered after this time are left out. Shorter than the receivers'
+    /// [`Config::connect_timeout`]: data begins when all have answered or this time is over, and completes the
+    /// handshake of a receiver to which the last acknowledgement of it was lost.
     pub connect_timeout: Duration,
     /// The group fails when fewer than this have answered by then; at least 1.
     pub min_receivers: usize,
@@ -213,7 +215,7 @@ pub struct GroupConfig {
     pub receiver_timeout: Duration,
     /// With [`GroupMode::Multicast`], a receiver fails with
     /// [`Failure::NoMulticast`](crate::Failure::NoMulticast) when it has received only repairs for this long,
-    /// although more was sent by multicast, and its feedback is 0: none of its last 128 segments arrived by
+    /// although 16 segments more were sent by multicast, and its feedback is 0: none of its last 128 segments arrived by
     /// multicast. Joining a group can take seconds when a report is lost or routers set up a tree.
     pub multicast_timeout: Duration,
     /// Lower limit of the group's rate in bits of data per second. A receiver that holds the others below it

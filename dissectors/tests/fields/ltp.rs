@@ -2,6 +2,7 @@
 
 use std::iter;
 
+use ltp::wire::pace::{Feedback, Pace};
 use ltp::wire::report::{Report, ReportAck, Status};
 use ltp::wire::{Header, Type, data, digests, request, sync};
 
@@ -22,9 +23,11 @@ fn of_data(header: &Header, bytes: &[u8]) -> Option<Fields> {
     let packet = data::Packet::new_checked(bytes).ok()?;
     let mut fields = head(header);
     fields
-        .put("flags", 0)
+        .put("flags", header.flags)
+        .flag("flag_numbered", packet.number().is_some())
         .put("tag", data::Repr::parse(&packet).repair.unwrap_or(0))
         .put("sequence", packet.sequence().0)
+        .put("transmission", packet.number().unwrap_or(0))
         .bytes("payload", packet.payload());
     Some(fields)
 }
@@ -124,6 +127,46 @@ fn of_report_ack(header: &Header, bytes: &[u8]) -> Option<Fields> {
     Some(fields)
 }
 
+fn of_pace(header: &Header, bytes: &[u8]) -> Option<Fields> {
+    let pace = Pace::parse(bytes).ok()?;
+    let mut fields = head(header);
+    fields
+        .put("flags", header.flags)
+        .flag("flag_slow_start", pace.slow_start)
+        .put("round", pace.round)
+        .put("stamp", pace.stamp_us)
+        .put("max_round_trip", pace.max_round_trip_us)
+        .put("rate", pace.rate_bps)
+        .put("suppress", pace.suppress_bps)
+        .put("limiting", pace.limiting)
+        .put("receivers", pace.receivers);
+    for echo in &pace.echoes {
+        fields
+            .put("receiver", echo.receiver)
+            .put("echo", echo.stamp_us)
+            .put("held", echo.held_us);
+    }
+    Some(fields)
+}
+
+fn of_feedback(header: &Header, bytes: &[u8]) -> Option<Fields> {
+    let feedback = Feedback::parse(bytes).ok()?;
+    let mut fields = head(header);
+    fields
+        .put("flags", 0)
+        .put("round", feedback.round)
+        .put("receiver", feedback.receiver)
+        .put("token", feedback.token)
+        .put("stamp", feedback.stamp_us)
+        .put("echo", feedback.echo_us)
+        .put("held", feedback.held_us)
+        .put("round_trip", feedback.round_trip_us)
+        .put("loss_event_rate", feedback.loss)
+        .put("rate", feedback.rate_bps)
+        .put("received", feedback.received_bps);
+    Some(fields)
+}
+
 pub(crate) fn parse(bytes: &[u8]) -> Option<Fields> {
     let header = Header::parse(bytes).ok()?;
     match header.kind {
@@ -133,12 +176,24 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Fields> {
         Type::Request => of_request(&header, bytes),
         Type::Report => of_report(&header, bytes),
         Type::ReportAck => of_report_ack(&header, bytes),
+        Type::Pace => of_pace(&header, bytes),
+        Type::Feedback => of_feedback(&header, bytes),
     }
 }
 
 const GOLDENS: &[(&str, &str)] = &[
-    ("ltp data", "11 00 0000 a1b2c3d4 fffffffe 68656c6c6f"),
-    ("ltp repair", "12 00 beef a1b2c3d4 00000003 68656c6c6f"),
+    (
+        "ltp data",
+        "11 01 0000 a1b2c3d4 fffffffe 00000009 68656c6c6f",
+    ),
+    (
+        "ltp repair",
+        "12 00 beef a1b2c3d4 00000003 00000000 68656c6c6f",
+    ),
+    (
+        "ltp repair to the group",
+        "12 01 beef a1b2c3d4 00000003 ffffffff 68656c6c6f",
+    ),
     (
         "ltp sync",
         "13 0f 01f4 a1b2c3d4
@@ -198,6 +253,17 @@ const GOLDENS: &[(&str, &str)] = &[
     (
         "ltp report ack",
         "17 01 0007 a1b2c3d4 5555555566666666 1111111122222222",
+    ),
+    (
+        "ltp pace",
+        "18 01 0102 a1b2c3d4 00bc614e 0000c350 0000000005f5e100 0000000002faf080
+         5555555566666666 00002710
+         5555555566666666 00000007 000003e8 7777777788888888 ffffffff 00000000",
+    ),
+    (
+        "ltp feedback",
+        "19 00 0102 a1b2c3d4 5555555566666666 1111111122222222 00000007 00bc614e
+         000003e8 00004e20 028f5c28 0000000000989680 0000000005f5e100",
     ),
 ];
 

@@ -1,5 +1,6 @@
 //! LTP packets.
 
+use ltp::wire::pace::{Feedback, Pace};
 use ltp::wire::report::{Report, ReportAck};
 use ltp::wire::{Header, Seq, data, digests, request, sync};
 
@@ -38,6 +39,16 @@ pub fn packet(bytes: &[u8]) {
         let mut out = vec![0; report.buffer_len()];
         report.emit(&mut out);
         assert_eq!(Report::parse(&out), Ok(report));
+    }
+    if let Ok(pace) = Pace::parse(bytes) {
+        let mut out = vec![0; pace.buffer_len()];
+        pace.emit(&mut out);
+        assert_eq!(out, bytes);
+    }
+    if let Ok(feedback) = Feedback::parse(bytes) {
+        let mut out = vec![0; feedback.buffer_len()];
+        feedback.emit(&mut out);
+        assert_eq!(out, bytes);
     }
     if let Ok(ack) = ReportAck::parse(bytes) {
         let mut out = vec![0; ack.buffer_len()];

@@ -401,6 +401,7 @@ pub(super) fn forged(script: &mut Script<'_>, sender: &Sender<'_, HeapRing>) -> 
                 repair,
                 session,
                 sequence,
+                number: script.flag().then(|| script.u32()),
             }
             .emit(&mut bytes);
             geometry.packet_len()

@@ -377,6 +377,27 @@ fn link_that_lost_the_election_is_told_so_at_each_refresh() {
     assert!(won.len() >= 5 && won.iter().all(|v| *v == (Some(host(2, 5)), Cost(3))));
 }
 
+/// A link that lost the election hears three withdrawals once its last offer has gone, and none before.
+#[test]
+fn link_that_lost_the_election_is_let_go_with_its_last_offer() {
+    let mut h = hierarchy(Config::default(), CAPACITY);
+    h.install(ms(0), group(1), UP).unwrap();
+    say(&mut h, ms(0), 1, 7, 1, 3);
+    say(&mut h, ms(0), 2, 7, 1, 5);
+    say(&mut h, ms(0), 2, 8, 1, 6);
+    run(&mut h, ms(1_000));
+    say(&mut h, ms(1_000), 2, 8, 1, 0xffff);
+    assert_eq!(run(&mut h, ms(1_100)), [], "another offer is left");
+    say(&mut h, ms(1_100), 2, 7, 1, 0xffff);
+    let told = |at| (ms(at), Iface(2), vec![(1, 0xffff)]);
+    let sent = run(&mut h, ms(5_000));
+    assert_eq!(sent.len(), 3, "nobody else is concerned");
+    assert_eq!(
+        of_kind(&sent, Kind::Elected),
+        [told(1_102), told(1_204), told(1_306)]
+    );
+}
+
 /// The parent learns of another replier only where the cost is another one; the links learn in any case.
 #[test]
 fn parent_hears_of_costs_the_links_of_neighbours() {
@@ -448,7 +469,18 @@ fn withdrawals_are_one_damping_time_apart_and_end_when_the_offer_returns() {
     assert_eq!(h.poll_timeout(), None);
 }
 
-/// An offer that comes and goes before anything was sent: nothing is withdrawn that was never made.
+#[test]
+fn driver_sleeps_until_the_next_withdrawal_may_be_sent() {
+    let mut h = hierarchy(Config::default(), CAPACITY);
+    h.install(ms(0), group(1), UP).unwrap();
+    say(&mut h, ms(0), 1, 7, 1, 3);
+    run(&mut h, ms(1_000));
+    say(&mut h, ms(1_000), 1, 7, 1, 0xffff);
+    assert_eq!(drain(&mut h, ms(1_002)).len(), 2);
+    assert_eq!(h.poll_timeout(), Some(ms(1_102)));
+}
+
+/// The parent hears the cost of the new replier, and both links who is elected.
 #[test]
 fn removed_downstream_link_hears_the_withdrawal() {
     let mut h = hierarchy(Config::default(), CAPACITY);

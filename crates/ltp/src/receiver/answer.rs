@@ -377,6 +377,7 @@ impl<S: Store> Receiver<'_, S> {
                 repair: Some(repair.tag),
                 session: id,
                 sequence,
+                number: None,
             }
             .emit(buffer);
             self.replies.repairs.done(self.now, at, Some(frame));

@@ -183,6 +183,7 @@ impl<S: Store> Receiver<'_, S> {
                 session.follow(repr.session, meta.source);
             }
             self.identity.set_token(0);
+            self.congestion = crate::tfmcc::Receiver::new();
             self.reports.restart();
             if repr.reports && self.phase == Phase::Complete {
                 self.report_in_window();

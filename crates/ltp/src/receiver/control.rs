@@ -131,6 +131,7 @@ impl<S: Store> Receiver<'_, S> {
         let is_read = self.config.delivery == Delivery::Read;
         self.window.begin(&geometry, start, span, is_read);
         self.gaps.restart(geometry.first_packet(start));
+        self.congestion = crate::tfmcc::Receiver::new();
         self.forget_requests();
         self.replies.begin(&geometry);
         self.whole.restart(repr.digested.is_some() && start > 0);

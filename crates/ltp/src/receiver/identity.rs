@@ -47,6 +47,11 @@ impl Identity {
         self.rng.next_u64().max(1)
     }
 
+    /// Returns a random number between 0 and 1.
+    pub(super) fn chance(&mut self) -> f64 {
+        f64::from(self.rng.next_u32()) / f64::from(u32::MAX)
+    }
+
     /// Returns a random time, `max` at most.
     pub(super) fn jitter(&mut self, max: Duration) -> Duration {
         let max = max.total_micros();

@@ -2,7 +2,9 @@
 
 use super::{Phase, Receiver};
 use crate::error::Error;
+use crate::pacing::FRAME_OVERHEAD;
 use crate::store::Store;
+use crate::wire::pace::Pace;
 use crate::wire::report::ReportAck;
 use crate::wire::{Header, Type, data, digests, request, sync};
 use crate::{Meta, Path};
@@ -20,7 +22,7 @@ impl<S: Store> Receiver<'_, S> {
 
     fn on_control(&mut self, meta: &Meta, packet: &[u8]) -> Result<(), Error> {
         let header = Header::parse(packet)?;
-        if header.kind == Type::Report {
+        if matches!(header.kind, Type::Report | Type::Feedback) {
             return Err(Error::Unexpected);
         }
         let packet = self.hashing.open(packet).ok_or(Error::Authenticator)?;
@@ -39,7 +41,8 @@ impl<S: Store> Receiver<'_, S> {
                 Err(error) => Err((*error).into()),
             },
             Type::ReportAck => self.on_ack(meta, &ReportAck::parse(packet)?),
-            Type::Data | Type::Repair | Type::Report => Err(Error::Unexpected),
+            Type::Pace => self.on_pace(meta, &Pace::parse(packet)?),
+            Type::Data | Type::Repair | Type::Report | Type::Feedback => Err(Error::Unexpected),
         }
     }
 
@@ -73,6 +76,12 @@ impl<S: Store> Receiver<'_, S> {
         let repair = packet.is_repair();
         if !repair {
             self.liveness.source_spoke(self.now);
+        }
+        if self.congestion.is_used()
+            && let Some(transmission) = packet.number()
+        {
+            let frame = geometry.packet_len() + FRAME_OVERHEAD;
+            self.congestion.receive(self.now, transmission, frame);
         }
         // Without LMS one socket may take both, so that the path of a packet means nothing.
         let alone = repair && meta.path == Path::Unicast && self.recovery.is_lms();

@@ -17,6 +17,7 @@ mod answer;
 mod audit;
 mod blocks;
 mod confirm;
+mod congestion;
 mod control;
 mod digests;
 mod end;
@@ -46,7 +47,7 @@ use crate::pacing::FRAME_OVERHEAD;
 use crate::stats::ReceiverStats;
 use crate::storage::ReceiverStorage;
 use crate::store::{Store, StoreError};
-use crate::{Geometry, Meta, SessionId};
+use crate::{Geometry, Meta, SessionId, tfmcc};
 
 use answer::Replies;
 use audit::Audit;
@@ -107,7 +108,7 @@ enum Phase {
 /// The receiver's half of a session, and the replier in it. The [crate documentation](crate) shows how to
 /// drive it.
 ///
-/// Memory: about 3.5 KiB and the tables of [`ReceiverStorage`]. Fields stand in the order written:
+/// Memory: about 4.3 KiB and the tables of [`ReceiverStorage`]. Fields stand in the order written:
 /// a data packet that is the next one touches the first few cache lines, its slot, its place in
 /// the store, and nothing else.
 #[derive(Debug)]
@@ -120,6 +121,7 @@ pub struct Receiver<'a, S: Store> {
     liveness: Liveness,
     timers: Timers<Timer, TIMERS>,
     stats: ReceiverStats,
+    congestion: tfmcc::Receiver,
     store: S,
     gaps: Gaps<'a>,
     replies: Replies<'a>,
@@ -176,6 +178,7 @@ impl<'a, S: Store> Receiver<'a, S> {
             liveness: Liveness::new(now),
             timers: Timers::default(),
             stats: ReceiverStats::default(),
+            congestion: tfmcc::Receiver::new(),
             store,
             gaps: Gaps::new(&config, storage.requests, now),
             replies,
@@ -399,6 +402,8 @@ impl<'a, S: Store> Receiver<'a, S> {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
+        let feedback = self.congestion.poll_timeout().filter(|_| self.may_answer());
+        let next = next.into_iter().chain(feedback).min();
         next.map(|at| at.max(self.now))
     }
 

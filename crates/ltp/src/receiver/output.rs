@@ -56,6 +56,7 @@ impl<S: Store> Receiver<'_, S> {
         let control = self
             .poll_question(buffer)
             .or_else(|| self.poll_report(buffer))
+            .or_else(|| self.poll_feedback(buffer))
             .or_else(|| self.poll_digest_request(buffer));
         if let Some(transmit) = control {
             return Some(Output::Packet(transmit));

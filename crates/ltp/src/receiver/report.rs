@@ -272,6 +272,9 @@ impl<S: Store> Receiver<'_, S> {
         if ack.session != session.id() {
             return Err(Error::OtherSession);
         }
+        if ack.verdict == Verdict::TooSlow {
+            return self.given_up(ack);
+        }
         let ours = ack.receiver == self.identity.id()
             || ack.verdict == Verdict::Token && self.digests.nonce() == Some(ack.receiver);
         if !ours {
@@ -279,6 +282,7 @@ impl<S: Store> Receiver<'_, S> {
         }
         if ack.verdict == Verdict::Token {
             self.identity.set_token(ack.token);
+            self.congestion.token_came(self.now);
             self.token_came(ack);
             return Ok(());
         }

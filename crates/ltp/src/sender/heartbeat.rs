@@ -183,7 +183,7 @@ impl<S: Store> Sender<'_, S> {
     /// Heartbeat interval while data flows: heartbeats take at most 1 % of a low rate.
     fn active_interval(&self) -> Duration {
         let hundred = self.heartbeats.frame_len as u64 * 8 * 100 * 1_000_000;
-        let least = self.config.rate_bps.map_or(0, |rate| hundred / rate.max(1));
+        let least = self.rate_bps().map_or(0, |rate| hundred / rate.max(1));
         self.config.heartbeat.max(Duration::from_micros(least))
     }
 }

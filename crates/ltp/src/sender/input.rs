@@ -11,6 +11,7 @@ use super::answers::Answer;
 use crate::error::Error;
 use crate::replier::Target;
 use crate::store::Store;
+use crate::wire::pace::Feedback;
 use crate::wire::report::Report;
 use crate::wire::request::{self, Kind};
 use crate::wire::{Header, Type};
@@ -22,7 +23,7 @@ const BLOCKS_PER_REQUEST: u64 = 64;
 impl<S: Store> Sender<'_, S> {
     pub(super) fn input(&mut self, meta: &Meta, packet: &[u8]) -> Result<(), Error> {
         let header = Header::parse(packet)?;
-        if !matches!(header.kind, Type::Request | Type::Report) {
+        if !matches!(header.kind, Type::Request | Type::Report | Type::Feedback) {
             return Err(Error::Unexpected);
         }
         let packet = self.hashing.open(packet).ok_or(Error::Authenticator)?;
@@ -32,6 +33,9 @@ impl<S: Store> Sender<'_, S> {
         if header.kind == Type::Report {
             let report = Report::parse(packet)?;
             return self.report(meta, &report);
+        }
+        if header.kind == Type::Feedback {
+            return self.feedback(meta, &Feedback::parse(packet)?);
         }
         let request = request::Repr::parse(packet)?;
         // A receiver of an older session learns of this one by the answer to its question.

@@ -1,6 +1,7 @@
 //! The source's half of a session.
 
 mod answers;
+mod congestion;
 mod content;
 mod digests;
 mod heartbeat;
@@ -25,7 +26,7 @@ use crate::replier::{Repairs, TargetLimits};
 use crate::stats::SenderStats;
 use crate::storage::SenderStorage;
 use crate::store::Store;
-use crate::{ConfigError, Geometry, Meta, SessionId};
+use crate::{ConfigError, Geometry, Meta, SessionId, tfmcc};
 
 use answers::Answer;
 use content::Content;
@@ -87,7 +88,7 @@ enum Phase {
 /// | the relay's acknowledgement | `RelayState` |
 /// | repairs | `Repairs` |
 ///
-/// The other fields are of the session as a whole. Memory: at most 9 KiB and the tables of [`SenderStorage`].
+/// The other fields are of the session as a whole. Memory: at most 10 KiB and the tables of [`SenderStorage`].
 #[derive(Debug)]
 pub struct Sender<'a, S: Store> {
     config: SenderConfig,
@@ -114,6 +115,7 @@ pub struct Sender<'a, S: Store> {
     failed: bool,
     completed: bool,
     stats: SenderStats,
+    congestion: Option<tfmcc::Sender>,
 }
 
 #[cfg(feature = "alloc")]
@@ -202,6 +204,7 @@ impl<'a, S: Store> Sender<'a, S> {
             failed: false,
             completed: false,
             stats: SenderStats::default(),
+            congestion: congestion::begin(&config, &geometry, now),
             hashing,
             config,
         };
@@ -215,6 +218,7 @@ impl<'a, S: Store> Sender<'a, S> {
         sender
             .timers
             .set(Timer::Silence, now + sender.silence_tick());
+        sender.follow_congestion();
         Ok(sender)
     }
 
@@ -312,7 +316,10 @@ impl<'a, S: Store> Sender<'a, S> {
     pub fn set_rate(&mut self, now: Instant, rate_bps: Option<u64>) {
         self.advance_clock(now);
         self.config.rate_bps = rate_bps;
-        self.pacing.set_rate(&self.config, now);
+        if let Some(congestion) = &mut self.congestion {
+            congestion.set_highest(rate_bps);
+        }
+        self.pacing.set_rate(&self.config, self.rate_bps(), now);
     }
 
     /// Returns the worst share of the packets to all that a receiver has reported lost since the last call, in
@@ -350,6 +357,7 @@ impl<'a, S: Store> Sender<'a, S> {
         if self.phase == Phase::Ended {
             return;
         }
+        self.congestion_timeout();
         if self.timers.fired(Timer::Sync, now) {
             self.heartbeats.request();
         }
@@ -390,7 +398,9 @@ impl<'a, S: Store> Sender<'a, S> {
         let repairs = repairs.map(|at| at.max(self.pacing.data_at()));
         let output = [answers, sync, data, repairs].into_iter().flatten().min();
         let output = output.map(|at| at.max(self.now));
-        output.into_iter().chain(self.timers.next()).min()
+        let congestion = self.congestion_wake();
+        let others = congestion.into_iter().chain(self.timers.next());
+        output.into_iter().chain(others).min()
     }
 
     fn all_joined(&self) -> bool {

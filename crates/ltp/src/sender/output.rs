@@ -41,6 +41,7 @@ impl<S: Store> Sender<'_, S> {
         let control = self
             .poll_answer(budget, buffer)
             .or_else(|| self.poll_sync(budget, buffer))
+            .or_else(|| self.poll_pace(budget, buffer))
             .or_else(|| self.poll_digests(budget, buffer));
         let (transmit, sequence) = match control {
             Some(transmit) => (transmit, None),
@@ -79,6 +80,9 @@ impl<S: Store> Sender<'_, S> {
         let room = buffer.len().min(segment.max(65_000));
         let most = self.config.max_segments.max(1);
         let fits = |count| count <= most && count * segment <= room && count * frame <= budget;
+        if frame > budget {
+            self.data_limited();
+        }
         let before = self.content.next();
         let mut first = None;
         let mut destination = None;
@@ -147,7 +151,8 @@ impl<S: Store> Sender<'_, S> {
         match next {
             Next::New => {
                 let (block, index) = self.content.position();
-                self.write_packet(block, index, None, out)?;
+                let number = self.number();
+                self.write_packet(block, index, None, number, out)?;
                 self.stats.data_packets += 1;
                 self.pacing.earn_credit();
                 self.step()?;
@@ -159,7 +164,11 @@ impl<S: Store> Sender<'_, S> {
                     self.repairs.done(self.now, at, None);
                     return Ok(false);
                 }
-                self.write_packet(block, repair.index, Some(repair.tag), out)?;
+                let number = match repair.target {
+                    Target::Unicast(_) => None,
+                    _ => self.number(),
+                };
+                self.write_packet(block, repair.index, Some(repair.tag), number, out)?;
                 self.repairs.done(self.now, at, Some(frame));
                 self.pacing.spend_credit(frame);
                 match repair.target {
@@ -171,11 +180,17 @@ impl<S: Store> Sender<'_, S> {
         }
     }
 
+    /// Numbers a transmission to the group, for congestion control.
+    fn number(&mut self) -> Option<u32> {
+        Some(self.congestion.as_mut()?.sent())
+    }
+
     fn write_packet(
         &mut self,
         block: u64,
         index: u32,
         repair: Option<u16>,
+        transmission: Option<u32>,
         out: &mut [u8],
     ) -> Result<(), StoreError> {
         let number = self.content.geometry().first_packet(block) + u64::from(index);
@@ -183,6 +198,7 @@ impl<S: Store> Sender<'_, S> {
             repair,
             session: self.session,
             sequence: self.content.sequence(number),
+            number: transmission,
         }
         .emit(out);
         let payload = &mut out[data::DATA_HEADER_LEN..];

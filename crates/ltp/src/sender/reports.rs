@@ -38,6 +38,7 @@ impl<S: Store> Sender<'_, S> {
             self.give_token(to, report.tag, report.receiver);
             return Err(Error::ReportUnverified);
         }
+        self.check_speed(meta, report.tag, report.receiver)?;
         self.check_plausible(report)?;
         let verdict = match self.receivers.place(to) {
             Place::Known(at) => self.account(at, report),
@@ -124,6 +125,7 @@ impl<S: Store> Sender<'_, S> {
             return Verdict::Mismatch;
         }
         if let Some(member) = self.receivers.completed(at) {
+            self.no_longer_limits(member.address);
             self.event(SenderEvent::ReceiverComplete {
                 receiver: member.receiver,
                 address: member.address,
@@ -133,8 +135,9 @@ impl<S: Store> Sender<'_, S> {
     }
 
     /// Gives up a member that is waited for.
-    fn receiver_failed(&mut self, at: usize, failure: ReceiverFailure) {
+    pub(super) fn receiver_failed(&mut self, at: usize, failure: ReceiverFailure) {
         if let Some((member, failure)) = self.receivers.give_up(at, failure) {
+            self.no_longer_limits(member.address);
             self.event(SenderEvent::ReceiverFailed {
                 receiver: member.receiver,
                 address: member.address,
@@ -169,7 +172,7 @@ impl<S: Store> Sender<'_, S> {
     /// reports take longer.
     pub(super) fn progress_timeout(&self) -> Duration {
         let bits = PROGRESS_BLOCKS * 8 * 1_000_000 * self.content.geometry().block_len() as u64;
-        let blocks = self.config.rate_bps.map_or(0, |rate| bits / rate.max(1));
+        let blocks = self.rate_bps().map_or(0, |rate| bits / rate.max(1));
         let floor = Duration::from_micros(blocks.min(1 << 40));
         let spread = Duration::from_micros(u64::from(self.report_window_us()));
         self.config.receiver_timeout.max(floor) + spread

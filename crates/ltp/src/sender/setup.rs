@@ -37,28 +37,28 @@ impl Pacing {
             .rate_bps
             .map_or(10_000_000, |rate| (rate / 10).clamp(10_000, 10_000_000));
         let mut pacing = Pacing {
-            data: Pacer::default(),
+            data: Pacer::new(None, 0, now),
             answers: Pacer::new(Some(rate), 16 * 1024, now),
             quantum: 0,
             repair_credit: 0,
             max_credit: 64 * frame,
             earned_credit: frame * share / (100 - share),
         };
-        pacing.set_rate(config, now);
+        pacing.set_rate(config, config.rate_bps, now);
         pacing
     }
 
-    /// Takes the rate of data from the configuration.
-    pub(super) fn set_rate(&mut self, config: &SenderConfig, now: Instant) {
+    /// Sets the rate of data.
+    pub(super) fn set_rate(&mut self, config: &SenderConfig, rate_bps: Option<u64>, now: Instant) {
         let bytes_in = |time: Duration| {
-            let rate = config.rate_bps.unwrap_or(0) / 8;
+            let rate = rate_bps.unwrap_or(0) / 8;
             (u128::from(rate) * u128::from(time.total_micros()) / 1_000_000).min(1 << 32) as usize
         };
         let sync = SYNC_LEN + config.name.len() + MAC_LEN;
         let frame = usize::from(config.max_packet_len).max(sync) + FRAME_OVERHEAD;
         let depth = bytes_in(config.burst).max(2 * frame);
         let max = depth.min(1 << 16).max(frame);
-        self.data = Pacer::new(config.rate_bps, depth, now);
+        self.data.set_rate(rate_bps, depth, now);
         self.quantum = bytes_in(Duration::from_micros(250)).clamp(frame, max);
     }
 

@@ -2,18 +2,24 @@
 //!
 //! ```text
 //! +---------------+---------------+-------------------------------+
-//! | 1, type 1/2   |  flags 0      | REPAIR: tag of the request    |
+//! | 1, type 1/2   |  flags        | REPAIR: tag of the request    |
 //! +---------------+---------------+-------------------------------+
 //! |  session identifier                                           |
 //! +---------------------------------------------------------------+
 //! |  sequence                                                     |
+//! +---------------------------------------------------------------+
+//! |  number of the transmission                                   |
 //! +---------------------------------------------------------------+
 //! |  payload: always as long as SYNC says; past the end of the    |
 //! |  block it is zero                                             |
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! 12 bytes before the payload. A REPAIR echoes the tag of the request it answers, so that the
+//! 16 bytes before the payload. Flag 1 says that the transmission has a number: a source with congestion control
+//! counts all packets of both types that it sends to the group, so that receivers see which of them are lost. Other
+//! packets have 0 in its place.
+//!
+//! A REPAIR echoes the tag of the request it answers, so that the
 //! requester can measure a round-trip time even after repetitions. This serves the purpose of Karn's
 //! rule (RFC 6298 §3) and discards no sample.
 
@@ -21,7 +27,9 @@ use super::{HEADER_LEN, Header, ParseError, Seq, Type};
 use crate::SessionId;
 
 /// Bytes before the payload.
-pub const DATA_HEADER_LEN: usize = HEADER_LEN + 4;
+pub const DATA_HEADER_LEN: usize = HEADER_LEN + 8;
+/// Flag: the transmission has a number.
+const NUMBERED: u8 = 1;
 
 /// A view over a DATA or REPAIR packet.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +42,8 @@ impl<T: AsRef<[u8]>> Packet<T> {
     ///
     /// # Errors
     /// [`ParseError::Truncated`] without a payload, [`ParseError::Version`] or [`ParseError::Type`] when it is not
-    /// DATA or REPAIR of this version, [`ParseError::Reserved`] when flags, or the tag of DATA, are not 0.
+    /// DATA or REPAIR of this version, [`ParseError::Reserved`] when unknown flags are set, or the tag of DATA, or a
+    /// number without its flag, is not 0.
     #[inline]
     pub fn new_checked(bytes: T) -> Result<Self, ParseError> {
         let packet = bytes.as_ref();
@@ -47,10 +56,12 @@ impl<T: AsRef<[u8]>> Packet<T> {
         if packet.len() <= DATA_HEADER_LEN {
             return Err(ParseError::Truncated);
         }
-        if header.flags != 0 || !tag_fits {
+        let packet = Packet { bytes };
+        let number_fits = header.flags == NUMBERED || packet.word(HEADER_LEN + 4) == 0;
+        if header.flags > NUMBERED || !tag_fits || !number_fits {
             return Err(ParseError::Reserved);
         }
-        Ok(Packet { bytes })
+        Ok(packet)
     }
 
     /// Whether this is a REPAIR.
@@ -84,6 +95,12 @@ impl<T: AsRef<[u8]>> Packet<T> {
         Seq(self.word(HEADER_LEN))
     }
 
+    /// The number of the transmission, if it has one.
+    #[inline]
+    pub fn number(&self) -> Option<u32> {
+        (self.bytes.as_ref()[1] == NUMBERED).then(|| self.word(HEADER_LEN + 4))
+    }
+
     /// The bytes of the stream.
     #[inline]
     pub fn payload(&self) -> &[u8] {
@@ -100,6 +117,8 @@ pub struct Repr {
     pub session: SessionId,
     /// The packet's number.
     pub sequence: Seq,
+    /// The number of the transmission; `None` without congestion control, to one receiver, or from another host.
+    pub number: Option<u32>,
 }
 
 impl Repr {
@@ -109,6 +128,7 @@ impl Repr {
             repair: packet.is_repair().then(|| packet.tag()),
             session: packet.session(),
             sequence: packet.sequence(),
+            number: packet.number(),
         }
     }
 
@@ -125,11 +145,12 @@ impl Repr {
     pub fn emit(&self, buffer: &mut [u8]) {
         Header {
             kind: self.repair.map_or(Type::Data, |_| Type::Repair),
-            flags: 0,
+            flags: if self.number.is_some() { NUMBERED } else { 0 },
             specific: self.repair.unwrap_or(0),
             session: self.session,
         }
         .emit(buffer)
-        .u32(self.sequence.0);
+        .u32(self.sequence.0)
+        .u32(self.number.unwrap_or(0));
     }
 }

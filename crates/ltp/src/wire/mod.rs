@@ -23,6 +23,7 @@ use crate::SessionId;
 
 pub mod data;
 pub mod digests;
+pub mod pace;
 pub mod report;
 pub mod request;
 pub mod sync;
@@ -51,6 +52,10 @@ proto_core::numbered! {
         Report = 6,
         /// The source's answer to a report.
         ReportAck = 7,
+        /// The source's rate, and echoes for receivers that measure their round-trip time.
+        Pace = 8,
+        /// A receiver tells the source which rate it can have.
+        Feedback = 9,
     }
 }
 

@@ -33,7 +33,8 @@
 //!
 //! Status 0 joined, 1 progress, 2 complete, 3 failed, 4 leaving. Verdict 0 noted, 1 the digest
 //! is not the content's, 2 the source's table of receivers, or its host's share, is full, 3 this only brings a token
-//! (it answers a request by unicast that had none, and is no longer than it).
+//! (it answers a packet by unicast that had none, and is no longer than it), 4 the receiver was given up because it is
+//! too slow.
 
 use super::{Header, ParseError, Type, expect_end};
 use crate::SessionId;
@@ -70,6 +71,8 @@ proto_core::numbered! {
         Full = 2,
         /// Not an answer to a report: the token of a receiver that sent a unicast request without it.
         Token = 3,
+        /// The receiver was given up because it is too slow. With its token, which no other host has.
+        TooSlow = 4,
     }
 }
 

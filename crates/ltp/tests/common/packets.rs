@@ -101,6 +101,7 @@ pub fn data_packet(net: &Group, number: u64, repair: Option<u16>) -> Vec<u8> {
         repair,
         session: net.sender().session(),
         sequence: Seq::of(number, geometry.first()),
+        number: None,
     }
     .emit(&mut packet);
     packet

@@ -31,7 +31,7 @@ const COUNT: usize = 4;
 pub(crate) const PACKETS: usize = 4;
 const BLOCK_EXPONENT: u8 = 10;
 const PAYLOAD: usize = 512;
-const HEADER: usize = 20;
+const HEADER: usize = 24;
 /// Time between two packets of the sender.
 const SPACING: Duration = Duration::from_millis(1);
 

@@ -242,8 +242,8 @@ fn a_content_that_is_stored_already_is_adopted_by_its_digest() {
     assert_eq!(lone.receiver.wanted(at(0), seq(8)), Ok(true));
     assert_eq!(lone.receiver.wanted(at(0), seq(9)), Ok(false));
     let sent = lone.poll();
-    assert_eq!(sent[0].bytes[12], bytes[2 * BLOCK]);
-    assert_eq!(sent[0].bytes[13..], [0; 255]);
+    assert_eq!(sent[0].bytes[16], bytes[2 * BLOCK]);
+    assert_eq!(sent[0].bytes[17..], [0; 255]);
     assert_eq!(lone.run_to(at(60_000)).len(), 0);
 }
 

@@ -221,6 +221,7 @@ impl Lone {
             repair,
             session: SESSION,
             sequence: Seq(seq(number)),
+            number: None,
         }
         .emit(&mut packet);
         let start = self.content.len().min(number as usize * PAYLOAD);

@@ -72,7 +72,7 @@ fn packets_that_the_relay_asks_for_are_repaired_if_they_are_stored() {
         assert_eq!(repair.to, Destination::Relay);
         let number = u32::from_be_bytes(repair.bytes[8..12].try_into().unwrap());
         let at = number.wrapping_sub(seq(0)) as usize * 256;
-        assert_eq!(repair.bytes[12..], lone.content[at..at + 256]);
+        assert_eq!(repair.bytes[16..], lone.content[at..at + 256]);
     }
     assert_eq!(lone.receiver.stats().repairs_sent, 3);
     assert_eq!(want(&mut lone, 3), Ok(true), "it is held down");

@@ -67,11 +67,11 @@ fn packets_that_are_stored_go_to_the_turning_point_once() {
     assert_eq!(numbers, [2, 3, 4, 5, 7]);
     for repair in &sent {
         let number = repaired(std::slice::from_ref(repair))[0] as usize;
-        assert_eq!(repair.bytes[12..], lone.content[number * 256..][..256]);
+        assert_eq!(repair.bytes[16..], lone.content[number * 256..][..256]);
     }
     let stats = lone.receiver.stats();
     assert_eq!((stats.requests_taken, stats.repairs_sent), (1, 5));
-    assert_eq!(stats.frame_bytes, 5 * (256 + 12 + 42));
+    assert_eq!(stats.frame_bytes, 5 * (256 + 16 + 42));
     // They are held down for 20 ms.
     lone.run_to(at(19));
     let held = ask(&mut lone, &turned(), &packets(2, 7));
@@ -302,11 +302,12 @@ fn long_packets_are_repaired_at_low_rates_too() {
         };
         assert_eq!(lone.sync(&heartbeat), Ok(()));
         for number in 0..3 {
-            let mut packet = vec![7; 8_948 + 12];
+            let mut packet = vec![7; 8_948 + data::DATA_HEADER_LEN];
             data::Repr {
                 repair: None,
                 session: SESSION,
                 sequence: Seq(seq(number)),
+                number: None,
             }
             .emit(&mut packet);
             assert_eq!(lone.handle(&Meta::group(source()), &packet), Ok(()));

@@ -167,7 +167,7 @@ fn without_any_relay_left_the_source_repairs_what_was_lost() {
         world.run_for(1);
     }
     // The last heartbeat is through, the repairs are not.
-    world.run_for(12);
+    world.run_for(16);
     assert_eq!(world.complete(&bytes), 0);
     world.set_relay(1, None);
     world.run(20_000);

@@ -33,7 +33,7 @@ fn told(sent: &[Sent], values: &[Digest]) -> Vec<(Instant, Destination, u64, u64
 fn one_by_one(window: Option<u32>, blocks: usize) -> Vec<(i64, u64, u64)> {
     let bytes = content(blocks * BLOCK);
     let mut solo = Solo::stream(1_024, |config| {
-        config.max_packet_len = BLOCK as u16 + 12;
+        config.max_packet_len = BLOCK as u16 + ltp::wire::data::DATA_HEADER_LEN as u16;
         config.window_blocks = window;
         config.receivers = window.map(|_| 1);
         config.connect_timeout = ltp::Duration::from_millis(10);
@@ -428,7 +428,7 @@ fn what_lies_to_the_left_of_a_block_is_told_while_it_is_known() {
 #[test]
 fn small_packets_carry_at_least_one_digest() {
     let bytes = content(3 * BLOCK);
-    let mut solo = Solo::whole(&bytes, |config| config.max_packet_len = 30);
+    let mut solo = Solo::whole(&bytes, |config| config.max_packet_len = 34);
     assert!(matches!(
         solo.sender.geometry().packets_per_block(),
         57..=64

@@ -46,7 +46,7 @@ fn packets_that_the_group_asks_for_go_to_the_group() {
     let repaired = solo.poll();
     assert_eq!(sequences(&repaired), to_group(&[2, 3, 4]));
     for (sent, at) in repaired.iter().zip([2, 3, 4]) {
-        assert_eq!(&sent.bytes[12..], &content(8 * BLOCK)[at * 256..][..256]);
+        assert_eq!(&sent.bytes[16..], &content(8 * BLOCK)[at * 256..][..256]);
         assert_eq!(sent.bytes[2..4], [0, 5], "the tag of the request");
     }
     let stats = solo.sender.stats();

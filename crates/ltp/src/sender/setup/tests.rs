@@ -6,13 +6,13 @@ use core::net::Ipv4Addr;
 use super::*;
 
 /// A DATA packet of 1,012 bytes and its headers.
-const FRAME: usize = 1_024 + 12 + FRAME_OVERHEAD;
+const FRAME: usize = 1_024 + crate::wire::data::DATA_HEADER_LEN + FRAME_OVERHEAD;
 const SMALL: usize = 100;
 
 fn config(rate_bps: Option<u64>) -> SenderConfig {
     let mut config = SenderConfig::new((Ipv4Addr::new(239, 1, 2, 3), 5_000).into());
     config.block_exponent = 10;
-    config.max_packet_len = 1_024 + 12;
+    config.max_packet_len = (1_024 + crate::wire::data::DATA_HEADER_LEN) as u16;
     config.rate_bps = rate_bps;
     config
 }
@@ -127,7 +127,7 @@ fn bursts_are_as_long_as_configured_and_two_packets_at_least() {
     assert_eq!(burst(80_000, 0), 2 * FRAME);
     // A heartbeat with a long name may be the longest packet.
     let mut config = config(Some(80_000));
-    config.max_packet_len = 256 + 12;
+    config.max_packet_len = 256 + crate::wire::data::DATA_HEADER_LEN as u16;
     let _ = config.name.resize(200, 0);
     let sync = 96 + 200 + 16 + FRAME_OVERHEAD;
     assert_eq!(pacing(&config).budget(Instant::ZERO), 2 * sync);
@@ -159,16 +159,19 @@ fn data_goes_a_quarter_of_a_millisecond_at_a_time() {
 
 #[test]
 fn another_rate_counts_from_then_on() {
-    let mut config = config(None);
+    let config = config(None);
     let mut pacing = pacing(&config);
     pacing.spend(1 << 30);
     assert_eq!(pacing.budget(Instant::ZERO), usize::MAX);
     assert_eq!(pacing.data_at(), Instant::ZERO);
-    config.rate_bps = Some(8_000_000);
-    pacing.set_rate(&config, at_us(500));
+    pacing.set_rate(&config, Some(8_000_000), at_us(500));
     let burst = pacing.budget(at_us(500));
     pacing.spend(burst);
     assert_eq!(pacing.ready_at(1_000), at_us(1_500));
+    // What may go does not change with the rate.
+    pacing.set_rate(&config, Some(80_000_000), at_us(500));
+    assert_eq!(pacing.budget(at_us(500)), 0);
+    assert_eq!(pacing.ready_at(1_000), at_us(600));
 }
 
 fn checked(capacity: usize, window: usize, targets: usize) -> Result<Geometry, ConfigError> {
@@ -202,7 +205,7 @@ fn a_content_has_as_many_blocks_as_a_session_at_most() {
     config.length = Some(most + 1);
     let too_long = check(&config, &store, &storage);
     assert_eq!(too_long, Err(ConfigError::Length));
-    config.max_packet_len = 12;
+    config.max_packet_len = crate::wire::data::DATA_HEADER_LEN as u16;
     let no_payload = check(&config, &store, &storage);
     assert_eq!(no_payload, Err(ConfigError::Geometry));
 }

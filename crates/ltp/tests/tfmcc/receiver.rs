@@ -1,0 +1,272 @@
+//! The receiver's side (RFC 4654 §4).
+
+use ltp::tfmcc::Receiver;
+use ltp::wire::pace::Echo;
+use proto_core::tfrc::throughput;
+
+use super::*;
+
+const ME: u64 = 7;
+const RATE: u64 = 8_000_000;
+
+/// A receiver that has taken a PACE of round 1 and a packet.
+fn receiver(pace: &Pace, chance: f64) -> Receiver {
+    let mut receiver = Receiver::new();
+    receiver.handle_pace(START, pace, ME, chance);
+    receiver.receive(START, 1, FRAME);
+    receiver
+}
+
+/// A receiver whose round-trip time is `round_trip`, and the time of its next PACE.
+fn measured(round_trip: Duration) -> (Receiver, Instant) {
+    let mut receiver = receiver(&pace(START, 1, RATE), 0.0);
+    let feedback = receiver.poll_feedback(START).expect("feedback");
+    let now = START + round_trip + ms(30);
+    let mut pace = pace(now, 2, RATE);
+    let echo = Echo {
+        receiver: ME,
+        stamp_us: feedback.stamp_us,
+        held_us: 30_000,
+    };
+    let _ = pace.echoes.push(echo);
+    receiver.handle_pace(now, &pace, ME, 0.0);
+    (receiver, now)
+}
+
+/// Packets from `first` on, one in a millisecond; those for which `is_lost` holds do not come.
+fn stream(
+    receiver: &mut Receiver,
+    now: Instant,
+    numbers: std::ops::Range<u32>,
+    is_lost: impl Fn(u32) -> bool,
+) -> Instant {
+    let mut at = now;
+    for number in numbers {
+        at += ms(1);
+        if !is_lost(number) {
+            receiver.receive(at, number, FRAME);
+        }
+    }
+    at
+}
+
+#[test]
+fn without_a_pace_or_a_packet_there_is_no_feedback() {
+    let mut receiver = Receiver::new();
+    receiver.receive(START, 1, FRAME);
+    assert!(!receiver.is_used());
+    assert_eq!(
+        (receiver.poll_timeout(), receiver.poll_feedback(START)),
+        (None, None)
+    );
+    let mut receiver = Receiver::new();
+    receiver.handle_pace(START, &pace(START, 1, RATE), ME, 0.0);
+    assert!(receiver.is_used());
+    assert_eq!(receiver.poll_feedback(START), None, "nothing came");
+}
+
+#[test]
+fn the_first_feedback_answers_the_pace() {
+    let mut receiver = receiver(&pace(START, 1, RATE), 0.0);
+    let now = START + ms(3);
+    let feedback = receiver.poll_feedback(now).expect("feedback");
+    assert_eq!(
+        (feedback.round, feedback.round_trip_us, feedback.loss),
+        (1, 0, 0)
+    );
+    assert_eq!(feedback.rate_bps, u64::MAX);
+    assert_eq!(
+        (feedback.stamp_us, feedback.echo_us, feedback.held_us),
+        (clock(now), clock(START), 3_000)
+    );
+    // One frame in the round-trip time that was assumed.
+    assert_eq!(feedback.received_bps, 80_000);
+    assert_eq!(receiver.poll_feedback(now), None);
+}
+
+#[test]
+fn an_echo_gives_the_round_trip_time_and_later_paces_what_the_way_adds() {
+    let (mut receiver, now) = measured(ms(50));
+    receiver.receive(now, 2, FRAME);
+    let feedback = receiver.poll_feedback(now).expect("feedback");
+    assert_eq!(feedback.round_trip_us, 50_000);
+    // The next PACE is 10 ms longer on its way.
+    let now = now + ms(500);
+    let late = pace(now - ms(10), 3, RATE);
+    receiver.handle_pace(now, &late, ME, 0.0);
+    receiver.receive(now, 3, FRAME);
+    let feedback = receiver.poll_feedback(now).expect("feedback");
+    assert_eq!(feedback.round_trip_us, 60_000);
+}
+
+#[test]
+fn echoes_of_others_and_forged_ones_measure_nothing() {
+    for (id, stamp_off) in [(ME + 1, 0), (ME, 1)] {
+        let mut receiver = receiver(&pace(START, 1, RATE), 0.0);
+        let feedback = receiver.poll_feedback(START).expect("feedback");
+        let now = START + ms(50);
+        let mut pace = pace(now, 2, RATE);
+        let echo = Echo {
+            receiver: id,
+            stamp_us: feedback.stamp_us.wrapping_add(stamp_off),
+            held_us: 0,
+        };
+        let _ = pace.echoes.push(echo);
+        receiver.handle_pace(now, &pace, ME, 0.0);
+        receiver.receive(now, 2, FRAME);
+        let feedback = receiver.poll_feedback(now).expect("feedback");
+        assert_eq!(feedback.round_trip_us, 0);
+    }
+}
+
+#[test]
+fn loss_gives_the_rate_of_the_throughput_equation() {
+    let (mut receiver, now) = measured(ms(50));
+    let at = stream(&mut receiver, now, 2..4_002, |number| number % 200 == 0);
+    assert!((receiver.loss_event_rate() * 200.0 - 1.0).abs() < 0.05);
+    receiver.handle_pace(at, &pace(at, 3, RATE), ME, 0.0);
+    let feedback = receiver.poll_feedback(at).expect("feedback");
+    let rate = throughput(FRAME as f64, 0.05, receiver.loss_event_rate());
+    close(feedback.rate_bps as f64, 8.0 * rate);
+    close(
+        f64::from(feedback.loss),
+        receiver.loss_event_rate() * 4_294_967_296.0,
+    );
+    // 1,000 frames a second.
+    assert!((feedback.received_bps as f64 / 8e6 - 1.0).abs() < 0.1);
+}
+
+#[test]
+fn losses_within_a_round_trip_are_one_event() {
+    let (mut receiver, now) = measured(ms(50));
+    let at = stream(&mut receiver, now, 2..6_002, |number| number % 500 < 20);
+    let apart = receiver.loss_event_rate();
+    assert!((apart * 500.0 - 1.0).abs() < 0.1, "{apart}");
+    receiver.handle_pace(at, &pace(at, 3, RATE), ME, 0.0);
+    assert!(receiver.poll_feedback(at).is_some());
+}
+
+#[test]
+fn the_limiting_receiver_answers_once_in_a_round_trip_and_at_once_after_a_loss() {
+    let (mut receiver, now) = measured(ms(50));
+    let limiting = Pace {
+        limiting: ME,
+        ..pace(now, 2, RATE)
+    };
+    receiver.handle_pace(now, &limiting, ME, 0.0);
+    receiver.receive(now, 2, FRAME);
+    let mut answers = Vec::new();
+    let mut at = now;
+    for number in 3..500 {
+        at += ms(1);
+        if number != 260 {
+            receiver.receive(at, number, FRAME);
+        }
+        if receiver.poll_feedback(at).is_some() {
+            answers.push((at - now).total_millis());
+            receiver.handle_pace(
+                at,
+                &Pace {
+                    limiting: ME,
+                    ..pace(at, 2, RATE)
+                },
+                ME,
+                0.0,
+            );
+        }
+    }
+    let gaps: Vec<_> = answers.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.iter().all(|&gap| gap == 50), "{answers:?}");
+    assert!(answers.len() >= 9);
+}
+
+/// When a receiver of a group of `receivers` answers in a round, in milliseconds.
+fn answer_ms(chance: f64, receivers: u32, rate_bps: u64) -> u64 {
+    let pace = Pace {
+        receivers,
+        ..pace(START, 1, rate_bps)
+    };
+    let receiver = receiver(&pace, chance);
+    let at = receiver.poll_timeout().expect("a time");
+    (at - START).total_millis()
+}
+
+#[test]
+fn few_receivers_answer_at_once_and_many_at_random_times() {
+    assert_eq!(answer_ms(1.0, 4, RATE), 0);
+    // Without loss the rate counts as a high one: the latest time is that of the whole round.
+    assert_eq!(answer_ms(1.0, 10_000, RATE), 800);
+    assert_eq!(answer_ms(1e-9, 10_000, RATE), 200);
+    assert_eq!(answer_ms(0.01, 10_000, RATE), 200 + 300);
+}
+
+#[test]
+fn of_ten_thousand_receivers_a_few_answer_and_the_lowest_is_among_the_first() {
+    // The uniform numbers of a fixed generator.
+    let mut state = 1_u64;
+    let mut chance = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as f64 / (1_u64 << 31) as f64
+    };
+    let mut times: Vec<u64> = (0..10_000)
+        .map(|_| answer_ms(chance(), 10_000, RATE))
+        .collect();
+    times.sort_unstable();
+    // All that answer before the first answer has reached them, a round trip of 100 ms later.
+    let first = times[0];
+    let answers = times.iter().filter(|&&at| at <= first + 100).count();
+    assert!((1..=20).contains(&answers), "{answers}");
+}
+
+#[test]
+fn a_rate_that_another_told_is_not_told() {
+    let told = |suppress_bps| {
+        let (mut receiver, now) = measured(ms(50));
+        let at = stream(&mut receiver, now, 2..4_002, |number| number % 200 == 0);
+        let pace = Pace {
+            receivers: 10_000,
+            ..pace(at, 3, RATE)
+        };
+        receiver.handle_pace(at, &pace, ME, 1.0);
+        let rate = 8.0 * throughput(FRAME as f64, 0.05, receiver.loss_event_rate());
+        let suppress_bps = (rate * suppress_bps) as u64;
+        receiver.handle_pace(
+            at,
+            &Pace {
+                suppress_bps,
+                ..pace
+            },
+            ME,
+            1.0,
+        );
+        receiver.poll_timeout().is_some()
+    };
+    assert!(!told(0.9));
+    assert!(!told(1.1));
+    assert!(told(1.13));
+}
+
+#[test]
+fn forged_rounds_make_a_receiver_answer_four_times_a_second() {
+    let mut receiver = receiver(&pace(START, 0, RATE), 0.0);
+    let mut answers = 0;
+    for step in 1..2_000_u16 {
+        let now = START + ms(u64::from(step) * 5);
+        receiver.handle_pace(now, &pace(now, step, RATE), ME, 0.0);
+        receiver.receive(now, u32::from(step) + 1, FRAME);
+        answers += usize::from(receiver.poll_feedback(now).is_some());
+    }
+    assert!((40..=45).contains(&answers), "{answers} in 10 s");
+}
+
+#[test]
+fn a_token_that_comes_has_the_last_feedback_sent_again() {
+    let mut receiver = receiver(&pace(START, 1, RATE), 0.0);
+    receiver.token_came(START);
+    assert!(receiver.poll_feedback(START).is_some());
+    assert_eq!(receiver.poll_feedback(START + ms(1)), None);
+    receiver.token_came(START + ms(2));
+    assert!(receiver.poll_feedback(START + ms(2)).is_some());
+}
