@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cli::transfer::{TransferArgs, check_buffer, check_name};
-use cli::units::{ByteSize, Rate, duration};
+use cli::units::{BitRate, ByteSize, Rate, duration};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -33,12 +33,12 @@ Events of --json, one object a line, on standard output; the field `event` names
   started             receivers: how many have joined
   progress            bytes sent once, length, joined, complete, rate_bps, waiting_for: null, or receiver,
                       address and behind_percent of the receiver that new data or the end waits for;
-                      once a second
+                      limiting: null, or receiver, address, rate_bps (null before its first loss),
+                      loss_percent and round_trip_ms of the receiver that the rate follows; once a second
   relay               address, state (attached, lost, refused): with --assist dyram
   relay_stalled       bytes: the relay's acknowledgement for all receivers below it has not advanced for
                       --timeout; new data no longer waits for it
-  rate                rate_bps: the rate changed because receivers miss packets, or no longer do; at
-                      most once a second
+  rate                rate_bps: the rate changed; at most once a second
   receiver_complete   receiver, address
   receiver_stalled    address, relay: with --assist dyram; the receiver does not advance, and its relay no
                       longer waits for it
@@ -79,15 +79,24 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR")]
     pub(crate) source: Option<Ipv4Addr>,
 
-    /// Rate limit in bit/s on the wire, counted as Ethernet frames: 100M, 2.5G, or "unlimited": as
-    /// fast as this host and the slowest receiver can
+    /// Send at this rate instead of one that shares the network with other traffic: 100M, 2.5G, or "unlimited"; in
+    /// bit/s on the wire, counted as Ethernet frames
     ///
-    /// While receivers miss more than a quarter of the packets the rate falls, to an eighth at most.
-    /// "unlimited" starts at 500M and speeds up until a receiver loses more than 2 % of the packets, even if
-    /// other receivers repair them; then it slows down, to 64k at least. It is for networks without other
-    /// important traffic: TCP yields to it at less loss. Elsewhere set a rate.
-    #[arg(long, value_name = "RATE", default_value = "100M")]
-    pub(crate) rate: Rate,
+    /// Without this option congestion control (TFMCC, RFC 4654) finds the rate: what a TCP would get on the path of
+    /// the receiver that has the least. With it TCP yields to the sender: it is for networks of one's own. A
+    /// rate that is set falls, to an eighth at most, while receivers miss more than a quarter of the packets.
+    /// "unlimited" starts at 500M and speeds up until a receiver loses more than 2 % of the packets, even if other
+    /// receivers repair them; then it slows down, to 64k at least. Through relays (--assist dyram://) the
+    /// rate without this option is 100M.
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<Rate>,
+
+    /// Give up a receiver that holds the rate below this for five seconds: it no longer slows down the others
+    ///
+    /// It is named, is told why, and counts as one that lacks something. `progress` of --json, and the words beside
+    /// the progress bar, name the receiver that limits the rate.
+    #[arg(long, value_name = "RATE", conflicts_with = "rate")]
+    pub(crate) min_rate: Option<BitRate>,
 
     /// Number of hosts that receive: wait for them, keep to their pace, end when all have confirmed
     ///

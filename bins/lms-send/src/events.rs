@@ -6,7 +6,7 @@ use ltp_linux::{ReceiverFailure, Sender, SenderStats};
 use serde::Serialize;
 
 use crate::outcome::Outcome;
-use crate::receivers::{Disposition, Waiting};
+use crate::receivers::{Disposition, Limiting, Waiting};
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -48,6 +48,7 @@ pub(crate) enum Event<'a> {
         complete: u32,
         rate_bps: Option<u64>,
         waiting_for: Option<&'a Waiting>,
+        limiting: Option<&'a Limiting>,
     },
     Rate {
         rate_bps: Option<u64>,
@@ -131,6 +132,6 @@ pub(crate) fn reason(failure: ReceiverFailure) -> &'static str {
         ReceiverFailure::Replaced => "was restarted",
         ReceiverFailure::NotWaitedFor => "failed too often; the sender no longer waits for it",
         ReceiverFailure::Mismatch => "holds content that differs from what was sent",
-        ReceiverFailure::TooSlow => "is slower than the lowest rate",
+        ReceiverFailure::TooSlow => "held the rate below --min-rate",
     }
 }

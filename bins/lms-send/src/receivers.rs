@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use cli::units::ByteSize;
-use ltp_linux::{ReceiverFailure, ReceiverState, ReceiverStatus, Sender};
+use cli::units::{BitRate, ByteSize};
+use ltp_linux::{LimitingStatus, ReceiverFailure, ReceiverState, ReceiverStatus, Sender};
 use serde::Serialize;
 
 use crate::events::{reason, receiver};
@@ -35,6 +35,36 @@ impl Waiting {
     pub(crate) fn words(&self) -> String {
         let (host, behind) = (self.address.ip(), self.behind_percent);
         format!("waiting for {host}: {behind} % behind")
+    }
+}
+
+/// The receiver whose rate the sender follows.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Limiting {
+    pub(crate) receiver: String,
+    pub(crate) address: SocketAddr,
+    pub(crate) rate_bps: Option<u64>,
+    pub(crate) loss_percent: f64,
+    pub(crate) round_trip_ms: f64,
+}
+
+impl Limiting {
+    pub(crate) fn new(status: &LimitingStatus) -> Limiting {
+        let hundredths = |number: f64| (number * 100.0).round() / 100.0;
+        Limiting {
+            receiver: receiver(status.receiver),
+            address: status.address,
+            rate_bps: status.rate_bps,
+            loss_percent: hundredths(status.loss * 100.0),
+            round_trip_ms: hundredths(status.round_trip.as_secs_f64() * 1000.0),
+        }
+    }
+
+    /// Says at which rate the sender follows which receiver; nothing before the first loss.
+    pub(crate) fn words(&self) -> Option<String> {
+        let (host, loss) = (self.address.ip(), self.loss_percent);
+        let rate = BitRate(self.rate_bps?);
+        Some(format!("{host} limits the rate to {rate}: {loss} % lost"))
     }
 }
 

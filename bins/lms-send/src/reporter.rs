@@ -8,7 +8,7 @@ use ltp_linux::{SendEvent, Sender};
 use crate::args::Args;
 use crate::events::{Event, reason, receiver};
 use crate::outcome::Outcome;
-use crate::receivers::{self, Disposition, Waiting, plural};
+use crate::receivers::{self, Disposition, Limiting, Waiting, plural};
 
 /// Reports a transfer in the form that the user chose.
 pub(crate) struct Reporter {
@@ -82,9 +82,15 @@ impl Reporter {
                 complete,
                 rate_bps,
                 waiting_for,
+                limiting,
             } => {
                 let waiting = waiting_for.map(|status| Waiting::new(&status, bytes, length));
-                self.progress(joined, complete, waiting.as_ref());
+                let limiting = limiting.map(|status| Limiting::new(&status));
+                let why = match &waiting {
+                    Some(waiting) => Some(waiting.words()),
+                    None => limiting.as_ref().and_then(Limiting::words),
+                };
+                self.progress(joined, complete, why);
                 self.events.emit(&Event::Progress {
                     bytes,
                     length,
@@ -92,12 +98,9 @@ impl Reporter {
                     complete,
                     rate_bps,
                     waiting_for: waiting.as_ref(),
+                    limiting: limiting.as_ref(),
                 });
             }
-            SendEvent::SegmentationOff => tracing::warn!(
-                event = "segmentation_off",
-                "segmentation batches are lost on the way to a receiver; sending single datagrams from now on, as with --no-gso"
-            ),
             SendEvent::Sent {
                 length,
                 digest,
@@ -110,22 +113,28 @@ impl Reporter {
                 });
                 self.say("sent; repairs go on");
             }
-            SendEvent::Started { joined } => {
-                self.events.emit(&Event::Started { receivers: joined });
+            other => self.peer_event(other),
+        }
+    }
+
+    /// Reports what receivers and relays did, and what follows from it.
+    fn peer_event(&self, event: SendEvent) {
+        let event = match event {
+            SendEvent::SegmentationOff => {
+                tracing::warn!(
+                    event = "segmentation_off",
+                    "segmentation batches are lost on the way to a receiver; sending single datagrams from now on, as with --no-gso"
+                );
+                return;
             }
             SendEvent::OtherVersion(other) => {
                 let message = other.to_string();
                 cli::print_message!("warning: {message}");
                 self.events.emit(&Event::Warning { message: &message });
+                return;
             }
-            SendEvent::Rate { rate_bps } => self.events.emit(&Event::Rate { rate_bps }),
-            other => self.peer_event(other),
-        }
-    }
-
-    /// Reports what receivers and relays did.
-    fn peer_event(&self, event: SendEvent) {
-        let event = match event {
+            SendEvent::Started { joined } => Event::Started { receivers: joined },
+            SendEvent::Rate { rate_bps } => Event::Rate { rate_bps },
             SendEvent::Joined {
                 receiver: id,
                 address,
@@ -175,13 +184,12 @@ impl Reporter {
         }
     }
 
-    /// Shows the state of the receivers after the bar.
-    fn progress(&self, joined: u32, complete: u32, waiting: Option<&Waiting>) {
+    /// Shows the state of the receivers after the bar, and what holds the sender back.
+    fn progress(&self, joined: u32, complete: u32, why: Option<String>) {
         let counts = self
             .expected
             .map(|expected| format!("{complete}/{expected} receivers have it, {joined} joined"));
-        let words = [counts, waiting.map(Waiting::words)];
-        let words: Vec<String> = words.into_iter().flatten().collect();
+        let words: Vec<String> = counts.into_iter().chain(why).collect();
         if !words.is_empty() {
             self.say(words.join("; "));
         }

@@ -6,7 +6,9 @@ use std::os::fd::AsFd;
 
 use anyhow::{Context, bail};
 use cli::transfer::cancel_on_interrupt;
-use ltp_linux::{Error, InterfaceError, SendConfig, SendOutcome, Sender, Source, Unconfirmed};
+use ltp_linux::{
+    Error, InterfaceError, Rate, SendConfig, SendOutcome, Sender, Source, Unconfirmed,
+};
 
 use crate::args::Args;
 use crate::outcome::Outcome;
@@ -51,7 +53,12 @@ fn config(args: &Args) -> anyhow::Result<SendConfig> {
     let recovery = args.transfer.assist().and_then(|assist| assist.recovery());
     let mut config = SendConfig::new(group);
     config.recovery = recovery.map_err(anyhow::Error::msg)?;
-    config.rate_bps = args.rate.bits();
+    config.rate = match args.rate {
+        Some(cli::units::Rate::Limit(rate)) => Rate::Fixed(rate.0),
+        Some(cli::units::Rate::Unlimited) => Rate::Unlimited,
+        None => Rate::default(),
+    };
+    config.min_rate_bps = args.min_rate.map(|rate| rate.0);
     config.receivers = args.receivers;
     config.connect_timeout = args.connect_timeout;
     config.linger = args.linger;

@@ -111,6 +111,7 @@ pub use recv::{
 };
 pub use relays::NoRelay;
 pub use send::{
-    ReceiverStatus, SendConfig, SendEvent, SendOutcome, Sender, Source, Unconfirmed, send,
+    LimitingStatus, Rate, ReceiverStatus, SendConfig, SendEvent, SendOutcome, Sender, Source,
+    Unconfirmed, send,
 };
 pub use version::OtherVersion;

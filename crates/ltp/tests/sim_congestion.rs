@@ -84,6 +84,24 @@ fn the_slowest_receiver_limits_until_it_has_everything() {
 }
 
 #[test]
+fn a_near_receiver_does_not_drive_the_rate_beyond_a_slow_one() {
+    let bytes = content(4_000_000, 1);
+    let mut net = files(&bytes, 2, 1, config(bytes.len(), 2), &receiver_config());
+    for (receiver, rate) in [(0, 80), (1, 2)] {
+        set_link(&mut net, receiver, rate * MBIT, Duration::from_micros(200));
+    }
+    net.run_for(ms(3_000));
+    let limiting = net.sender().limiting().map(|limiting| limiting.address);
+    assert_eq!(limiting, Some(host(1)));
+    let [_, down] = net.sim.link_stats(net.links[1]);
+    let lost = down.queue_full as f64 / down.sent as f64;
+    assert!(lost < 0.15, "lost {lost:.3} of {}", down.sent);
+    // Every packet counts as one of data, and on a slow link one in five is a short PACE.
+    let share = used(&mut net, 1, 2 * MBIT, ms(3_000));
+    assert!((0.75..1.3).contains(&share), "{share:.2}");
+}
+
+#[test]
 fn loss_counts_whoever_repairs_it() {
     let bytes = content(10_000_000, 1);
     let mut receiver = receiver_config();

@@ -153,13 +153,18 @@ impl Finished {
         self
     }
 
-    /// The value of a field of the event with that name, as JSON text.
+    /// The first event with that name, as JSON text.
     pub fn event(&self, name: &str) -> Option<String> {
+        self.events(name).next()
+    }
+
+    /// All events with that name, as JSON text.
+    pub fn events(&self, name: &str) -> impl Iterator<Item = String> {
         let text = String::from_utf8_lossy(&self.stdout);
         let wanted = format!("{{\"event\":\"{name}\"");
-        text.lines()
-            .find(|line| line.starts_with(&wanted))
-            .map(str::to_owned)
+        let events = text.lines().filter(|line| line.starts_with(&wanted));
+        let events: Vec<String> = events.map(str::to_owned).collect();
+        events.into_iter()
     }
 }
 

@@ -4,6 +4,7 @@
 #[path = "../../../cli/tests/unwritable/mod.rs"]
 mod broken_output;
 mod common;
+mod congestion;
 mod ends;
 mod network;
 mod receivers;

@@ -17,12 +17,12 @@ use super::transfer::{field, folder};
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
 
 /// A host with a source, a router, and two hosts behind it, each on a link of its own.
-struct Network {
+pub(super) struct Network {
     network: netlab::Network,
     source: NodeId,
     router: NodeId,
-    host: NodeId,
-    second: NodeId,
+    pub(super) host: NodeId,
+    pub(super) second: NodeId,
     _table: Table,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn filter(namespace: &Namespace, hook: &str, rule: &str) -> bool {
 
 impl Network {
     /// `None` where namespaces are not permitted, which is printed.
-    fn new() -> Option<Network> {
+    pub(super) fn new() -> Option<Network> {
         if !netlab::permitted("lms-recv") {
             return None;
         }
@@ -78,7 +78,27 @@ impl Network {
         })
     }
 
-    fn at(&self, node: NodeId) -> &Namespace {
+    /// Limits the links to the two hosts, with a queue of 64 KiB each. Whether there is a `tc` to say so.
+    pub(super) fn limit(&self, mbps: [u32; 2]) -> bool {
+        ["eth1", "eth2"].iter().zip(mbps).all(|(device, mbps)| {
+            let rate = format!("{mbps}mbit");
+            let mut tc = Command::new("tc");
+            tc.args(["qdisc", "add", "dev", device, "root", "tbf", "rate", &rate])
+                .args(["burst", "32k", "limit", "64k"]);
+            let set = self.at(self.router).run(|| tc.status());
+            let is_set = set.expect("namespace").is_ok_and(|status| status.success());
+            if !is_set {
+                eprintln!("SKIPPED: no tc here");
+            }
+            is_set
+        })
+    }
+
+    pub(super) fn address(&self, node: NodeId) -> Ipv4Addr {
+        self.network.plan().address(node)
+    }
+
+    pub(super) fn at(&self, node: NodeId) -> &Namespace {
         self.network.namespace(node)
     }
 
@@ -88,7 +108,7 @@ impl Network {
         filter(self.at(self.router), "forward", "meta length > 2000 drop")
     }
 
-    fn in_source(&self, command: &mut Command) -> Running {
+    pub(super) fn in_source(&self, command: &mut Command) -> Running {
         self.at(self.source)
             .run(|| Running::start("sender", command))
             .expect("namespace")

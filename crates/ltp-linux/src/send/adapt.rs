@@ -1,4 +1,4 @@
-//! Slows down when receivers cannot follow.
+//! Slows down when receivers cannot follow, without congestion control.
 //!
 //! The sender's window keeps it from running ahead of the slowest receiver that reports; it does not
 //! see a link on the path that carries less than this host sends. The measure is the share of the packets
@@ -12,6 +12,8 @@ use std::net::SocketAddr;
 
 use ltp::rate::{RateSearch, Sent};
 use ltp::{Duration, Instant};
+
+use super::config::Rate;
 
 /// Time in which packets and requests are counted before the rate changes.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -51,6 +53,8 @@ pub(super) struct RateControl {
 
 #[derive(Debug)]
 enum Policy {
+    /// The machine sets the rate.
+    Congestion,
     /// The user set a rate: only heavy loss slows the sender, and never below an eighth of it.
     Set {
         set: u64,
@@ -66,14 +70,15 @@ enum Policy {
 }
 
 impl RateControl {
-    pub(super) fn new(set: Option<u64>, now: Instant) -> Self {
-        let policy = match set {
-            Some(set) => Policy::Set {
+    pub(super) fn new(rate: Rate, now: Instant) -> Self {
+        let policy = match rate {
+            Rate::Congestion => Policy::Congestion,
+            Rate::Fixed(set) => Policy::Set {
                 set,
                 rate: set,
                 paused_until: now,
             },
-            None => Policy::Unlimited {
+            Rate::Unlimited => Policy::Unlimited {
                 search: RateSearch::new(now),
                 reported: false,
             },
@@ -92,11 +97,12 @@ impl RateControl {
         self.loss
     }
 
-    /// The rate now, bit/s; `None` while nothing limits it.
+    /// The rate now, bit/s; `None` while this does not limit it.
     pub(super) fn rate(&self) -> Option<u64> {
         match &self.policy {
             Policy::Set { rate, .. } => (*rate < CEILING).then_some(*rate),
             Policy::Unlimited { search, .. } => search.rate_bps(),
+            Policy::Congestion => None,
         }
     }
 
@@ -115,6 +121,7 @@ impl RateControl {
         let request_loss = asked.filter(|_| counts_requests);
         self.loss = loss.or(request_loss.map(|asked| asked.per_mille()));
         match &mut self.policy {
+            Policy::Congestion => false,
             Policy::Set { .. } => {
                 let Some(asked) = asked else {
                     return false;
@@ -221,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_set_rate_stands_against_ordinary_loss_of_many_receivers() {
-        let mut control = RateControl::new(Some(100_000_000), after(0));
+        let mut control = RateControl::new(Rate::Fixed(100_000_000), after(0));
         for receiver in 0..100 {
             control.count_requester(SocketAddr::from(([10, 0, 0, receiver], 1)));
         }
@@ -231,7 +238,7 @@ mod tests {
 
     #[test]
     fn heavy_loss_slows_and_its_end_restores() {
-        let mut control = RateControl::new(Some(100_000_000), after(0));
+        let mut control = RateControl::new(Rate::Fixed(100_000_000), after(0));
         control.count_requester(SocketAddr::from(([10, 0, 0, 1], 1)));
         assert!(control.update(after(1), counts(1, 400, 200), None));
         assert_eq!(control.rate(), Some(70_000_000));
@@ -243,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_set_rate_falls_to_an_eighth_at_most() {
-        let mut control = RateControl::new(Some(100_000_000), after(0));
+        let mut control = RateControl::new(Rate::Fixed(100_000_000), after(0));
         for interval in 1..400 {
             let all = counts(interval, 100 * interval, 100 * interval);
             control.update(after(interval), all, None);
@@ -253,7 +260,7 @@ mod tests {
 
     /// The rate of an unlimited sender after 30 s in which one receiver requested everything again.
     fn unlimited(loss: Option<u16>) -> Option<u64> {
-        let mut control = RateControl::new(None, after(0));
+        let mut control = RateControl::new(Rate::Unlimited, after(0));
         for interval in 1..600 {
             control.count_requester(SocketAddr::from(([10, 0, 0, 1], 1)));
             let all = counts(interval, 100 * interval, 100 * interval);

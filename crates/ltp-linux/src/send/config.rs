@@ -4,6 +4,21 @@ use std::time::Duration;
 
 use crate::config::{Group, Recovery};
 
+/// What sets the rate of a [`Sender`](crate::Sender). Rates count the bits of Ethernet frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Rate {
+    /// Congestion control ([`ltp::tfmcc`], RFC 4654): a TCP's fair share on the path of the receiver with the least.
+    /// With relays, whose receivers do not answer the source, 100 Mbit/s.
+    #[default]
+    Congestion,
+    /// At most so many bits a second, for networks of one's own: it falls to an eighth at most while receivers miss more
+    /// than a quarter of the packets.
+    Fixed(u64),
+    /// As fast as this host and the slowest receiver can, for networks without other traffic.
+    Unlimited,
+}
+
 /// What a [`Sender`](crate::Sender) is to do. Set the fields that differ from [`SendConfig::new`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -12,11 +27,11 @@ pub struct SendConfig {
     pub group: Group,
     /// Help with repairs. Default: [`Recovery::Source`].
     pub recovery: Recovery,
-    /// Most bits a second on the wire, counted as Ethernet frames. `None`: as fast as this host and the
-    /// slowest receiver can. Default: 100 Mbit/s.
-    ///
-    /// A rate that is set falls to an eighth at most while receivers miss more than a quarter of the packets.
-    pub rate_bps: Option<u64>,
+    /// What sets the rate. Default: [`Rate::default`].
+    pub rate: Rate,
+    /// With [`Rate::Congestion`]: a receiver that holds the rate below this for five seconds, in bits of Ethernet frames
+    /// a second, is given up ([`ReceiverFailure::TooSlow`](crate::ReceiverFailure::TooSlow)). Default: none is.
+    pub min_rate_bps: Option<u64>,
     /// Hosts that must confirm. Data begins when they have joined; they set the pace, and the transfer ends
     /// when all have confirmed. It fails with [`Error::Unconfirmed`](crate::Error::Unconfirmed) when fewer have
     /// in the end, or a receiver that joined lacks something. Receivers at one address count as one host.
@@ -51,7 +66,8 @@ impl SendConfig {
         SendConfig {
             group,
             recovery: Recovery::Source,
-            rate_bps: Some(100_000_000),
+            rate: Rate::default(),
+            min_rate_bps: None,
             receivers: None,
             connect_timeout: Duration::from_secs(10),
             linger: Duration::from_secs(3),

@@ -83,6 +83,8 @@ pub enum SendEvent {
         rate_bps: Option<u64>,
         /// The receiver that new data or the end waits for.
         waiting_for: Option<ReceiverStatus>,
+        /// The receiver whose rate the sender follows, with [`Rate::Congestion`](crate::Rate::Congestion).
+        limiting: Option<LimitingStatus>,
     },
     /// The rate has changed; at most once a second.
     Rate {
@@ -132,6 +134,22 @@ pub struct ReceiverStatus {
     pub state: ReceiverState,
     /// Bytes it has, from the start on, rounded up to whole blocks while the length is unknown.
     pub bytes: u64,
+}
+
+/// The receiver that congestion control follows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct LimitingStatus {
+    /// Its identifier.
+    pub receiver: u64,
+    /// Its address.
+    pub address: SocketAddr,
+    /// The rate that a TCP would have there, bits of Ethernet frames a second; `None` before its first loss.
+    pub rate_bps: Option<u64>,
+    /// Its loss event rate (RFC 4654 §4.3), 0 to 1.
+    pub loss: f64,
+    /// Its round-trip time.
+    pub round_trip: Duration,
 }
 
 /// How a transfer ended, as far as the sender knows.

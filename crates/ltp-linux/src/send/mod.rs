@@ -8,8 +8,8 @@ mod setup;
 mod source;
 mod transfer;
 
-pub use config::SendConfig;
-pub use event::{ReceiverStatus, SendEvent, SendOutcome, Unconfirmed};
+pub use config::{Rate, SendConfig};
+pub use event::{LimitingStatus, ReceiverStatus, SendEvent, SendOutcome, Unconfirmed};
 pub use source::Source;
 pub use transfer::Sender;
 

@@ -2,7 +2,7 @@
 
 use ltp::{Duration, Geometry, Name, SenderConfig};
 
-use super::config::SendConfig;
+use super::config::{Rate, SendConfig};
 use super::source::Source;
 use crate::Error;
 use crate::clock::span;
@@ -18,6 +18,8 @@ const UNCOUNTED: u32 = 64;
 const UNCOUNTED_WAIT: Duration = Duration::from_millis(200);
 /// What a relay's packets take beside the headers of IP and UDP.
 const RELAY_HEADERS: u16 = 20 + 8 + ltp::relayed::OVERHEAD as u16;
+/// The rate through relays, unless another is set.
+const RELAYED_BPS: u64 = 100_000_000;
 /// The shortest MTU that every IPv4 host takes (RFC 791).
 const MIN_MTU: u16 = 576;
 /// Headers that IP and UDP add, and what a dmcast adds on top (LMS option and outer header).
@@ -26,13 +28,26 @@ const HEADERS: u16 = 20 + 8 + 36;
 /// Refuses configurations that cannot work.
 pub(super) fn check(given: &SendConfig) -> Result<(), Error> {
     given.group.check()?;
-    if given.rate_bps == Some(0) {
-        return Err(Error::Config("the rate is 0 bit/s: `None` is no limit"));
+    if given.rate == Rate::Fixed(0) {
+        return Err(Error::Config("the rate is 0 bit/s"));
+    }
+    if given.min_rate_bps.is_some() && rate(given) != Rate::Congestion {
+        return Err(Error::Config(
+            "a lowest rate is for congestion control: without it no receiver is too slow",
+        ));
     }
     if given.receivers == Some(0) {
         return Err(Error::Config("0 receivers: `None` is any number"));
     }
     Ok(())
+}
+
+/// Returns what sets the rate. Receivers below relays do not answer the source, as congestion control needs.
+pub(super) fn rate(given: &SendConfig) -> Rate {
+    match given.rate {
+        Rate::Congestion if !given.recovery.relays().is_empty() => Rate::Fixed(RELAYED_BPS),
+        rate => rate,
+    }
 }
 
 pub(super) fn config(
@@ -57,8 +72,10 @@ pub(super) fn config(
     config.max_packet_len = max_packet_len;
     config.block_exponent = block_exponent(max_packet_len);
     config.receivers = given.receivers;
+    config.congestion = rate(given) == Rate::Congestion;
+    config.min_rate_bps = given.min_rate_bps;
     config.connect_timeout = span(given.connect_timeout);
-    if given.receivers.is_none() && given.rate_bps.is_none() {
+    if given.receivers.is_none() && given.rate == Rate::Unlimited {
         config.receivers = Some(UNCOUNTED);
         config.connect_timeout = UNCOUNTED_WAIT;
     }

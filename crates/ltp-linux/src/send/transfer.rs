@@ -13,7 +13,7 @@ use ltp::{Duration, Instant, SenderEvent, SenderStats};
 
 use super::adapt::{Counts, RateControl};
 use super::config::SendConfig;
-use super::event::{ReceiverStatus, SendEvent, SendOutcome, Unconfirmed};
+use super::event::{LimitingStatus, ReceiverStatus, SendEvent, SendOutcome, Unconfirmed};
 use super::notice::RateNotice;
 use super::setup;
 use super::source::{Content, FileStore, Kind, Source, Stream};
@@ -78,7 +78,7 @@ impl Sender {
         let digest = first_digest(config, &source, &cancel, observer)?;
         let net = Net::sender(config, &local)?;
         let now = clock::now();
-        let control = RateControl::new(config.rate_bps, now);
+        let control = RateControl::new(setup::rate(config), now);
         let relays = config.recovery.relays();
         let relayed = !relays.is_empty();
         let mut machine_config = setup::config(config, &local, &source, digest)?;
@@ -113,13 +113,14 @@ impl Sender {
         } else {
             Peer::Alone(Box::new(sender))
         };
+        let rate_bps = machine.inner().rate_bps();
         let opened = SendEvent::Opened {
             session,
             name,
             length,
             source: socket,
             interface: local.interface.name,
-            rate_bps: control.rate(),
+            rate_bps,
         };
         let core = Core::new(net, machine, &config.recovery, cancel, opened, now);
         Ok(Sender {
@@ -128,7 +129,7 @@ impl Sender {
             shown,
             started: now,
             stream,
-            notice: RateNotice::new(now, control.rate()),
+            notice: RateNotice::new(now, rate_bps),
             control,
             fallback: (max_segments > 1).then(|| Fallback::new(StdDuration::ZERO)),
             stalled: BTreeMap::new(),
@@ -210,7 +211,7 @@ impl Sender {
             self.core.machine.inner_mut().set_rate(now, rate_bps);
         }
         self.try_single_datagrams(now, counts.sent);
-        let rate_bps = self.control.rate();
+        let rate_bps = self.core.machine.inner().rate_bps();
         if self.notice.is_due(now, rate_bps) {
             self.core.events.push_back(SendEvent::Rate { rate_bps });
         }
@@ -281,8 +282,9 @@ impl Sender {
             length,
             joined,
             complete,
-            rate_bps: self.control.rate(),
+            rate_bps: sender.rate_bps(),
             waiting_for,
+            limiting: sender.limiting().map(limiting_status),
         });
     }
 
@@ -508,6 +510,16 @@ impl Transfer for Sender {
 
     fn leave(&mut self) {
         self.core.leave_relay();
+    }
+}
+
+fn limiting_status(limiting: &ltp::tfmcc::Limiting) -> LimitingStatus {
+    LimitingStatus {
+        receiver: limiting.receiver,
+        address: limiting.address,
+        rate_bps: (limiting.rate_bps != u64::MAX).then_some(limiting.rate_bps),
+        loss: limiting.loss,
+        round_trip: limiting.round_trip.into(),
     }
 }
 

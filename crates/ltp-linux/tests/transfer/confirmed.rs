@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ltp_linux::{
-    Cancel, Error, Group, ReceiveConfig, ReceiveEvent, Received, Receiver, ReceiverFailure,
+    Cancel, Error, Group, Rate, ReceiveConfig, ReceiveEvent, Received, Receiver, ReceiverFailure,
     ReceiverState, SendConfig, SendOutcome, Sender, Sink, Source, Unconfirmed, send,
 };
 
@@ -81,7 +81,7 @@ fn a_receiver_that_dies_in_the_middle_is_missed_and_named() {
     let dying = start(&group, 3, true);
     let mut config = SendConfig::new(group);
     config.receivers = Some(2);
-    config.rate_bps = Some(20_000_000);
+    config.rate = Rate::Fixed(20_000_000);
     config.timeout = Duration::from_secs(1);
     config.linger = Duration::from_millis(100);
     let (source, cancel) = (Source::buffer(bytes), Cancel::new().expect("eventfd"));

@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use ltp_linux::{
-    Cancel, Error, Group, ReceiveConfig, ReceiveEvent, Receiver, SendConfig, SendEvent,
+    Cancel, Error, Group, Rate, ReceiveConfig, ReceiveEvent, Receiver, SendConfig, SendEvent,
     SendOutcome, Sender, Sink, Source, receive, receive_buffer, send,
 };
 
@@ -251,7 +251,7 @@ fn configurations_that_cannot_work_are_refused() {
     routed.check().expect("a group that routers forward");
     assert!(sender(|config| config.group.address.set_port(0)).contains("port 0"));
     assert!(sender(|config| config.group.ttl = 0).contains("TTL"));
-    assert!(sender(|config| config.rate_bps = Some(0)).contains("rate is 0"));
+    assert!(sender(|config| config.rate = Rate::Fixed(0)).contains("rate is 0"));
     assert!(sender(|config| config.receivers = Some(0)).contains("0 receivers"));
 
     let receiver = |group, folder| {

@@ -16,7 +16,7 @@
 //! | §3.3 lost limiting receiver | forgotten after ten of its feedback intervals |
 //! | §3.4 feedback rounds | as long as leaves about five answers of the estimated number of receivers: eight times the longest round-trip time for 10,000 |
 //! | §3.5 round-trip times of receivers | up to 16 echoes in a packet, that of the limiting receiver first |
-//! | §3.6 slow start | twice the lowest rate at which packets came, doubling at most once a round trip |
+//! | §3.6 slow start | twice the lowest rate at which packets came, doubling at most once in the longest round-trip time |
 //! | §4.2 round-trip time | echoes, and one-way delays in between |
 //! | §4.5 feedback timers | biased by a quarter; cancelled by a rate that is at most a tenth higher |
 //! | history discounting (RFC 5348 §5.5) | omitted (optional) |

@@ -241,7 +241,8 @@ impl Receiver {
         }
         let sample = clamp_round_trip(sample);
         let smoothed = match self.round_trip {
-            Some(round_trip) => KEPT * round_trip.smoothed + (1.0 - KEPT) * sample,
+            // From where one-way delays have moved it to: a queue may have filled since the last sample.
+            Some(_) => KEPT * self.round_trip_s() + (1.0 - KEPT) * sample,
             None => {
                 // Losses were gathered to events by an assumed time; the rate they stand for is the same.
                 let factor = self.round_trip_s() / sample;

@@ -319,7 +319,8 @@ impl Sender {
         }
         self.limits(teller);
         let was_limit = core::mem::take(&mut self.was_limit);
-        if was_limit && now >= self.raised + teller.round_trip {
+        // Once in the longest round-trip time, not in that of this receiver: a slower one answers within the round.
+        if was_limit && now >= self.raised + duration(self.max_round_trip) {
             let most = (2.0 * received).min(self.most);
             self.rate = (2.0 * self.rate).min(most).max(self.rate);
             self.raised = now;
