@@ -10,16 +10,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use lms_proto::{Iface, Kind as OptionKind};
 use ltp::store::HeapRing;
-use ltp::wire::digests::{self, put_digest};
-use ltp::wire::report::{Loss, Report, ReportAck, Status};
-use ltp::wire::request::{self, Kind, Range};
-use ltp::wire::{Seq, data, sync};
+use ltp::wire::report::ReportAck;
 use ltp::{
     Assist, Delivery, Destination, Instant, LmsOption, Meta, Receiver, ReceiverConfig,
     ReceiverEvent, ReceiverLimits, Sender, SenderConfig, SenderLimits, Start, Transmit,
     TurningPoint,
 };
 
+use super::ltp_forged::forged;
 use super::{delay_one, pass};
 use crate::memory::Meter;
 use crate::script::{Lines, Script};
@@ -119,7 +117,9 @@ impl Bench {
         let now = Instant::from_secs(1);
         let key = keyed.then_some([9; 32]);
         let store = HeapRing::whole(content());
-        let sender = Sender::new(sender_config(key, reports), store, [1; 32], now);
+        let mut config = sender_config(key, reports);
+        config.congestion = script.flag();
+        let sender = Sender::new(config, store, [1; 32], now);
         let assist = if lms { Assist::Lms } else { Assist::None };
         let mut config = receiver_config(key, assist);
         config.start = script.of(&[Start::Beginning, Start::Oldest, Start::Now]);
@@ -387,131 +387,6 @@ impl Bench {
     }
 }
 
-/// A packet that knows the session and lies.
-pub(super) fn forged(script: &mut Script<'_>, sender: &Sender<'_, HeapRing>) -> Vec<u8> {
-    let (session, geometry) = (sender.session(), sender.geometry());
-    let number = u64::from(script.u8());
-    let sequence = Seq::of(number, geometry.first());
-    let kind = script.pick(5);
-    let mut bytes = vec![script.u8(); 400];
-    let len = match kind {
-        0 => {
-            let repair = script.flag().then(|| script.u16());
-            data::Repr {
-                repair,
-                session,
-                sequence,
-                number: script.flag().then(|| script.u32()),
-            }
-            .emit(&mut bytes);
-            geometry.packet_len()
-        }
-        1 => {
-            let answer = script.flag().then(|| script.u64());
-            let count = 1 + script.pick(4);
-            let repr = digests::Repr {
-                session,
-                first_block: number as u32,
-                answer,
-                left: script.flag() && answer.is_some(),
-                count,
-            };
-            repr.emit(&mut bytes);
-            for index in 0..count {
-                put_digest(&mut bytes, index, &[script.u8(); 32]);
-            }
-            repr.buffer_len()
-        }
-        2 => {
-            return request_bytes(script, session, sequence);
-        }
-        3 => {
-            let report = Report {
-                session,
-                status: script.of(&[
-                    Status::Joined,
-                    Status::Progress,
-                    Status::Complete,
-                    Status::Failed,
-                    Status::Leaving,
-                ]),
-                tag: script.u16(),
-                receiver: script.u8().into(),
-                blocks: script.u8().into(),
-                token: script.u8().into(),
-                digest: script.u8().into(),
-                loss: Loss {
-                    expected: u32::from(script.u8()) << 2,
-                    lost: script.u8().into(),
-                },
-            };
-            report.emit(&mut bytes);
-            report.buffer_len()
-        }
-        _ => {
-            let repr = sync::Repr {
-                session: if script.flag() {
-                    session
-                } else {
-                    ltp::SessionId(script.u8().into())
-                },
-                silence_ms: script.u16().clamp(1, 60_000),
-                geometry,
-                oldest: if script.flag() { 0 } else { number },
-                next: script.u8().into(),
-                length: script.flag().then(|| script.u16().into()),
-                digested: script.flag().then(|| script.u8().into()),
-                digest: script.flag().then(|| [script.u8(); 32]),
-                reports: script.flag(),
-                closing: script.flag(),
-                stalled: script.flag(),
-                stream: script.flag(),
-                progress_blocks: script.u8().into(),
-                report_window_us: script.u32(),
-                answer: script.flag().then(|| script.u64()),
-                name: b"",
-            };
-            repr.emit(&mut bytes);
-            repr.buffer_len()
-        }
-    };
-    bytes.truncate(len);
-    bytes
-}
-
-fn request_bytes(script: &mut Script<'_>, session: ltp::SessionId, from: Seq) -> Vec<u8> {
-    let kind = script.of(&[Kind::Data, Kind::Digests, Kind::Sync, Kind::Left]);
-    let mut repr = request::Repr {
-        kind,
-        tag: script.u16(),
-        session,
-        number: script.u8().into(),
-        round_trip_us: script.u32(),
-        token: 0,
-        nonce: script.u64(),
-        ranges: Default::default(),
-    };
-    let count = if matches!(kind, Kind::Sync | Kind::Left) {
-        1
-    } else {
-        1 + script.pick(31)
-    };
-    for _ in 0..count {
-        let base = if kind == Kind::Data { from.0 } else { 0 };
-        let lo = base.wrapping_add(script.u8().into());
-        let hi = lo.wrapping_add((script.u8() % 80).into());
-        let range = match kind {
-            Kind::Sync => Range { lo: 0, hi: 0 },
-            Kind::Left => Range { lo, hi: lo },
-            Kind::Data | Kind::Digests => Range { lo, hi },
-        };
-        let _ = repr.ranges.push(range);
-    }
-    let mut bytes = vec![0; repr.buffer_len()];
-    repr.emit(&mut bytes);
-    bytes
-}
-
 /// Returns when one of the machines asks for its timeout.
 pub(super) fn due(
     sender: &Sender<'static, HeapRing>,
@@ -574,7 +449,7 @@ pub fn run(bytes: &[u8]) {
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for golden in crate::goldens::of("crates/ltp/tests/golden_wire.rs") {
-        for flags in [[1, 1, 1], [0, 0, 0]] {
+        for flags in [[1; 4], [0; 4]] {
             let mut lines = Lines(flags.to_vec());
             lines.u8(0).u8(0).u8(0).u8(5).u8(100);
             for to in 0..3 {
@@ -592,8 +467,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
             seeds.push(lines.0);
         }
     }
-    for kind in 0..5 {
-        for flags in [[1, 1, 1], [0, 0, 1], [1, 0, 0], [0, 1, 0]] {
+    for kind in 0..7 {
+        for flags in [[1, 1, 1, 1], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0]] {
             let mut lines = Lines(flags.to_vec());
             lines.u8(0).u8(0);
             for step in 0..40u8 {

@@ -1,6 +1,6 @@
 //! An LTP source, two honest receivers, and a third host that was let in: it has the group's key, proves its
 //! address at many ports, and then says anything well-formed: reports of any state, requests for
-//! anything, as if started again and again. Packets to the
+//! anything, the feedback of any rate, as if started again and again. Packets to the
 //! honest receivers get lost now and then, once they have joined.
 //!
 //! Asserted: both honest receivers end with every byte and are never given up; the source reports that every receiver is
@@ -12,6 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use ltp::digest::Hashing;
 use ltp::store::HeapRing;
+use ltp::wire::pace::{FEEDBACK_LEN, Feedback, Pace};
 use ltp::wire::report::{Loss, Report, ReportAck, Status};
 use ltp::wire::request::{self, Kind, Range};
 use ltp::{
@@ -63,6 +64,15 @@ enum Lie {
         round_trip_us: u32,
         group: bool,
     },
+    /// To the newest PACE.
+    Feedback {
+        id: u64,
+        held_us: u32,
+        round_trip_us: u32,
+        loss: u32,
+        rate_bps: u64,
+        received_bps: u64,
+    },
 }
 
 struct Bench {
@@ -77,6 +87,8 @@ struct Bench {
     losses_left: u8,
     tokens: BTreeMap<SocketAddr, u64>,
     hashing: Hashing,
+    /// Round and timestamp of the newest PACE.
+    paced: (u16, u32),
     meter: Meter,
 }
 
@@ -92,6 +104,7 @@ impl Bench {
         config.receiver_timeout = RECEIVER_TIMEOUT;
         config.linger = Duration::from_secs(1);
         config.limits.receivers = script.of(&[4, 8, 64]);
+        config.congestion = script.flag();
         let sender = Sender::new(config, HeapRing::whole(content()), [1; 32], now);
         let receiver = |index: usize| {
             let config = receiver_config(key, Assist::None);
@@ -108,6 +121,7 @@ impl Bench {
             losses_left: LOSSES,
             tokens: BTreeMap::new(),
             hashing: Hashing::new(key),
+            paced: (0, 0),
             meter: Meter::default(),
         }
     }
@@ -143,6 +157,9 @@ impl Bench {
 
     fn from_source(&mut self, destination: Destination, packet: &[u8]) {
         let Destination::Unicast(to) = destination else {
+            if let Some(Ok(pace)) = self.hashing.open(packet).map(Pace::parse) {
+                self.paced = (pace.round, pace.stamp_us);
+            }
             for index in 0..RECEIVERS {
                 self.post(index, Meta::group(source()), packet);
             }
@@ -267,6 +284,7 @@ impl Bench {
                 (bytes, report.buffer_len())
             }
             Lie::Request { .. } => request_bytes(session, token, &lie),
+            Lie::Feedback { .. } => feedback_bytes(session, self.paced, token, &lie),
         };
         let len = self.hashing.seal(&mut bytes, len);
         let meta = match lie {
@@ -322,8 +340,54 @@ fn request_bytes(session: SessionId, token: u64, lie: &Lie) -> (Vec<u8>, usize) 
     (bytes, len)
 }
 
+fn feedback_bytes(
+    session: SessionId,
+    (round, echo_us): (u16, u32),
+    token: u64,
+    lie: &Lie,
+) -> (Vec<u8>, usize) {
+    let Lie::Feedback {
+        id,
+        held_us,
+        round_trip_us,
+        loss,
+        rate_bps,
+        received_bps,
+    } = *lie
+    else {
+        return (vec![0; 64], 0);
+    };
+    let feedback = Feedback {
+        session,
+        round,
+        receiver: id,
+        token,
+        stamp_us: 1,
+        echo_us,
+        held_us,
+        round_trip_us,
+        loss,
+        rate_bps: if loss == 0 { u64::MAX } else { rate_bps },
+        received_bps,
+    };
+    let mut bytes = vec![0; FEEDBACK_LEN + 64];
+    feedback.emit(&mut bytes);
+    (bytes, FEEDBACK_LEN)
+}
+
 fn lie(script: &mut Script<'_>) -> Lie {
-    if script.pick(3) < 2 {
+    let kind = script.pick(4);
+    if kind == 3 {
+        return Lie::Feedback {
+            id: 1 + u64::from(script.u8()),
+            held_us: script.of(&[0, 1_000, 1 << 20, u32::MAX]),
+            round_trip_us: script.of(&[0, 1, 20_000, u32::MAX]),
+            loss: script.of(&[0, 1, 1 << 24, u32::MAX]),
+            rate_bps: script.of(&[0, 1_000, 1_000_000, 1 << 60]),
+            received_bps: script.of(&[0, 1_000, 1_000_000, u64::MAX]),
+        };
+    }
+    if kind < 2 {
         return Lie::Report {
             status: script.of(&[
                 Status::Joined,
@@ -393,7 +457,7 @@ pub fn run(bytes: &[u8]) {
                     honest_digest,
                     digest,
                 },
-                request @ Lie::Request { .. } => request,
+                other => other,
             };
             bench.say((port + round as usize / 4) % PORTS, said);
         }
@@ -422,7 +486,7 @@ pub fn run(bytes: &[u8]) {
 /// Each kind of lie, alone and in pairs, again and again.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
-    for flags in [[0, 0, 0, 0, 0], [1, 1, 1, 0, 1], [0, 2, 1, 1, 2]] {
+    for flags in [[0; 6], [1, 1, 1, 0, 1, 1], [0, 2, 1, 1, 2, 0]] {
         for status in 0..5u8 {
             for blocks in [0, 2, 5, 7] {
                 let mut lines = Lines(flags.to_vec());
@@ -437,6 +501,19 @@ pub fn seeds() -> Vec<Vec<u8>> {
                 }
                 seeds.push(lines.0);
             }
+        }
+    }
+    for rate in 0..4u8 {
+        for received in 0..4u8 {
+            let mut lines = Lines(vec![0, 1, 0, 1, 1, 1]);
+            lines.u8(0).u8(3).u8(1).u8(100);
+            for step in 0..48u8 {
+                lines.u8(3).u8(step / 16).u8(3).u8(step / 16);
+                lines.u8(step % 4).u8(step % 3).u8(rate.min(step % 4));
+                lines.u8(rate).u8(received);
+                lines.u8(1).u8(40 * (step % 6));
+            }
+            seeds.push(lines.0);
         }
     }
     seeds

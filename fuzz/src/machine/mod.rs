@@ -10,6 +10,7 @@ pub mod dyram_child;
 pub mod igmp;
 pub mod lms_endpoint;
 pub mod ltp;
+pub mod ltp_forged;
 pub mod ltp_member;
 pub mod mcp;
 pub mod mcp_store;

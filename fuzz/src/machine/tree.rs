@@ -13,7 +13,8 @@ use ltp::relayed::{self, OVERHEAD};
 use ltp::store::HeapRing;
 use ltp::{Assist, Instant, Receiver, ReceiverEvent, Sender};
 
-use super::ltp::{BLOCK, LENGTH, content, forged, group, receiver_config, sender_config, source};
+use super::ltp::{BLOCK, LENGTH, content, group, receiver_config, sender_config, source};
+use super::ltp_forged::forged;
 use super::{delay_one, pass};
 use crate::memory::Meter;
 use crate::script::{Lines, Script};

@@ -61,6 +61,10 @@ impl Choices {
                 }
             }
         }
+        if rng.chance(0.3) {
+            sender.congestion = true;
+            sender.rate_bps = rng.chance(0.5).then_some(most as u64);
+        }
         Self {
             content,
             sender,
@@ -73,11 +77,16 @@ impl Choices {
     pub(super) fn describe(&self) -> String {
         let (sender, receiver) = (&self.sender, &self.receiver);
         format!(
-            "{} bytes, blocks of 2^{}, packets of {}, {:?} bit/s, receivers known: {:?}, window {:?}, stream: {:?}, key: {}, blocks and asks of receivers: {}, {}",
+            "{} bytes, blocks of 2^{}, packets of {}, {:?} bit/s{}, receivers known: {:?}, window {:?}, stream: {:?}, key: {}, blocks and asks of receivers: {}, {}",
             self.content.len(),
             sender.block_exponent,
             sender.max_packet_len,
             sender.rate_bps,
+            if sender.congestion {
+                " at most, TFMCC"
+            } else {
+                ""
+            },
             sender.receivers,
             sender.window_blocks,
             self.stream,
