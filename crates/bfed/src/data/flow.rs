@@ -50,8 +50,6 @@ const _: () = assert!(size_of::<Option<Flow>>() == 64);
 pub(super) struct Rest {
     /// The other edges that packets are sent on.
     out: Vec<EdgeId>,
-    /// All edges.
-    pub(super) edges: Vec<EdgeId>,
     /// Number of full edges.
     pub(super) full: usize,
     pub(super) dropped: u64,
@@ -108,7 +106,6 @@ impl Flow {
     }
 
     pub(super) fn add(&mut self, id: EdgeId, up: bool) {
-        self.rest.edges.push(id);
         if up {
             self.up = Some(id);
         }
@@ -122,7 +119,6 @@ impl Flow {
     }
 
     pub(super) fn remove(&mut self, id: EdgeId) {
-        self.rest.edges.retain(|other| *other != id);
         self.up = self.up.filter(|up| *up != id);
         if self.first == Some(id) {
             self.first = (!self.rest.out.is_empty()).then(|| self.rest.out.remove(0));

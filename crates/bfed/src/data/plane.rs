@@ -175,13 +175,8 @@ impl Plane {
         self.flows.insert_with(|_| Flow::new(content, multi))
     }
 
+    /// Removes a flow, whose edges are removed before.
     pub(super) fn remove_flow(&mut self, flow: u32) {
-        let edges = self
-            .flow_mut(flow)
-            .map_or_else(Vec::new, |flow| flow.rest.edges.clone());
-        for edge in edges {
-            self.remove_edge(edge);
-        }
         self.flows.remove(flow);
     }
 
@@ -422,7 +417,8 @@ impl Plane {
                 self.stats.copied(flow, len);
                 let range = edge.stamp(now, cursor.kind, len, frame)..cursor.end;
                 let bound = edge.sender.is_some() || self.links.is_bounded(edge.link);
-                if flow.outs() == 1 && !flow.multi && !bound {
+                // With many sources, the edge that it came from is another output.
+                if flow.outs() == 1 && !bound {
                     self.open_shortcut(cursor.from.place, from, id);
                 }
                 return Some(Transmit {
@@ -484,7 +480,7 @@ impl Plane {
         let outs = (0..flow.outs()).filter_map(|at| flow.out(at));
         let native = outs.filter(|out| {
             let to = self.edge(*out).and_then(|edge| edge.to);
-            matches!(to, Some(Destination::Native(_))) && out.index != from.edge
+            matches!(to, Some(Destination::Native(_)))
         });
         let native: Vec<_> = native.collect();
         if native.is_empty() {

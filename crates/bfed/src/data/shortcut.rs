@@ -197,3 +197,6 @@ pub(super) fn counts(table: &Table, id: EdgeId, edge: &Edge) -> FlowCounts {
         .and_then(|key| table.shortcut(&key, Entry::new(id, edge)));
     shortcut.map_or_else(FlowCounts::default, Shortcut::counts)
 }
+
+#[cfg(test)]
+mod tests;

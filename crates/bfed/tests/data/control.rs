@@ -164,6 +164,8 @@ fn a_session_lives_for_105_seconds_without_a_refresh() {
     assert_eq!(station.node.session_count(), 1);
     live(&mut station, 2);
     assert_eq!(station.node.session_count(), 0);
+    let next = station.node.poll_timeout();
+    assert!(next > Some(station.now), "without sessions nothing is due");
     // Each request counts as a refresh.
     station.allocate(FILE, PEER);
     for _ in 0..3 {
@@ -196,14 +198,23 @@ fn what_the_control_node_does_not_know_is_released_once_for_each_stream() {
     beat(&mut station, true);
     // The stream breaks before anything is released: the next control node may want it.
     station.node.disconnected();
+    assert_ne!(station.node.poll_timeout(), Some(now), "nothing is due");
     station.node.connected(now);
     station.wait(1);
     assert_eq!(station.node.session_count(), 2);
     station.reclaim(FILE, None);
+    station.sent();
+    assert_ne!(station.node.poll_timeout(), Some(station.now));
     beat(&mut station, true);
     assert_eq!(station.node.poll_timeout(), Some(station.now), "at once");
     station.wait(1);
     assert_eq!(station.node.session_count(), 1);
+    station.sent();
+    assert_ne!(
+        station.node.poll_timeout(),
+        Some(station.now),
+        "that is all"
+    );
     assert!(station.allocate(FILE, PEER).len() == 1);
 }
 

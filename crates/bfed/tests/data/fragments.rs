@@ -254,3 +254,36 @@ fn a_full_queue_drops_whole_frames() {
     });
     assert_eq!(first.unwrap().index, 0);
 }
+
+#[test]
+fn fragments_go_on_as_they_are_and_native_networks_get_the_frame() {
+    let (mut station, label) = receiver();
+    let socket = ([10, 0, 0, 3], 4000).into();
+    let to = [FlowChannel {
+        label: None,
+        address: ChannelAddress::Datagram(socket),
+    }];
+    let own = station.subscribe(false, LIVE, OTHER, &to).unwrap();
+    station.prove(socket, own[0].label.unwrap());
+    let pieces = [&b"first"[..], b"last"];
+    let mut sent = vec![];
+    for (index, bytes) in (0..).zip(pieces) {
+        let packet = piece(label, 1 + u32::from(index), (1, index, 2), bytes);
+        sent.extend(station.packet(FROM, packet).unwrap());
+    }
+    let bytes = station.node.plane().stats().bytes;
+    assert_eq!(bytes, 2 * fragment::LEN as u64 + 9, "the payload of both");
+    sent.extend(station.drain());
+    let mut payloads = vec![];
+    for (_, bytes) in sent
+        .iter()
+        .filter(|(to, _)| *to == Destination::Datagram(socket))
+    {
+        let packet = Packet::new_checked(&bytes[..]).unwrap();
+        assert_eq!(packet.kind(), Kind::Fragment);
+        payloads.push(packet.payload()[fragment::LEN..].to_vec());
+    }
+    assert_eq!(payloads, pieces);
+    assert_eq!(station.native().sent.len(), 1);
+    assert_eq!(station.native().sent[0].1, b"firstlast");
+}

@@ -1,12 +1,13 @@
 //! Links with a bound: how sessions share them, and how long frames wait.
 
-use bfed::data::{DataError, Destination, Meta};
+use bfed::data::{DataError, Destination, Meta, Verdict};
+use bfed::native::ChannelId;
 use bfed::wire::data::{HEADER_LEN, Kind, Repr};
 use bfed::wire::join::FlowChannel;
 use bfed::wire::subscribe::Edge;
 use bfed::*;
 
-use crate::fake::{Station, introduce, payload};
+use crate::fake::{Sent, Station, introduce, payload};
 
 /// The link to the peer carries 1 Mbit/s.
 const BOUNDED: Edge = Edge::Peer {
@@ -265,4 +266,177 @@ fn a_link_that_loses_its_bound_sends_what_waits() {
     station.subscribe(false, &name, free, &to).unwrap();
     sent += station.drain().len();
     assert_eq!(sent, 100);
+}
+
+/// A bulk session of the native network with a receiver whose TCP channel is `conn`.
+fn session(station: &mut Station, name: &str, edge: Edge, conn: u64) {
+    station.subscribe(true, name, Edge::Native, &[]).unwrap();
+    receiver(station, name, edge, conn);
+}
+
+/// Receivers of all flows of a session, over TCP channels with numbers from `conn` on.
+fn receiver(station: &mut Station, name: &str, edge: Edge, conn: u64) {
+    let count = SessionName::parse(name).unwrap().flow_count();
+    let to = FlowChannel {
+        label: None,
+        address: ChannelAddress::Stream(([10, 0, 0, 2], 4000).into()),
+    };
+    let own = station.subscribe(false, name, edge, &vec![to; count]);
+    for (conn, own) in (conn..).zip(own.unwrap()) {
+        let mut attach = vec![0; HEADER_LEN];
+        Repr::new(Kind::Attach, own.label.unwrap()).emit(&mut attach);
+        let _ = station.packet(Meta::Stream(ConnId(conn), [10, 0, 0, 2].into()), attach);
+    }
+}
+
+/// The edge that a frame of a channel of the native network is sent on.
+fn edge_of(station: &mut Station, channel: u64) -> data::EdgeId {
+    let mut frame = vec![0; HEADER_LEN + 1];
+    let (now, plane) = (station.now, station.node.plane());
+    let meta = Meta::Native(ChannelId(channel));
+    match plane.forward(now, &meta, &mut frame) {
+        Verdict::Only(copy) => copy.edge,
+        Verdict::Forward(mut cursor) => {
+            let copy = plane.next_transmit(now, &mut cursor, &mut frame);
+            copy.expect("one receiver").edge
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The numbers of the TCP channels that packets went to.
+fn conns(sent: &[Sent]) -> Vec<u64> {
+    let conn = |(to, _): &Sent| match to {
+        Destination::Stream(conn) => conn.0,
+        other => panic!("{other:?}"),
+    };
+    sent.iter().map(conn).collect()
+}
+
+#[test]
+fn a_blocked_receiver_holds_up_no_other_session_of_a_link_without_a_bound() {
+    let free = Edge::Peer {
+        peer: PeerId(1),
+        rate_bps: 0,
+    };
+    let mut station = Station::new(1);
+    session(&mut station, "bfed://1/one", free, 1);
+    session(&mut station, "bfed://1/other", free, 2);
+    let edge = edge_of(&mut station, 1);
+    station.node.plane().blocked(edge);
+    assert!(station.native_data(1, b"waits").unwrap().is_empty());
+    assert_eq!(station.native_data(2, b"passes").unwrap().len(), 1);
+    let now = station.now;
+    station.node.plane().writable(now, edge);
+    assert!(station.native_data(1, b"behind it").unwrap().is_empty());
+    assert_eq!(station.native_data(2, b"passes").unwrap().len(), 1);
+    assert_eq!(conns(&station.drain()), [1, 1]);
+}
+
+#[test]
+fn a_flow_that_is_blocked_costs_its_session_no_turn() {
+    let mut station = Station::new(1);
+    let two = "bfed://1/two/a/b";
+    assert_eq!(SessionName::parse(two).unwrap().flow_count(), 2);
+    session(&mut station, two, BOUNDED, 1);
+    session(&mut station, "bfed://1/other", BOUNDED, 3);
+    let edge = edge_of(&mut station, 1);
+    // A tenth of a second's worth, and a little more.
+    while station.native_data(3, &[0; 1480]).unwrap().len() == 1 {}
+    for channel in [1, 2] {
+        assert!(station.native_data(channel, &[0; 1480]).unwrap().is_empty());
+    }
+    station.wait(12);
+    assert_eq!(conns(&station.drain()), [3]);
+    station.native_data(3, &[0; 1480]).unwrap();
+    station.node.plane().blocked(edge);
+    station.wait(12);
+    assert_eq!(conns(&station.drain()), [2], "the other flow's turn");
+    station.wait(12);
+    assert_eq!(conns(&station.drain()), [3]);
+}
+
+#[test]
+fn short_frames_count_with_their_headers() {
+    let mut station = Station::new(1);
+    session(&mut station, "bfed://1/short", BOUNDED, 1);
+    session(&mut station, "bfed://1/long", BOUNDED, 2);
+    for _ in 0..8000 {
+        station.native_data(1, &[0; 10]).unwrap();
+    }
+    for _ in 0..100 {
+        station.native_data(2, &[0; 1480]).unwrap();
+    }
+    let mut bytes = [0; 2];
+    for _ in 0..100 {
+        station.wait(10);
+        for (to, packet) in station.drain() {
+            bytes[usize::from(to == Destination::Stream(ConnId(2)))] += packet.len();
+        }
+    }
+    // 62,500 each.
+    assert!(
+        bytes.iter().all(|sum| (55_000..70_000).contains(sum)),
+        "{bytes:?}"
+    );
+}
+
+#[test]
+fn a_link_on_which_nothing_waits_any_more_takes_the_next_frame_at_once() {
+    let mut station = Station::new(1);
+    session(&mut station, "bfed://1/one", BOUNDED, 1);
+    session(&mut station, "bfed://1/other", BOUNDED, 2);
+    while station.native_data(1, &[0; 1480]).unwrap().len() == 1 {}
+    station.wait(12);
+    assert_eq!(conns(&station.drain()), [1], "the last that waits");
+    station.wait(1000);
+    assert_eq!(station.native_data(2, &[0; 1480]).unwrap().len(), 1);
+}
+
+/// The driver looks when it is asked to, and packets go at the rate of TFRC: here that of no reports.
+#[test]
+fn real_time_packets_leave_when_their_time_has_come() {
+    for rate_bps in [0, 1_000_000_000] {
+        let mut station = Station::with(1, |config| {
+            config.plane.real_time_delay = Duration::from_secs(60);
+        });
+        let name = name(0, "real-time");
+        station.subscribe(true, &name, Edge::Native, &[]).unwrap();
+        let socket = ([10, 0, 0, 2], 4000).into();
+        let to = FlowChannel {
+            label: None,
+            address: ChannelAddress::Datagram(socket),
+        };
+        let edge = Edge::Peer {
+            peer: PeerId(1),
+            rate_bps,
+        };
+        let own = station.subscribe(false, &name, edge, &[to]).unwrap();
+        station.prove(socket, own[0].label.unwrap());
+        let start = station.now;
+        for number in 0..10 {
+            station.native_data(1, &[number; 1180]).unwrap();
+        }
+        let mut times = vec![];
+        while times.len() < 2 {
+            station.sent();
+            station.events();
+            let next = station.node.poll_timeout().expect("packets wait");
+            station.now = next;
+            station.wait(0);
+            let data = station
+                .drain()
+                .into_iter()
+                .filter(|sent| sent.1.len() > HEADER_LEN);
+            times.extend(data.map(|_| (station.now - start).total_millis()));
+        }
+        // The window was overdrawn by a little; then a segment a second.
+        let [first, second] = times[..] else {
+            panic!("{times:?}");
+        };
+        assert!(
+            first < 500 && (1000..1100).contains(&(second - first)),
+            "{times:?}"
+        );
+    }
 }

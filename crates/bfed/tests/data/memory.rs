@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bfed::wire::join::FlowChannel;
+use bfed::wire::reclaim::ReclaimTarget;
 use bfed::wire::subscribe::Edge;
 use bfed::*;
 
@@ -174,4 +175,27 @@ fn a_session_at_a_control_node_takes_at_most_2_kib_and_1_a_peer() {
     COUNTED.set(false);
     println!("{costs:?} bytes a session with 1 and 5 peers below");
     assert!(costs[0] <= 3 * 1024 && costs[1] <= 7 * 1024, "{costs:?}");
+}
+
+#[test]
+fn sessions_that_come_and_go_leave_nothing_on_a_data_node() {
+    let _alone = ALONE.lock().unwrap();
+    COUNTED.set(true);
+    let mut station = Station::new(1);
+    let come_and_go = |station: &mut Station, number: u32| {
+        let name = format!("bfed://1/session-{number}/a/b/c");
+        station.subscribe(true, &name, Edge::Native, &[]).unwrap();
+        station.subscribe(false, &name, Edge::Native, &[]).unwrap();
+        station.reclaim(&name, Some(ReclaimTarget::All));
+    };
+    for number in 0..10 {
+        come_and_go(&mut station, number);
+    }
+    let before = LIVE.load(Ordering::Relaxed);
+    for number in 10..200 {
+        come_and_go(&mut station, number);
+    }
+    let more = LIVE.load(Ordering::Relaxed).saturating_sub(before);
+    COUNTED.set(false);
+    assert!(more < 10_000, "{more} bytes of 190 sessions");
 }

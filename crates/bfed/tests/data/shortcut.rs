@@ -230,3 +230,22 @@ fn from_a_stream_into_the_native_network_and_back_to_the_long_way() {
     station.node.stream_ended(station.now, ConnId(3));
     assert!(station.packet(from, packet).is_err());
 }
+
+#[test]
+fn all_packets_but_the_first_take_the_short_way_to_one_receiver() {
+    let mut pair = Pair::new(0);
+    let mut frame = vec![1; HEADER_LEN + 100];
+    let short = |pair: &mut Pair, frame: &mut [u8]| {
+        let (now, plane) = (pair.station.now, pair.station.node.plane());
+        let verdict = plane.forward(now, &Meta::Native(ChannelId(1)), frame);
+        matches!(verdict, Verdict::Only(_))
+    };
+    pair.frame(100, 1);
+    assert!((0..10).all(|_| short(&mut pair, &mut frame)));
+    // Not where there are two.
+    pair.station
+        .subscribe(false, FILE, Edge::Native, &[])
+        .unwrap();
+    pair.frame(100, 1);
+    assert!((0..10).all(|_| !short(&mut pair, &mut frame)));
+}

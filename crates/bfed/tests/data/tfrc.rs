@@ -55,6 +55,9 @@ fn the_initial_window_is_that_of_rfc_3390() {
         let now = START + millis(1500);
         assert_eq!(burst(&mut sender, now, size), packets, "{size}");
     }
+    // Two long segments are more than its least: 6,000 bytes, here in shorter ones.
+    let mut sender = Sender::new(START, 3000);
+    assert_eq!(burst(&mut sender, START, 500), 12);
 }
 
 #[test]
@@ -261,6 +264,8 @@ fn bursts_are_ten_milliseconds_or_two_packets() {
     sender.report(now, &report(now, millis(100), 1_000_000, 0.0));
     let now = now + millis(300);
     assert_eq!(burst(&mut sender, now, SEGMENT), 2);
+    let now = now + millis(300);
+    assert_eq!(burst(&mut sender, now, SEGMENT / 2), 4, "as many bytes");
     // 1 MB/s.
     let mut sender = Sender::new(START, SEGMENT);
     burst(&mut sender, START, SEGMENT);
@@ -557,4 +562,56 @@ fn the_first_interval_corresponds_to_the_received_rate() {
         let rtt = f64::from(rtt_us) / 1e6;
         close(equation(1000.0, rtt, receiver.loss()), received);
     }
+}
+
+/// Sends until the rate allows no more.
+fn exhaust(sender: &mut Sender, now: Instant) {
+    while sender.send(now, SEGMENT) {}
+}
+
+#[test]
+fn with_more_loss_the_greatest_of_the_last_received_rates_counts_by_half() {
+    for [older, newer] in [[100_000, 40_000], [40_000, 100_000]] {
+        let (mut sender, mut now) = measured(10_000);
+        for rate in [older, newer] {
+            exhaust(&mut sender, now);
+            now += millis(110);
+            sender.report(now, &report(now, millis(100), rate, 0.0));
+        }
+        // The sender had little data since.
+        now += millis(50);
+        sender.report(now, &report(now, millis(100), 20_000, 0.000_1));
+        close(sender.rate() as f64, 50_000.0);
+    }
+}
+
+#[test]
+fn a_received_rate_counts_for_two_round_trips() {
+    // The numbers have no rounding errors: a sixteenth of a second, and twice as much.
+    let rtt = Duration::from_micros(62_500);
+    for (later, want) in [(0, 400_000.0), (1, 100_000.0)] {
+        let mut sender = Sender::new(START, SEGMENT);
+        let mut now = START + rtt;
+        sender.report(now, &report(now, rtt, 200_000, 0.0));
+        exhaust(&mut sender, now);
+        now += rtt * 2 + Duration::from_micros(later);
+        exhaust(&mut sender, now);
+        sender.report(now, &report(now, rtt, 50_000, 0.000_001));
+        close(sender.rate() as f64, want);
+    }
+}
+
+#[test]
+fn the_loss_event_rate_is_reported_in_32_bits() {
+    let mut now = START;
+    let mut receiver = Receiver::new(now);
+    receive(
+        &mut receiver,
+        &mut now,
+        millis(20),
+        (1..100).chain(101..104),
+    );
+    assert!(receiver.loss() > 0.0);
+    let report = receiver.poll_report(now).unwrap();
+    close(f64::from(report.loss) / 4_294_967_296.0, receiver.loss());
 }

@@ -186,21 +186,29 @@ fn who_never_answers_is_never_judged() {
 
 #[test]
 fn data_is_a_sign_of_life_where_probes_are_lost() {
-    let mut pair = Pair::new(LIVE);
-    pair.run(2 * BEAT);
-    pair.reported(1);
-    for _ in 0..50 {
-        pair.wait(BEAT);
-        pair.stations[1].drain();
-        for sent in pair.stations[0].native_data(1, b"data").unwrap() {
-            pair.carry(0, sent);
+    // To clients alone, and to a peer too.
+    for receivers in 1..=2 {
+        let mut pair = Pair::new(LIVE);
+        if receivers == 2 {
+            let to = channel_at(([10, 0, 0, 9], 4000).into(), 0);
+            let below = &mut pair.stations[1];
+            below.subscribe(false, LIVE, OTHER, &to).unwrap();
         }
-        // Reports too, so that the sender continues.
-        for sent in pair.stations[0].drain() {
-            pair.carry(0, sent);
+        pair.run(2 * BEAT);
+        assert_eq!(pair.reported(1), [State::Alive]);
+        for _ in 0..50 {
+            pair.wait(BEAT);
+            pair.stations[1].drain();
+            for sent in pair.stations[0].native_data(1, b"data").unwrap() {
+                pair.carry(0, sent);
+            }
+            // Reports too, so that the sender continues.
+            for sent in pair.stations[0].drain() {
+                pair.carry(0, sent);
+            }
         }
+        assert!(pair.reported(1).is_empty(), "{receivers}");
     }
-    assert!(pair.reported(1).is_empty());
 }
 
 /// The packets that a data node sends after a PROBE from `from` with that label and number.

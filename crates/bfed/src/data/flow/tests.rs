@@ -35,7 +35,6 @@ fn packets_are_sent_on_all_edges_but_the_upstream_one_with_one_source() {
             vec![2, 3, 4]
         };
         assert_eq!((outs(&flow), flow.up), (all, Some(edge(1))));
-        assert_eq!(flow.rest.edges.len(), 4);
         flow.remove(edge(9));
         flow.remove(edge(3));
         let rest = if multi { vec![1, 2, 4] } else { vec![2, 4] };
@@ -47,7 +46,6 @@ fn packets_are_sent_on_all_edges_but_the_upstream_one_with_one_source() {
         assert_eq!(outs(&flow), [4]);
         flow.remove(edge(4));
         assert_eq!(outs(&flow), []);
-        assert!(flow.rest.edges.is_empty());
         flow.add(edge(5), false);
         assert_eq!(outs(&flow), [5]);
     }

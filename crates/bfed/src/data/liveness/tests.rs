@@ -445,3 +445,14 @@ fn whatever_proves_an_address_proves_it_for_all_edges() {
     let proved = table.probed(key(), 2, 6, cookie);
     assert_eq!(proved, ProbeResult::Proved([edge(1), edge(2)].into()));
 }
+
+#[test]
+fn a_probe_never_has_the_number_of_one_that_gets_no_echo() {
+    let mut table = LivenessTable::new(START);
+    table.add(START, key(), edge(1), true, || READY);
+    let Some((_, _, SignContent::Probe(nonce, _))) = table.poll_transmit() else {
+        panic!("a PROBE");
+    };
+    assert_ne!(nonce, READY);
+    assert!(table.echoed(START, address(1), nonce, 9).is_some());
+}

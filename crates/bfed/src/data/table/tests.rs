@@ -34,7 +34,7 @@ fn like_a_map() {
         let label = FlowLabel::new(label).unwrap();
         Key::datagram(([10, 0, 0, 1], 9).into(), label)
     };
-    let (mut table, mut map) = (Table::new([3, 5, 7]), BTreeMap::new());
+    let (mut table, mut map) = (Table::new(SECRET), BTreeMap::new());
     let mut state = 1_u64;
     for _ in 0..20_000 {
         state = state
@@ -121,34 +121,48 @@ fn a_table_is_never_more_than_half_full() {
     }
 }
 
+/// Inserts keys; the steps from the home of each to its slot, all together, and the homes.
+fn spread(secret: [u64; 3], keys: &[Key]) -> (usize, Vec<usize>) {
+    let mut table = Table::new(secret);
+    for (edge, key) in (1..).zip(keys) {
+        table.insert(*key, Entry { edge, flow: 0 });
+    }
+    let mask = table.places.len() - 1;
+    let steps = |key: &Key| table.find(key).wrapping_sub(table.home(key)) & mask;
+    let homes = keys.iter().map(|key| table.home(key)).collect();
+    (keys.iter().map(steps).sum(), homes)
+}
+
 #[test]
 fn keys_are_spread_over_the_table_in_a_way_that_depends_on_the_secret() {
-    let probes = |secret| {
-        let mut table = Table::new(secret);
-        for number in 1..=1000 {
-            let entry = Entry {
-                edge: number,
-                flow: 0,
-            };
-            table.insert(key(number), entry);
-        }
-        let mask = table.places.len() - 1;
-        let steps = |number| {
-            table
-                .find(&key(number))
-                .wrapping_sub(table.home(&key(number)))
-                & mask
-        };
-        let homes: Vec<_> = (1..=1000).map(|number| table.home(&key(number))).collect();
-        ((1..=1000).map(steps).sum::<usize>(), homes)
-    };
-    let ((one, homes), (other, others)) = (probes(SECRET), probes(OTHER));
-    assert!(one < 1500 && other < 1500, "{one} {other}");
-    let same = homes
-        .iter()
-        .zip(&others)
-        .filter(|(one, other)| one == other);
-    assert!(same.count() < 50);
+    let v6 = |bits: u128| SocketAddr::new(Ipv6Addr::from_bits(bits).into(), 9);
+    let kinds: [fn(u32, &dyn Fn(u128) -> SocketAddr) -> Key; 8] = [
+        |number, _| key(number),
+        |number, _| key(number << 20),
+        |number, _| Key::datagram((number.to_be_bytes(), 9).into(), label(1)),
+        |number, _| Key::datagram(([10, 0, 0, 1], number as u16).into(), label(1)),
+        |number, v6| Key::datagram(v6(u128::from(number)), label(1)),
+        |number, v6| Key::datagram(v6(u128::from(number) << 64 | 1), label(1)),
+        |number, _| Key::stream(ConnId(number.into()), label(1)),
+        |number, _| Key::native(ChannelId(number.into())),
+    ];
+    for (at, kind) in kinds.into_iter().enumerate() {
+        let keys: Vec<_> = (1..=1000).map(|number| kind(number, &v6)).collect();
+        let ((one, homes), (other, others)) = (spread(SECRET, &keys), spread(OTHER, &keys));
+        assert!(one < 1500 && other < 1500, "kind {at}: {one} {other}");
+        let both = homes.iter().zip(&others);
+        let same = both.filter(|(one, other)| one == other).count();
+        assert!(same < 50, "kind {at}: {same}");
+    }
+}
+
+#[test]
+fn no_secret_gives_all_keys_one_place() {
+    let keys: Vec<_> = (1..=1000).map(key).collect();
+    for last in 0..4 {
+        let (steps, _) = spread([SECRET[0], SECRET[1], last], &keys);
+        assert!(steps < 1500, "{last}: {steps}");
+    }
 }
 
 #[test]

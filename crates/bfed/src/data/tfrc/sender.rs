@@ -178,7 +178,7 @@ impl Sender {
         };
         if self.limited {
             // The network or the pacing was the limit: use the received rate.
-            let kept = if seconds(now - at) < 2.0 * rtt {
+            let kept = if seconds(now - at) <= 2.0 * rtt {
                 newer
             } else {
                 f64::NEG_INFINITY
