@@ -477,3 +477,14 @@ fn only_channels_that_this_node_dials_are_dialled_again() {
     station.subscribe(true, FILE, Edge::Native, &[]).unwrap();
     assert!(station.native_data(1, b"lost").unwrap().is_empty());
 }
+
+#[test]
+fn a_log_of_a_data_node_shows_its_number_and_sessions() {
+    let mut station = Station::new(7);
+    station.allocate(FILE, PEER);
+    let text = format!("{:?}", station.node);
+    assert!(
+        text.contains("NodeId(7)") && text.contains("SessionName"),
+        "{text}"
+    );
+}

@@ -6,6 +6,7 @@ mod forward;
 mod fragments;
 mod ingress;
 mod links;
+mod loss;
 mod memory;
 #[path = "../support/native.rs"]
 pub mod native;

@@ -412,3 +412,24 @@ fn packets_are_forwarded_alike_with_and_without_a_look_ahead() {
     assert!(without.1.len() > 40 && without.0.drops.total() > 40);
     assert_eq!(with, without);
 }
+
+#[test]
+fn what_may_be_sent_is_due_at_once() {
+    let mut station = bulk(&[PEER]);
+    let idle = |station: &mut Station| {
+        station.wait(0);
+        (station.sent(), station.drain(), station.events());
+        assert!(station.node.poll_timeout() > Some(station.now));
+    };
+    let edge = edges(&mut station)[0];
+    station.node.plane().blocked(edge);
+    station.native_data(1, b"waits").unwrap();
+    idle(&mut station);
+    let now = station.now;
+    station.node.plane().writable(now, edge);
+    assert_eq!(station.node.poll_timeout(), Some(now), "a frame");
+    idle(&mut station);
+    assert!(station.node.dialled(edge, ConnId(8)));
+    (station.sent(), station.events());
+    assert_eq!(station.node.poll_timeout(), Some(now), "an ATTACH");
+}
