@@ -78,7 +78,8 @@ impl Links {
         self.all.iter().position(|link| link.peer == Some(peer))
     }
 
-    /// Adds an edge to the link to `peer`, with a rate limit of `rate_bps`. Returns the index of the link.
+    /// Adds an edge to the link to `peer`, which gets a rate limit of `rate_bps` if it is new. Returns the index of the
+    /// link.
     pub(super) fn add(&mut self, now: Instant, peer: PeerId, rate_bps: u64) -> u32 {
         let known = self.place_of(peer);
         let free = || self.all.iter().skip(1).position(|link| link.peer.is_none());
@@ -93,7 +94,6 @@ impl Links {
                 self.all[at] = link;
             }
         }
-        self.all[at].rate_bps = rate_bps;
         self.all[at].edges += 1;
         at as u32
     }

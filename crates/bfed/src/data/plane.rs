@@ -197,10 +197,8 @@ impl Plane {
             edge.rest.receiver = edge.rest.label_in.map(|_| Box::new(Receiver::new(now)));
         }
         self.close_shortcut(edge.flow);
-        edge.link = link.map_or(0, |(peer, rate_bps)| {
-            self.close_shortcuts_over(peer, rate_bps);
-            self.links.add(now, peer, rate_bps)
-        });
+        self.set_bound(link);
+        edge.link = link.map_or(0, |(peer, rate_bps)| self.links.add(now, peer, rate_bps));
         let generation = self.generation;
         self.generation = generation.wrapping_add(1);
         edge.rest.generation = generation;

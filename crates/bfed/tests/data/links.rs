@@ -393,6 +393,27 @@ fn a_link_on_which_nothing_waits_any_more_takes_the_next_frame_at_once() {
     assert_eq!(station.native_data(2, &[0; 1480]).unwrap().len(), 1);
 }
 
+#[test]
+fn what_waits_for_a_link_is_due_when_another_session_takes_its_bound_away() {
+    let mut station = Station::new(1);
+    session(&mut station, "bfed://1/one", BOUNDED, 1);
+    while station.native_data(1, &[0; 1480]).unwrap().len() == 1 {}
+    station.wait(0);
+    station.sent();
+    station.drain();
+    station.events();
+    assert!(station.node.poll_timeout() > Some(station.now));
+    let free = Edge::Peer {
+        peer: PeerId(1),
+        rate_bps: 0,
+    };
+    session(&mut station, "bfed://1/other", free, 2);
+    station.sent();
+    station.events();
+    assert_eq!(station.node.poll_timeout(), Some(station.now));
+    assert_eq!(conns(&station.drain()), [1]);
+}
+
 /// The driver looks when it is asked to, and packets go at the rate of TFRC: here that of no reports.
 #[test]
 fn real_time_packets_leave_when_their_time_has_come() {

@@ -418,7 +418,9 @@ fn what_may_be_sent_is_due_at_once() {
     let mut station = bulk(&[PEER]);
     let idle = |station: &mut Station| {
         station.wait(0);
-        (station.sent(), station.drain(), station.events());
+        station.sent();
+        station.drain();
+        station.events();
         assert!(station.node.poll_timeout() > Some(station.now));
     };
     let edge = edges(&mut station)[0];
@@ -430,6 +432,7 @@ fn what_may_be_sent_is_due_at_once() {
     assert_eq!(station.node.poll_timeout(), Some(now), "a frame");
     idle(&mut station);
     assert!(station.node.dialled(edge, ConnId(8)));
-    (station.sent(), station.events());
+    station.sent();
+    station.events();
     assert_eq!(station.node.poll_timeout(), Some(now), "an ATTACH");
 }
