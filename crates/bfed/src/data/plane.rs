@@ -475,6 +475,7 @@ impl Plane {
         let Some((flow, edge)) = flow.zip(edge) else {
             return;
         };
+        // Fragments come over UDP: the edge that this one came from is not native.
         let outs = (0..flow.outs()).filter_map(|at| flow.out(at));
         let native = outs.filter(|out| {
             let to = self.edge(*out).and_then(|edge| edge.to);

@@ -322,14 +322,17 @@ fn a_blocked_receiver_holds_up_no_other_session_of_a_link_without_a_bound() {
     let mut station = Station::new(1);
     session(&mut station, "bfed://1/one", free, 1);
     session(&mut station, "bfed://1/other", free, 2);
+    // With clients, too, so that its packets look at the link.
+    let clients = station.subscribe(false, "bfed://1/other", Edge::Native, &[]);
+    assert!(clients.is_ok());
     let edge = edge_of(&mut station, 1);
     station.node.plane().blocked(edge);
     assert!(station.native_data(1, b"waits").unwrap().is_empty());
-    assert_eq!(station.native_data(2, b"passes").unwrap().len(), 1);
+    assert_eq!(station.native_data(2, b"passes").unwrap().len(), 2);
     let now = station.now;
     station.node.plane().writable(now, edge);
     assert!(station.native_data(1, b"behind it").unwrap().is_empty());
-    assert_eq!(station.native_data(2, b"passes").unwrap().len(), 1);
+    assert_eq!(station.native_data(2, b"passes").unwrap().len(), 2);
     assert_eq!(conns(&station.drain()), [1, 1]);
 }
 
