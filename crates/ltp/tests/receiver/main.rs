@@ -3,6 +3,7 @@
 
 mod audit;
 mod confirmation;
+mod congestion;
 mod data;
 mod digests;
 mod heartbeats;
