@@ -112,9 +112,7 @@ impl<S: Store> Endpoint<S> {
         let Some(pcb) = self.pcbs.get_mut(index) else {
             return false;
         };
-        let accepts = pcb.multicast.group == Some(meta.destination)
-            && pcb.handshake.is_passive()
-            && !pcb.is_keyed();
+        let accepts = pcb.multicast.group == Some(meta.destination) && pcb.handshake.is_passive();
         if !accepts || !pcb.handle_run(now, first, run) {
             return false;
         }

@@ -105,7 +105,7 @@ impl Pcb {
             let within_second = blocks.get(1).is_some_and(|(a, b)| {
                 let a = self.send.iss.offset_of(*a, ack);
                 let b = self.send.iss.offset_of(*b, ack);
-                index == 0 && a <= from && to <= b
+                a <= from && to <= b
             });
             if index == 0 && (span.end <= ack || within_second) {
                 spans.duplicate = span.len();
@@ -132,7 +132,7 @@ impl Pcb {
         let delivered = send
             .board
             .acknowledge(ack, sacks, multicast_from, &flow.log, now, min_rtt);
-        if delivered.newly > 0 || delivered.acked > 0 {
+        if delivered.newly > 0 {
             send.progress = now;
             send.probes.has_arrived();
         }

@@ -76,7 +76,7 @@ impl Pcb {
     /// between; or when the receiver has everything.
     pub(super) fn weigh_fin(&mut self, now: Instant, has_fin: bool, start: i64) {
         let next = self.receive.next() as i64;
-        if self.receive.fin_is_taken() || !self.state.may_receive() {
+        if !self.state.may_receive() {
             return;
         }
         let here = has_fin && start == next;

@@ -296,7 +296,7 @@ impl Pcb {
                 // The answer to our SYN-ACK in a simultaneous open.
                 self.establish(now, segment);
                 self.owe_now();
-                self.update_window(segment, -1, flow);
+                self.update_window(segment, start, flow);
                 return Ok(());
             }
             // A SYN sent again: our answer was lost.

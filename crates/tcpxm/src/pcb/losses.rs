@@ -325,7 +325,7 @@ impl Pcb {
 
     /// Lost bytes that the congestion window lets go (RFC 6675 §5): all retransmissions are unicast.
     pub(super) fn lost_to_repair(&self, flow: &Flow) -> Option<Span> {
-        if self.send.board.lost_bytes() == 0 || !self.state.sends() {
+        if self.send.board.lost_bytes() == 0 {
             return None;
         }
         let span = self.send.board.next_lost(self.repair_payload(flow))?;

@@ -263,8 +263,6 @@ impl Pcb {
         self.state = State::Closed;
         self.timers.stop_all();
         self.handshake.take_syn();
-        self.receive.owe_nothing();
-        self.send.probes.cancel();
         if self.failure.is_some() {
             self.receive.data.discard();
         }
@@ -333,11 +331,6 @@ impl Pcb {
         self.segment_key.filter(|_| !self.handshake.is_passive())
     }
 
-    /// Whether each segment of the peer must have a valid tag.
-    pub(crate) fn is_keyed(&self) -> bool {
-        self.segment_key.is_some() && self.handshake.is_passive()
-    }
-
     /// Room for the tag, where there is to be one.
     pub(super) fn empty_tag(&self) -> Option<Tag> {
         self.signing_key().map(|_| Tag::default())
@@ -384,10 +377,13 @@ impl Pcb {
     /// Whether nothing can be sent because the peer's window is closed and no outstanding data will reveal when
     /// it opens.
     pub(crate) fn waits_for_window(&self, flow: &Flow) -> bool {
-        let fin = self.fin_waits(flow);
+        self.waits_to_send(flow) && self.send.window.edge() <= flow.nxt
+    }
+
+    /// Whether there is something to send and nothing is outstanding.
+    fn waits_to_send(&self, flow: &Flow) -> bool {
         let data = flow.unsent > 0 && self.state.sends();
-        let closed = self.send.window.edge() <= flow.nxt;
-        (fin || data) && closed && self.send.board.una() >= flow.nxt
+        (data || self.fin_waits(flow)) && self.send.board.una() >= flow.nxt
     }
 
     pub(crate) fn remote(&self) -> SocketAddr {

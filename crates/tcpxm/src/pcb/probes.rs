@@ -55,12 +55,6 @@ impl Probes {
         core::mem::take(&mut self.window_due)
     }
 
-    /// Nothing is probed any more.
-    pub(super) fn cancel(&mut self) {
-        self.tail_due = false;
-        self.window_due = false;
-    }
-
     /// Something sent has arrived.
     pub(super) fn has_arrived(&mut self) {
         if self.sent == Sent::Repair {
@@ -107,11 +101,9 @@ impl Pcb {
         pto
     }
 
-    /// The probe's time counts from the last sending; the timer is not moved at each of them.
+    /// The probe's time counts from the last sending; the timer is not moved at each of them. It is stopped when
+    /// nothing is outstanding, and by a timeout.
     pub(super) fn tail_expired(&mut self, now: Instant, flow: &Flow) {
-        if !self.has_outstanding(flow) || self.send.loss.is_after_timeout() {
-            return;
-        }
         let pto = self.probe_timeout(flow);
         let at = flow.last_sent.map_or(now, |last| last + pto);
         let at = self.timers.at(Timer::Rto).map_or(at, |rto| at.min(rto));
@@ -200,8 +192,7 @@ impl Pcb {
     }
 
     pub(super) fn persist_expired(&mut self, now: Instant, flow: &Flow) -> bool {
-        let waits = flow.unsent > 0 || (flow.closing && self.send.fin == Fin::No);
-        if !waits || self.send.board.una() < flow.nxt || !self.state.sends() {
+        if !self.waits_to_send(flow) {
             return false;
         }
         if self.send.window.edge() > flow.nxt {

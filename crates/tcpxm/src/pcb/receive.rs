@@ -140,11 +140,6 @@ impl Receive {
         self.data.discard();
     }
 
-    /// No acknowledgement follows.
-    pub(super) fn owe_nothing(&mut self) {
-        self.owed = Owed::Nothing;
-    }
-
     /// An acknowledgement was delayed for long enough.
     pub(super) fn end_delay(&mut self) {
         if self.owed == Owed::Later {
@@ -183,7 +178,7 @@ impl Pcb {
         if flags.syn || flags.fin || flags.rst || flags.urg || segment.payload.is_empty() {
             return Err(Error::GroupControl);
         }
-        if !self.state.may_receive() || self.receive.record().is_none() {
+        if !self.state.may_receive() {
             return Err(Error::Closed);
         }
         if self.is_stale(now, segment) || self.receive.stamps.is_from_the_future(now, segment) {
@@ -214,10 +209,11 @@ impl Pcb {
         let next = data.next();
         let start = self.receive.irs.offset_of(first.seq, next);
         let end = next + run.data_len() as u64;
-        let fits = start == next as i64 && end <= self.receive.edge && end <= data.limit();
+        let fits = start == next as i64 && end <= self.receive.edge;
         let whole = data.early().is_empty() && self.receive.fin == PeerFin::No;
         let plain = !(flags.syn || flags.fin || flags.rst || flags.urg);
-        let accepts = self.state.may_receive() && !self.receive.shut;
+        // With a key each segment is verified by itself.
+        let accepts = self.state.may_receive() && !self.receive.shut && self.segment_key.is_none();
         if !(fits && whole && plain && accepts)
             || self.is_stale(now, first)
             || self.receive.stamps.is_from_the_future(now, first)
@@ -313,19 +309,13 @@ impl Pcb {
         let Some(group) = &mut self.receive.membership else {
             return;
         };
-        let first = !core::mem::replace(&mut group.left, true);
-        if first && !self.receive.fin_is_taken() {
-            self.note(Note::Leave);
-        }
+        group.left = true;
+        self.note(Note::Leave);
         self.owe_now();
     }
 
     /// A unicast segment of which nothing is new (TCP-XM §2.4, second rule).
     pub(super) fn take_duplicate(&mut self, now: Instant, segment: &Segment<'_>, start: i64) {
-        let by_multicast = self
-            .receive
-            .record()
-            .is_some_and(|record| record.came_by_multicast(segment.seq));
         if self.is_recent(start) {
             self.record(segment, false);
         }
@@ -333,14 +323,20 @@ impl Pcb {
             // RFC 9293 §3.10.7.4: the other side's FIN again.
             self.timers.set(Timer::Linger, now + self.limits.time_wait);
         }
-        if by_multicast {
+        let bytes = (start >= 0 && !segment.payload.is_empty())
+            .then(|| (start as u64, start as u64 + segment.payload.len() as u64));
+        self.owe_for_duplicate(now, segment.seq, bytes);
+    }
+
+    /// Bytes came again, `bytes` of the stream. By multicast as well: an acknowledgement is owed soon; by unicast alone:
+    /// at once, with a report (RFC 2883).
+    fn owe_for_duplicate(&mut self, now: Instant, seq: Seq, bytes: Option<(u64, u64)>) {
+        let record = self.receive.record();
+        if record.is_some_and(|record| record.came_by_multicast(seq)) {
             self.owe_later(now);
             return;
         }
-        if start >= 0 && !segment.payload.is_empty() {
-            let start = start as u64;
-            self.receive.duplicate = Some((start, start + segment.payload.len() as u64));
-        }
+        self.receive.duplicate = bytes.or(self.receive.duplicate);
         self.owe_now();
     }
 
@@ -378,18 +374,13 @@ impl Pcb {
         }
         let mut result = Ok(());
         if !payload.is_empty() {
-            let early = self.is_early_duplicate(start, end);
-            let by_multicast = early && !multicast && {
-                let record = self.receive.record();
-                record.is_some_and(|record| record.came_by_multicast(segment.seq))
-            };
             // A receiver of multicast gets lost data by unicast.
             let record = self.receive.record();
             if !multicast && record.is_some_and(Record::is_multicast_last) {
                 self.receive.quick = self.receive.quick.max(1);
             }
             self.record(segment, multicast);
-            result = self.store(now, start, payload, by_multicast);
+            result = self.store(now, segment.seq, start, payload);
         }
         if segment.flags.fin
             && result != Err(Error::ReassemblyFull)
@@ -405,13 +396,7 @@ impl Pcb {
         result
     }
 
-    fn store(
-        &mut self,
-        now: Instant,
-        start: u64,
-        payload: &[u8],
-        came_by_multicast: bool,
-    ) -> Result<(), Error> {
+    fn store(&mut self, now: Instant, seq: Seq, start: u64, payload: &[u8]) -> Result<(), Error> {
         let had_hole = !self.receive.data.early().is_empty();
         match self.receive.data.insert(start, payload) {
             Insert::Advanced => {
@@ -435,17 +420,14 @@ impl Pcb {
                 self.owe_now();
                 Ok(())
             }
-            Insert::Old if came_by_multicast => {
-                self.owe_later(now);
-                Err(Error::Duplicate)
+            Insert::Old if !self.receive.data.has(start) => {
+                // There is no space for it.
+                self.owe_now();
+                Err(Error::Window)
             }
             Insert::Old => {
-                self.owe_now();
-                if !self.receive.data.has(start) {
-                    // There is no space for it.
-                    return Err(Error::Window);
-                }
-                self.receive.duplicate = Some((start, start + payload.len() as u64));
+                let bytes = (start, start + payload.len() as u64);
+                self.owe_for_duplicate(now, seq, Some(bytes));
                 Err(Error::Duplicate)
             }
             Insert::Full => {
@@ -486,19 +468,18 @@ impl Pcb {
             put(start, end);
         }
         let early = self.receive.data.early();
-        if early.is_empty() {
-            return;
-        }
         let recent = early.partition_point(|held| held.end <= self.receive.recent_early);
-        let recent = recent.min(early.len() - 1);
-        put(early[recent].start, early[recent].end);
+        let Some(held) = early.get(recent) else {
+            return;
+        };
+        put(held.start, held.end);
         let others = early.len() - 1;
         let turn = self.receive.sack_turn;
         for n in 0..others.min(3) {
             let at = (recent + 1 + (turn + n) % others) % early.len();
             put(early[at].start, early[at].end);
         }
-        self.receive.sack_turn = if others > 0 { (turn + 2) % others } else { 0 };
+        self.receive.sack_turn = turn.wrapping_add(2);
         options.shrink_to_fit();
     }
 
@@ -509,7 +490,7 @@ impl Pcb {
         let next = self.receive.next();
         let target = self.window_target();
         let step = u64::from(self.limits.our_mss).min(self.receive.data.capacity() as u64 / 2);
-        if target >= self.receive.edge + step || self.receive.edge == 0 {
+        if target >= self.receive.edge + step {
             self.receive.edge = target;
         }
         let window = self.receive.edge.saturating_sub(next);

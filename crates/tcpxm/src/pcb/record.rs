@@ -1,7 +1,6 @@
 //! How the last segments came: the receiver's side of multicast detection (TCP-XM §2.3, §3.3).
 
 use alloc::boxed::Box;
-use core::fmt;
 
 use crate::seq::Seq;
 
@@ -16,6 +15,7 @@ struct Entry {
 }
 
 /// The paper's `msegrcv`: sequence number and path of the last 128 data segments.
+#[derive(Debug)]
 pub(crate) struct Record {
     entries: Box<[Entry; SEGMENTS]>,
     /// Where the next one goes (`msegrcvcnt`).
@@ -62,7 +62,7 @@ impl Record {
     /// Whether the last segment came by multicast.
     pub(crate) fn is_multicast_last(&self) -> bool {
         let last = (self.at + SEGMENTS - 1) % SEGMENTS;
-        self.len > 0 && self.entries[last].multicast
+        self.entries[last].multicast
     }
 
     /// Percentage that came by multicast, rounded to the nearest (`msegrcvper`).
@@ -71,16 +71,6 @@ impl Record {
             return 0;
         }
         ((self.multicast * 200 + self.len) / (2 * self.len)) as u8
-    }
-}
-
-/// The entries in use.
-impl fmt::Debug for Record {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Record")
-            .field("entries", &&self.entries[..self.len])
-            .field("at", &self.at)
-            .finish()
     }
 }
 

@@ -27,6 +27,16 @@ impl Flight {
         sack_permitted: bool,
         timestamps: bool,
     ) -> Self {
+        Self::over(ROUND_TRIP_MS, change, sack_permitted, timestamps)
+    }
+
+    /// The same over a path with this round trip.
+    pub(crate) fn over(
+        round_trip_ms: u64,
+        change: impl FnOnce(&mut Config),
+        sack_permitted: bool,
+        timestamps: bool,
+    ) -> Self {
         let mut config = Config::default();
         config.congestion_control = CongestionControl::NewReno;
         change(&mut config);
@@ -41,7 +51,7 @@ impl Flight {
         };
         hand.answer("S", options).unwrap();
         let answer = hand.sent().pop().unwrap();
-        hand.wait(ROUND_TRIP_MS);
+        hand.wait(round_trip_ms);
         (hand.seq, hand.ack) = (ISS.plus(1), answer.seq.plus(1));
         let mut flight = Self {
             base: hand.ack,

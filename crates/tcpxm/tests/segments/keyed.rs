@@ -143,6 +143,32 @@ fn who_hears_the_group_cannot_put_in_or_end_anything() {
     assert_eq!(keyed.hand.read(), b"true");
 }
 
+/// Segments that a kernel joined (`UDP_GRO`).
+#[test]
+fn each_of_several_segments_that_arrive_together_needs_a_signature() {
+    let mut keyed = Keyed::established();
+    let meta = Meta {
+        source: SocketAddr::new(ip("10.0.0.9"), PEER_PORT),
+        destination: ip(GROUP),
+    };
+    let mut hand_in = |signed: usize| {
+        let of = |n: usize| {
+            let place = (n < signed)
+                .then(|| Keyed::in_group(4 * n as i64))
+                .flatten();
+            keyed.bytes("A", 4 * n as u32, b"data", place)
+        };
+        let bytes: Vec<Vec<u8>> = (0..3).map(of).collect();
+        let hand = &mut keyed.hand;
+        let (bytes, size) = (bytes.concat(), bytes[0].len());
+        hand.endpoint.handle_packets(hand.now, &meta, &bytes, size);
+        hand.read().len()
+    };
+    assert_eq!([0, 1, 3].map(&mut hand_in), [0, 4, 8]);
+    let forged = keyed.hand.endpoint.stats().drops.get(Error::Forged);
+    assert_eq!(forged, 3 + 2);
+}
+
 #[test]
 fn a_signed_segment_means_something_at_its_place_alone() {
     let mut keyed = Keyed::established();

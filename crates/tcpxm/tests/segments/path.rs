@@ -84,11 +84,14 @@ fn after_four_timeouts_repairs_are_what_every_host_takes_and_two_are_needed() {
 
 #[test]
 fn where_full_segments_got_through_three_repairs_are_needed() {
-    for (acknowledged, needed) in [(FULL, 3), (FULL - 1, 1)] {
+    let short: [u32; 2] = [800, 900];
+    for (acknowledged, needed) in [(&[FULL][..], 3), (&[FULL - 1], 1), (&short, 1)] {
         let mut hand = established(9_000);
         hand.send(&[7; 9 * FULL as usize]);
         lengths(&mut hand);
-        hand.acknowledge(acknowledged, 60_000);
+        for bytes in acknowledged {
+            hand.acknowledge(*bytes, 60_000);
+        }
         for strike in 1..=needed {
             assert_eq!(holes(&hand).0, 0, "{strike} of {needed}");
             lengths(&mut hand);
@@ -116,6 +119,13 @@ fn segments_that_are_short_anyway_show_no_hole() {
         hand.acknowledge(repair, 60_000);
         assert_eq!(holes(&hand).0, 0, "{mss}");
     }
+    // Exactly what every link carries.
+    let mut hand = established(LINK as u16);
+    hand.send(&[7; 4_000]);
+    lengths(&mut hand);
+    assert_eq!(timeouts(&mut hand, 2), [LINK; 2]);
+    hand.acknowledge(LINK, 60_000);
+    assert_eq!(holes(&hand).0, 0);
 }
 
 /// RFC 1191 §6.5: what was too long is sent again at once; that is no congestion.
@@ -137,6 +147,7 @@ fn a_report_of_the_path_is_acted_on() {
     hand.acknowledge(3 * FULL, 60_000);
     hand.endpoint.set_path_mtu(hand.now, peer, 68);
     assert_eq!(lengths(&mut hand), [], "nothing is in flight");
+    assert_eq!(hand.endpoint.poll_timeout(), None);
     assert_eq!(hand.stats().payload, HOST as usize, "every host takes that");
     assert_eq!(hand.endpoint.stats().timeouts, 0);
 }

@@ -10,10 +10,13 @@ use crate::hand::*;
 
 const LEN: usize = 500;
 
-/// A receiver of a group in some state, and the segments that come then: offset of the first, flags and timestamp.
+/// A receiver of a group in some state, and the segments that come then: their number, offset of the first, flags and
+/// timestamp.
 struct Case {
     name: &'static str,
+    change: fn(&mut Config),
     reach: fn(&mut Hand),
+    count: usize,
     offset: u32,
     flag_text: &'static str,
     stamp: u32,
@@ -88,6 +91,33 @@ const CASES: &[Case] = &[
         })
     },
     Case {
+        change: |config| config.receive_buffer = 1 << 20,
+        offset: 65_000,
+        ..case(
+            "there is space for them and the window ends before",
+            |hand| {
+                give(hand, 0, 65_000);
+            },
+        )
+    },
+    Case {
+        count: 17,
+        ..case("they are more than there is space for", |_| ())
+    },
+    Case {
+        change: |config| config.ack_every = 8,
+        ..case("fewer than an acknowledgement is sent for", |_| ())
+    },
+    Case {
+        change: |config| config.ack_every = 8,
+        offset: 1_000,
+        ..case("fewer, and segments are acknowledged at once", |hand| {
+            give(hand, 500, 500);
+            give(hand, 0, 500);
+            hand.sent();
+        })
+    },
+    Case {
         stamp: u32::MAX,
         ..case("they are too old", |_| ())
     },
@@ -120,7 +150,9 @@ const CASES: &[Case] = &[
 const fn case(name: &'static str, reach: fn(&mut Hand)) -> Case {
     Case {
         name,
+        change: |_| (),
         reach,
+        count: 3,
         offset: 0,
         flag_text: "A",
         stamp: 1_000,
@@ -141,10 +173,11 @@ fn byte(at: usize) -> u8 {
     (at % 251) as u8
 }
 
-/// Hands in three segments, at once or one by one. What can be seen of it then and in the next second.
+/// Hands in the segments, at once or one by one. What can be seen of it then and in the next second.
 fn play(case: &Case, at_once: bool) -> String {
     let mut config = Config::default();
     config.receive_buffer = 8_192;
+    (case.change)(&mut config);
     let options = Options {
         mss: Some(1_000),
         timestamps: Some((1_000, 0)),
@@ -156,7 +189,7 @@ fn play(case: &Case, at_once: bool) -> String {
     hand.events();
     (case.reach)(&mut hand);
     let mut bytes = Vec::new();
-    for n in 0..3 {
+    for n in 0..case.count {
         let offset = case.offset as usize + n * LEN;
         let payload: Vec<u8> = (0..LEN).map(|at| byte(offset + at)).collect();
         let seq = hand.seq.plus(offset as u32);
@@ -171,7 +204,7 @@ fn play(case: &Case, at_once: bool) -> String {
         bytes.resize(start + segment.buffer_len(), 0);
         segment.emit(&mut bytes[start..]);
     }
-    let size = bytes.len() / 3;
+    let size = bytes.len() / case.count;
     let meta = Meta {
         source: SocketAddr::new(ip("10.0.0.9"), PEER_PORT),
         destination: ip(GROUP),

@@ -55,15 +55,21 @@ fn a_closed_window_is_probed_less_and_less_often() {
 /// RFC 9293 MUST-37. Probes become rarer than the timeout is long.
 #[test]
 fn a_window_may_stay_closed_as_long_as_probes_are_answered() {
-    let mut hand = established(|config| config.user_timeout = Duration::from_secs(5));
-    hand.acknowledge(0, 0);
-    hand.send(&[7; 3_000]);
-    for _ in 0..12 {
-        assert!(probe(&mut hand) <= 5_000);
-        hand.wait(20);
+    let answering = |round_trip_ms: u64| {
+        let mut hand = established(|config| config.user_timeout = Duration::from_secs(5));
         hand.acknowledge(0, 0);
-    }
-    assert_eq!(hand.end(), None);
+        hand.send(&[7; 3_000]);
+        for _ in 0..12 {
+            assert!(probe(&mut hand) <= 5_000);
+            hand.wait(round_trip_ms);
+            hand.acknowledge(0, 0);
+        }
+        assert_eq!(hand.end(), None);
+        hand
+    };
+    // Also on the same host, where no time passes.
+    answering(0);
+    let mut hand = answering(20);
     // It dies. The time counts from the first probe that it does not answer.
     probe(&mut hand);
     hand.wait(4_999);
@@ -85,6 +91,33 @@ fn a_peer_that_was_silent_is_asked_before_it_is_given_up() {
     assert_eq!(probe(&mut hand), 200);
     hand.acknowledge(0, 0);
     assert_eq!(hand.end(), None);
+}
+
+/// The peer was probed less and less often. What it offers then is used as soon as at any other time.
+#[test]
+fn a_window_that_opens_a_little_is_used_a_timeout_later() {
+    let mut hand = established(|_| ());
+    hand.acknowledge(0, 0);
+    hand.send(&[7; 3_000]);
+    for _ in 0..4 {
+        probe(&mut hand);
+    }
+    hand.wait(20);
+    hand.acknowledge(0, 500);
+    let (sent, ms) = hand.wait_for(10_000);
+    assert_eq!((sent[0].payload.len(), ms), (500, 200));
+}
+
+#[test]
+fn a_connection_with_nothing_to_send_needs_no_timer() {
+    let mut hand = established(|_| ());
+    assert_eq!(hand.endpoint.poll_timeout(), None);
+    hand.send(&[7; 500]);
+    assert_eq!(data(&mut hand), 500);
+    hand.acknowledge(500, 60_000);
+    assert_eq!(hand.endpoint.poll_timeout(), None);
+    hand.acknowledge(0, 0);
+    assert_eq!(hand.endpoint.poll_timeout(), None, "a closed window");
 }
 
 /// RFC 9293 §3.8.6.2.1: less than a segment, and than half of the largest window, waits for the timeout.
@@ -174,4 +207,68 @@ fn after_the_peer_s_fin_no_window_is_told() {
     hand.give(hand.seq, hand.ack, "FA", &[7; 2_048]).unwrap();
     hand.sent();
     assert_eq!(read(&mut hand, 2_048), None);
+}
+
+/// The window that an acknowledgement offers once another segment has come, and the application reads `len` bytes
+/// before that.
+fn next_window(hand: &mut Hand, len: usize) -> u16 {
+    assert_eq!(read(hand, len), None);
+    hand.give(hand.seq, hand.ack, "A", &[7; 1_000]).unwrap();
+    hand.seq = hand.seq.plus(1_000);
+    hand.wait(40);
+    hand.sent().pop().unwrap().window
+}
+
+/// RFC 9293 §3.8.6.2.2: also where an acknowledgement is sent anyway.
+#[test]
+fn an_acknowledgement_offers_a_segment_more_and_not_less() {
+    let mut hand = established(|config| config.receive_buffer = 8_192);
+    assert_eq!(next_window(&mut hand, 0), 7_192);
+    assert_eq!(next_window(&mut hand, 1_000), 6_192, "1000 bytes are free");
+    assert_eq!(next_window(&mut hand, 451), 5_192, "and 1451");
+    assert_eq!(next_window(&mut hand, 1), 4_192 + 1_452);
+    // Half of a small buffer.
+    let mut hand = established(|config| config.receive_buffer = 2_048);
+    assert_eq!(next_window(&mut hand, 0), 1_048);
+    assert_eq!(next_window(&mut hand, 1_000), 48);
+    hand.seq = hand.seq.minus(1_000);
+}
+
+/// A peer with space for two segments goes on by itself.
+#[test]
+fn less_than_a_quarter_is_told_when_the_peer_has_no_space_for_two_segments() {
+    for (left, told) in [
+        (2 * 1_452, None),
+        (2 * 1_452 - 1, Some(2 * 1_452 - 1 + 1_452)),
+    ] {
+        let mut hand = established(|config| config.receive_buffer = 8_192);
+        let payload = vec![7; 8_192 - left];
+        hand.give(hand.seq, hand.ack, "A", &payload).unwrap();
+        hand.wait(40);
+        assert_eq!(hand.sent().pop().unwrap().window, left as u16);
+        assert_eq!(read(&mut hand, 1_452), told, "{left}");
+    }
+}
+
+/// RFC 7323 §2.3. A window that is not a multiple of the unit is rounded up where the buffer has space for that.
+#[test]
+fn a_scaled_window_reaches_to_the_end_of_the_buffer() {
+    let mut config = Config::default();
+    config.receive_buffer = 1 << 20;
+    let options = Options {
+        window_scale: Some(0),
+        ..Options::default()
+    };
+    let mut hand = Hand::establish(config, options);
+    hand.give(hand.seq, hand.ack, "A", &[7; 32]).unwrap();
+    hand.wait(40);
+    let window = hand.sent().pop().unwrap().window;
+    // In units of 32 bytes.
+    assert_eq!(32 + (u32::from(window) << 5), 1 << 20);
+    let last = hand.seq.plus((1 << 20) - 1);
+    assert_eq!(
+        hand.give(last, hand.ack, "A", b"x"),
+        Ok(()),
+        "it was offered"
+    );
 }
