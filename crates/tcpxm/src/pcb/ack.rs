@@ -113,6 +113,9 @@ impl Pcb {
                 spans.push(span);
             }
         }
+        // The first block is the newest, wherever it is. Taken before the others, it would make them look as if they
+        // had arrived late, on a path that reorders (RFC 8985 §6.2, step 3).
+        spans.spans[..spans.len].sort_unstable_by_key(|span| span.start);
         spans
     }
 

@@ -39,6 +39,75 @@ fn the_third_duplicate_acknowledgement_repairs() {
     assert_eq!(flight.hand.stats().retransmissions, 1);
 }
 
+/// RFC 6298 §5.1: a timer that runs is left alone.
+#[test]
+fn a_repair_does_not_put_the_timeout_off() {
+    let mut flight = Flight::new(false, false);
+    flight.write(10);
+    flight.sent();
+    flight.pass();
+    for _ in 0..3 {
+        flight.acknowledge(0, &[]);
+    }
+    assert_eq!(flight.sent(), [0]);
+    let (again, ms) = flight.wait_for(300);
+    assert_eq!((again, ms), (vec![0], 180));
+    assert_eq!(flight.hand.endpoint.stats().timeouts, 1);
+}
+
+/// RFC 9937: one loss among ten reduces the window to five. One segment leaves for every two that arrive until no more
+/// are in flight, and then one for each.
+#[test]
+fn during_recovery_half_as_much_leaves_as_arrives() {
+    let mut flight = Flight::new(true, false);
+    flight.write(30);
+    flight.sent();
+    flight.pass();
+    let leaves = (4..=10).map(|arrived| {
+        flight.acknowledge(0, &[(1, arrived)]);
+        flight.sent()
+    });
+    let leaves: Vec<Vec<u32>> = leaves.collect();
+    // Three had arrived when the loss was found.
+    let expected = [
+        vec![0],
+        vec![10],
+        vec![],
+        vec![],
+        vec![11],
+        vec![12],
+        vec![13],
+    ];
+    assert_eq!(leaves, expected);
+    assert_eq!(flight.window(), 5);
+}
+
+/// RFC 9937 §6.2, where more was lost than the window is reduced by: no more leaves than arrives, and one segment more
+/// for an acknowledgement that moves on and shows no further loss.
+#[test]
+fn after_many_losses_repairs_begin_slowly() {
+    // Seven of ten are lost, three have arrived.
+    let lost = || {
+        let mut flight = Flight::new(true, false);
+        flight.write(20);
+        flight.sent();
+        flight.pass();
+        flight.acknowledge(0, &[(7, 10)]);
+        assert_eq!(flight.sent(), [0, 1, 2], "the window is five");
+        flight.pass();
+        flight
+    };
+    let mut flight = lost();
+    flight.acknowledge(1, &[(7, 10)]);
+    assert_eq!(flight.sent(), [3, 4], "it moves on");
+    let mut flight = lost();
+    flight.acknowledge(0, &[(3, 4), (7, 10)]);
+    assert_eq!(flight.sent(), [4], "something was late");
+    let mut flight = lost();
+    flight.acknowledge(1, &[(2, 3), (7, 10)]);
+    assert_eq!(flight.sent(), [1, 3], "a repair is lost, two have arrived");
+}
+
 /// RFC 6582 §3.2, step 3, partial acknowledgement: the next hole is repaired at once, and the window is reduced once.
 #[test]
 fn a_partial_acknowledgement_shows_the_next_loss() {
@@ -85,6 +154,10 @@ fn other_segments_are_no_duplicate_acknowledgements() {
     flight.give(1, &[], 50_004, b"").unwrap();
     flight.give(1, &[], 50_004, b"").unwrap();
     assert_eq!(flight.sent(), [1]);
+    // During recovery they show no further loss.
+    flight.give(1, &[], 50_004, b"data").unwrap();
+    flight.give(1, &[], 50_005, b"").unwrap();
+    assert_eq!(flight.sent(), []);
     // Nothing is outstanding.
     let mut flight = Flight::new(false, false);
     flight.write(2);
@@ -252,9 +325,25 @@ fn repairs_that_were_all_duplicates_are_taken_back() {
     flight.pass();
     flight.acknowledge(10, &[(0, 1)]);
     assert_eq!(flight.hand.endpoint.stats().undone, 0, "half of it");
+    // The end of the repairs is acknowledged once more.
+    flight.give(10, &[], 50_000, b"").unwrap();
     flight.acknowledge(10, &[(1, 2)]);
     assert_eq!(flight.hand.endpoint.stats().undone, 1);
     assert!(flight.window() >= 10);
+}
+
+/// Nothing was sent twice yet that could have been needless.
+#[test]
+fn a_duplicate_before_the_first_repair_takes_nothing_back() {
+    let mut flight = Flight::new(true, false);
+    flight.write(10);
+    flight.sent();
+    flight.pass();
+    flight.acknowledge(0, &[(1, 4)]);
+    assert_eq!(flight.window(), 5);
+    flight.acknowledge(0, &[(2, 3), (1, 4)]);
+    assert_eq!(flight.hand.endpoint.stats().undone, 0);
+    assert_eq!((flight.window(), flight.sent()), (5, vec![0]));
 }
 
 /// A report of something else is none of these repairs: it came after they were all over.

@@ -310,6 +310,25 @@ fn one_loss_at_a_receiver_that_is_not_the_narrowest_slows_the_group_down() {
     }
 }
 
+/// RFC 7661 §4.3: a window grows that another receiver's limits, as far as half of it was carried.
+#[test]
+fn the_wider_window_of_a_receiver_does_not_grow_beyond_twice_what_is_carried() {
+    let mut config = Config::default();
+    config.congestion_control = CongestionControl::NewReno;
+    let mut sender = Sender::new(config, 2);
+    lose_segment_8(&mut sender);
+    sender.acknowledge(2, 10, &[]);
+    sender.acknowledge(1, 10, &[]);
+    sender.write(500);
+    let windows =
+        |sender: &Sender| [1, 2].map(|n| sender.state(n).congestion_window / u64::from(SEGMENT));
+    assert_eq!(windows(&sender), [5, 10]);
+    assert_eq!(round(&mut sender), 5);
+    assert_eq!(windows(&sender), [6, 10], "twice five were there");
+    assert_eq!(round(&mut sender), 6);
+    assert!(windows(&sender)[1] > 10);
+}
+
 /// A receiver that has just seen a loss acknowledges the next segments one by one, as Linux does: the
 /// sender may have room for one only, and its whole group waits for the acknowledgement.
 #[test]

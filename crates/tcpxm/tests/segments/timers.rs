@@ -80,6 +80,33 @@ fn after_an_idle_time_it_starts_with_the_initial_window() {
     }
 }
 
+/// RFC 7661 §4.2: what was in flight counts for three round trips, and for a second at least.
+#[test]
+fn a_loss_halves_what_a_long_path_has_carried() {
+    let window = |quiet: u32| {
+        let mut flight = Flight::over(1_000, |_| (), false, false);
+        flight.write(10);
+        flight.sent();
+        flight.hand.wait(1_000);
+        flight.acknowledge(10, &[]);
+        // Little is sent for some round trips.
+        for n in 0..quiet {
+            flight.write(4);
+            flight.sent();
+            flight.hand.wait(1_000);
+            flight.acknowledge(14 + 4 * n, &[]);
+        }
+        flight.write(4);
+        flight.sent();
+        flight.hand.wait(1_000);
+        for _ in 0..3 {
+            flight.acknowledge(10 + 4 * quiet, &[]);
+        }
+        flight.window()
+    };
+    assert_eq!([1, 5].map(window), [5, 2]);
+}
+
 /// RFC 2861, RFC 7661: a window that was not used does not grow.
 #[test]
 fn a_sender_with_little_to_send_keeps_its_window() {
@@ -91,6 +118,20 @@ fn a_sender_with_little_to_send_keeps_its_window() {
         flight.acknowledge(2 * round + 2, &[]);
     }
     assert_eq!(flight.window(), 10);
+}
+
+/// The same after a timeout: it holds nothing back where one segment was all.
+#[test]
+fn after_the_timeout_of_a_lone_segment_the_window_is_one_segment() {
+    for (segments, expected) in [(1, 1), (2, 2)] {
+        let mut flight = Flight::new(false, false);
+        flight.write(segments);
+        flight.sent();
+        flight.wait_for(300);
+        assert_eq!(flight.window(), 1);
+        flight.acknowledge(1, &[]);
+        assert_eq!(flight.window(), expected, "{segments}");
+    }
 }
 
 /// RFC 6298 §3, RFC 7323 §4.1: a timestamp shows which sending was acknowledged.
@@ -140,6 +181,23 @@ fn duplicate_acknowledgements_do_not_put_a_timeout_off() {
     flight.acknowledge(0, &[]);
     let smoothed = flight.hand.stats().smoothed_rtt.unwrap();
     assert_eq!(smoothed.total_millis(), 20);
+    flight.wait_for(2_000);
+    let (_, ms) = flight.wait_for(5_000);
+    assert_eq!(ms, 3_200, "they do not take the back-off away");
+}
+
+/// What arrives behind a hole shows that the path works.
+#[test]
+fn selective_acknowledgements_put_the_timeout_off() {
+    let mut flight = Flight::new(true, false);
+    flight.write(10);
+    flight.sent();
+    for arrived in 2..=9 {
+        flight.hand.wait(150);
+        flight.sent();
+        flight.acknowledge(0, &[(1, arrived)]);
+    }
+    assert_eq!(flight.hand.endpoint.stats().timeouts, 0);
 }
 
 #[test]
@@ -169,6 +227,25 @@ fn an_impossible_echo_is_no_sample() {
         flight.acknowledge(1, &[]);
         let smoothed = flight.hand.stats().smoothed_rtt.unwrap();
         assert_eq!(smoothed.total_millis(), 20, "{ahead}");
+    }
+}
+
+/// Seventeen minutes are no round trip: the peer has echoed something else.
+#[test]
+fn an_echo_of_long_ago_is_no_sample() {
+    for (wait_ms, sampled) in [((1 << 20) - 1, true), (1 << 20, false)] {
+        let mut flight = Flight::with(
+            |config| config.user_timeout = tcpxm::Duration::from_secs(3_600),
+            false,
+            true,
+        );
+        flight.write(1);
+        flight.sent();
+        flight.wait_for(300);
+        flight.hand.wait(wait_ms);
+        flight.acknowledge(1, &[]);
+        let smoothed = flight.hand.stats().smoothed_rtt.unwrap();
+        assert_eq!(smoothed.total_millis() > 20, sampled, "{wait_ms}");
     }
 }
 
@@ -316,4 +393,59 @@ fn a_duplicate_of_early_data_is_recognised() {
     assert_eq!(flight.hand.stats().acknowledged, 8_000);
     flight.acknowledge(10, &[]);
     assert_eq!(flight.hand.stats().outstanding, 0);
+}
+
+/// An acknowledgement was lost: the next one has both ranges, the newest first. That is no reordering, and losses are
+/// believed at once.
+#[test]
+fn two_ranges_that_are_new_together_say_nothing_of_reordering() {
+    for blocks in [[(8, 10), (2, 5)], [(2, 5), (8, 10)]] {
+        let mut flight = Flight::new(true, false);
+        flight.write(10);
+        flight.sent();
+        flight.pass();
+        flight.acknowledge(0, &blocks);
+        assert_eq!(flight.sent(), [0, 1, 5, 6, 7], "{blocks:?}");
+    }
+}
+
+/// In recovery too there is one probe for each silence: something arrives, and another repair is lost.
+#[test]
+fn each_silence_during_recovery_is_probed_once() {
+    let mut flight = Flight::new(true, false);
+    flight.write(10);
+    flight.sent();
+    flight.pass();
+    flight.acknowledge(0, &[(1, 5), (6, 10)]);
+    assert_eq!(flight.sent(), [0, 5]);
+    // Both repairs are lost.
+    for (first, then) in [(0, 5), (5, 10)] {
+        let (probe, _) = flight.wait_for(100);
+        assert_eq!(probe, [first]);
+        flight.pass();
+        flight.acknowledge(then, &[(6, 10)]);
+        flight.sent();
+    }
+    let stats = flight.hand.endpoint.stats();
+    assert_eq!((stats.probes, stats.timeouts), (2, 0));
+}
+
+/// RFC 8985 §7.2: none while something is selectively acknowledged. The repairs were needless as far as is known, so
+/// that nothing is known to be lost.
+#[test]
+fn no_probe_is_sent_after_repairs_that_were_taken_back() {
+    let mut flight = Flight::new(true, true);
+    flight.write(10);
+    flight.sent();
+    let first = flight.echo;
+    flight.pass();
+    flight.acknowledge(0, &[(3, 10)]);
+    assert_eq!(flight.sent(), [0, 1, 2]);
+    flight.echo = first;
+    flight.acknowledge(1, &[(3, 10)]);
+    assert_eq!(flight.hand.endpoint.stats().undone, 1);
+    let (again, ms) = flight.wait_for(500);
+    assert_eq!((again, ms), (vec![1], 200));
+    let stats = flight.hand.endpoint.stats();
+    assert_eq!((stats.probes, stats.timeouts), (0, 1));
 }

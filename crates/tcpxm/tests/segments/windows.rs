@@ -231,7 +231,6 @@ fn an_acknowledgement_offers_a_segment_more_and_not_less() {
     let mut hand = established(|config| config.receive_buffer = 2_048);
     assert_eq!(next_window(&mut hand, 0), 1_048);
     assert_eq!(next_window(&mut hand, 1_000), 48);
-    hand.seq = hand.seq.minus(1_000);
 }
 
 /// A peer with space for two segments goes on by itself.
