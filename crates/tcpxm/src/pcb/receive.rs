@@ -190,7 +190,7 @@ impl Pcb {
         if start >= (self.receive.edge as i64).max(next as i64 + 1) || !self.is_recent(start) {
             return Err(Error::Window);
         }
-        if end <= next as i64 || (start >= 0 && self.is_early_duplicate(start as u64, end as u64)) {
+        if end <= next as i64 {
             // TCP-XM §2.4, first rule. An acknowledgement is owed nevertheless: that of the original may be
             // lost, and the sender would wait for it.
             self.record(segment, true);
@@ -245,13 +245,6 @@ impl Pcb {
     fn has_advanced(&mut self, segments: u32) {
         self.note(Note::Readable);
         self.receive.unacked += segments;
-    }
-
-    fn is_early_duplicate(&self, start: u64, end: u64) -> bool {
-        let early = self.receive.data.early();
-        early
-            .iter()
-            .any(|held| held.start <= start && end <= held.end)
     }
 
     /// Whether a segment that begins there can be a duplicate of recent data. Anyone can send older data: it
@@ -328,15 +321,17 @@ impl Pcb {
         self.owe_for_duplicate(now, segment.seq, bytes);
     }
 
-    /// Bytes came again, `bytes` of the stream. By multicast as well: an acknowledgement is owed soon; by unicast alone:
-    /// at once, with a report (RFC 2883).
+    /// Data came again, these bytes of the stream. By multicast as well: an acknowledgement is owed soon (TCP-XM §2.4).
+    /// By unicast alone: at once, with a report (RFC 2883).
     fn owe_for_duplicate(&mut self, now: Instant, seq: Seq, bytes: Option<(u64, u64)>) {
         let record = self.receive.record();
         if record.is_some_and(|record| record.came_by_multicast(seq)) {
             self.owe_later(now);
             return;
         }
-        self.receive.duplicate = bytes.or(self.receive.duplicate);
+        if bytes.is_some() {
+            self.receive.duplicate = bytes;
+        }
         self.owe_now();
     }
 

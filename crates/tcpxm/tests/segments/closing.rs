@@ -242,6 +242,22 @@ fn unread_data_and_data_for_nobody_are_answered_with_a_reset() {
     assert_eq!(hand.end(), Some(Some(Failure::Aborted)));
 }
 
+/// A FIN has no data for an application that is gone.
+#[test]
+fn who_has_closed_still_takes_the_peer_s_fin() {
+    let mut hand = established(|_| ());
+    hand.give(hand.seq, hand.ack, "A", b"read").unwrap();
+    hand.seq = hand.seq.plus(4);
+    hand.read();
+    close(&mut hand);
+    hand.sent();
+    hand.acknowledge(1, 60_000);
+    take_fin(&mut hand);
+    assert_eq!(hand.state(), State::TimeWait);
+    hand.assert_challenge();
+    assert_eq!(hand.end(), Some(None));
+}
+
 #[test]
 fn unread_data_of_a_connection_that_has_ended_is_no_reason_for_a_reset() {
     let mut hand = established(|_| ());
@@ -431,4 +447,42 @@ fn a_receiver_that_is_reset_leaves_its_group() {
         .iter()
         .any(|event| matches!(event, Event::Readable { .. }));
     assert!(left && !readable, "{events:?}");
+}
+
+/// RFC 1122 §4.2.2.13, RFC 6191: a SYN behind all that the peer has sent, or with a later timestamp, begins anew.
+#[test]
+fn a_later_syn_ends_time_wait() {
+    let reopened = |stamp: Option<u32>, offset: i32| {
+        let timestamps = stamp.map(|_| (1_000, 0));
+        let mut hand = Hand::establish(
+            Config::default(),
+            Options {
+                timestamps,
+                ..Options::default()
+            },
+        );
+        half_closed(&mut hand);
+        take_fin(&mut hand);
+        hand.events();
+        hand.sent();
+        hand.seq = hand.seq.plus(offset as u32);
+        let options = Options {
+            timestamps: stamp.map(|stamp| (stamp, 0)),
+            ..Options::default()
+        };
+        let result = hand.answer("S", options);
+        let sent = hand.sent().pop().unwrap();
+        assert_eq!(sent.flags.syn, result.is_ok());
+        result
+    };
+    let no = Err(Error::SynChallenged);
+    assert_eq!(
+        [-1, 0, 1].map(|offset| reopened(None, offset)),
+        [no, no, Ok(())]
+    );
+    let stamps = [999, 1_001].map(|stamp| [-5, 5].map(|offset| reopened(Some(stamp), offset)));
+    assert_eq!(stamps, [[no, no], [Ok(()), Ok(())]]);
+    // The same timestamp says nothing.
+    let same = [-5, 5].map(|offset| reopened(Some(1_000), offset));
+    assert_eq!(same, [no, Ok(())]);
 }

@@ -79,6 +79,49 @@ fn the_two_rules_on_duplicates_and_the_owed_acknowledgement() {
     }
 }
 
+/// The same rules for data that waits for what is missing before it. What is not all there is no duplicate.
+#[test]
+fn the_two_rules_hold_behind_a_hole() {
+    for (first, second, at_once) in [
+        (GROUP, GROUP, false),
+        ("10.0.0.1", GROUP, false),
+        (GROUP, "10.0.0.1", false),
+        ("10.0.0.1", "10.0.0.1", true),
+    ] {
+        let mut hand = Hand::grouped();
+        let give = |hand: &mut Hand, offset: u32, payload: &[u8], to: &str| {
+            let segment = hand.segment(hand.seq.plus(offset), hand.ack, flags("PA"), payload);
+            hand.inject(&segment, to)
+        };
+        give(&mut hand, 100, b"0123", first).unwrap();
+        assert_eq!(hand.sent().len(), 1, "a hole");
+        let again = give(&mut hand, 100, b"0123", second);
+        assert_eq!(again, Err(Error::Duplicate));
+        assert_eq!(hand.sent().len(), usize::from(at_once), "{first} {second}");
+        hand.wait(40);
+        assert_eq!(hand.sent().len(), usize::from(!at_once), "{first} {second}");
+        for (offset, payload) in [(104, b"45"), (98, b"89"), (103, b"34"), (99, b"90")] {
+            let again = offset == 103 || offset == 99;
+            let result = give(&mut hand, offset, payload, second);
+            assert_eq!(result.is_err(), again, "{first} {second} {offset}");
+        }
+    }
+}
+
+/// It has told the application to leave; until that has happened, more may come.
+#[test]
+fn after_the_fin_nothing_on_the_group_s_address_is_answered() {
+    let mut hand = Hand::grouped();
+    hand.give(hand.seq, hand.ack, "FA", b"all").unwrap();
+    hand.sent();
+    for offset in [0, 4] {
+        let late = hand.segment(hand.seq.plus(offset), hand.ack, flags("PA"), b"all");
+        assert_eq!(hand.inject(&late, GROUP), Err(Error::Closed));
+        hand.wait(100);
+        assert!(hand.sent().is_empty());
+    }
+}
+
 #[test]
 fn a_receiver_joins_after_the_handshake_and_leaves_at_the_fin() {
     let group = Some(GroupOption::Named(ip(GROUP)));

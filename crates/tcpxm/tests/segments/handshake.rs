@@ -348,7 +348,19 @@ fn both_sides_begin() {
             assert_eq!(hand.stats().send_window, 60_000, "not scaled");
             let ack = hand.sent().pop().unwrap();
             assert_eq!((ack.flags, ack.ack), (ACK, ISS.plus(1)));
+            hand.seq = ISS.plus(1);
+            hand.acknowledge(0, 0);
+            assert_eq!(hand.stats().send_window, 0, "it counts from now on");
         }
+    }
+    // Acknowledgements of something else do not.
+    for (flag_text, ack_offset) in [("SA", 1), ("S", 0)] {
+        let (mut hand, _) = Hand::connecting(bare());
+        hand.give(ISS, Seq(0), "S", b"").unwrap();
+        let ack = hand.ack.plus(ack_offset);
+        let again = hand.give(ISS, ack, flag_text, b"");
+        assert_eq!(again, Err(Error::Duplicate), "{flag_text}");
+        assert_eq!(hand.state(), State::SynReceived);
     }
     // A plain acknowledgement does as well.
     let (mut hand, _) = Hand::connecting(bare());
@@ -448,4 +460,23 @@ fn an_abort_of_a_handshake_is_a_reset_only_where_the_peer_has_answered() {
     assert_eq!(sent.len(), 1, "no SYN-ACK any more");
     assert_eq!((sent[0].flags, sent[0].ack), (flags("RA"), ISS.plus(1)));
     assert_eq!(sent[0].seq, syn.seq.plus(1));
+}
+
+/// What is written, and the end of it, waits for the answer to the SYN, which is all that has a timer.
+#[test]
+fn what_is_written_before_the_answer_follows_it() {
+    for content in [&b"data"[..], b""] {
+        let (mut hand, _) = Hand::connecting(bare());
+        hand.send(content);
+        hand.endpoint.shutdown(hand.now, hand.id.unwrap()).unwrap();
+        let (sent, ms) = hand.wait_for(1_000);
+        assert_eq!((sent.len(), sent[0].flags, ms), (1, flags("S"), 1_000));
+        let next = hand.now + Duration::from_secs(2);
+        assert_eq!(hand.endpoint.poll_timeout(), Some(next));
+        hand.give(ISS, hand.ack, "SA", b"").unwrap();
+        let sent = hand.sent();
+        let data: Vec<u8> = sent.iter().flat_map(|sent| sent.payload.clone()).collect();
+        assert_eq!(data, content);
+        assert!(sent.last().unwrap().flags.fin);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::group::{HandGroup, accepts};
 use crate::hand::{ACK, GROUP, Hand, ISS, PEER_PORT, PORT, flags, ip};
 use tcpxm::wire::{GroupOption, Options, Place, Segment, SegmentKey, Tag};
 use tcpxm::{Config, Error, Meta, Seq, State};
@@ -213,4 +214,25 @@ fn syns_are_challenged_as_ever() {
     assert_eq!(keyed.hand.state(), State::Established);
     let parsed = keyed.bytes("A", 0, b"x", None);
     assert!(Segment::parse(&parsed).unwrap().options.tag.is_some());
+}
+
+/// A receiver with the key believes no other reset.
+#[test]
+fn the_sender_of_a_group_signs_its_resets() {
+    let mut group = HandGroup::with(|config| config.key = Some(KEY), 1, accepts);
+    group.sent();
+    group.endpoint.abort(group.now, group.id).unwrap();
+    let mut buffer = [0; 1500];
+    let reset = group
+        .endpoint
+        .poll_transmit(group.now, &mut buffer)
+        .unwrap();
+    let bytes = &buffer[..reset.len];
+    let segment = Segment::parse(bytes).unwrap();
+    assert_eq!(segment.flags, flags("RA"));
+    let place = Place {
+        receiver: Some(Seq(100)),
+        offset: i64::from(segment.seq.since(group.iss[0].plus(1))),
+    };
+    assert!(KEY.verify(place, bytes));
 }

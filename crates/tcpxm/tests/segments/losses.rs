@@ -108,6 +108,42 @@ fn after_many_losses_repairs_begin_slowly() {
     assert_eq!(flight.sent(), [1, 3], "a repair is lost, two have arrived");
 }
 
+/// RFC 9937 §6.2: acknowledgements let more be sent, or less; the reordering timer (RFC 8985 §6.2) does when it finds a
+/// loss. Data that was sent shortly after what it waits for has made it wait longer.
+#[test]
+fn a_reordering_timer_that_finds_nothing_lost_takes_nothing_away() {
+    // Sendings within a twenty-fourth of the round trip count as one.
+    let mut flight = Flight::over(990, |_| (), true, false);
+    flight.write(3);
+    flight.sent();
+    flight.pass();
+    flight.acknowledge(0, &[(2, 3)]);
+    flight.acknowledge(3, &[]);
+    // It reorders. Seven of ten are lost.
+    flight.write(10);
+    flight.sent();
+    flight.pass();
+    flight.acknowledge(3, &[(10, 13)]);
+    assert_eq!(flight.wait_for(20), (vec![3, 4, 5], 5));
+    flight.pass();
+    flight.acknowledge(6, &[(10, 13)]);
+    assert_eq!(flight.sent(), [6, 7, 8, 9]);
+    flight.pass();
+    flight.acknowledge(9, &[(10, 13)]);
+    flight.write(4);
+    assert_eq!(flight.sent(), [13, 14, 15, 16]);
+    flight.pass();
+    // The repair of 9 is lost, and 13 may be.
+    flight.acknowledge(9, &[(14, 17), (10, 13)]);
+    assert_eq!(flight.sent(), [9]);
+    flight.write(1);
+    assert_eq!(flight.sent(), [17]);
+    // The timer fires.
+    flight.hand.wait(10);
+    flight.write(2);
+    assert_eq!(flight.sent(), [18], "three had arrived");
+}
+
 /// RFC 6582 §3.2, step 3, partial acknowledgement: the next hole is repaired at once, and the window is reduced once.
 #[test]
 fn a_partial_acknowledgement_shows_the_next_loss() {

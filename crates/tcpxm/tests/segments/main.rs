@@ -14,6 +14,7 @@ mod interleaved;
 mod keyed;
 mod losses;
 mod members;
+mod multicast;
 mod path;
 mod receiving;
 mod recovery;

@@ -172,3 +172,39 @@ fn a_detached_receiver_is_told_to_leave_until_it_has() {
         "{after:?}"
     );
 }
+
+/// One that is not asked, because another one is as far behind, would hold the group back later.
+#[test]
+fn each_receiver_with_a_closed_window_is_asked_for_it() {
+    let mut group = HandGroup::with(|_| (), 3, accepts);
+    group.sent();
+    for (number, window) in [(1, 0), (2, 60_000), (3, 0)] {
+        acknowledge(&mut group, number, 10_000, window, Options::default());
+    }
+    assert!(group.sent().is_empty());
+    wait(&mut group, 200);
+    let asked: Vec<IpAddr> = group.sent().into_iter().map(|(to, _)| to).collect();
+    assert_eq!(asked, [1, 3].map(receiver));
+}
+
+/// RFC 5681 §2. Its FIN was accepted, and what follows is no FIN.
+#[test]
+fn a_receiver_that_has_closed_still_tells_of_losses() {
+    let mut group = HandGroup::with(|_| (), 1, accepts);
+    group.sent();
+    let iss = group.iss[0];
+    let fin = from_receiver(101, iss.plus(1), "FA", &[]);
+    group.inject(1, &fin).unwrap();
+    group.inject(1, &fin).unwrap();
+    assert_eq!(state(&group, 1), State::CloseWait);
+    let ack = from_receiver(102, iss.plus(1 + 1_000), "A", &[]);
+    for _ in 0..3 {
+        group.inject(1, &ack).unwrap();
+    }
+    group.sent();
+    assert_eq!(group.endpoint.stats().retransmissions, 0);
+    group.inject(1, &ack).unwrap();
+    let repair = group.sent().into_iter().next().unwrap();
+    assert_eq!((repair.0, repair.1.seq), (receiver(1), ack.ack));
+    assert_eq!(group.endpoint.stats().retransmissions, 1);
+}

@@ -125,6 +125,25 @@ fn blocks_show_the_newest_first_and_all_others_in_turn() {
     assert_eq!(distinct.len(), 9, "all others in five acknowledgements");
 }
 
+/// RFC 2018 §4: as many as there is space for.
+#[test]
+fn ranges_that_come_before_the_first_acknowledgement_are_all_told() {
+    let options = Options {
+        sack_permitted: true,
+        ..Options::default()
+    };
+    let mut hand = established(|_| (), options);
+    let starts = [1, 2, 3, 4].map(|n| hand.seq.plus(20 * n));
+    for seq in starts {
+        hand.give(seq, hand.ack, "A", &[7; 10]).unwrap();
+    }
+    let sent = hand.sent();
+    assert_eq!(sent.len(), 1);
+    let blocks = sent[0].options.sack.as_slice().iter();
+    let told: BTreeSet<u32> = blocks.map(|(from, _)| from.0).collect();
+    assert_eq!(told, BTreeSet::from(starts.map(|seq| seq.0)));
+}
+
 /// RFC 2883 §4.1: of data that was read long ago, and of data that waits for what is missing.
 #[test]
 fn a_duplicate_is_told_once_before_the_blocks() {
@@ -148,6 +167,9 @@ fn a_duplicate_is_told_once_before_the_blocks() {
     assert_eq!(blocks(&mut hand), [(200, 300)]);
     assert_eq!(hand.give(seq, ack, "A", &[7; 50]), Err(Error::Duplicate));
     assert_eq!(blocks(&mut hand), [(0, 50), (200, 300)]);
+    let middle = hand.give(seq.plus(20), ack, "A", &[7; 50]);
+    assert_eq!(middle, Err(Error::Duplicate));
+    assert_eq!(blocks(&mut hand), [(20, 70), (200, 300)]);
     let inside = hand.give(seq.plus(210), ack, "A", &[7; 50]);
     assert_eq!(inside, Err(Error::Duplicate));
     assert_eq!(blocks(&mut hand), [(210, 260), (200, 300)]);
@@ -233,6 +255,31 @@ fn a_segment_that_overlaps_the_window_is_cut() {
     let before = hand.give(ISS.minus(3), ack, "A", b"xxxx");
     assert_eq!(before, Err(Error::Duplicate));
     assert!(hand.read().is_empty());
+    let mut hand = Hand::plain();
+    hand.give(ISS.minus(1), hand.ack, "A", b"xxdata").unwrap();
+    assert_eq!(hand.read(), b"data");
+}
+
+/// RFC 2018 §2: blocks need the other side's permission, and the space that data has.
+#[test]
+fn blocks_are_in_acknowledgements_alone_and_only_where_agreed() {
+    for sack_permitted in [false, true] {
+        let options = Options {
+            sack_permitted,
+            ..Options::default()
+        };
+        let mut hand = established(|_| (), options);
+        hand.acknowledge(0, 60_000);
+        hand.give(hand.seq.plus(10), hand.ack, "A", b"early")
+            .unwrap();
+        hand.send(&[7; 2_000]);
+        let sent = hand.sent();
+        assert_eq!(sent.len(), 3);
+        for segment in sent {
+            let expected = sack_permitted && segment.payload.is_empty();
+            assert_eq!(segment.options.sack.is_empty(), !expected);
+        }
+    }
 }
 
 /// RFC 7323 §4.3: TS.Recent never goes back.

@@ -310,7 +310,7 @@ fn one_loss_at_a_receiver_that_is_not_the_narrowest_slows_the_group_down() {
     }
 }
 
-/// RFC 7661 §4.3: a window grows that another receiver's limits, as far as half of it was carried.
+/// RFC 7661 §4.3: where another receiver's window is in the way, one grows as long as half of it is carried.
 #[test]
 fn the_wider_window_of_a_receiver_does_not_grow_beyond_twice_what_is_carried() {
     let mut config = Config::default();

@@ -101,7 +101,7 @@ const CASES: &[Case] = &[
         )
     },
     Case {
-        count: 17,
+        count: 18,
         ..case("they are more than there is space for", |_| ())
     },
     Case {
