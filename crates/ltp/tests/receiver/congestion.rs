@@ -9,9 +9,13 @@ use ltp::{Destination, Error, Failure, Meta, ReceiverEvent, SessionId};
 use super::{BLOCK, Lone, SESSION, Sent, host, ms, reports, seq, source};
 
 fn pace(session: SessionId) -> Vec<u8> {
+    pace_of_round(session, 3)
+}
+
+fn pace_of_round(session: SessionId, round: u16) -> Vec<u8> {
     let pace = Pace {
         session,
-        round: 3,
+        round,
         slow_start: false,
         stamp_us: 1,
         max_round_trip_us: 20_000,
@@ -81,9 +85,12 @@ fn failure(lone: &mut Lone) -> Option<Failure> {
 #[test]
 fn a_receiver_answers_the_source_s_pace() {
     let mut lone = joined(4);
-    lone.poll();
+    let group = Meta::group(source());
+    assert_eq!(lone.handle(&group, &pace(SESSION)), Ok(()));
+    assert_eq!(feedback(&lone.poll()), [], "nothing has come");
     assert_eq!(sent_as(&mut lone, 1, 0), Ok(()));
-    assert_eq!(lone.handle(&Meta::group(source()), &pace(SESSION)), Ok(()));
+    let next = pace_of_round(SESSION, 4);
+    assert_eq!(lone.handle(&group, &next), Ok(()));
     let sent = feedback(&lone.poll());
     let [(to, feedback)] = &sent[..] else {
         panic!("{sent:?}");
@@ -91,7 +98,7 @@ fn a_receiver_answers_the_source_s_pace() {
     assert_eq!(*to, Destination::Unicast(source()));
     assert_eq!(feedback.receiver, lone.receiver.id());
     assert_eq!((feedback.session, feedback.token), (SESSION, 5));
-    assert_eq!((feedback.round, feedback.echo_us), (3, 1));
+    assert_eq!((feedback.round, feedback.echo_us), (4, 1));
     assert_eq!(lone.receiver.stats().feedback, 1);
 }
 
@@ -103,20 +110,23 @@ fn a_pace_counts_from_the_source_to_the_group_alone() {
     assert_eq!(early, Err(Error::BeforeSync));
     let heartbeat = lone.heartbeat(0);
     assert_eq!(lone.sync(&heartbeat), Ok(()));
-    assert_eq!(sent_as(&mut lone, 1, 0), Ok(()));
     for (meta, session, error) in [
         (group, SessionId(1), Error::OtherSession),
         (Meta::group(host(1)), SESSION, Error::OtherSource),
         (Meta::unicast(source()), SESSION, Error::Unexpected),
     ] {
         assert_eq!(lone.handle(&meta, &pace(session)), Err(error));
+        assert_eq!(sent_as(&mut lone, 1, 0), Ok(()));
+        let next = pace_of_round(session, 4);
+        assert_eq!(lone.handle(&meta, &next), Err(error));
+        assert_eq!(feedback(&lone.run_for(ms(1_000))), []);
     }
-    assert_eq!(feedback(&lone.run_for(ms(1_000))), []);
 }
 
 #[test]
 fn a_receiver_that_has_everything_gives_no_feedback() {
     let mut lone = Lone::open(BLOCK, |_| {});
+    assert_eq!(lone.handle(&Meta::group(source()), &pace(SESSION)), Ok(()));
     for number in 0..4 {
         assert_eq!(sent_as(&mut lone, number, number), Ok(()));
     }
@@ -124,7 +134,8 @@ fn a_receiver_that_has_everything_gives_no_feedback() {
     assert_eq!(lone.digests(0, 0, None), Ok(()));
     assert_eq!(lone.sync(&last), Ok(()));
     assert!(lone.receiver.is_complete());
-    assert_eq!(lone.handle(&Meta::group(source()), &pace(SESSION)), Ok(()));
+    let next = pace_of_round(SESSION, 4);
+    assert_eq!(lone.handle(&Meta::group(source()), &next), Ok(()));
     assert_eq!(feedback(&lone.run_for(ms(1_000))), []);
 }
 
