@@ -12,12 +12,9 @@ use crate::pacing::FRAME_OVERHEAD;
 use crate::rate::{CEILING_BPS, FLOOR_BPS};
 use crate::store::Store;
 use crate::tfmcc::{self, Limiting};
-use crate::wire::pace::{ECHO_LEN, Feedback, MAX_ECHOES, PACE_LEN};
+use crate::wire::pace::Feedback;
 use crate::wire::report::{ReportAck, Verdict};
 use crate::{Destination, Geometry, Meta, Path, Transmit};
-
-/// Longest PACE.
-const MOST_LEN: usize = PACE_LEN + MAX_ECHOES * ECHO_LEN;
 
 /// Creates the congestion control that the configuration wants.
 pub(super) fn begin(
@@ -149,9 +146,8 @@ impl<S: Store> Sender<'_, S> {
     /// Returns when congestion control has something to do or to send.
     pub(super) fn congestion_wake(&self) -> Option<Instant> {
         let congestion = self.congestion.as_ref()?;
-        let ready = self
-            .pacing
-            .ready_at(MOST_LEN + self.hashing.overhead() + FRAME_OVERHEAD);
+        let len = congestion.pace_len() + self.hashing.overhead();
+        let ready = self.pacing.ready_at(len + FRAME_OVERHEAD);
         let pace = congestion.pace_at().map(|at| at.max(ready));
         let pace = pace.filter(|_| self.paces());
         let slow = self.config.min_rate_bps;
@@ -165,8 +161,15 @@ impl<S: Store> Sender<'_, S> {
         matches!(self.phase, super::Phase::Sending | super::Phase::Sent)
     }
 
+    /// Whether a PACE is due. Data waits for it: short packets would take what the rate lets go before a PACE fits.
+    pub(super) fn pace_waits(&self) -> bool {
+        let due = self.congestion.as_ref().and_then(tfmcc::Sender::pace_at);
+        self.paces() && due.is_some_and(|due| due <= self.now)
+    }
+
     pub(super) fn poll_pace(&mut self, budget: usize, buffer: &mut [u8]) -> Option<Transmit> {
-        if !self.paces() || !self.fits(budget, buffer, MOST_LEN) {
+        let len = self.congestion.as_ref()?.pace_len();
+        if !self.paces() || !self.fits(budget, buffer, len) {
             return None;
         }
         let receivers = self.most_receivers();

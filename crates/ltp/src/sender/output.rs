@@ -45,7 +45,7 @@ impl<S: Store> Sender<'_, S> {
             .or_else(|| self.poll_digests(budget, buffer));
         let (transmit, sequence) = match control {
             Some(transmit) => (transmit, None),
-            None if self.failed => return None,
+            None if self.failed || self.pace_waits() => return None,
             None => self.poll_data(budget, buffer)?,
         };
         let frames = transmit

@@ -5,7 +5,9 @@ use core::net::SocketAddr;
 use proto_core::time::{Duration, Instant};
 
 use super::{LEAST_INTERVAL, ROUND_TRIP_S, clamp_round_trip, duration, round_length, seconds};
-use crate::wire::pace::{Echo, Feedback, MAX_ECHOES, PACE_LEN, Pace};
+use crate::pacing::FRAME_OVERHEAD;
+use crate::wire::MAC_LEN;
+use crate::wire::pace::{ECHO_LEN, Echo, Feedback, MAX_ECHOES, PACE_LEN, Pace};
 
 /// The longest round-trip time before any was measured, in seconds.
 const INITIAL_ROUND_TRIP: f64 = 0.1;
@@ -96,6 +98,8 @@ pub struct Sender {
     max_round_trip: f64,
     round: Round,
     held: heapless::Deque<Held, MAX_ECHOES>,
+    /// Echoes with which a PACE is no longer than a data packet; at least one.
+    most_echoes: usize,
     /// When a PACE is due, and when the last one was sent.
     due: Option<Instant>,
     last_pace: Option<Instant>,
@@ -108,6 +112,11 @@ pub struct Sender {
     refused: heapless::Deque<SocketAddr, MAX_REFUSED>,
     /// The rate kept a packet from being sent since the last feedback of the limiting receiver.
     was_limit: bool,
+}
+
+fn most_echoes(frame_len: usize) -> usize {
+    let room = frame_len.saturating_sub(FRAME_OVERHEAD + PACE_LEN + MAC_LEN);
+    (room / ECHO_LEN).clamp(1, MAX_ECHOES)
 }
 
 fn clock(now: Instant) -> u32 {
@@ -145,6 +154,7 @@ impl Sender {
                 round_trip: 0.0,
             },
             held: heapless::Deque::new(),
+            most_echoes: most_echoes(frame_len),
             due: Some(now),
             last_pace: None,
             silent_at: now,
@@ -465,6 +475,11 @@ impl Sender {
         silent_at.into_iter().chain(round_end).min()
     }
 
+    /// Returns the length of the next PACE.
+    pub fn pace_len(&self) -> usize {
+        PACE_LEN + ECHO_LEN * self.held.len().min(self.most_echoes)
+    }
+
     /// Returns when a PACE is due.
     pub fn pace_at(&self) -> Option<Instant> {
         self.due
@@ -481,13 +496,16 @@ impl Sender {
             self.round.length = duration(length + 2.0 * self.size / self.rate);
         }
         let mut echoes = heapless::Vec::new();
-        while let Some(held) = self.held.pop_front() {
+        for held in core::iter::from_fn(|| self.held.pop_front()).take(self.most_echoes) {
             let held_us = (now - held.at).total_micros();
             let _ = echoes.push(Echo {
                 receiver: held.receiver,
                 stamp_us: held.stamp_us,
                 held_us: held_us.min(u64::from(u32::MAX)) as u32,
             });
+        }
+        if !self.held.is_empty() {
+            self.pace_soon(now);
         }
         Some(Pace {
             session: crate::SessionId(0),

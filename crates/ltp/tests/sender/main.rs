@@ -1,6 +1,7 @@
 //! A sender alone, driven step by step: what it sends, when and to which address, and what it makes of requests, of
 //! reports and of a relay.
 
+mod congestion;
 mod digests;
 mod heartbeats;
 mod output;

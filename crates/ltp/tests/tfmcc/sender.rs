@@ -484,3 +484,33 @@ fn the_last_eight_that_were_too_slow_are_remembered() {
     assert!(!sender.is_refused(host(1)));
     assert!((2..=9).all(|number| sender.is_refused(host(number))));
 }
+
+#[test]
+fn a_pace_is_no_longer_than_a_data_packet_and_the_next_one_has_the_other_echoes() {
+    // Of 150 bytes 108 are data, and 60 a PACE without echoes and its authentication.
+    let mut sender = Sender::new(START, 150, LEAST, MOST);
+    let now = START + ms(20);
+    for number in 1..=5 {
+        let feedback = unlimited(now, number.into(), RTT, 500_000);
+        sender
+            .handle_feedback(now, host(number), &feedback)
+            .unwrap();
+    }
+    assert_eq!(sender.pace_len(), 44 + 3 * 16);
+    let first = sender.poll_pace(now, 5).expect("PACE");
+    assert_eq!(first.echoes.len(), 3);
+    let at = sender.pace_at().expect("there are more echoes");
+    assert_eq!(sender.pace_len(), 44 + 2 * 16);
+    let second = sender.poll_pace(at, 5).expect("PACE");
+    assert_eq!(second.echoes.len(), 2);
+    assert_eq!(sender.pace_at(), None);
+    // The shortest packets have one.
+    let mut sender = Sender::new(START, 80, LEAST, MOST);
+    for number in 1..=2 {
+        let feedback = unlimited(now, number.into(), RTT, 500_000);
+        sender
+            .handle_feedback(now, host(number), &feedback)
+            .unwrap();
+    }
+    assert_eq!(sender.poll_pace(now, 5).expect("PACE").echoes.len(), 1);
+}
