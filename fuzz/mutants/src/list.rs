@@ -41,6 +41,7 @@ pub const MODULES: &[Module] = &[
     module("receiver", "ltp", &["crates/ltp/src/receiver/**"], 85),
     module("sender", "ltp", &["crates/ltp/src/sender/**"], 85),
     module("replier", "ltp", &["crates/ltp/src/replier.rs"], 85),
+    module("tfmcc", "ltp", &["crates/ltp/src/tfmcc/**"], 85),
     module("pcb", "tcpxm", &["crates/tcpxm/src/pcb/**"], 85),
     module("recovery", "tcpxm", &["crates/tcpxm/src/recovery/**"], 90),
     module("group", "tcpxm", &["crates/tcpxm/src/group/**"], 85),
