@@ -94,17 +94,22 @@ impl<'a> Replies<'a> {
         target.ok_or(Error::TargetsFull)
     }
 
-    /// Returns when the next answer may be sent. `frame_len`: length of a repair.
+    /// Returns when the next answer may be sent. `frame_len`: length of a repair; `overhead`: of an authenticator.
     #[inline]
-    pub(super) fn poll_timeout(&self, frame_len: impl FnOnce() -> usize) -> Option<Instant> {
+    pub(super) fn poll_timeout(
+        &self,
+        frame_len: impl FnOnce() -> usize,
+        overhead: usize,
+    ) -> Option<Instant> {
         if !self.is_waiting {
             return None;
         }
         let frame = frame_len();
         let repairs = self.repairs.poll_timeout(frame);
         let repairs = repairs.map(|at| at.max(self.pacer.ready_at(frame)));
-        let digests = self.digests.front().map(|&(target, ..)| {
-            let frame = LONGEST_DIGESTS + FRAME_OVERHEAD;
+        let digests = self.digests.front().map(|&(target, _, count)| {
+            let len = digests::DIGESTS_HEADER_LEN + 32 * usize::from(count);
+            let frame = len + overhead + FRAME_OVERHEAD;
             let allowed = self.repairs.allowed_at(target, frame);
             allowed.max(self.pacer.ready_at(frame))
         });

@@ -20,6 +20,11 @@ use crate::wire::digests::MAX_DIGESTS;
 /// Bytes of the blocks requested at a time, and so read in one call at most (or one block).
 const RANGE_LEN: usize = 4 << 20;
 
+/// Returns how many blocks are requested at a time.
+fn range_blocks(block_exponent: u8) -> u64 {
+    (RANGE_LEN >> block_exponent).clamp(1, MAX_DIGESTS) as u64
+}
+
 /// Whether there is an audit.
 #[derive(Default, Debug)]
 pub(super) enum Audit {
@@ -141,11 +146,8 @@ impl<S: Store> Receiver<'_, S> {
     pub(super) fn next_audit_request(&self) -> Option<DigestRequest> {
         let audit = self.audit.running()?;
         let session = self.session.as_ref()?;
-        let range = (RANGE_LEN >> session.geometry().block_exponent()).clamp(1, MAX_DIGESTS);
-        let end = audit
-            .filled
-            .min(session.digested())
-            .min(audit.next + range as u64);
+        let range = range_blocks(session.geometry().block_exponent());
+        let end = audit.filled.min(session.digested()).min(audit.next + range);
         (audit.next < end).then(|| DigestRequest {
             first: audit.next,
             last: end - 1,
@@ -155,13 +157,12 @@ impl<S: Store> Receiver<'_, S> {
         })
     }
 
-    /// The source's own digest of a block under audit.
+    /// The source's own digest of a block under audit, which was requested.
     pub(super) fn judge(&mut self, block: u64, digest: Digest) -> Result<(), StoreError> {
-        let asked = self.digests.are_requested_to(block);
         let Audit::Running(audit) = &mut self.audit else {
             return Ok(());
         };
-        if !asked || block != audit.next || block >= audit.filled || self.phase != Phase::Open {
+        if block != audit.next || block >= audit.filled || self.phase != Phase::Open {
             return Ok(());
         }
         audit.next += 1;
@@ -199,5 +200,16 @@ impl<S: Store> Receiver<'_, S> {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::range_blocks;
+
+    #[test]
+    fn four_mebibytes_are_requested_at_a_time_or_one_block() {
+        let blocks = [10, 16, 17, 20, 21, 22].map(range_blocks);
+        assert_eq!(blocks, [64, 64, 32, 4, 2, 1]);
     }
 }

@@ -132,6 +132,8 @@ impl<S: Store> Receiver<'_, S> {
             if self.gaps.is_unscanned() {
                 self.look_for_gaps();
             }
+            // The next block may wait for a digest that will not be repeated.
+            self.want_digests();
             self.check_complete();
         }
     }
@@ -183,8 +185,8 @@ impl<S: Store> Receiver<'_, S> {
         }
     }
 
-    /// The length of the content became known: the last block may be whole.
-    pub(super) fn end_known(&mut self) {
+    /// The length of the content may have become known: the last block may be whole by that.
+    pub(super) fn look_for_end(&mut self) {
         let Some(session) = &self.session else { return };
         let last = session.blocks().and_then(|blocks| blocks.checked_sub(1));
         if let Some(last) = last

@@ -21,7 +21,7 @@ const CONFIRM_PAUSE: Duration = Duration::from_secs(1);
 /// Whether this attempt goes to the other port: the known address has not answered two attempts, and is
 /// tried in between.
 fn asks_elsewhere(attempt: u32) -> bool {
-    attempt > 2 && !attempt.is_multiple_of(2)
+    attempt >= 3 && !attempt.is_multiple_of(2)
 }
 
 /// A question to the source by unicast, under a nonce.
@@ -227,9 +227,9 @@ impl<S: Store> Receiver<'_, S> {
         if self.phase != Phase::Open {
             return;
         }
-        if repr.next < self.gaps.highest() {
-            // Packets past this were never sent: those that seem missing were forged.
-            let next = repr.next.max(geometry.first_packet(self.window.frontier()));
+        // Packets past this were never sent: those that seem missing were forged.
+        let next = repr.next.max(geometry.first_packet(self.window.frontier()));
+        if next < self.gaps.highest() {
             self.gaps.clip(&geometry, next);
         }
         self.forget_past_end();
@@ -240,7 +240,6 @@ impl<S: Store> Receiver<'_, S> {
             self.fail(Failure::NoLongerStored);
             return;
         }
-        self.end_known();
         self.audit_confirmed();
     }
 }

@@ -91,7 +91,7 @@ impl<S: Store> Receiver<'_, S> {
         let gone = (self.window.frontier()..block)
             .any(|b| b >= self.window.slots_end() || self.window.received(b) != session.mask(b));
         let partly = crate::geometry::low_bits(index) & !self.window.received(block) != 0;
-        gone || index > 0 && partly
+        gone || partly
     }
 
     fn open(&mut self, meta: &Meta, repr: &sync::Repr<'_>) -> Result<(), Error> {
@@ -146,8 +146,6 @@ impl<S: Store> Receiver<'_, S> {
             length: repr.length,
             start: self.window.consumed(),
         });
-        self.timers
-            .set(Timer::Source, self.now + self.config.source_timeout);
         Ok(())
     }
 
@@ -156,13 +154,11 @@ impl<S: Store> Receiver<'_, S> {
         let Some(session) = &mut self.session else {
             return;
         };
-        let (knew_end, was_closing) = (session.length().is_some(), session.is_closing());
         let (reported, window) = (session.wants_reports(), session.report_window());
         session.learn(repr);
-        let ended = session.length().is_some() && !knew_end;
         let reports_anew = session.wants_reports() && !reported;
         let is_shorter = session.report_window() < window;
-        if session.is_closing() && !was_closing {
+        if session.is_closing() {
             self.timers
                 .set_earlier(Timer::Source, self.now + self.config.source_timeout / 5);
         }
@@ -173,9 +169,7 @@ impl<S: Store> Receiver<'_, S> {
             // A long window, caused by a damaged or forged heartbeat, must not delay reports further.
             self.report_in_window();
         }
-        if self.is_end_open() {
-            self.advance_frontier();
-        }
+        self.look_for_end();
         if repr.stalled {
             self.digests.forget_gap();
         }
@@ -183,10 +177,6 @@ impl<S: Store> Receiver<'_, S> {
             self.report_in_window();
         }
         self.sent_up_to(repr.next);
-        if ended {
-            self.end_known();
-        }
         self.want_digests();
-        self.check_complete();
     }
 }

@@ -55,15 +55,9 @@ impl DigestRequests {
             .take_if(|request| !request.left && request.first >= published);
     }
 
-    /// Whether digests of blocks before `published` were requested and have not come.
-    pub(super) fn are_outstanding(&self, published: u64) -> bool {
-        self.pending
-            .is_some_and(|request| !request.left && request.first < published)
-    }
-
-    /// Whether digests of blocks up to that one, or of later ones, were requested.
-    pub(super) fn are_requested_to(&self, block: u64) -> bool {
-        self.pending.is_some_and(|request| block <= request.last)
+    /// Whether digests of blocks were requested and have not come.
+    pub(super) fn are_outstanding(&self) -> bool {
+        self.pending.is_some_and(|request| !request.left)
     }
 
     /// The source waits: digests are not repeated until it continues.
@@ -133,12 +127,16 @@ impl<S: Store> Receiver<'_, S> {
 
     /// Has digests that are missing requested after a short time.
     pub(super) fn want_digests(&mut self) {
-        let waiting = self.timers.is_set(Timer::Digests);
         let wanted = self.window.has_waiting() || self.wants_left() || self.audit_wants_digests();
-        if waiting || !wanted || self.phase != Phase::Open {
+        if !wanted || self.phase != Phase::Open {
             return;
         }
         let delay = self.digest_delay();
+        // A long wait for digests that will be repeated ends when they will not.
+        let stays = |at| at <= self.now + delay * 2 || !self.waits_for_repeated();
+        if self.timers.at(Timer::Digests).is_some_and(stays) {
+            return;
+        }
         let spread = self.identity.jitter(delay);
         self.timers.set(Timer::Digests, self.now + delay + spread);
     }
@@ -263,6 +261,11 @@ impl<S: Store> Receiver<'_, S> {
         }
     }
 
+    /// Whether missing digests are waited for because they may be repeated.
+    fn waits_for_repeated(&self) -> bool {
+        self.recovery.is_dyram() && self.digests.pending.is_none()
+    }
+
     /// Returns how long blocks wait for their digests before the source is asked. Below a relay lost digests
     /// are repeated with the next ones, and two of these are waited for: otherwise all receivers below a link
     /// that lost a packet would ask the source at once.
@@ -290,8 +293,7 @@ impl<S: Store> Receiver<'_, S> {
         let before = self.digests.announced_at.replace(self.now);
         self.digests.gap = before.map_or(Duration::ZERO, |at| self.now - at);
         let is_new = first > core::mem::replace(&mut self.digests.first, first);
-        let waits = self.recovery.is_dyram() && self.digests.pending.is_none();
-        if waits && is_new {
+        if is_new && self.waits_for_repeated() {
             self.timers.stop(Timer::Digests);
         }
     }

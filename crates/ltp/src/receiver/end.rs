@@ -79,15 +79,14 @@ impl<S: Store> Receiver<'_, S> {
         } else if self.liveness.data_came + timeout * 3 <= now && self.waits_for_answers() {
             self.fail(Failure::Unanswered);
         } else {
-            let next = (self.liveness.source_spoke + grace).max(now + timeout / 20);
-            self.timers.set(Timer::Source, next);
+            self.timers
+                .set(Timer::Source, self.liveness.source_spoke + grace);
         }
     }
 
     /// Whether data or digests that the source has sent were requested and have not come.
     fn waits_for_answers(&self) -> bool {
-        let published = self.session.as_ref().map_or(0, Session::digested);
-        self.digests.are_outstanding(published) || self.gaps.has_requests()
+        self.digests.are_outstanding() || self.gaps.has_requests()
     }
 
     /// Gives up.

@@ -84,6 +84,18 @@ mod tests {
     }
 
     #[test]
+    fn a_chance_lies_between_nothing_and_certainty() {
+        let mut identity = Identity::new([5; 32]);
+        let mut count = [0; 4];
+        for _ in 0..1_000 {
+            let chance = identity.chance();
+            assert!((0.0..=1.0).contains(&chance), "{chance}");
+            count[(chance * 3.999) as usize] += 1;
+        }
+        assert!(count.iter().all(|&count| count > 150), "{count:?}");
+    }
+
+    #[test]
     fn receivers_have_identifiers_tags_and_nonces_of_their_own() {
         let mut first = Identity::new([5; 32]);
         let mut second = Identity::new([6; 32]);

@@ -48,7 +48,7 @@ impl<S: Store> Iterator for Missing<'_, '_, S> {
         let mut start = None;
         while self.block < self.receiver.window.top() {
             let (offset, len) = geometry.span(self.block, self.index, length);
-            if len == 0 || self.index >= geometry.packets_per_block() {
+            if len == 0 {
                 self.block += 1;
                 self.index = 0;
                 continue;

@@ -392,12 +392,15 @@ impl<'a, S: Store> Receiver<'a, S> {
         let next = self
             .timers
             .next_with(Timer::Request, || self.gaps.ready_at());
-        let replies = self.replies.poll_timeout(|| {
+        let repair_len = || {
             let session = self.session.as_ref();
             session.map_or(0, |session| {
                 session.geometry().packet_len() + FRAME_OVERHEAD
             })
-        });
+        };
+        let replies = self
+            .replies
+            .poll_timeout(repair_len, self.hashing.overhead());
         let next = match (next, replies) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

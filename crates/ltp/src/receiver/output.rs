@@ -177,6 +177,6 @@ impl<S: Store> Receiver<'_, S> {
         if self.recovery.is_doubtful(attempts) {
             self.request_confirmation();
         }
-        (packets > 0).then_some((repr, target))
+        Some((repr, target))
     }
 }

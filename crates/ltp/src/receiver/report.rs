@@ -92,9 +92,6 @@ impl Reports {
 
     /// The session continues after it was complete.
     fn withdraw(&mut self) {
-        if self.standing == Standing::Confirmed {
-            self.standing = Standing::Joined;
-        }
         self.sent = None;
     }
 }
@@ -297,7 +294,12 @@ impl<S: Store> Receiver<'_, S> {
             self.reports.standing = Standing::Joined;
         }
         match status {
-            Status::Complete if ack.verdict == Verdict::Mismatch => self.mismatch(),
+            // What the application was told stands.
+            Status::Complete
+                if ack.verdict == Verdict::Mismatch && self.events.is_unconfirmed() =>
+            {
+                self.mismatch();
+            }
             Status::Complete => {
                 self.reports.standing = Standing::Confirmed;
                 self.events.confirm_last();

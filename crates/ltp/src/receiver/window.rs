@@ -416,8 +416,13 @@ impl<'a> Window<'a> {
         let disputed = (self.frontier..end).find(disputes);
         let is_disputed = disputed.is_some();
         let first = disputed.or_else(|| (self.frontier..end).find(lacks))?;
-        let waits =
-            |block: &u64| (is_disputed && disputes(block)) || (!is_disputed && lacks(block));
+        let waits = |block: &u64| {
+            if is_disputed {
+                disputes(block)
+            } else {
+                lacks(block)
+            }
+        };
         let run = (first..end.min(first + MAX_DIGESTS as u64)).take_while(waits);
         Some(Waiting {
             first,

@@ -1,11 +1,13 @@
 //! Contents that are not what was announced, and contents that were stored before.
 
-use ltp::store::Store;
+use ltp::store::{HeapRing, Store};
 use ltp::wire::request::{self, Kind};
 use ltp::wire::sync;
-use ltp::{Delivery, Destination, Error, Failure, Meta, ReceiverConfig, ReceiverEvent};
+use ltp::{
+    Delivery, Destination, Error, Failure, Meta, ReceiverConfig, ReceiverEvent, SessionId, Start,
+};
 
-use super::{BLOCK, Lone, at, ms, requests, seq, source, turned, wanted};
+use super::{BLOCK, Lone, at, content, ms, requests, seq, source, turned, wanted};
 
 fn to_source() -> Destination {
     Destination::Unicast(source())
@@ -262,4 +264,229 @@ fn events_that_nobody_takes_are_counted() {
     // One of them is that the session began.
     assert_eq!(lone.events().len(), 8);
     assert_eq!(lone.receiver.stats().events_lost, 5);
+}
+
+/// Drives a receiver whose source lives and answers nothing. Returns when it gives up, in tenths of a second.
+fn gives_up(lone: &mut Lone, heartbeat: sync::Repr<'static>) -> i64 {
+    let alive = sync::Repr {
+        silence_ms: 100,
+        ..heartbeat
+    };
+    for step in lone.now.total_millis() / 100 + 1..200 {
+        lone.run_to(at(100 * step));
+        if let Some(failure) = lone.failure() {
+            assert_eq!(failure, Failure::WholeDigest);
+            return step;
+        }
+        assert_eq!(lone.sync(&alive), Ok(()));
+    }
+    panic!("it waits on");
+}
+
+/// The source's answer to a question about a heartbeat that is not its own.
+fn confirm_anew(lone: &mut Lone, truth: sync::Repr<'static>) {
+    let other = sync::Repr {
+        digest: Some([9; 32]),
+        ..truth
+    };
+    assert_eq!(lone.sync(&other), Err(Error::Contradiction));
+    confirm(lone, truth);
+}
+
+#[test]
+fn an_audit_that_is_not_answered_to_the_end_names_the_rest() {
+    let mut lone = deceived(|config| config.source_timeout = ms(1_000));
+    end(&mut lone);
+    let asked = asked(&mut lone);
+    assert_eq!(lone.digests(0, 1, Some(asked.nonce)), Ok(()));
+    let heartbeat = lone.last_heartbeat();
+    let time = gives_up(&mut lone, heartbeat);
+    assert!((30..=41).contains(&time), "{time}");
+    assert_eq!(lone.missing(), [(1_024, 4_096)]);
+}
+
+#[test]
+fn an_audit_waits_for_the_digests_of_a_source_that_starts_again() {
+    let mut lone = deceived(|config| config.source_timeout = ms(1_000));
+    end(&mut lone);
+    let truth = lone.last_heartbeat();
+    // It asks for digests in vain, and the source has none yet after it was started again.
+    lone.now = at(2_000);
+    assert_eq!(lone.sync(&truth), Ok(()));
+    lone.now = at(2_900);
+    let again = sync::Repr {
+        session: SessionId(78),
+        digested: Some(0),
+        next: 0,
+        ..truth
+    };
+    assert_eq!(lone.sync(&again), Err(Error::OtherSession));
+    confirm(&mut lone, again);
+    let time = gives_up(&mut lone, again);
+    assert!((59..=70).contains(&time), "{time}");
+    assert_eq!(lone.missing(), [(0, 4_096)]);
+}
+
+#[test]
+fn an_audit_does_not_wait_longer_for_packets_because_the_source_lives() {
+    let mut lone = deceived(|config| config.source_timeout = ms(1_000));
+    end(&mut lone);
+    let asked = asked(&mut lone);
+    assert_eq!(lone.digests(0, 3, Some(asked.nonce)), Ok(()));
+    assert_eq!(lone.missing(), [(1_024, 2_048)]);
+    let truth = lone.last_heartbeat();
+    lone.now = at(1_400);
+    confirm_anew(&mut lone, truth);
+    let time = gives_up(&mut lone, truth);
+    assert!((30..=41).contains(&time), "{time}");
+    assert_eq!(lone.missing(), [(1_024, 2_048)]);
+}
+
+#[test]
+fn a_doubt_that_the_source_ends_is_forgotten() {
+    let mut lone = Lone::new(4 * BLOCK, |config| config.source_timeout = ms(1_000));
+    let stream = sync::Repr {
+        length: None,
+        stream: true,
+        next: 8,
+        digested: Some(2),
+        silence_ms: 100,
+        ..lone.heartbeat(0)
+    };
+    assert_eq!(lone.sync(&stream), Ok(()));
+    lone.all_data(0..8);
+    assert_eq!(lone.digests(0, 1, None), Ok(()));
+    // A heartbeat of somebody else ends it with what came so far.
+    let forged = sync::Repr {
+        length: Some(2_048),
+        digest: Some([1; 32]),
+        ..stream
+    };
+    assert_eq!(lone.sync(&forged), Ok(()));
+    confirm(&mut lone, stream);
+    for step in 1..100 {
+        lone.run_to(at(100 * step));
+        assert_eq!(lone.failure(), None, "after {step}");
+        assert_eq!(lone.sync(&stream), Ok(()));
+    }
+    lone.all_data(8..16);
+    assert_eq!(lone.digests(2, 3, None), Ok(()));
+    let last = lone.last_heartbeat();
+    assert_eq!(lone.sync(&last), Ok(()));
+    assert!(lone.receiver.is_complete());
+    assert_eq!(lone.receiver.stats().audits, 0);
+}
+
+#[test]
+fn a_content_longer_than_the_store_cannot_be_audited() {
+    let store = HeapRing::new(2 * BLOCK);
+    let mut lone = Lone::with_store(content(4 * BLOCK), store, |_| {});
+    let heartbeat = lone.heartbeat(0);
+    assert_eq!(lone.sync(&heartbeat), Ok(()));
+    let truth = lone.content.clone();
+    lone.content[BLOCK..2 * BLOCK].fill(0x66);
+    for block in 0..4 {
+        lone.all_data(4 * block..4 * block + 4);
+        let block = block as usize;
+        assert_eq!(lone.digests(block, block, None), Ok(()));
+    }
+    lone.content = truth;
+    end(&mut lone);
+    assert_eq!(lone.failure(), Some(Failure::WholeDigest));
+    assert_eq!(lone.receiver.stats().audits, 0);
+}
+
+#[test]
+fn of_an_empty_content_there_is_nothing_to_audit() {
+    let mut lone = Lone::open(0, |_| {});
+    let other = sync::Repr {
+        digest: Some([1; 32]),
+        ..lone.last_heartbeat()
+    };
+    assert_eq!(lone.sync(&other), Ok(()));
+    confirm(&mut lone, other);
+    assert_eq!(lone.failure(), Some(Failure::WholeDigest));
+    assert_eq!(lone.receiver.stats().audits, 0);
+}
+
+#[test]
+fn a_late_receiver_audits_what_it_has_received() {
+    let mut lone = Lone::new(8 * BLOCK, |config| {
+        config.start = Start::Now;
+        config.gap_delay = ms(1);
+    });
+    let heartbeat = sync::Repr {
+        digested: Some(5),
+        ..lone.heartbeat(18)
+    };
+    assert_eq!(lone.sync(&heartbeat), Ok(()));
+    let left = |lone: &mut Lone| {
+        let sent = lone.run_for(ms(10));
+        let nonce = requests(&sent, Kind::Left)[0].nonce;
+        assert_eq!(super::digests::left(lone, 5, nonce, true), Ok(()));
+    };
+    let truth = lone.content.clone();
+    lone.content[6 * BLOCK..7 * BLOCK].fill(0x66);
+    lone.all_data(20..32);
+    let told = [5, 6, 7].map(|block| lone.values()[block]);
+    lone.content = truth;
+    left(&mut lone);
+    assert_eq!(lone.false_digests(5, &told, None), Ok(()));
+    assert_eq!(lone.receiver.progress().0, 8 * BLOCK as u64);
+    end(&mut lone);
+    assert_eq!(lone.receiver.stats().audits, 1);
+    left(&mut lone);
+    let asked = asked(&mut lone);
+    assert_eq!((asked.ranges[0].lo, asked.ranges[0].hi), (5, 7));
+    assert_eq!(lone.digests(5, 7, Some(asked.nonce)), Ok(()));
+    assert_eq!(lone.missing(), [(6_144, 7_168)]);
+    for number in 24..28 {
+        assert_eq!(lone.repair(&Meta::unicast(source()), number, 0), Ok(()));
+    }
+    let complete = ReceiverEvent::Complete {
+        length: 8_192,
+        digest: Some(lone.digest()),
+    };
+    assert_eq!(lone.events().last(), Some(&complete));
+}
+
+/// The source has confirmed four blocks, and then says that there are two.
+#[test]
+fn a_source_that_contradicts_itself_during_an_audit_ends_the_session() {
+    let mut lone = deceived(|config| config.source_timeout = ms(1_000));
+    end(&mut lone);
+    let asked = asked(&mut lone);
+    lone.now = at(1_400);
+    let shorter = sync::Repr {
+        length: Some(2_048),
+        digested: Some(2),
+        digest: Some([5; 32]),
+        next: 8,
+        ..lone.last_heartbeat()
+    };
+    confirm_anew(&mut lone, shorter);
+    assert_eq!(lone.digests(0, 3, Some(asked.nonce)), Ok(()));
+    let time = gives_up(&mut lone, shorter);
+    assert!((30..=60).contains(&time), "{time}");
+}
+
+#[test]
+fn a_content_that_was_adopted_is_not_audited() {
+    let mut lone = Lone::new(2 * BLOCK, |_| {});
+    let digest = lone.digest();
+    let announced = sync::Repr {
+        digest: Some(digest),
+        ..lone.heartbeat(0)
+    };
+    assert_eq!(lone.sync(&announced), Ok(()));
+    let other = sync::Repr {
+        digest: Some([1; 32]),
+        ..announced
+    };
+    assert_eq!(lone.sync(&other), Err(Error::Contradiction));
+    assert!(lone.receiver.adopt(at(0), digest));
+    assert!(!lone.receiver.is_complete(), "the source is asked first");
+    confirm(&mut lone, other);
+    assert_eq!(lone.failure(), Some(Failure::WholeDigest));
+    assert_eq!(lone.receiver.stats().audits, 0);
 }

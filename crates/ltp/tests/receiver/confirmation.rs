@@ -1,10 +1,11 @@
 //! Contradictions: the source is asked by unicast, under a nonce, and its answer stands.
 
+use ltp::store::{HeapRing, Store, StoreError};
 use ltp::wire::request::{self, Kind};
 use ltp::wire::sync;
-use ltp::{Destination, Error, Failure, Meta, ReceiverEvent, SessionId};
+use ltp::{Delivery, Destination, Error, Failure, Meta, ReceiverEvent, SessionId, Start};
 
-use super::{BLOCK, Lone, SESSION, Sent, at, host, ms, requests, source};
+use super::{BLOCK, Lone, SESSION, Sent, at, content, host, ms, requests, seq, source};
 
 /// The answer to a question.
 fn answer<'n>(heartbeat: sync::Repr<'n>, question: &request::Repr) -> sync::Repr<'n> {
@@ -15,7 +16,7 @@ fn answer<'n>(heartbeat: sync::Repr<'n>, question: &request::Repr) -> sync::Repr
     }
 }
 
-fn question(sent: &[Sent]) -> request::Repr {
+pub(super) fn question(sent: &[Sent]) -> request::Repr {
     let questions = requests(sent, Kind::Sync);
     assert_eq!(questions.len(), 1);
     questions[0].clone()
@@ -46,6 +47,7 @@ fn a_contradiction_is_put_to_the_source() {
     // One question at a time, repeated with its nonce.
     assert_eq!(contradict(&mut lone), Err(Error::Contradiction));
     assert_eq!(lone.poll().len(), 0);
+    assert_eq!(requests(&lone.run_to(at(99)), Kind::Sync).len(), 0);
     let again = question(&lone.run_to(at(125)));
     assert_eq!((again.number, again.nonce), (2, first.nonce));
     // An answer with another nonce, from elsewhere or to the group is none.
@@ -62,7 +64,9 @@ fn a_contradiction_is_put_to_the_source() {
     assert_eq!(lone.sync_from(&Meta::unicast(elsewhere), &truth), unasked);
     let from_other = lone.sync_from(&Meta::unicast(host(1)), &truth);
     assert_eq!(from_other, Err(Error::OtherSource));
+    assert_eq!(lone.receiver.stats().syncs, 1);
     assert_eq!(lone.sync_from(&from_source(), &truth), Ok(()));
+    assert_eq!(lone.receiver.stats().syncs, 2);
     assert_eq!(lone.sync_from(&from_source(), &truth), unasked, "once");
     assert_eq!(lone.receiver.progress().1, Some(4 * BLOCK as u64));
     assert_eq!(requests(&lone.run_to(at(1_000)), Kind::Sync).len(), 0);
@@ -80,10 +84,12 @@ fn a_question_is_dropped_after_eight_attempts() {
     let mut lone = Lone::open(4 * BLOCK, |config| {
         config.initial_timeout = ms(10);
         config.min_timeout = ms(10);
+        config.max_timeout = ms(10);
         config.source_timeout = ms(60_000);
     });
     assert_eq!(contradict(&mut lone), Err(Error::Contradiction));
-    let sent = lone.run_to(at(20_000));
+    // Each has 10 ms, and up to a quarter more.
+    let sent = lone.run_to(at(101));
     let numbers: Vec<u32> = requests(&sent, Kind::Sync)
         .iter()
         .map(|request| request.number)
@@ -91,6 +97,11 @@ fn a_question_is_dropped_after_eight_attempts() {
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(lone.receiver.stats().confirmations, 8);
     assert_eq!(lone.failure(), None);
+    // Another one is asked a second later.
+    lone.run_to(at(1_079));
+    assert_eq!(contradict(&mut lone), Err(Error::Contradiction));
+    assert_eq!(requests(&lone.poll(), Kind::Sync).len(), 0);
+    lone.run_to(at(1_101));
     assert_eq!(contradict(&mut lone), Err(Error::Contradiction));
     assert_eq!(question(&lone.poll()).number, 1);
 }
@@ -184,7 +195,8 @@ fn a_restarted_source_with_the_content_is_followed() {
 #[test]
 fn another_transfer_of_the_host_takes_no_receiver_away() {
     let mut lone = Lone::open(4 * BLOCK, |_| {});
-    lone.all_data(0..2);
+    lone.all_data([0]);
+    assert_eq!(lone.repair(&from_source(), 1, 0), Ok(()));
     let mut elsewhere = source();
     elsewhere.set_port(4_001);
     let other = sync::Repr {
@@ -217,6 +229,7 @@ fn another_transfer_of_the_host_takes_no_receiver_away() {
 fn a_source_that_has_begun_another_content_ends_the_session() {
     let mut lone = Lone::open(4 * BLOCK, |_| {});
     lone.all_data([0]);
+    assert_eq!(lone.repair(&from_source(), 1, 0), Ok(()));
     let other = sync::Repr {
         session: SessionId(78),
         ..lone.heartbeat(0)
@@ -273,4 +286,112 @@ fn data_past_the_end_that_a_heartbeat_names_contradicts_it() {
         ..stream
     };
     assert_eq!(lone.sync(&fits), Ok(()));
+}
+
+/// The source has been started again before it knew that a receiver of nine packets has them all.
+#[test]
+fn what_came_before_a_source_started_again_stays_acknowledged() {
+    let mut lone = Lone::open(2 * BLOCK + 1, |_| {});
+    let known = lone.last_heartbeat();
+    assert_eq!(lone.sync(&known), Ok(()));
+    lone.all_data(0..8);
+    assert_eq!(lone.digests(0, 2, None), Ok(()));
+    let again = sync::Repr {
+        session: SessionId(78),
+        next: 0,
+        ..known
+    };
+    assert_eq!(lone.sync(&again), Err(Error::OtherSession));
+    let asked = question(&lone.poll());
+    lone.all_data([8]);
+    assert!(!lone.receiver.is_complete(), "the source is asked first");
+    let truth = answer(again, &asked);
+    assert_eq!(lone.sync_from(&from_source(), &truth), Ok(()));
+    assert!(lone.receiver.is_complete());
+    assert_eq!(lone.receiver.acknowledged(), Some(seq(9)));
+    assert_eq!(lone.receiver.loss_counters(), (9, 9));
+    assert_eq!(lone.sync(&again), Ok(()), "nothing contradicts it");
+}
+
+/// A store that notes which blocks are dropped.
+struct Noting {
+    bytes: HeapRing,
+    dropped: Vec<u64>,
+}
+
+impl Store for Noting {
+    fn capacity(&self) -> Option<u64> {
+        None
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.bytes.write(offset, bytes)
+    }
+
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        self.bytes.read(offset, out)
+    }
+
+    fn block(&mut self, offset: u64, len: usize) -> Result<&[u8], StoreError> {
+        self.bytes.block(offset, len)
+    }
+
+    fn discard(&mut self, offset: u64, _len: usize) {
+        self.dropped.push(offset);
+    }
+}
+
+#[test]
+fn blocks_past_the_end_that_the_source_names_are_dropped() {
+    let store = Noting {
+        bytes: HeapRing::new(8 * BLOCK),
+        dropped: Vec::new(),
+    };
+    let mut lone = Lone::with_store(content(8 * BLOCK), store, |_| {});
+    let stream = sync::Repr {
+        length: None,
+        stream: true,
+        ..lone.heartbeat(0)
+    };
+    assert_eq!(lone.sync(&stream), Ok(()));
+    // Packets from 6 on are forged, two of them of the last block.
+    lone.all_data([0, 1, 2, 3, 4, 5, 7, 9, 17]);
+    lone.content.truncate(BLOCK + 512);
+    let end = lone.last_heartbeat();
+    assert_eq!(lone.sync(&end), Err(Error::Contradiction));
+    let truth = answer(end, &question(&lone.poll()));
+    assert_eq!(lone.sync_from(&from_source(), &truth), Ok(()));
+    assert_eq!(lone.receiver.store().dropped, [2_048, 4_096]);
+    assert_eq!(lone.missing(), [(0, 1_536)]);
+    assert_eq!(lone.digests(0, 1, None), Ok(()));
+    assert!(lone.receiver.is_complete());
+}
+
+/// A forger has let a receiver begin that the content had no bytes for.
+#[test]
+fn a_late_receiver_of_a_content_that_has_ended_knows_no_digest() {
+    let mut lone = Lone::with_store(content(8 * BLOCK), HeapRing::new(8 * BLOCK), |config| {
+        config.start = Start::Now;
+        config.delivery = Delivery::Read;
+    });
+    let stream = sync::Repr {
+        length: None,
+        stream: true,
+        digested: Some(5),
+        ..lone.heartbeat(20)
+    };
+    assert_eq!(lone.sync(&stream), Ok(()));
+    lone.all_data(20..24);
+    let nonce = requests(&lone.run_for(ms(20)), Kind::Left)[0].nonce;
+    assert_eq!(super::digests::left(&mut lone, 5, nonce, true), Ok(()));
+    lone.content.truncate(5 * BLOCK);
+    let end = lone.last_heartbeat();
+    assert_eq!(lone.sync(&end), Err(Error::Contradiction));
+    let truth = answer(end, &question(&lone.poll()));
+    assert_eq!(lone.sync_from(&from_source(), &truth), Ok(()));
+    let complete = ReceiverEvent::Complete {
+        length: 5_120,
+        digest: None,
+    };
+    assert_eq!(lone.events().last(), Some(&complete));
 }

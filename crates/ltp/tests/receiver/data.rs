@@ -354,3 +354,45 @@ fn the_sequence_wraps() {
     lone.finish();
     assert!(lone.receiver.is_complete());
 }
+
+#[test]
+fn requests_keep_to_their_rate() {
+    let mut lone = Lone::open(16 * BLOCK, |config| {
+        eager(config);
+        config.requests_per_second = 20;
+        config.initial_timeout = ms(5_000);
+        config.max_timeout = ms(5_000);
+    });
+    let mut sent = Vec::new();
+    for number in (0..20).step_by(2) {
+        lone.all_data([number]);
+        sent.extend(lone.poll());
+    }
+    assert_eq!(wanted(&sent).len(), 4, "as many at once");
+    // The rest goes in one, 50 ms later.
+    let sent = lone.run_to(at(1_000));
+    assert_eq!(wanted(&sent).len(), 1);
+    assert_eq!(sent[0].at, at(50));
+}
+
+#[test]
+fn four_hundred_bytes_have_room_for_any_request() {
+    let mut lone = Lone::open(4 * BLOCK, eager);
+    lone.all_data([0, 2]);
+    let poll = |lone: &mut Lone, len: usize| {
+        let transmit = lone.receiver.poll_transmit(lone.now, &mut vec![0; len]);
+        transmit.is_some()
+    };
+    assert!(!poll(&mut lone, 399));
+    assert!(poll(&mut lone, 400));
+}
+
+#[test]
+fn a_heartbeat_that_says_nothing_new_causes_no_search() {
+    let mut lone = Lone::open(4 * BLOCK, |_| {});
+    lone.all_data(0..2);
+    let before = lone.receiver.poll_timeout();
+    let heartbeat = lone.heartbeat(2);
+    assert_eq!(lone.sync(&heartbeat), Ok(()));
+    assert_eq!(lone.receiver.poll_timeout(), before);
+}

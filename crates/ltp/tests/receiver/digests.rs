@@ -203,7 +203,7 @@ fn started_late() -> (Lone, u64) {
 }
 
 /// The source's answer on what lies to the left of a block.
-fn left(lone: &mut Lone, block: usize, nonce: u64, known: bool) -> Result<(), Error> {
+pub(super) fn left(lone: &mut Lone, block: usize, nonce: u64, known: bool) -> Result<(), Error> {
     let hashing = Hashing::new(None);
     let mut frontier = MerkleFrontier::default();
     for value in &lone.values()[..block] {
@@ -268,4 +268,115 @@ fn where_the_source_does_not_know_it_the_whole_is_not_verified() {
     assert_eq!(requests(&sent, Kind::Left).len(), 5);
     assert_eq!(lone.receiver.progress().0, 6 * BLOCK as u64);
     assert_eq!(finish_late(&mut lone), None);
+}
+
+/// The source says by unicast that it has announced digests of that many blocks.
+fn correct(lone: &mut Lone, digested: u64) {
+    let next = lone.receiver.loss_counters().0;
+    let truth = sync::Repr {
+        digested: Some(digested),
+        ..lone.heartbeat(next)
+    };
+    let other = sync::Repr {
+        length: Some(99 * BLOCK as u64),
+        ..truth
+    };
+    assert_eq!(lone.sync(&other), Err(Error::Contradiction));
+    let answer = sync::Repr {
+        answer: Some(super::confirmation::question(&lone.poll()).nonce),
+        ..truth
+    };
+    assert_eq!(lone.sync_from(&Meta::unicast(source()), &answer), Ok(()));
+}
+
+#[test]
+fn digests_that_the_source_does_not_have_are_requested_no_more() {
+    let forged = |digested: u64| {
+        let mut lone = Lone::open(8 * BLOCK, |config| config.initial_timeout = ms(100));
+        lone.all_data(0..12);
+        announce(&mut lone, 3);
+        let sent = lone.run_to(at(20));
+        assert_eq!(asked(&sent), [(to_source(), 0, 2)]);
+        correct(&mut lone, digested);
+        let nonce = requests(&sent, Kind::Digests)[0].nonce;
+        (lone, nonce)
+    };
+    let (mut lone, nonce) = forged(0);
+    assert_eq!(asked(&lone.run_to(at(3_000))), []);
+    assert_eq!(lone.digests(0, 0, Some(nonce)), Err(Error::Unasked));
+    // It has the first of them.
+    let (mut lone, nonce) = forged(1);
+    assert_eq!(lone.digests(0, 0, Some(nonce)), Ok(()));
+    assert_eq!(lone.receiver.progress().0, BLOCK as u64);
+}
+
+#[test]
+fn an_answer_that_names_other_blocks_than_were_asked_for_is_none() {
+    let mut lone = Lone::open(8 * BLOCK, |_| {});
+    lone.all_data(0..4);
+    announce(&mut lone, 1);
+    let nonce = requests(&lone.run_to(at(20)), Kind::Digests)[0].nonce;
+    // The first block was changed on the way.
+    let first = lone.values()[0];
+    assert_eq!(lone.false_digests(1, &[first], Some(nonce)), Ok(()));
+    lone.all_data(4..8);
+    assert_eq!(lone.digests(0, 1, None), Ok(()));
+    assert_eq!(lone.receiver.progress().0, 2 * BLOCK as u64);
+    assert_eq!(lone.receiver.stats().blocks_rejected, 0);
+}
+
+#[test]
+fn missing_digests_are_requested_in_time_however_many_follow() {
+    let mut lone = Lone::open(16 * BLOCK, |config| config.gap_delay = ms(5));
+    let mut sent = Vec::new();
+    // Those of block 2 are lost.
+    for (block, time) in [0, 100, 200, 204, 208, 212, 216, 220]
+        .into_iter()
+        .enumerate()
+    {
+        sent.extend(lone.run_to(at(time)));
+        let packet = 4 * block as u32;
+        lone.all_data(packet..packet + 4);
+        announce(&mut lone, block as u64 + 1);
+        if block != 2 {
+            assert_eq!(lone.digests(block, block, None), Ok(()));
+        }
+    }
+    let time = sent.iter().find(|sent| sent.is(5)).expect("a request").at;
+    assert!((at(210)..=at(220)).contains(&time), "{time}");
+    // Nor do they wait where no more follow.
+    let mut lone = Lone::open(3 * BLOCK, |config| config.gap_delay = ms(5));
+    for (block, time) in [0, 100, 200].into_iter().enumerate() {
+        lone.run_to(at(time));
+        let packet = 4 * block as u32;
+        lone.all_data(packet..packet + 4);
+        announce(&mut lone, block as u64 + 1);
+        if block != 2 {
+            assert_eq!(lone.digests(block, block, None), Ok(()));
+        }
+    }
+    assert_eq!(asked(&lone.run_to(at(220))), [(to_source(), 2, 2)]);
+}
+
+/// Its time is that of six requests, however short that of its source is.
+#[test]
+fn what_lies_to_the_left_is_not_what_a_receiver_gives_up_for() {
+    let mut lone = Lone::with_store(content(8 * BLOCK), HeapRing::new(16 * BLOCK), |config| {
+        late(config);
+        config.source_timeout = ms(50);
+    });
+    let heartbeat = sync::Repr {
+        silence_ms: 1,
+        digested: Some(5),
+        ..lone.heartbeat(18)
+    };
+    assert_eq!(lone.sync(&heartbeat), Ok(()));
+    lone.all_data(20..24);
+    assert_eq!(lone.digests(5, 5, None), Ok(()));
+    for step in 1..100 {
+        lone.run_to(at(10 * step));
+        assert_eq!(lone.sync(&heartbeat), Ok(()));
+        assert_eq!(lone.failure(), None, "{step}");
+    }
+    assert_eq!(lone.receiver.progress().0, 6 * BLOCK as u64);
 }

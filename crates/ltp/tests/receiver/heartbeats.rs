@@ -5,6 +5,7 @@ use ltp::wire::request::Kind;
 use ltp::wire::sync;
 use ltp::{Delivery, Error, Failure, Meta, ReceiverConfig, ReceiverEvent, SessionId, Start};
 
+use super::confirmation::question;
 use super::{BLOCK, Lone, SESSION, at, content, host, ms, requests, source};
 
 fn opened(lone: &mut Lone) -> Option<(Option<u64>, u64)> {
@@ -207,7 +208,7 @@ fn a_source_may_be_silent_three_times_as_long_as_it_said() {
     assert_eq!(lone.sync(&heartbeat), Ok(()));
     lone.run_to(at(5_999));
     assert_eq!(lone.failure(), None);
-    lone.run_to(at(6_050));
+    lone.run_to(at(6_000));
     assert_eq!(lone.failure(), Some(Failure::SourceLost));
 }
 
@@ -273,4 +274,83 @@ fn with_the_end_all_is_complete() {
     assert_eq!(lone.data(0), Err(Error::Ended));
     let heartbeat = lone.last_heartbeat();
     assert_eq!(lone.sync(&heartbeat), Err(Error::Ended));
+}
+
+#[test]
+fn what_is_final_may_be_released() {
+    let asks = |oldest: u64| {
+        let mut lone = Lone::open(32 * BLOCK, |config| config.limits.window_blocks = 4);
+        lone.all_data(0..4);
+        assert_eq!(lone.digests(0, 0, None), Ok(()));
+        // A packet of block 4, which takes the place of block 0 in the window.
+        lone.all_data([16]);
+        let heartbeat = sync::Repr {
+            oldest,
+            ..lone.heartbeat(17)
+        };
+        assert_eq!(lone.sync(&heartbeat), Ok(()));
+        requests(&lone.poll(), Kind::Sync).len() == 1
+    };
+    for oldest in [0, 2, 3, 4] {
+        assert!(!asks(oldest), "{oldest}");
+    }
+    for oldest in [5, 7, 8] {
+        assert!(asks(oldest), "{oldest}");
+    }
+}
+
+#[test]
+fn a_last_block_that_came_before_the_end_was_known_is_final_at_once() {
+    let mut lone = Lone::new(BLOCK + 512, |_| {});
+    let stream = sync::Repr {
+        length: None,
+        stream: true,
+        ..lone.heartbeat(0)
+    };
+    assert_eq!(lone.sync(&stream), Ok(()));
+    lone.all_data(0..6);
+    assert_eq!(lone.digests(0, 1, None), Ok(()));
+    assert_eq!(lone.receiver.progress(), (1_024, None));
+    let end = lone.last_heartbeat();
+    assert_eq!(lone.sync(&end), Ok(()));
+    assert!(lone.receiver.is_complete());
+}
+
+/// A receiver wakes up for nothing else while it lacks nothing.
+#[test]
+fn a_source_is_looked_for_when_its_time_is_over() {
+    let mut lone = Lone::new(BLOCK, |config| config.source_timeout = ms(1_000));
+    let heartbeat = sync::Repr {
+        silence_ms: 100,
+        ..lone.heartbeat(0)
+    };
+    assert_eq!(lone.sync(&heartbeat), Ok(()));
+    lone.run_to(at(400));
+    assert_eq!(lone.sync(&heartbeat), Ok(()));
+    assert_eq!(lone.receiver.poll_timeout(), Some(at(1_000)));
+    lone.run_to(at(1_000));
+    assert_eq!(lone.receiver.poll_timeout(), Some(at(1_400)));
+    // One that leaves, as it says when it is asked.
+    let mut lone = Lone::open(BLOCK, |config| config.source_timeout = ms(5_000));
+    let other = sync::Repr {
+        digest: Some([1; 32]),
+        ..heartbeat
+    };
+    assert_eq!(lone.sync(&other), Ok(()));
+    assert_eq!(
+        lone.sync(&sync::Repr {
+            digest: Some([2; 32]),
+            ..heartbeat
+        }),
+        Err(Error::Contradiction)
+    );
+    let leaving = sync::Repr {
+        closing: true,
+        answer: Some(question(&lone.poll()).nonce),
+        ..other
+    };
+    assert_eq!(lone.sync_from(&Meta::unicast(source()), &leaving), Ok(()));
+    assert_eq!(lone.receiver.poll_timeout(), Some(at(1_000)));
+    lone.run_to(at(1_000));
+    assert_eq!(lone.failure(), Some(Failure::SourceLeft));
 }

@@ -2,10 +2,12 @@
 //! which peer.
 
 mod audit;
+mod completion;
 mod confirmation;
 mod congestion;
 mod data;
 mod digests;
+mod end;
 mod heartbeats;
 mod relay;
 mod replier;
@@ -15,7 +17,7 @@ use std::net::SocketAddr;
 
 use lms_proto::{Iface, Kind as OptionKind, LmsOption, TurningPoint};
 use ltp::digest::{Digest, Hashing};
-use ltp::store::HeapRing;
+use ltp::store::{HeapRing, Store};
 use ltp::wire::digests::put_digest;
 use ltp::wire::report::{Report, ReportAck, Verdict};
 use ltp::wire::request::{self, Kind};
@@ -113,28 +115,14 @@ fn wanted(sent: &[Sent]) -> Vec<(Destination, Vec<(u32, u32)>)> {
 }
 
 /// A receiver, and the packets that its source would send.
-struct Lone {
-    receiver: Receiver<'static, HeapRing>,
+struct Lone<S: Store = HeapRing> {
+    receiver: Receiver<'static, S>,
     now: Instant,
     content: Vec<u8>,
+    hashing: Hashing,
 }
 
 impl Lone {
-    fn with_store(
-        content: Vec<u8>,
-        store: HeapRing,
-        configure: impl FnOnce(&mut ReceiverConfig),
-    ) -> Self {
-        let mut config = ReceiverConfig::new(group());
-        config.limits.window_blocks = 16;
-        configure(&mut config);
-        Lone {
-            receiver: Receiver::new(config, store, [4; 32], at(0)),
-            now: at(0),
-            content,
-        }
-    }
-
     /// A receiver of a content of that many bytes, before the first heartbeat.
     fn new(len: usize, configure: impl FnOnce(&mut ReceiverConfig)) -> Self {
         let capacity = len.next_multiple_of(BLOCK).max(2 * BLOCK);
@@ -152,6 +140,21 @@ impl Lone {
     fn geometry() -> Geometry {
         Geometry::new(10, PAYLOAD as u16, Seq(FIRST)).unwrap()
     }
+}
+
+impl<S: Store> Lone<S> {
+    fn with_store(content: Vec<u8>, store: S, configure: impl FnOnce(&mut ReceiverConfig)) -> Self {
+        let mut config = ReceiverConfig::new(group());
+        config.limits.window_blocks = 16;
+        configure(&mut config);
+        let hashing = Hashing::new(config.key);
+        Lone {
+            receiver: Receiver::new(config, store, [4; 32], at(0)),
+            now: at(0),
+            content,
+            hashing,
+        }
+    }
 
     /// The first bytes and the ends of what is missing.
     fn missing(&self) -> Vec<(u64, u64)> {
@@ -160,13 +163,13 @@ impl Lone {
     }
 
     fn values(&self) -> Vec<Digest> {
-        let hashing = Hashing::new(None);
+        let hashing = &self.hashing;
         let block = |(index, block): (usize, &[u8])| hashing.block((index * BLOCK) as u64, block);
         self.content.chunks(BLOCK).enumerate().map(block).collect()
     }
 
     fn digest(&self) -> Digest {
-        *blake3::hash(&self.content).as_bytes()
+        self.hashing.whole(&self.content)
     }
 
     /// A heartbeat after that many packets, of which no digests were sent.
@@ -201,8 +204,15 @@ impl Lone {
         }
     }
 
+    /// With a key control packets get their authenticator.
     fn handle(&mut self, meta: &Meta, packet: &[u8]) -> Result<(), Error> {
-        self.receiver.handle_packet(self.now, meta, packet)
+        let mut packet = packet.to_vec();
+        if !matches!(packet[0] & 0xf, 1 | 2) {
+            let len = packet.len();
+            packet.resize(len + self.hashing.overhead(), 0);
+            self.hashing.seal(&mut packet, len);
+        }
+        self.receiver.handle_packet(self.now, meta, &packet)
     }
 
     fn sync(&mut self, repr: &sync::Repr<'_>) -> Result<(), Error> {
@@ -300,10 +310,13 @@ impl Lone {
         let mut buffer = vec![0; 10_000];
         let mut sent = Vec::new();
         while let Some(transmit) = self.receiver.poll_transmit(self.now, &mut buffer) {
+            let packet = &buffer[..transmit.len];
+            let is_control = !matches!(packet[0] & 0xf, 1 | 2);
+            let opened = is_control.then(|| self.hashing.open(packet).expect("an authenticator"));
             sent.push(Sent {
                 at: self.now,
                 to: transmit.destination,
-                bytes: buffer[..transmit.len].to_vec(),
+                bytes: opened.unwrap_or(packet).to_vec(),
             });
             assert!(sent.len() < 10_000, "it sends without end");
         }

@@ -5,7 +5,7 @@ use ltp::digest::Digest;
 use ltp::store::HeapRing;
 use ltp::wire::request::{self, Kind, Range};
 use ltp::wire::{Seq, data, digests, sync};
-use ltp::{Destination, Error, Geometry, Meta, ReceiverConfig, SessionId};
+use ltp::{Destination, Error, Failure, Geometry, Meta, ReceiverConfig, SessionId};
 
 use super::{BLOCK, Lone, SESSION, Sent, at, content, host, ms, point, seq, source, turned};
 
@@ -378,4 +378,112 @@ fn packets_of_a_block_that_proves_wrong_are_not_sent() {
     assert_eq!(ask(&mut lone, &turned(), &packets(0, 4)), Ok(()));
     assert_eq!(lone.false_digests(0, &lie, Some(nonce)), Ok(()));
     assert_eq!(repaired(&lone.poll()), [4]);
+}
+
+#[test]
+fn a_replier_says_when_the_next_digests_may_go() {
+    for (key, frame) in [(None, 286), (Some([7; 32]), 302)] {
+        let mut lone = Lone::open(8 * BLOCK, |config| {
+            config.key = key;
+            config.replier.rate_bps = 80_000;
+            config.replier.hold_down = ms(0);
+        });
+        lone.all_data(0..32);
+        assert_eq!(lone.digests(0, 7, None), Ok(()));
+        // Two of the longest packets of digests at once.
+        let digests = request(Kind::Digests, 0, 6);
+        let mut count = 0;
+        while ask(&mut lone, &turned(), &digests) == Ok(()) && !lone.poll().is_empty() {
+            count += 1;
+        }
+        assert_eq!(count, 4_252 / frame);
+        for _ in 0..3 {
+            assert_eq!(ask(&mut lone, &turned(), &digests), Ok(()));
+        }
+        // Ten bytes a millisecond.
+        let sent = lone.run_for(ms(200));
+        let times: Vec<_> = sent.iter().map(|sent| sent.at).collect();
+        assert_eq!(times.len(), 4);
+        for pair in times.windows(2) {
+            assert_eq!((pair[1] - pair[0]).total_micros(), 100 * frame);
+        }
+    }
+}
+
+#[test]
+fn digests_under_a_key_are_no_longer_than_the_sources_packets_either() {
+    let mut lone = Lone::open(8 * BLOCK, |config| config.key = Some([7; 32]));
+    lone.all_data(0..32);
+    assert_eq!(lone.digests(0, 7, None), Ok(()));
+    assert_eq!(
+        ask(&mut lone, &turned(), &request(Kind::Digests, 0, 7)),
+        Ok(())
+    );
+    let sent = lone.poll();
+    let (first, values) = digests_of(&sent).unwrap();
+    assert_eq!((first, values.len()), (0, 7));
+    // With the authenticator.
+    let len = sent[0].bytes.len() + 16;
+    assert!(len <= Lone::geometry().packet_len(), "{len} bytes");
+    assert_eq!(lone.receiver.stats().frame_bytes, len as u64 + 42);
+}
+
+/// A receiver that has got all of that many blocks in packets of 528 bytes, two a block.
+fn long_packets(blocks: usize) -> Lone {
+    let mut lone = Lone::new(blocks * BLOCK, |_| {});
+    let heartbeat = sync::Repr {
+        geometry: Geometry::new(10, 512, Seq(seq(0))).unwrap(),
+        ..lone.heartbeat(0)
+    };
+    assert_eq!(lone.sync(&heartbeat), Ok(()));
+    let payloads: Vec<_> = lone.content.chunks(512).map(<[u8]>::to_vec).collect();
+    for (number, payload) in (0..).zip(payloads) {
+        let mut packet = vec![0; data::DATA_HEADER_LEN];
+        data::Repr {
+            repair: None,
+            session: SESSION,
+            sequence: Seq(seq(number)),
+            number: None,
+        }
+        .emit(&mut packet);
+        packet.extend(payload);
+        assert_eq!(lone.handle(&Meta::group(source()), &packet), Ok(()));
+    }
+    assert_eq!(lone.digests(0, blocks - 1, None), Ok(()));
+    lone
+}
+
+#[test]
+fn a_buffer_shorter_than_an_answer_gets_nothing() {
+    let into = |lone: &mut Lone, len: usize| {
+        let transmit = lone.receiver.poll_transmit(lone.now, &mut vec![0; len]);
+        transmit.map(|transmit| transmit.len)
+    };
+    let mut lone = long_packets(12);
+    assert_eq!(ask(&mut lone, &turned(), &packets(3, 3)), Ok(()));
+    assert_eq!(into(&mut lone, 527), None);
+    assert_eq!(into(&mut lone, 528), Some(528));
+    // Digests are then asked for again.
+    let digests = request(Kind::Digests, 0, 11);
+    assert_eq!(ask(&mut lone, &turned(), &digests), Ok(()));
+    assert_eq!(into(&mut lone, 403), None);
+    assert_eq!(into(&mut lone, 404), None);
+    lone.run_for(ms(20));
+    assert_eq!(ask(&mut lone, &turned(), &digests), Ok(()));
+    assert_eq!(into(&mut lone, 404), Some(404));
+}
+
+#[test]
+fn a_receiver_that_has_given_up_repairs_nothing() {
+    let mut lone = replier(|config| config.source_timeout = ms(1_000));
+    assert_eq!(ask(&mut lone, &turned(), &packets(0, 3)), Ok(()));
+    let digests = request(Kind::Digests, 0, 0);
+    assert_eq!(ask(&mut lone, &turned(), &digests), Ok(()));
+    // Three times as long as a live source is silent.
+    lone.now = at(1_500);
+    lone.receiver.handle_timeout(lone.now);
+    assert_eq!(lone.failure(), Some(Failure::SourceLost));
+    assert_eq!(lone.poll().len(), 0);
+    let refused = ask(&mut lone, &turned(), &packets(0, 3));
+    assert_eq!(refused, Err(Error::Ended));
 }

@@ -25,7 +25,7 @@ fn joined(blocks: usize, configure: impl FnOnce(&mut ReceiverConfig)) -> Lone {
     lone
 }
 
-fn only(sent: &[Sent]) -> Report {
+pub(super) fn only(sent: &[Sent]) -> Report {
     let reports = reports(sent);
     assert_eq!(reports.len(), 1, "{reports:?}");
     reports[0]
@@ -196,16 +196,16 @@ fn reports_are_spread_over_the_time_that_the_source_names() {
 fn heavy_loss_is_reported_without_waiting_for_progress() {
     let mut lone = joined(64, |config| config.limits.window_blocks = 64);
     lone.run_to(at(1_000));
-    lone.all_data(0..98);
+    lone.all_data(0..97);
     assert_eq!(reports(&lone.poll()), []);
-    lone.all_data([100]);
-    assert_eq!(reports(&lone.poll()), [], "2 of 101 are tolerated");
-    lone.all_data([102]);
+    lone.all_data([99]);
+    assert_eq!(reports(&lone.poll()), [], "2 of 100 are tolerated");
+    lone.all_data([100, 102]);
     let report = only(&lone.poll());
     assert_eq!((report.status, report.blocks), (Status::Progress, 0));
     assert_eq!((report.loss.expected, report.loss.lost), (103, 3));
     // No more often than each 100 ms, and counted anew. Repairs are losses of the source's rate too.
-    for number in [98, 99, 101] {
+    for number in [97, 98, 101] {
         assert_eq!(lone.repair(&Meta::unicast(source()), number, 0), Ok(()));
     }
     lone.run_to(at(1_099));
@@ -238,7 +238,7 @@ fn packets_from_before_it_began_are_no_loss() {
 }
 
 /// A receiver that has everything, and its first report of that.
-fn complete() -> (Lone, Report) {
+pub(super) fn complete() -> (Lone, Report) {
     let mut lone = joined(4, |config| config.initial_timeout = ms(100));
     lone.all_data(0..16);
     assert_eq!(lone.digests(0, 3, None), Ok(()));
@@ -380,4 +380,93 @@ fn a_completion_that_the_source_denies_is_looked_into() {
     assert_eq!(lone.sync_from(&Meta::unicast(source()), &confirmed), Ok(()));
     assert_eq!(lone.receiver.stats().audits, 1);
     assert_eq!(lone.receiver.progress().0, 0);
+}
+
+#[test]
+fn packets_that_come_twice_count_as_what_was_expected() {
+    let mut lone = joined(64, |config| config.limits.window_blocks = 64);
+    lone.all_data(0..98);
+    // A source that was started again sends some once more.
+    lone.all_data(0..3);
+    lone.all_data([102]);
+    assert_eq!(reports(&lone.poll()), [], "1 of 103");
+    lone.all_data([105]);
+    let report = only(&lone.poll());
+    assert_eq!((report.loss.expected, report.loss.lost), (106, 3));
+}
+
+#[test]
+fn a_source_that_wants_no_reports_any_more_gets_none_of_loss() {
+    let mut lone = joined(64, |config| config.limits.window_blocks = 64);
+    let unwanted = lone.heartbeat(0);
+    assert_eq!(lone.sync(&unwanted), Ok(()));
+    lone.run_to(at(5_000));
+    lone.all_data((0..128).step_by(2));
+    assert_eq!(reports(&lone.poll()), []);
+}
+
+#[test]
+fn completion_is_reported_within_the_time_that_the_source_names() {
+    let mut lone = joined(4, |_| {});
+    lone.all_data(0..16);
+    assert_eq!(lone.digests(0, 3, None), Ok(()));
+    let wants = sync::Repr {
+        reports: true,
+        report_window_us: 10_000_000,
+        ..lone.last_heartbeat()
+    };
+    assert_eq!(lone.sync(&wants), Ok(()));
+    assert!(lone.receiver.is_complete());
+    assert_eq!(reports(&lone.poll()), []);
+    let sent = reports(&lone.run_to(at(10_000)));
+    assert_eq!(sent[0].status, Status::Complete);
+}
+
+#[test]
+fn a_source_that_never_answered_is_told_of_the_end_as_often_as_others() {
+    let mut lone = Lone::new(4 * BLOCK, |config| {
+        config.initial_timeout = ms(20);
+        config.min_timeout = ms(20);
+        config.max_timeout = ms(20);
+    });
+    let wants = heartbeat(&lone, 0);
+    assert_eq!(lone.sync(&wants), Ok(()));
+    assert!(reports(&lone.run_to(at(1_000))).len() > 10);
+    lone.all_data(0..16);
+    assert_eq!(lone.digests(0, 3, None), Ok(()));
+    let wants = sync::Repr {
+        reports: true,
+        ..lone.last_heartbeat()
+    };
+    assert_eq!(lone.sync(&wants), Ok(()));
+    let sent = reports(&lone.run_to(at(60_000)));
+    let ends = sent.iter().filter(|one| one.status == Status::Complete);
+    assert_eq!(ends.count(), 10);
+}
+
+#[test]
+fn a_receiver_that_is_too_slow_is_given_up_by_the_source_alone() {
+    let mut lone = joined(4, |_| {});
+    let ack = |token: u64| ReportAck {
+        verdict: Verdict::TooSlow,
+        tag: 0,
+        session: SESSION,
+        receiver: 0,
+        token,
+    };
+    for forged in [0, 4] {
+        assert_eq!(lone.ack(&ack(forged)), Err(Error::Unasked));
+    }
+    assert_eq!(lone.failure(), None);
+    assert_eq!(lone.ack(&ack(5)), Ok(()));
+    assert_eq!(lone.failure(), Some(Failure::TooSlow));
+    // Before it has a token nobody can name it.
+    let mut lone = Lone::open(4 * BLOCK, |_| {});
+    assert_eq!(lone.ack(&ack(0)), Err(Error::Unasked));
+    // One that has everything stays.
+    let (mut lone, report) = complete();
+    assert_eq!(lone.answer(&report, Verdict::Noted), Ok(()));
+    assert_eq!(lone.ack(&ack(5)), Ok(()));
+    assert_eq!(lone.failure(), None);
+    assert!(lone.receiver.is_complete());
 }
