@@ -1,5 +1,8 @@
 //! Above a DyRAM relay: its requests, and its acknowledgement for the slowest receiver below it.
 
+#[cfg(test)]
+mod tests;
+
 use proto_core::time::Instant;
 
 use super::{Phase, Sender};
@@ -13,7 +16,7 @@ use crate::store::Store;
 pub(super) struct FoldedAck {
     /// First packet that is not acknowledged.
     number: u64,
-    /// The highest such number so far: only more than that is progress.
+    /// The highest such number of this relay so far: only more than that is progress.
     highest: u64,
     /// When it last advanced, or lacked nothing.
     advanced: Instant,
@@ -102,7 +105,7 @@ impl<S: Store> Sender<'_, S> {
     pub(crate) fn relay_changed(&mut self, now: Instant) {
         self.advance_clock(now);
         if let Some(ack) = &mut self.relay.ack {
-            ack.highest = ack.number;
+            ack.highest = 0;
             ack.advanced = self.now;
             ack.stalled = false;
         }
@@ -129,8 +132,8 @@ impl<S: Store> Sender<'_, S> {
         let Some(ack) = self.relay.ack else { return };
         let (block, _) = self.content.geometry().locate(ack.number);
         let open = matches!(self.phase, Phase::Sending | Phase::Sent);
-        let lacks = block < self.content.blocks_sent()
-            || self.phase == Phase::Sent && ack.number < self.content.next();
+        // Of a block that is being sent it may lack what is on its way.
+        let lacks = block < self.content.blocks_sent() && ack.number < self.content.next();
         if open && lacks && !ack.stalled && self.is_expired(&ack) {
             self.relay.ack = Some(FoldedAck {
                 stalled: true,

@@ -127,7 +127,7 @@ pub(super) fn check<S: Store>(
     }
     if let Some(capacity) = store.capacity() {
         let whole_blocks = capacity % geometry.block_len() as u64 == 0;
-        if !whole_blocks || capacity < 2 * geometry.block_len() as u64 {
+        if !whole_blocks || capacity <= geometry.block_len() as u64 {
             return Err(ConfigError::Store);
         }
         let window = storage.window.len() as u64;

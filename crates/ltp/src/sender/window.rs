@@ -42,10 +42,7 @@ impl<'a> Window<'a> {
 
     /// New data must stay below this block.
     pub(super) fn limit(&self) -> u64 {
-        match self.slowest() {
-            Some(base) if self.is_used() => base + self.blocks(),
-            _ => u64::MAX,
-        }
+        self.slowest().map_or(u64::MAX, |base| base + self.blocks())
     }
 
     fn index(&self, block: u64) -> usize {

@@ -186,8 +186,8 @@ fn fading(
 #[test]
 fn a_store_that_fails_is_named_once() {
     let ends = |solo: &mut Solo<Fading>| {
-        solo.events();
-        let mut events = Vec::new();
+        let mut events = solo.events();
+        events.retain(|event| *event == SenderEvent::StoreFailed);
         for _ in 0..60 {
             if !events.is_empty() {
                 let _ = solo.ask_packets(&Meta::group(host(1)), 0, 7);
@@ -205,6 +205,14 @@ fn a_store_that_fails_is_named_once() {
     solo.run_to(at(100));
     has_failed.set(true);
     assert_eq!(solo.ask_packets(&Meta::group(host(1)), 0, 7), Ok(()));
+    ends(&mut solo);
+    // Nothing more is read, even if that would succeed.
+    let (mut solo, has_failed) = fading(Some(8 * BLOCK), |_| {});
+    solo.run_to(at(100));
+    has_failed.set(true);
+    assert_eq!(solo.ask_packets(&Meta::group(host(1)), 0, 7), Ok(()));
+    assert!(solo.poll().iter().all(|sent| sent.is(3)));
+    has_failed.set(false);
     ends(&mut solo);
     // When digests are computed again that were not remembered.
     let (mut solo, has_failed) = fading(None, |config| config.limits.digests = 0);
@@ -439,4 +447,30 @@ fn small_packets_carry_at_least_one_digest() {
         .map(|told| (told.2, told.3))
         .collect();
     assert_eq!(told, [(0, 0), (1, 1), (2, 2)]);
+}
+
+/// A driver that polls in a rhythm of its own never has as much of the rate as a packet of digests takes, which is
+/// longer than one of data, unless data waits.
+#[test]
+fn data_does_not_overtake_digests_that_would_be_forgotten() {
+    let bytes = content(100 * BLOCK);
+    let mut solo = Solo::stream(12, |config| {
+        config.limits.digests = 14;
+        config.rate_bps = Some(8_000_000);
+        config.max_packet_len = 500;
+    });
+    let (mut written, mut sent) = (0, Vec::new());
+    for step in 1..1_000 {
+        written += solo.sender.send(solo.now, &bytes[written..]).unwrap();
+        // The time of 400 bytes, a frame of data.
+        solo.now = Instant::from_micros(400 * step);
+        solo.sender.handle_timeout(solo.now);
+        sent.extend(solo.poll());
+    }
+    assert_eq!(written, bytes.len());
+    let blocks: Vec<u64> = told(&sent, &chaining_values(&bytes))
+        .iter()
+        .flat_map(|told| told.2..=told.3)
+        .collect();
+    assert_eq!(blocks, (0..100).collect::<Vec<_>>());
 }

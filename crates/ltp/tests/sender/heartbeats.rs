@@ -243,3 +243,35 @@ fn the_source_says_when_new_data_waits_for_receivers() {
     assert!(!last(&sent).stalled);
     assert_eq!(solo.sender.progress().0, 16 * BLOCK as u64);
 }
+
+#[test]
+fn at_a_low_rate_they_do_not_follow_each_packet() {
+    let mut solo = Solo::whole(&content(64 * BLOCK), |config| {
+        config.rate_bps = Some(20_000);
+    });
+    let sent = solo.run_to(at(6_000));
+    assert!(sent.iter().filter(|sent| sent.is(1)).count() > 30);
+    let times = times(&sent);
+    let times = times.iter().filter(|&&time| time > at(200));
+    assert_eq!(times.count(), 1, "five seconds and a half are between two");
+}
+
+/// How long after new data a heartbeat names it, where there was a pause before.
+fn after_a_pause(pause: i64) -> u64 {
+    let mut solo = Solo::stream(64, |_| {});
+    solo.run_to(at(100));
+    let bytes = content(BLOCK);
+    assert_eq!(solo.sender.send(solo.now, &bytes), Ok(BLOCK));
+    solo.run_to(at(100 + pause));
+    assert_eq!(solo.sender.send(solo.now, &bytes), Ok(BLOCK));
+    let sent = solo.run_to(at(200 + pause));
+    let names = |sent: &&Sent| sent.sync().is_some_and(|sync| sync.next == 8);
+    let first = sent.iter().find(names).expect("a heartbeat");
+    (first.at - at(100 + pause)).total_millis()
+}
+
+#[test]
+fn after_a_short_pause_the_next_data_is_waited_for_longer() {
+    assert_eq!(after_a_pause(49), 8);
+    assert_eq!(after_a_pause(50), 2);
+}

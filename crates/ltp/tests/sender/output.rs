@@ -13,10 +13,15 @@ fn packets_of_one_destination_fill_a_segmented_transmit() {
     solo.run_to(at(7));
     solo.now = at(8);
     solo.sender.handle_timeout(at(8));
-    let poll = |solo: &mut Solo, room: usize| {
+    let mut came: Vec<u8> = Vec::new();
+    let mut poll = |solo: &mut Solo, room: usize| {
         let mut buffer = vec![0; room];
         let transmit = solo.sender.poll_transmit(at(8), &mut buffer)?;
         assert_eq!(transmit.destination, Destination::Group);
+        let payloads = transmit
+            .packets(&buffer)
+            .filter(|packet| packet[0] & 0xf == 1);
+        came.extend(payloads.flat_map(|packet| &packet[16..]));
         Some((buffer[0] & 0xf, transmit.len, transmit.segment_len))
     };
     assert_eq!(poll(&mut solo, 2_000), Some((3, 96, None)));
@@ -27,6 +32,7 @@ fn packets_of_one_destination_fill_a_segmented_transmit() {
     assert_eq!(poll(&mut solo, PACKET), Some((1, PACKET, None)));
     assert_eq!(poll(&mut solo, PACKET - 1), None, "there is no room");
     assert_eq!(poll(&mut solo, 2_000), Some((1, 4 * PACKET, Some(PACKET))));
+    assert_eq!(came, content(3 * BLOCK));
     assert_eq!(solo.sender.stats().data_packets, 12);
     let frames = 3 * (96 + 42) + 12 * (PACKET + 42);
     assert_eq!(solo.sender.stats().frame_bytes, frames as u64);
@@ -200,4 +206,21 @@ fn an_end_that_is_announced_is_not_delayed() {
         sent.last().and_then(|sent| sent.sync()?.digest),
         Some(digest)
     );
+}
+
+#[test]
+fn under_a_key_packets_have_room_for_the_authenticator() {
+    let mut solo = Solo::whole(&content(16 * BLOCK), |config| config.key = Some([7; 32]));
+    // A heartbeat is 96 bytes without.
+    for len in [96, 111] {
+        let transmit = solo.sender.poll_transmit(at(0), &mut vec![0; len]);
+        assert!(transmit.is_none(), "{len}");
+    }
+    let transmit = solo.sender.poll_transmit(at(0), &mut [0; 112]);
+    assert_eq!(transmit.map(|transmit| transmit.len), Some(112));
+    let sent = solo.run_to(at(50));
+    let digests = sent.iter().filter(|sent| sent.is(4));
+    let longest = digests.map(|sent| sent.bytes.len()).max();
+    assert_eq!(longest, Some(20 + 7 * 32 + 16));
+    assert!(longest.is_some_and(|len| len <= PACKET));
 }

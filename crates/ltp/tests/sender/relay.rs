@@ -184,7 +184,10 @@ fn one_that_advances_again_counts_again() {
 
 #[test]
 fn a_relay_that_lacks_nothing_does_not_stand_still() {
-    let mut solo = Solo::stream(64, |config| config.first_sequence = FIRST);
+    let mut solo = Solo::stream(64, |config| {
+        config.first_sequence = FIRST;
+        config.window_blocks = Some(4);
+    });
     let bytes = content(3 * BLOCK + 300);
     assert_eq!(solo.sender.send(at(0), &bytes), Ok(bytes.len()));
     solo.run_to(at(100));
@@ -195,6 +198,16 @@ fn a_relay_that_lacks_nothing_does_not_stand_still() {
         solo.run_to(at(1_000 * step));
     }
     assert_eq!(stalls(&mut solo), []);
+    // New data still waits for it.
+    let more = content(20 * BLOCK);
+    assert_eq!(solo.sender.send(solo.now, &more), Ok(more.len()));
+    solo.run_to(at(30_100));
+    assert_eq!(solo.sender.progress().0, 7 * BLOCK as u64);
+    for (step, acknowledged) in [28, 44, 60, 76, 92].into_iter().enumerate() {
+        solo.sender.acknowledged(solo.now, FIRST + acknowledged);
+        solo.run_to(at(30_200 + 100 * step as i64));
+    }
+    assert_eq!(solo.sender.next_sequence(), FIRST + 93);
     solo.run_to(at(60_000));
     assert_eq!(stalls(&mut solo), [], "it says nothing, and lacks nothing");
 }
@@ -210,4 +223,19 @@ fn after_a_change_of_the_rate_the_new_one_counts() {
     solo.sender.set_rate(solo.now, None);
     solo.run_to(at(1_010));
     assert_eq!(solo.sender.progress().0, 64 * BLOCK as u64);
+}
+
+#[test]
+fn a_relay_that_has_everything_is_not_named_however_long_it_is_silent() {
+    let mut solo = Solo::whole(&content(2 * BLOCK + 1), |config| {
+        config.first_sequence = FIRST;
+        config.receiver_timeout = Duration::from_secs(1);
+        config.linger = Duration::from_secs(10);
+    });
+    solo.sender.acknowledged(at(0), FIRST);
+    solo.run_to(at(100));
+    solo.sender.acknowledged(solo.now, FIRST + 9);
+    solo.run_to(at(9_000));
+    assert_eq!(stalls(&mut solo), []);
+    assert!(!solo.sender.is_relay_stalled() && !solo.sender.is_ended());
 }

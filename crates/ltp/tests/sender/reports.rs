@@ -549,3 +549,29 @@ fn a_receiver_that_is_waited_for_delays_the_end() {
     let ended = solo.now - failed;
     assert!(ended <= Duration::from_millis(700), "{ended}");
 }
+
+/// Such a receiver had the content before, and proves it by the digest.
+#[test]
+fn a_receiver_may_have_what_was_not_sent_yet() {
+    let bytes = content(4 * BLOCK);
+    let digest = *blake3::hash(&bytes).as_bytes();
+    let mut solo = Solo::stream(8, |config| {
+        config.receivers = Some(1);
+        config.digest = Some(digest);
+    });
+    assert_eq!(solo.sender.send(at(0), &bytes), Ok(bytes.len()));
+    solo.sender.finish(at(0));
+    let token = solo.report_token(host(1));
+    assert_eq!(solo.sender.progress().0, 0);
+    let unproven = report(Status::Complete, 4, token);
+    assert_eq!(
+        solo.report(host(1), &unproven),
+        Err(Error::ReportImplausible)
+    );
+    let proven = Report {
+        digest: u64::from_be_bytes(*digest.first_chunk().unwrap()),
+        ..unproven
+    };
+    assert_eq!(solo.report(host(1), &proven), Ok(()));
+    assert_eq!(solo.sender.receivers(), (1, 1));
+}

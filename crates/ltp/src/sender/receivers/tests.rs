@@ -357,6 +357,16 @@ fn a_receiver_that_lacks_something_must_advance() {
         Some(now + PROGRESS),
         "since it lacks something"
     );
+    // One that lacks nothing cannot, even while it is silent.
+    let mut session = Session::new(1);
+    session.sent.whole = 2;
+    session.join(1, 1, 2);
+    let deadlines = (SILENCE * 10, PROGRESS);
+    let later = session.now + PROGRESS;
+    let next = session
+        .receivers
+        .next_expired(later, deadlines, &session.sent);
+    assert_eq!(next, None);
     // Everything was sent, and it is not complete.
     let mut session = Session::new(16);
     session.sent = SentBlocks {
