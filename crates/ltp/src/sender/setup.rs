@@ -29,16 +29,20 @@ pub(super) struct Pacing {
     earned_credit: i64,
 }
 
+/// Answers that may go at once, in bytes.
+const ANSWERS_DEPTH: usize = 16 * 1024;
+
+fn answer_rate(rate_bps: Option<u64>) -> u64 {
+    rate_bps.map_or(10_000_000, |rate| (rate / 10).clamp(10_000, 10_000_000))
+}
+
 impl Pacing {
     pub(super) fn new(config: &SenderConfig, geometry: &Geometry, now: Instant) -> Self {
         let frame = (geometry.packet_len() + FRAME_OVERHEAD) as i64;
         let share = i64::from(config.repair.share_percent.clamp(1, 99));
-        let rate = config
-            .rate_bps
-            .map_or(10_000_000, |rate| (rate / 10).clamp(10_000, 10_000_000));
         let mut pacing = Pacing {
             data: Pacer::new(None, 0, now),
-            answers: Pacer::new(Some(rate), 16 * 1024, now),
+            answers: Pacer::new(Some(answer_rate(config.rate_bps)), ANSWERS_DEPTH, now),
             quantum: 0,
             repair_credit: 0,
             max_credit: 64 * frame,
@@ -48,7 +52,7 @@ impl Pacing {
         pacing
     }
 
-    /// Sets the rate of data.
+    /// Sets the rate of data, and with it that of answers.
     pub(super) fn set_rate(&mut self, config: &SenderConfig, rate_bps: Option<u64>, now: Instant) {
         let bytes_in = |time: Duration| {
             let rate = rate_bps.unwrap_or(0) / 8;
@@ -59,6 +63,8 @@ impl Pacing {
         let depth = bytes_in(config.burst).max(2 * frame);
         let max = depth.min(1 << 16).max(frame);
         self.data.set_rate(rate_bps, depth, now);
+        self.answers
+            .set_rate(Some(answer_rate(rate_bps)), ANSWERS_DEPTH, now);
         self.quantum = bytes_in(Duration::from_micros(250)).clamp(frame, max);
     }
 

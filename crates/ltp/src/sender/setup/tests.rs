@@ -104,6 +104,20 @@ fn answers_take_a_tenth_of_the_rate_and_ten_megabits_at_most() {
 }
 
 #[test]
+fn the_share_of_answers_follows_the_rate() {
+    let config = config(Some(10_000_000));
+    let mut pacing = pacing(&config);
+    while pacing.spend_answer(Instant::ZERO, SMALL) {}
+    pacing.set_rate(&config, Some(200_000), Instant::ZERO);
+    // 20 kbit/s are 25 answers a second.
+    let mut count = 0;
+    for millis in 1..=10_000 {
+        count += i32::from(pacing.spend_answer(Instant::from_millis(millis), SMALL));
+    }
+    assert_eq!(count, 250);
+}
+
+#[test]
 fn an_answer_waits_for_the_rate_of_all_packets_too() {
     let mut pacing = pacing(&config(Some(8_000_000)));
     assert_eq!(pacing.answer_at(SMALL), Instant::ZERO);
