@@ -82,7 +82,7 @@
 //! | quantity | unit or limit |
 //! | --- | --- |
 //! | packet numbers | 32 bits; wrap |
-//! | a session | less than 4 KiB with 64 children, a window of 1,024 packets, 64 NACK states |
+//! | a session | less than 4.25 KiB with 64 children, a window of 1,024 packets, 64 NACK states |
 //! | sessions, children, NACK states | [`storage::Limits`]; at the limit a JOIN is answered "full", and a NACK is dropped, which the child repeats. No child is evicted |
 //! | relays between source and receiver | [`wire::MAX_PATH`] |
 //! | pending answers to JOINs | 32; further JOINs are dropped |
@@ -128,4 +128,4 @@ pub use stats::{DropReason, Drops, Stats};
 pub use types::{Meta, RelayId, SessionKey, Transmit};
 
 /// Length of the longest packet that a machine itself sends, in bytes.
-pub const MAX_CONTROL_LEN: usize = wire::HEADER_LEN_V6 + wire::JOIN_LEN;
+pub const MAX_CONTROL_LEN: usize = wire::HEADER_LEN_V6 + wire::FEEDBACK_LEN;

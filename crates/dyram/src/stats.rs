@@ -87,6 +87,10 @@ pub struct Stats {
     pub silent: u64,
     /// Children that stalled: the session no longer waits for them.
     pub stalled: u64,
+    /// Feedback of children that went upward.
+    pub feedback: u64,
+    /// Feedback of children that was dropped because a child below with a lower rank speaks for all.
+    pub feedback_suppressed: u64,
     /// JOINs refused because a table was full.
     pub refused: u64,
     /// Events discarded because too many were pending.

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use dyram::wire::{
-    self, Body, JOIN_LEN, Join, Joined, Nack, Packet, ParseError, Repr, Role, Stalled, Status,
+    self, Body, Feedback, JOIN_LEN, Join, Joined, MAX_MESSAGE, Nack, Packet, ParseError, Repr,
+    Role, Stalled, Status,
 };
 use dyram::{RelayId, Seq, SessionKey};
 
@@ -146,6 +147,38 @@ fn stalled() {
         0x13, 0x88, 0, 0, 10, 0, 0, 9,
     ];
     golden(7, 4, 0x21, Body::Stalled(body), &rest);
+}
+
+#[test]
+fn feedback() {
+    let body = Feedback {
+        rank: 0x0102_0304_0506_0708,
+        held_us: 0x0900,
+        message: b"slow",
+    };
+    #[rustfmt::skip]
+    let rest = [
+        12, 0, 0, 4, 0, 0, 0, 7, 0, 0, 0, 0,
+        1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 9, 0,
+        b's', b'l', b'o', b'w',
+    ];
+    golden(7, 4, 0, Body::Feedback(body), &rest);
+}
+
+#[test]
+fn feedback_has_1_to_128_bytes_of_message_and_no_sequence() {
+    let parse = |len: usize, sequence: u8| {
+        let mut bytes = anep(12 + len);
+        bytes.extend_from_slice(&[12, 0, 0, 4, 0, 0, 0, 7, 0, 0, 0, sequence]);
+        bytes.resize(bytes.len() + 12 + len, 0);
+        Packet::new_checked(bytes).map(|_| ())
+    };
+    for len in [1, MAX_MESSAGE] {
+        assert_eq!(parse(len, 0), Ok(()), "{len}");
+    }
+    assert_eq!(parse(0, 0), Err(ParseError::Truncated));
+    assert_eq!(parse(MAX_MESSAGE + 1, 0), Err(ParseError::Length));
+    assert_eq!(parse(4, 1), Err(ParseError::Reserved));
 }
 
 #[test]

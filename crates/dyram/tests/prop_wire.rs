@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use dyram::wire::{Body, Join, Joined, MAX_PATH, Nack, Packet, Repr, Role, Status};
+use dyram::wire::{Body, Feedback, Join, Joined, MAX_PATH, Nack, Packet, Repr, Role, Status};
 use dyram::{RelayId, Seq, SessionKey};
 use proptest::prelude::*;
 
@@ -58,6 +58,13 @@ fn body() -> impl Strategy<Value = (Body<'static>, bool, bool)> {
             })
         },
     );
+    let feedback = (any::<(u64, u32)>(), 1..TEXT.len()).prop_map(|((rank, held_us), len)| {
+        Body::Feedback(Feedback {
+            rank,
+            held_us,
+            message: &TEXT[..len],
+        })
+    });
     prop_oneof![
         (1..TEXT.len()).prop_map(|len| (Body::Data(&TEXT[..len]), false, false)),
         (1..TEXT.len()).prop_map(|len| (Body::Repair(&TEXT[..len]), false, false)),
@@ -69,6 +76,7 @@ fn body() -> impl Strategy<Value = (Body<'static>, bool, bool)> {
         joined.prop_map(|body| (body, false, false)),
         any::<u64>().prop_map(|token| (Body::Leave(token), true, true)),
         any::<u64>().prop_map(|token| (Body::Move(token), true, true)),
+        feedback.prop_map(|body| (body, false, true)),
     ]
 }
 

@@ -97,6 +97,7 @@ impl Attachment {
     /// | [`Body::Ack`], [`Nack::ack`](crate::wire::Nack::ack) | every receiver that the tree waits for has everything before this packet | the source |
     /// | [`Body::Absent`] | the last replier lacks these packets | receivers |
     /// | [`Body::Stalled`] | the tree no longer waits for a receiver or relay, until the next run | the source |
+    /// | [`Body::Feedback`] | what the receiver below with the lowest rank says | the source |
     ///
     /// # Errors
     /// The packet was dropped; nothing has changed.
@@ -124,7 +125,7 @@ impl Attachment {
             Service::Joined => return self.joined(now, &packet).map(|()| None),
             Service::Move => return self.moved(now, &packet).map(|()| None),
             Service::Nack => true,
-            Service::Ack | Service::Stalled => is_source,
+            Service::Ack | Service::Stalled | Service::Feedback => is_source,
             Service::Data | Service::Repair | Service::Cast | Service::Absent => !is_source,
             Service::Join | Service::Leave => false,
         };
@@ -264,6 +265,7 @@ impl Attachment {
     /// | [`Body::Cast`] | every packet before it was sent: relays that miss the last ones learn it here |
     /// | [`Body::Nack`], [`Body::Absent`] | the first packet that is missing here |
     /// | [`Body::Ack`] | everything before it was received |
+    /// | [`Body::Feedback`] | 0 |
     ///
     /// # Panics
     /// If the buffer is shorter than the packet.

@@ -3,7 +3,7 @@
 use proto_core::time::Instant;
 
 use super::table::Phase;
-use super::{Fanout, Relay, Verdict};
+use super::{Fanout, Feedbacks, Relay, Verdict};
 use crate::config::Carriage;
 use crate::event::Event;
 use crate::stats::DropReason;
@@ -137,6 +137,7 @@ impl Relay<'_> {
         session.collided = false;
         session.acks.folded = None;
         session.ack_sent = false;
+        session.feedbacks = Feedbacks::default();
         self.update_parent(number, now);
     }
 

@@ -260,6 +260,7 @@ impl Relay<'_> {
     pub(super) fn child_gone(&mut self, number: u16, key: SessionKey, child: u16) {
         let address = self.tables.child(number, child).address;
         self.tables.remove_child(number, child);
+        self.tables.session_mut(number).feedbacks.forget(child);
         if self.draining && self.tables.session(number).children == 0 {
             self.start_moving(number);
         }
@@ -380,6 +381,7 @@ impl Relay<'_> {
         let session = self.tables.session(number);
         let parent = session.parent.as_ref().map(|parent| parent.due());
         let soonest = session.sweep_due.min(session.acks.due);
+        let soonest = soonest.min(session.feedbacks.due());
         let at = parent.map_or(soonest, |due| due.min(soonest));
         self.tables.wheel.set(timer, at);
     }

@@ -6,10 +6,12 @@
 //! | NACK, ABSENT, ACK | collects losses, elects a replier, folds acknowledgements | `nack.rs` |
 //! | STALLED | stops waiting for children that do not advance, and names them to the source | `stalled.rs` |
 //! | REPAIR | forwards to the children that lost the packet | `repair.rs` |
+//! | FEEDBACK | passes on that of the child with the lowest rank | `feedback.rs` |
 //! | JOIN, JOINED, LEAVE, MOVE | maintains children and parent | `join.rs` |
 
 mod answer;
 mod data;
+mod feedback;
 mod join;
 mod nack;
 mod output;
@@ -31,6 +33,7 @@ use crate::types::{Addr, RawKey};
 use crate::wire::{Packet, Service, Stalled, Status};
 use crate::{Meta, Seq, SessionKey, SocketAddr, Transmit};
 
+pub(crate) use feedback::Feedbacks;
 pub use nack::packets;
 pub(crate) use table::SETS;
 pub use table::{Child, NackState, Session};
@@ -179,8 +182,8 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Handles a packet that ends here: NACK, ABSENT, ACK, STALLED and the session protocol. DATA, CAST and REPAIR,
-    /// which go on to others, need [`Relay::forward`]; it takes all services.
+    /// Handles a packet that ends here: NACK, ABSENT, ACK, STALLED, FEEDBACK and the session protocol. DATA, CAST and
+    /// REPAIR, which go on to others, need [`Relay::forward`]; it takes all services.
     ///
     /// # Errors
     /// The packet was dropped and counted; nothing else has changed.
@@ -222,6 +225,7 @@ impl<'a> Relay<'a> {
             Service::Leave => self.leave(known, from, packet),
             Service::Move => self.moved(now, known, from, packet),
             Service::Stalled => self.stalled(now, known, from, packet),
+            Service::Feedback => self.feedback(now, known, from, packet),
             Service::Data | Service::Cast | Service::Repair | Service::Join => {
                 Err(DropReason::WrongWay)
             }

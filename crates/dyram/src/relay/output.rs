@@ -181,7 +181,7 @@ impl Relay<'_> {
         self.tables.wheel.set(state, until);
     }
 
-    /// Writes MOVE, JOIN or ACK, whichever the session has to send.
+    /// Writes MOVE, JOIN, FEEDBACK or ACK, whichever the session has to send.
     fn send_session(
         &mut self,
         now: Instant,
@@ -202,6 +202,12 @@ impl Relay<'_> {
             return self.send_join(now, number, key, buffer);
         }
         self.tables.wheel.remove(entry);
+        if self.tables.session(number).feedbacks.due() <= now {
+            // Acknowledgements are folded when their own timer expires.
+            let feedback = self.send_feedback(now, number, buffer);
+            self.set_timer(number);
+            return feedback;
+        }
         let ack_interval = self.config.ack_interval;
         let above = self.above(number);
         let session = self.tables.session_mut(number);

@@ -96,6 +96,7 @@ impl Relay<'_> {
         self.notify(Event::ChildStalled(key, entry.address.into(), entry.ack));
         let session = self.tables.session_mut(number);
         session.acks.due = session.acks.due.min(now);
+        session.feedbacks.forget(child);
     }
 
     /// Names one stalled child to the source at each refresh, one after the other, because a STALLED message may be lost.

@@ -109,14 +109,14 @@ impl Relay<'_> {
             .as_ref()
             .is_some_and(|parent| parent.due() <= now);
         let ack_due = session.acks.due <= now;
+        let is_due = parent_due || ack_due || session.feedbacks.due() <= now;
         if ack_due {
             self.fold(number);
         }
-        if parent_due || ack_due {
+        if is_due {
             let output = self.tables.entry(Owner::Output(number));
             self.tables.wheel.make_ready(output);
-        }
-        if !(parent_due || ack_due) {
+        } else {
             self.set_timer(number);
         }
     }

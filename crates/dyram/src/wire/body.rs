@@ -63,6 +63,15 @@
 //! +-------------------------------+-------------------------------+
 //! |  identifier of the relay that no longer waits for it          |
 //! +---------------------------------------------------------------+
+//!
+//! FEEDBACK sequence: 0
+//! +---------------------------------------------------------------+
+//! |  rank: relays pass on the lowest (64 bits)                    |
+//! +---------------------------------------------------------------+
+//! |  microseconds that relays below have held it                  |
+//! +---------------------------------------------------------------+
+//! |  message of the transport, 1 to 128 bytes                     |
+//! +---------------------------------------------------------------+
 //! ```
 //!
 //! JOIN is as long as its answer, so that a relay cannot be used to amplify traffic to a forged address. LIVE: the
@@ -78,6 +87,12 @@ use crate::{RelayId, Seq, SocketAddr};
 pub const MAX_PATH: usize = 14;
 /// Length of the body of STALLED.
 const STALLED_LEN: usize = 24;
+/// Longest message of the transport in FEEDBACK.
+pub const MAX_MESSAGE: usize = 128;
+/// Length of the body of FEEDBACK before the message.
+const RANKED_LEN: usize = 12;
+/// Length of the longest body of FEEDBACK.
+pub const FEEDBACK_LEN: usize = RANKED_LEN + MAX_MESSAGE;
 /// Length of the body of JOIN and of JOINED.
 pub const JOIN_LEN: usize = 24 + 4 * MAX_PATH;
 
@@ -172,6 +187,17 @@ pub struct Stalled {
     pub relay: RelayId,
 }
 
+/// FEEDBACK: a message of the transport to the source, one of many that relays pass on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Feedback<'a> {
+    /// The transport's order of messages: relays pass on the lowest.
+    pub rank: u64,
+    /// How long relays below have held it, in microseconds; the highest value stands for more.
+    pub held_us: u32,
+    /// The message, 1 to [`MAX_MESSAGE`] bytes.
+    pub message: &'a [u8],
+}
+
 /// A service and its fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body<'a> {
@@ -197,6 +223,8 @@ pub enum Body<'a> {
     Move(u64),
     /// [`Service::Stalled`].
     Stalled(Stalled),
+    /// [`Service::Feedback`].
+    Feedback(Feedback<'a>),
 }
 
 const LIVE: u8 = 0x10;
@@ -216,6 +244,7 @@ pub(super) fn check(service: Service, common: &[u8]) -> Result<(), ParseError> {
         Service::Absent | Service::Leave | Service::Move => 8,
         Service::Join | Service::Joined => JOIN_LEN,
         Service::Stalled => STALLED_LEN,
+        Service::Feedback => b.len().clamp(RANKED_LEN + 1, FEEDBACK_LEN),
         Service::Data | Service::Repair | Service::Cast => return Ok(()),
     };
     expect(b.len() >= len, ParseError::Truncated)?;
@@ -234,6 +263,7 @@ pub(super) fn check(service: Service, common: &[u8]) -> Result<(), ParseError> {
         Service::Leave => flags == 0 && nameless,
         Service::Move => flags == 0 && nameless,
         Service::Stalled => flags == 0 && zeros(&b[18..20]),
+        Service::Feedback => flags == 0 && u32_at(common, 8) == 0,
         _ => flags == 0,
     };
     expect(holds, ParseError::Reserved)?;
@@ -264,6 +294,7 @@ impl<'a> Body<'a> {
             Service::Leave => Body::Leave(u64_at(b, 0)),
             Service::Move => Body::Move(u64_at(b, 0)),
             Service::Stalled => Body::Stalled(Stalled::read(packet)),
+            Service::Feedback => Body::Feedback(Feedback::read(b)),
         }
     }
 
@@ -280,6 +311,7 @@ impl<'a> Body<'a> {
             Body::Cast(_) => Service::Cast,
             Body::Move(_) => Service::Move,
             Body::Stalled(_) => Service::Stalled,
+            Body::Feedback(_) => Service::Feedback,
         }
     }
 
@@ -304,6 +336,7 @@ impl<'a> Body<'a> {
             Body::Absent(_) | Body::Leave(_) | Body::Move(_) => 8,
             Body::Join(_) | Body::Joined(_) => JOIN_LEN,
             Body::Stalled(_) => STALLED_LEN,
+            Body::Feedback(feedback) => RANKED_LEN + feedback.message.len(),
         }
     }
 
@@ -325,6 +358,7 @@ impl<'a> Body<'a> {
             Body::Join(join) => join.write(b),
             Body::Joined(joined) => joined.write(b),
             Body::Stalled(stalled) => stalled.write(b),
+            Body::Feedback(feedback) => feedback.write(b),
         }
     }
 }
@@ -353,6 +387,24 @@ impl Stalled {
     fn write(&self, b: &mut [u8]) {
         let address = Addr::from(self.child).bytes();
         Writer::new(b).bytes(&address).u16(0).u32(self.relay.0);
+    }
+}
+
+impl<'a> Feedback<'a> {
+    /// Reads a checked body.
+    pub(crate) fn read(b: &'a [u8]) -> Self {
+        Feedback {
+            rank: u64_at(b, 0),
+            held_us: u32_at(b, 8),
+            message: &b[RANKED_LEN..],
+        }
+    }
+
+    fn write(&self, b: &mut [u8]) {
+        Writer::new(b)
+            .u64(self.rank)
+            .u32(self.held_us)
+            .bytes(self.message);
     }
 }
 

@@ -49,7 +49,10 @@ use crate::{Seq, SessionKey, SocketAddr, Transmit};
 
 mod body;
 
-pub use body::{Body, JOIN_LEN, Join, Joined, MAX_PATH, Nack, Path, Role, Stalled, Status};
+pub use body::{
+    Body, FEEDBACK_LEN, Feedback, JOIN_LEN, Join, Joined, MAX_MESSAGE, MAX_PATH, Nack, Path, Role,
+    Stalled, Status,
+};
 
 /// Default UDP port of relays.
 pub const PORT: u16 = 4143;
@@ -101,6 +104,8 @@ proto_core::numbered! {
         Move = 10,
         /// A relay no longer waits for a child; upward to the source.
         Stalled = 11,
+        /// A message of the transport upward to the source; relays pass on that with the lowest rank.
+        Feedback = 12,
     }
 }
 
@@ -352,7 +357,7 @@ pub struct Repr<'a> {
     pub session: u32,
     /// The number of the child, or [`NO_CHILD`].
     pub child: u16,
-    /// The sequence; 0 in JOIN, LEAVE and MOVE.
+    /// The sequence; 0 in JOIN, LEAVE, MOVE and FEEDBACK.
     pub sequence: Seq,
     /// The service and its fields.
     pub body: Body<'a>,

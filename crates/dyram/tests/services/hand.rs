@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use dyram::storage::{Limits, Storage};
-use dyram::wire::{Body, Join, Nack, Packet, Repr, Role, Service, Status};
+use dyram::wire::{Body, Feedback, Join, Nack, Packet, Repr, Role, Service, Status};
 use dyram::{
     Config, DropReason, Duration, Event, Instant, Meta, Relay, RelayId, Seq, SessionKey, Verdict,
 };
@@ -257,6 +257,10 @@ impl Hand {
                 Body::Leave(token) => Body::Leave(token),
                 Body::Move(token) => Body::Move(token),
                 Body::Stalled(stalled) => Body::Stalled(stalled),
+                Body::Feedback(feedback) => Body::Feedback(Feedback {
+                    message: feedback.message.to_vec().leak(),
+                    ..feedback
+                }),
                 body => panic!("a relay has no data of its own: {body:?}"),
             };
             sent.push(Whole {

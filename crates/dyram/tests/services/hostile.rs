@@ -5,6 +5,7 @@ use dyram::{
     Attachment, AttachmentConfig, DropReason, Event, Meta, Parents, RelayId, Seq, Verdict,
 };
 
+use super::feedback::said;
 use super::hand::{Hand, ID, child, key, nack_to, source};
 
 #[test]
@@ -12,7 +13,10 @@ fn packets_are_accepted_only_from_their_senders() {
     let mut hand = Hand::new(2, |_| {});
     hand.data(1);
     let stranger = child(77);
-    let from = |hand: &mut Hand, number, body| hand.handle(stranger, ID, number, 1, body);
+    let from = |hand: &mut Hand, number, body| {
+        let sequence = u32::from(!matches!(body, Body::Feedback(_)));
+        hand.handle(stranger, ID, number, sequence, body)
+    };
     let not_parent = Verdict::Drop(DropReason::NotFromParent);
     let not_child = Verdict::Drop(DropReason::NotFromChild);
     assert_eq!(from(&mut hand, 0xffff, Body::Data(b"x")), not_parent);
@@ -21,6 +25,7 @@ fn packets_are_accepted_only_from_their_senders() {
     assert_eq!(from(&mut hand, 0, Body::Nack(Nack::default())), not_child);
     assert_eq!(from(&mut hand, 0, Body::Absent(0)), not_child);
     assert_eq!(from(&mut hand, 0, Body::Ack), not_child);
+    assert_eq!(from(&mut hand, 0, said(1)), not_child);
     // A child under another's number.
     let verdict = hand.handle(child(1), ID, 0, 1, Body::Ack);
     assert_eq!(verdict, not_child);

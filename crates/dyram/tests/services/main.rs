@@ -6,6 +6,7 @@
 )]
 
 mod election;
+mod feedback;
 mod hand;
 mod hostile;
 mod parents;

@@ -1,5 +1,7 @@
 //! Congestion control of a receiver: what moves between [`tfmcc::Receiver`](crate::tfmcc::Receiver) and the session.
 
+use proto_core::time::Instant;
+
 use super::{Phase, Receiver};
 use crate::error::Error;
 use crate::event::Failure;
@@ -37,17 +39,35 @@ impl<S: Store> Receiver<'_, S> {
     }
 
     pub(super) fn poll_feedback(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        let token = self.identity.token();
+        self.write_feedback(token, buffer).map(|(_, sent)| sent)
+    }
+
+    /// Writes the feedback that is due, for the relay: without the token, which proves this address. Returns its rank
+    /// and length.
+    pub(crate) fn poll_relay_feedback(
+        &mut self,
+        now: Instant,
+        buffer: &mut [u8],
+    ) -> Option<(u64, usize)> {
+        self.advance_clock(now);
+        let (rank, sent) = self.write_feedback(0, buffer)?;
+        Some((rank, sent.len))
+    }
+
+    fn write_feedback(&mut self, token: u64, buffer: &mut [u8]) -> Option<(u64, Transmit)> {
         if !self.may_answer() {
             return None;
         }
         let mut feedback = self.congestion.poll_feedback(self.now)?;
         feedback.session = self.session.as_ref()?.id();
         feedback.receiver = self.identity.id();
-        feedback.token = self.identity.token();
+        feedback.token = token;
         feedback.emit(buffer);
         self.stats.feedback += 1;
         let destination = self.to_source()?;
-        Some(self.sent(destination, buffer, feedback.buffer_len()))
+        let rank = self.congestion.rank(&feedback);
+        Some((rank, self.sent(destination, buffer, feedback.buffer_len())))
     }
 
     /// The source has given up this receiver because it is too slow.

@@ -11,6 +11,7 @@
 //! | REPAIR that the relay requested | DyRAM REPAIR, likewise |
 //! | SYNC, DIGESTS, other REPAIRs to the group | CAST: the LTP packet, then the source's UDP port (2 bytes), to which receivers send requests |
 //! | REQUEST for packets | NACKs; the acknowledgement in them is the first packet that may be missing |
+//! | FEEDBACK | FEEDBACK: the rate, the LTP packet; relays pass on the lowest. By unicast without a relay |
 //! | all others | plain LTP by unicast between source and receiver |
 //!
 //! Where IP multicast carries the data ([`Sender::over_multicast`]), DATA and CAST go to the group, where

@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use dyram::wire::{Body, Nack, Role};
+use dyram::wire::{Body, Feedback, MAX_MESSAGE, Nack, Role};
 use dyram::{Attachment, AttachmentConfig, AttachmentEvent, Parents, Seq, SessionKey};
 use proto_core::time::Instant;
 
@@ -202,7 +202,8 @@ impl<'a, S: Store> Receiver<'a, S> {
             let own = self
                 .poll_absent(buffer)
                 .or_else(|| self.poll_nack(buffer))
-                .or_else(|| self.poll_ack(buffer));
+                .or_else(|| self.poll_ack(buffer))
+                .or_else(|| self.poll_feedback(buffer));
             if own.is_some() {
                 return own;
             }
@@ -309,6 +310,21 @@ impl<'a, S: Store> Receiver<'a, S> {
             .attachment
             .send(self.run?, Seq(ack), Body::Ack, buffer)?;
         self.acked(Some(ack));
+        Some(unicast(transmit))
+    }
+
+    /// Writes the feedback to congestion control that is due, if a relay serves this receiver.
+    fn poll_feedback(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        self.attachment.relay()?;
+        let session = self.run?;
+        let mut message = [0; MAX_MESSAGE];
+        let (rank, len) = self.receiver.poll_relay_feedback(self.now, &mut message)?;
+        let body = Body::Feedback(Feedback {
+            rank,
+            held_us: 0,
+            message: &message[..len],
+        });
+        let transmit = self.attachment.send(session, Seq(0), body, buffer)?;
         Some(unicast(transmit))
     }
 

@@ -78,6 +78,7 @@ impl<'a, S: Store> Sender<'a, S> {
     ) -> Option<Self> {
         let key = SessionKey::new(source.ip(), group)?;
         sender.repeat_digests();
+        sender.follow_relays();
         let mut rng = ChaCha12Rng::from_seed(seed);
         let run = rng.next_u32();
         let mut seed = [0; 32];
@@ -154,7 +155,8 @@ impl<'a, S: Store> Sender<'a, S> {
         if !is_dyram(packet) {
             return self.sender.handle_packet(now, meta, packet);
         }
-        let meta = dyram::Meta::unicast(meta.source);
+        let source = meta.source;
+        let meta = dyram::Meta::unicast(source);
         let packet = self.attachment.handle_packet(now, &meta, packet);
         let Some(packet) = packet? else {
             self.begin_window();
@@ -185,6 +187,10 @@ impl<'a, S: Store> Sender<'a, S> {
                     // Without room the relay's own log names it.
                     let _ = self.stalled.push(stalled);
                 }
+            }
+            Body::Feedback(feedback) => {
+                let (held_us, message) = (feedback.held_us, feedback.message);
+                return self.sender.relay_feedback(now, source, held_us, message);
             }
             _ => return Err(Error::Unexpected),
         }

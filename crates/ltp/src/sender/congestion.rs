@@ -14,6 +14,7 @@ use crate::store::Store;
 use crate::tfmcc::{self, Limiting};
 use crate::wire::pace::Feedback;
 use crate::wire::report::{ReportAck, Verdict};
+use crate::wire::{Header, Type};
 use crate::{Destination, Geometry, Meta, Path, Transmit};
 
 /// Creates the congestion control that the configuration wants.
@@ -61,21 +62,69 @@ impl<S: Store> Sender<'_, S> {
         if meta.path != Path::Unicast {
             return Err(Error::Unexpected);
         }
-        let Some(congestion) = &mut self.congestion else {
+        if self.congestion.is_none() {
             return Err(Error::FeedbackUnwanted);
-        };
-        let before = congestion.rate_bps();
+        }
         let from = meta.source;
         if feedback.token != self.token(from) {
             self.give_token(from, 0, feedback.receiver);
             return Err(Error::FeedbackUnverified);
         }
         self.check_speed(meta, 0, feedback.receiver)?;
+        self.take_feedback(from, 0, feedback)
+    }
+
+    /// Takes a FEEDBACK that the relay passes on for all receivers below it, `held_us` after it was sent. The relay has
+    /// proved its address.
+    pub(crate) fn relay_feedback(
+        &mut self,
+        now: Instant,
+        relay: SocketAddr,
+        held_us: u32,
+        packet: &[u8],
+    ) -> Result<(), Error> {
+        self.advance_clock(now);
+        let result = self.feedback_below(relay, held_us, packet);
+        match result {
+            Ok(()) => self.stats.received += 1,
+            Err(reason) => self.stats.drops.count(reason),
+        }
+        result
+    }
+
+    fn feedback_below(
+        &mut self,
+        relay: SocketAddr,
+        held_us: u32,
+        packet: &[u8],
+    ) -> Result<(), Error> {
+        if Header::parse(packet)?.kind != Type::Feedback {
+            return Err(Error::Unexpected);
+        }
+        let packet = self.hashing.open(packet).ok_or(Error::Authenticator)?;
+        if self.is_ended() {
+            return Err(Error::Ended);
+        }
+        let feedback = Feedback::parse(packet)?;
+        if feedback.session != self.session {
+            return Err(Error::OtherSession);
+        }
+        self.take_feedback(relay, held_us, &feedback)
+    }
+
+    /// Follows a feedback whose origin is proved.
+    fn take_feedback(
+        &mut self,
+        from: SocketAddr,
+        held_us: u32,
+        feedback: &Feedback,
+    ) -> Result<(), Error> {
         let Some(congestion) = &mut self.congestion else {
             return Err(Error::FeedbackUnwanted);
         };
+        let before = congestion.rate_bps();
         congestion
-            .handle_feedback(self.now, from, feedback)
+            .handle_held_feedback(self.now, from, held_us, feedback)
             .map_err(|_| Error::FeedbackStale)?;
         let after = congestion.rate_bps();
         if before != after {

@@ -165,7 +165,8 @@ impl<S: Store> Sender<'_, S> {
                     return Ok(false);
                 }
                 let number = match repair.target {
-                    Target::Unicast(_) => None,
+                    // Not to the whole group: it would count as lost where it is not needed.
+                    Target::Unicast(_) | Target::Relay => None,
                     _ => self.number(),
                 };
                 self.write_packet(block, repair.index, Some(repair.tag), number, out)?;

@@ -101,6 +101,11 @@ impl<S: Store> Sender<'_, S> {
         }
     }
 
+    /// Relays speak for the receivers below: none of those can be given up alone because it is too slow.
+    pub(crate) fn follow_relays(&mut self) {
+        self.config.min_rate_bps = None;
+    }
+
     /// Another relay serves this source: its acknowledgements begin anew.
     pub(crate) fn relay_changed(&mut self, now: Instant) {
         self.advance_clock(now);

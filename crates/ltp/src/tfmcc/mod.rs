@@ -5,6 +5,9 @@
 //! round trip. In feedback rounds the others tell their rate after a random time, shorter for lower rates, and do
 //! not when another has told a rate that is as low. So the feedback of 10,000 receivers is a few packets a round.
 //!
+//! Relays aggregate feedback: they pass on that of the receiver with the lowest [rank](Receiver::rank), and so are
+//! one receiver to the source.
+//!
 //! Loss counts where a packet that the source sent to the group did not arrive, whoever repairs it.
 //!
 //! | RFC 4654 | implementation |
@@ -49,6 +52,8 @@ const SUPPRESSED: f64 = 0.9;
 pub const MANY: u32 = 10_000;
 /// Share of the feedback timer that the rate decides, not chance (§4.5).
 const BIAS: f64 = 0.25;
+/// Rank above that of all rates.
+const LOSSLESS: u64 = 1 << 62;
 /// Answers that a feedback round aims at.
 const ANSWERS: f64 = 4.64;
 

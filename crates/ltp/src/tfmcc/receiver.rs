@@ -323,6 +323,16 @@ impl Receiver {
         Some(feedback)
     }
 
+    /// Returns the order of this feedback among those of other receivers, of which relays pass on the lowest: the rate
+    /// in bit/s. In slow start the rate at which packets come counts, after that of all receivers that lost packets.
+    pub fn rank(&self, feedback: &Feedback) -> u64 {
+        let is_slow_start = self.heard.is_some_and(|heard| heard.slow_start);
+        match feedback.rate_bps {
+            u64::MAX if is_slow_start => super::LOSSLESS + feedback.received_bps,
+            rate => rate,
+        }
+    }
+
     /// Returns when feedback is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.due

@@ -256,8 +256,24 @@ impl Sender {
         from: SocketAddr,
         feedback: &Feedback,
     ) -> Result<(), FeedbackError> {
+        self.handle_held_feedback(now, from, 0, feedback)
+    }
+
+    /// Takes a feedback that a relay passes on for the receivers below it, which held it for `held_us`. To this source
+    /// they are one receiver, whose identifier may change: the relay decides which of them limits.
+    ///
+    /// # Errors
+    /// As [`Sender::handle_feedback`].
+    pub fn handle_held_feedback(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        held_us: u32,
+        feedback: &Feedback,
+    ) -> Result<(), FeedbackError> {
         let elapsed = clock(now).wrapping_sub(feedback.echo_us);
-        let sample = f64::from(elapsed.wrapping_sub(feedback.held_us)) / 1e6;
+        let held = feedback.held_us.saturating_add(held_us);
+        let sample = f64::from(elapsed.wrapping_sub(held)) / 1e6;
         if f64::from(elapsed) / 1e6 > 2.0 * ROUND_TRIP_S.end() || sample > *ROUND_TRIP_S.end() {
             return Err(FeedbackError::Stale);
         }
@@ -265,12 +281,14 @@ impl Sender {
         // Not by its identifier, which PACE tells to all.
         let is_limiting = |limiting: &Limiting| limiting.address == from;
         let known = self.limiting.filter(is_limiting);
-        let round_trip = known.map_or(sample, |limiting| {
+        let same = known.filter(|limiting| limiting.receiver == feedback.receiver);
+        let round_trip = same.map_or(sample, |limiting| {
             KEPT * seconds(limiting.round_trip) + (1.0 - KEPT) * sample
         });
         self.max_round_trip = self.max_round_trip.max(sample);
         self.round.round_trip = self.round.round_trip.max(sample);
-        self.hold(now, feedback, known.is_some());
+        let sent = now - Duration::from_micros(u64::from(held_us));
+        self.hold(now, sent, feedback, known.is_some());
         let mut rate = match feedback.rate_bps {
             u64::MAX => f64::INFINITY,
             rate => rate as f64 / 8.0,
@@ -299,7 +317,7 @@ impl Sender {
         } else {
             self.follow(now, teller, rate, known.is_some());
         }
-        if known.is_none() {
+        if same.is_none() {
             self.round.is_answered = true;
             self.end_round(now);
         }
@@ -378,11 +396,12 @@ impl Sender {
         }
     }
 
-    fn hold(&mut self, now: Instant, feedback: &Feedback, is_limiting: bool) {
+    /// Keeps a timestamp to return, of a feedback that was `sent` here then.
+    fn hold(&mut self, now: Instant, sent: Instant, feedback: &Feedback, is_limiting: bool) {
         let held = Held {
             receiver: feedback.receiver,
             stamp_us: feedback.stamp_us,
-            at: now,
+            at: sent,
         };
         self.pace_soon(now);
         let same = self

@@ -4,6 +4,7 @@ use proto_core::time::Instant;
 
 use super::{NEVER, NONE};
 use crate::attach::Parent;
+use crate::relay::Feedbacks;
 use crate::relay::answer::AnswerTime;
 use crate::track::Track;
 use crate::types::{Addr, RawKey};
@@ -45,6 +46,7 @@ pub struct Session {
     pub(crate) moving: Option<u16>,
     /// A second session identifier or source was seen and reported.
     pub(crate) collided: bool,
+    pub(crate) feedbacks: Feedbacks,
 }
 
 /// When something was last heard, in ticks.
@@ -126,6 +128,7 @@ impl Session {
             sweep_due: now,
             moving: None,
             collided: false,
+            feedbacks: Feedbacks::default(),
         }
     }
 }
