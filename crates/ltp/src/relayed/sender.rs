@@ -189,8 +189,14 @@ impl<'a, S: Store> Sender<'a, S> {
                 }
             }
             Body::Feedback(feedback) => {
-                let (held_us, message) = (feedback.held_us, feedback.message);
-                return self.sender.relay_feedback(now, source, held_us, message);
+                let dyram::wire::Feedback {
+                    rank,
+                    held_us,
+                    message,
+                } = feedback;
+                return self
+                    .sender
+                    .relay_feedback(now, source, rank, held_us, message);
             }
             _ => return Err(Error::Unexpected),
         }

@@ -71,20 +71,22 @@ impl<S: Store> Sender<'_, S> {
             return Err(Error::FeedbackUnverified);
         }
         self.check_speed(meta, 0, feedback.receiver)?;
-        self.take_feedback(from, 0, feedback)
+        let now = self.now;
+        self.follow_feedback(|congestion| congestion.handle_feedback(now, from, feedback))
     }
 
-    /// Takes a FEEDBACK that the relay passes on for all receivers below it, `held_us` after it was sent. The relay has
-    /// proved its address.
+    /// Takes a FEEDBACK of this rank that the relay passes on for all receivers below it, and that relays held for
+    /// `held_us`. The relay has proved its address.
     pub(crate) fn relay_feedback(
         &mut self,
         now: Instant,
         relay: SocketAddr,
+        rank: u64,
         held_us: u32,
         packet: &[u8],
     ) -> Result<(), Error> {
         self.advance_clock(now);
-        let result = self.feedback_below(relay, held_us, packet);
+        let result = self.feedback_below(relay, rank, held_us, packet);
         match result {
             Ok(()) => self.stats.received += 1,
             Err(reason) => self.stats.drops.count(reason),
@@ -95,6 +97,7 @@ impl<S: Store> Sender<'_, S> {
     fn feedback_below(
         &mut self,
         relay: SocketAddr,
+        rank: u64,
         held_us: u32,
         packet: &[u8],
     ) -> Result<(), Error> {
@@ -109,23 +112,22 @@ impl<S: Store> Sender<'_, S> {
         if feedback.session != self.session {
             return Err(Error::OtherSession);
         }
-        self.take_feedback(relay, held_us, &feedback)
+        let now = self.now;
+        self.follow_feedback(|congestion| {
+            congestion.handle_relayed_feedback(now, relay, rank, held_us, &feedback)
+        })
     }
 
-    /// Follows a feedback whose origin is proved.
-    fn take_feedback(
+    /// Takes over the rate after a feedback whose origin is proved.
+    fn follow_feedback(
         &mut self,
-        from: SocketAddr,
-        held_us: u32,
-        feedback: &Feedback,
+        take: impl FnOnce(&mut tfmcc::Sender) -> Result<(), tfmcc::FeedbackError>,
     ) -> Result<(), Error> {
         let Some(congestion) = &mut self.congestion else {
             return Err(Error::FeedbackUnwanted);
         };
         let before = congestion.rate_bps();
-        congestion
-            .handle_held_feedback(self.now, from, held_us, feedback)
-            .map_err(|_| Error::FeedbackStale)?;
+        take(congestion).map_err(|_| Error::FeedbackStale)?;
         let after = congestion.rate_bps();
         if before != after {
             self.follow_congestion();

@@ -4,7 +4,9 @@ use core::net::SocketAddr;
 
 use proto_core::time::{Duration, Instant};
 
-use super::{LEAST_INTERVAL, ROUND_TRIP_S, clamp_round_trip, duration, round_length, seconds};
+use super::{
+    LEAST_INTERVAL, LOSSLESS, ROUND_TRIP_S, clamp_round_trip, duration, round_length, seconds,
+};
 use crate::pacing::FRAME_OVERHEAD;
 use crate::wire::MAC_LEN;
 use crate::wire::pace::{ECHO_LEN, Echo, Feedback, MAX_ECHOES, PACE_LEN, Pace};
@@ -121,6 +123,17 @@ fn most_echoes(frame_len: usize) -> usize {
 
 fn clock(now: Instant) -> u32 {
     now.total_micros() as u32
+}
+
+/// Returns the feedback without the part of a rate above its rank.
+fn at_most(rank: u64, feedback: &Feedback) -> Feedback {
+    let mut feedback = *feedback;
+    if let Some(received_bps) = rank.checked_sub(LOSSLESS) {
+        feedback.received_bps = feedback.received_bps.min(received_bps);
+    } else {
+        feedback.rate_bps = feedback.rate_bps.min(rank);
+    }
+    feedback
 }
 
 fn bits(rate: f64) -> u64 {
@@ -256,25 +269,44 @@ impl Sender {
         from: SocketAddr,
         feedback: &Feedback,
     ) -> Result<(), FeedbackError> {
-        self.handle_held_feedback(now, from, 0, feedback)
+        self.take(now, from, None, feedback)
     }
 
-    /// Takes a feedback that a relay passes on for the receivers below it, which held it for `held_us`. To this source
-    /// they are one receiver, whose identifier may change: the relay decides which of them limits.
+    /// Takes a feedback of this rank that a relay passes on for the receivers below it, which relays held for `held_us`.
+    /// To this source they are one receiver, whose identifier may change: the relay decides which of them limits.
+    ///
+    /// No rate counts above the rank, by which relays have suppressed those of other receivers.
     ///
     /// # Errors
     /// As [`Sender::handle_feedback`].
-    pub fn handle_held_feedback(
+    pub fn handle_relayed_feedback(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        relay: SocketAddr,
+        rank: u64,
         held_us: u32,
         feedback: &Feedback,
     ) -> Result<(), FeedbackError> {
+        let feedback = at_most(rank, feedback);
+        self.take(now, relay, Some(held_us), &feedback)
+    }
+
+    /// `held_us` is `None` without relays.
+    fn take(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        held_us: Option<u32>,
+        feedback: &Feedback,
+    ) -> Result<(), FeedbackError> {
         let elapsed = clock(now).wrapping_sub(feedback.echo_us);
+        let is_relayed = held_us.is_some();
+        let held_us = held_us.unwrap_or(0);
         let held = feedback.held_us.saturating_add(held_us);
-        let sample = f64::from(elapsed.wrapping_sub(held)) / 1e6;
-        if f64::from(elapsed) / 1e6 > 2.0 * ROUND_TRIP_S.end() || sample > *ROUND_TRIP_S.end() {
+        let is_old = f64::from(elapsed) / 1e6 > 2.0 * ROUND_TRIP_S.end();
+        let sample = elapsed.checked_sub(held).filter(|_| !is_old);
+        let sample = f64::from(sample.ok_or(FeedbackError::Stale)?) / 1e6;
+        if sample > *ROUND_TRIP_S.end() {
             return Err(FeedbackError::Stale);
         }
         let sample = clamp_round_trip(sample);
@@ -293,7 +325,7 @@ impl Sender {
             u64::MAX => f64::INFINITY,
             rate => rate as f64 / 8.0,
         };
-        if feedback.round_trip_us == 0 {
+        if feedback.round_trip_us == 0 && !is_relayed {
             // It computed with the longest round-trip time of the group.
             rate *= self.max_round_trip / round_trip;
         }

@@ -2,12 +2,14 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod congestion;
+mod liar;
 mod world;
 
 use common::content;
 use dyram::RelayId;
 use ltp::relayed::AttachmentEvent;
-use ltp::{Duration, Instant, SenderConfig, SenderEvent};
+use ltp::{Duration, SenderConfig, SenderEvent};
 use world::{STUCK, World, new_leaf, new_relay, new_source, relay, relay_config};
 
 /// A root, two relays below, three leaves below each.
@@ -267,13 +269,7 @@ fn the_same_file_goes_through_the_same_relays_again_at_once() {
 fn beside_ip_multicast_relays_serve_recovery() {
     let bytes = content(400_000, 12);
     let mut world = World::new(&bytes, &PARENTS, &LEAVES, 20_000, 12, wait_for_six);
-    for (index, parent) in PARENTS.into_iter().enumerate() {
-        let mut config = relay_config(index, parent);
-        config.carriage = dyram::Carriage::Multicast;
-        let relay = new_relay(config, 500 + index as u64, Instant::ZERO);
-        world.set_relay(index, Some(relay));
-    }
-    world.set_source(new_source(&bytes, 12, Instant::ZERO, wait_for_six).over_multicast());
+    world.over_multicast(&bytes, &PARENTS, 12, wait_for_six);
     world.run(20_000);
     assert_eq!(world.complete(&bytes), 6);
     assert!(world.sender_events().contains(&SenderEvent::Complete));

@@ -14,10 +14,12 @@ use ltp::{Assist, Duration, Instant, Receiver, ReceiverConfig, Sender, SenderCon
 use netsim::ip::Datagram;
 use netsim::{Disposition, Io, LinkConfig, LinkId, Loss, Node, NodeId, Port, Sim};
 
+use crate::common::FRAME_OVERHEAD;
 use crate::common::network::{
     GROUP, Host, SOURCE, SWITCH, attach, datagram, machine, network, rng, set_machine,
 };
 use crate::common::{group, seed};
+use crate::liar::{LIAR, Liar, Lie};
 
 pub(crate) type Source = relayed::Sender<'static, HeapRing>;
 pub(crate) type Leaf = relayed::Receiver<'static, HeapRing>;
@@ -69,10 +71,22 @@ pub(crate) fn new_leaf(
     number: u64,
     now: Instant,
 ) -> Leaf {
+    new_leaf_with(bytes, relays, key, number, now, |_| {})
+}
+
+pub(crate) fn new_leaf_with(
+    bytes: &[u8],
+    relays: &[usize],
+    key: Option<[u8; 32]>,
+    number: u64,
+    now: Instant,
+    change: impl Fn(&mut ReceiverConfig),
+) -> Leaf {
     let mut config = ReceiverConfig::new(GROUP.into());
     config.assist = Assist::Dyram;
     config.source = Some((*SOURCE.ip()).into());
     config.key = key;
+    change(&mut config);
     let store = HeapRing::new(bytes.len().next_multiple_of(1 << 16));
     let receiver = Receiver::new(config, store, seed(number), now);
     let relays = relays.iter().copied().map(relay).collect();
@@ -219,6 +233,30 @@ pub(crate) struct World {
     /// Probability of loss of acknowledgements alone.
     pub(crate) ack_loss: Rc<Cell<f64>>,
     plain_requests: Rc<Cell<u32>>,
+    feedback: Rc<Cell<Feedback>>,
+    /// A receiver whose link from the switch loses unicast, too.
+    lossy: Rc<Cell<Option<SocketAddrV4>>>,
+}
+
+/// Feedback that came to the source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Feedback {
+    /// From its relay.
+    pub(crate) relayed: u32,
+    /// From receivers by unicast.
+    pub(crate) plain: u32,
+}
+
+impl Feedback {
+    fn and(self, payload: &[u8]) -> Feedback {
+        let is_plain = payload[0] == 0x19;
+        let packet = Packet::new_checked(payload);
+        let is_relayed = packet.is_ok_and(|packet| packet.service() == Service::Feedback);
+        Feedback {
+            relayed: self.relayed + u32::from(is_relayed),
+            plain: self.plain + u32::from(is_plain),
+        }
+    }
 }
 
 impl World {
@@ -245,6 +283,8 @@ impl World {
             loss: per_million as f64 / 1e6,
             ack_loss: Rc::default(),
             plain_requests: Rc::default(),
+            feedback: Rc::default(),
+            lossy: Rc::default(),
         };
         let source = Host::new(SOURCE, new_source(bytes, number, now, &change));
         world.source = world.attach(SOURCE, source, false);
@@ -297,10 +337,62 @@ impl World {
         }
     }
 
-    /// Unicast is lost at most once, and acknowledgements as often as `ack_loss` says.
+    /// Gives the link to a receiver a rate, so much delay each way, and a queue of a round trip.
+    pub(crate) fn set_leaf_link(&mut self, index: usize, rate_bps: u64, delay: Duration) {
+        let link = self.links[1 + self.relays.len() + index];
+        // Three hops of the others, each way.
+        let round_trip = (delay + self.delay * 3) * 2;
+        let on_the_way = rate_bps / 8 * round_trip.total_micros() / 1_000_000;
+        let up = LinkConfig::new().delay(self.delay + delay);
+        let down = LinkConfig::new().delay(delay).rate_bps(rate_bps);
+        let down = down.overhead_bytes(FRAME_OVERHEAD);
+        let down = down.queue_bytes(on_the_way.max(20 * 600));
+        self.sim.set_link(link, up, down);
+    }
+
+    /// So much of what goes to a receiver is lost.
+    pub(crate) fn set_leaf_loss(&mut self, index: usize, loss: f64) {
+        let link = self.links[1 + self.relays.len() + index];
+        let [up, down] = self.link();
+        self.sim
+            .set_link(link, up, down.loss(Loss::Bernoulli(loss)));
+        self.lossy.set(Some(leaf_address(index)));
+    }
+
+    /// Has IP multicast carry the data, from the start.
+    pub(crate) fn over_multicast(
+        &mut self,
+        bytes: &[u8],
+        parents: &[Option<usize>],
+        number: u64,
+        change: impl Fn(&mut SenderConfig),
+    ) {
+        for (index, &parent) in parents.iter().enumerate() {
+            let mut config = relay_config(index, parent);
+            config.carriage = dyram::Carriage::Multicast;
+            let relay = new_relay(config, 500 + number + index as u64, self.now());
+            self.set_relay(index, Some(relay));
+        }
+        let source = new_source(bytes, number, self.now(), change);
+        self.set_source(source.over_multicast());
+    }
+
+    /// Ends a receiver, which says nothing.
+    pub(crate) fn end_leaf(&mut self, index: usize) {
+        set_machine::<Leaf>(&mut self.sim, self.leaves[index], None);
+    }
+
+    /// Feedback that came to the source since the last call.
+    pub(crate) fn feedback(&self) -> Feedback {
+        self.feedback.take()
+    }
+
+    /// Unicast is lost at most once, except on a link that is lossy, and acknowledgements as often as `ack_loss` says.
     fn script(&mut self, number: u64) {
         let ack_loss = self.ack_loss.clone();
         let plain_requests = self.plain_requests.clone();
+        let feedback = self.feedback.clone();
+        let lossy = self.lossy.clone();
         let mut rng = rng(number + 1);
         self.sim.script(move |record| {
             let packet = Datagram::parse(record.bytes).unwrap();
@@ -309,7 +401,10 @@ impl World {
             if NodeId(record.from) == SWITCH {
                 let is_plain = to == SOURCE && payload[0] == 0x15;
                 plain_requests.set(plain_requests.get() + u32::from(is_plain));
-                return match to == GROUP {
+                if to == SOURCE {
+                    feedback.set(feedback.get().and(payload));
+                }
+                return match to == GROUP || lossy.get() == Some(to) {
                     true => Disposition::Chance,
                     false => Disposition::Pass,
                 };
@@ -358,6 +453,11 @@ impl World {
     /// Adds a child of that relay whose acknowledgement never advances.
     pub(crate) fn add_stuck(&mut self, relay: usize) {
         self.attach(STUCK, Stuck::new(relay), false);
+    }
+
+    /// Adds a child of that relay that sends this feedback.
+    pub(crate) fn add_liar(&mut self, relay: usize, lie: Lie) {
+        self.attach(LIAR, Liar::new(relay, lie), false);
     }
 
     pub(crate) fn source(&self) -> &Source {

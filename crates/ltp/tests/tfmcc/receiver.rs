@@ -270,3 +270,23 @@ fn a_token_that_comes_has_the_last_feedback_sent_again() {
     receiver.token_came(START + ms(2));
     assert!(receiver.poll_feedback(START + ms(2)).is_some());
 }
+
+/// Relays pass on the lowest: receivers that lost packets, by their rates, then in slow start those to which least comes.
+#[test]
+fn the_rank_is_the_rate_and_without_loss_above_all_rates() {
+    let mut start = pace(START, 1, RATE);
+    let mut ranks = Vec::new();
+    for slow_start in [true, false] {
+        start.slow_start = slow_start;
+        let mut receiver = receiver(&start, 0.0);
+        let feedback = receiver.poll_feedback(START + ms(3)).expect("feedback");
+        ranks.push(receiver.rank(&feedback));
+        let lossy = limited(START, ME, ms(20), 5_000_000);
+        assert_eq!(receiver.rank(&lossy), 5_000_000);
+        match slow_start {
+            true => assert_eq!(ranks, [(1 << 62) + feedback.received_bps]),
+            false => assert_eq!(ranks[1], u64::MAX),
+        }
+    }
+    assert!(ranks[0] < ranks[1]);
+}
