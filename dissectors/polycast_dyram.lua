@@ -6,10 +6,11 @@ local polycast = require("polycast_shared")
 
 local PORT = 4143
 local DATA, REPAIR, NACK, ACK, ABSENT, JOIN, JOINED, LEAVE, CAST, MOVE, STALLED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+local FEEDBACK = 12
 local SERVICES = {
 	[DATA] = "DATA", [REPAIR] = "REPAIR", [NACK] = "NACK", [ACK] = "ACK", [ABSENT] = "ABSENT",
 	[JOIN] = "JOIN", [JOINED] = "JOINED", [LEAVE] = "LEAVE", [CAST] = "CAST", [MOVE] = "MOVE",
-	[STALLED] = "STALLED",
+	[STALLED] = "STALLED", [FEEDBACK] = "FEEDBACK",
 }
 local OPTIONS = { [1] = "source identifier", [2] = "destination identifier" }
 local SCHEMES = { [1] = "IPv4", [2] = "IPv6" }
@@ -19,6 +20,7 @@ local ANEP_TYPE, ANEP_DISCARD = 0x4459, 0x80
 local NO_CHILD = 0xffff
 local BODY = { [NACK] = 16, [ACK] = 0, [ABSENT] = 8, [JOIN] = 80, [JOINED] = 80, [LEAVE] = 8, [MOVE] = 8, [STALLED] = 24 }
 local MAX_PATH = 14
+local MAX_MESSAGE = 128
 
 local dyram = polycast.protocol("dyram", "DyRAM in ANEP (polycast)", {
 	anep_version = { "uint8", "ANEP version", base.DEC },
@@ -45,6 +47,8 @@ local dyram = polycast.protocol("dyram", "DyRAM in ANEP (polycast)", {
 	sequence = { "uint32", "Sequence", base.DEC },
 	stalled = { "ipv6", "Stalled child" },
 	stalled_port = { "uint16", "UDP port of the stalled child", base.DEC },
+	rank = { "uint64", "Rank", base.DEC },
+	held = { "uint32", "Held by relays below (us)", base.DEC },
 	payload = { "bytes", "Payload" },
 	source_port = { "uint16", "UDP port of the source", base.DEC },
 	mask = { "uint64", "Mask", base.HEX },
@@ -157,6 +161,14 @@ body[STALLED] = function(reader, flags)
 	reader:expect(flags == 0, "reserved flags are set")
 end
 
+-- What stands before the message in FEEDBACK.
+local function ranked(reader, sequence)
+	reader:number("rank", 8)
+	reader:number("held", 4)
+	reader:expect(sequence == 0, "sequence is not 0")
+	reader:expect(reader:left_on_wire() <= MAX_MESSAGE, "the message is too long")
+end
+
 local NAMELESS = { [JOIN] = true, [LEAVE] = true, [MOVE] = true }
 
 local function message(reader)
@@ -188,12 +200,15 @@ local function message(reader)
 		reader:finish()
 		return info, nil
 	end
+	if service == FEEDBACK then
+		ranked(reader, sequence)
+	end
 	reader:expect(flags == 0, "reserved flags are set")
 	reader:expect(reader:left_on_wire() > 0, "nothing is carried")
 	return info, service
 end
 
--- What DATA, REPAIR and CAST carry: LTP where it looks like that.
+-- What DATA, REPAIR, CAST and FEEDBACK carry: LTP where it looks like that.
 local function carried(reader, service, pinfo, tree)
 	local tail = service == CAST and 2 or 0
 	local left = reader:left()

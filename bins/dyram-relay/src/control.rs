@@ -44,6 +44,7 @@ pub(crate) struct Counters {
     pub(crate) children: u64,
     pub(crate) draining: bool,
     pub(crate) recovery: Counts,
+    pub(crate) feedback: Counts,
     pub(crate) members: Counts,
     pub(crate) drops: Counts,
     pub(crate) sockets: Counts,

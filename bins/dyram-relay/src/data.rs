@@ -338,6 +338,10 @@ impl DataPath {
                 .sum(),
             draining: self.leaving != Leaving::No,
             recovery: recovery(stats),
+            feedback: named(&[
+                ("passed_on", stats.feedback),
+                ("suppressed", stats.feedback_suppressed),
+            ]),
             members: named(&[
                 ("joined", stats.joined),
                 ("left", stats.left),

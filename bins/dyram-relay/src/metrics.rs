@@ -59,6 +59,12 @@ pub const METRICS: &[Metric<Snapshot>] = &[
         |page, lines| lines.map(&page.now.counters.recovery),
     ),
     counter(
+        "feedback",
+        &["event"],
+        "Feedback of children that was passed on, or suppressed because a lower one speaks for all",
+        |page, lines| lines.map(&page.now.counters.feedback),
+    ),
+    counter(
         "members",
         &["event"],
         "Children that joined, left, timed out, stalled or were refused",

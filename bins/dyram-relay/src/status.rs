@@ -99,7 +99,7 @@ impl StatusSource for StatusHandle {
             }
             Show::Counters => {
                 let s = self.controller.ask(Command::Counters).await?;
-                json!({"recovery": s.recovery, "members": s.members, "drops": s.drops, "sockets": s.sockets})
+                json!({"recovery": s.recovery, "feedback": s.feedback, "members": s.members, "drops": s.drops, "sockets": s.sockets})
             }
             Show::Sessions => sessions(&self.controller).await?,
             Show::Children => children(&self.controller).await?,

@@ -86,15 +86,15 @@ pub(crate) struct Args {
     /// the receiver that has the least. With it TCP yields to the sender: it is for networks of one's own. A
     /// rate that is set falls, to an eighth at most, while receivers miss more than a quarter of the packets.
     /// "unlimited" starts at 500M and speeds up until a receiver loses more than 2 % of the packets, even if other
-    /// receivers repair them; then it slows down, to 64k at least. Through relays (--assist dyram://) the
-    /// rate without this option is 100M.
+    /// receivers repair them; then it slows down, to 64k at least.
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<Rate>,
 
     /// Give up a receiver that holds the rate below this for five seconds: it no longer slows down the others
     ///
     /// It is named, is told why, and counts as one that lacks something. `progress` of --json, and the words beside
-    /// the progress bar, name the receiver that limits the rate.
+    /// the progress bar, name the receiver that limits the rate. Not through relays (--assist dyram://): a relay
+    /// speaks for all receivers below it.
     #[arg(long, value_name = "RATE", conflicts_with = "rate")]
     pub(crate) min_rate: Option<BitRate>,
 

@@ -87,6 +87,12 @@ fn body(fields: &mut Fields, body: &Body<'_>, flags: u8) {
                 .put("stalled_port", stalled.child.port())
                 .put("relay", stalled.relay.0);
         }
+        Body::Feedback(feedback) => {
+            fields
+                .put("rank", feedback.rank)
+                .put("held", feedback.held_us)
+                .bytes("payload", feedback.message);
+        }
     }
 }
 
@@ -162,6 +168,11 @@ const GOLDENS: &[(&str, usize, &str)] = &[
         "dyram stalled",
         24,
         "0b000004 00000007 00000021 00000000000000000000ffff0a020007 13880000 0a000009",
+    ),
+    (
+        "dyram feedback",
+        16,
+        "0c000004 00000007 00000000 0102030405060708 00000900 736c6f77",
     ),
 ];
 

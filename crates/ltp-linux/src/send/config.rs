@@ -9,7 +9,7 @@ use crate::config::{Group, Recovery};
 #[non_exhaustive]
 pub enum Rate {
     /// Congestion control ([`ltp::tfmcc`], RFC 4654): a TCP's fair share on the path of the receiver with the least.
-    /// With relays, whose receivers do not answer the source, 100 Mbit/s.
+    /// Relays pass on what that receiver answers.
     #[default]
     Congestion,
     /// At most so many bits a second, for networks of one's own: it falls to an eighth at most while receivers miss more
@@ -30,7 +30,8 @@ pub struct SendConfig {
     /// What sets the rate. Default: [`Rate::default`].
     pub rate: Rate,
     /// With [`Rate::Congestion`]: a receiver that holds the rate below this for five seconds, in bits of Ethernet frames
-    /// a second, is given up ([`ReceiverFailure::TooSlow`](crate::ReceiverFailure::TooSlow)). Default: none is.
+    /// a second, is given up ([`ReceiverFailure::TooSlow`](crate::ReceiverFailure::TooSlow)). Not with relays, which speak
+    /// for all receivers below them. Default: none is.
     pub min_rate_bps: Option<u64>,
     /// Hosts that must confirm. Data begins when they have joined; they set the pace, and the transfer ends
     /// when all have confirmed. It fails with [`Error::Unconfirmed`](crate::Error::Unconfirmed) when fewer have

@@ -83,7 +83,8 @@ pub enum SendEvent {
         rate_bps: Option<u64>,
         /// The receiver that new data or the end waits for.
         waiting_for: Option<ReceiverStatus>,
-        /// The receiver whose rate the sender follows, with [`Rate::Congestion`](crate::Rate::Congestion).
+        /// The receiver whose rate the sender follows, with [`Rate::Congestion`](crate::Rate::Congestion). Below relays its
+        /// address is that of the sender's relay.
         limiting: Option<LimitingStatus>,
     },
     /// The rate has changed; at most once a second.

@@ -18,8 +18,6 @@ const UNCOUNTED: u32 = 64;
 const UNCOUNTED_WAIT: Duration = Duration::from_millis(200);
 /// What a relay's packets take beside the headers of IP and UDP.
 const RELAY_HEADERS: u16 = 20 + 8 + ltp::relayed::OVERHEAD as u16;
-/// The rate through relays, unless another is set.
-const RELAYED_BPS: u64 = 100_000_000;
 /// The shortest MTU that every IPv4 host takes (RFC 791).
 const MIN_MTU: u16 = 576;
 /// Headers that IP and UDP add, and what a dmcast adds on top (LMS option and outer header).
@@ -31,7 +29,12 @@ pub(super) fn check(given: &SendConfig) -> Result<(), Error> {
     if given.rate == Rate::Fixed(0) {
         return Err(Error::Config("the rate is 0 bit/s"));
     }
-    if given.min_rate_bps.is_some() && rate(given) != Rate::Congestion {
+    if given.min_rate_bps.is_some() && !given.recovery.relays().is_empty() {
+        return Err(Error::Config(
+            "no lowest rate through relays: a relay speaks for all receivers below it, so that none can be given up alone",
+        ));
+    }
+    if given.min_rate_bps.is_some() && given.rate != Rate::Congestion {
         return Err(Error::Config(
             "a lowest rate is for congestion control: without it no receiver is too slow",
         ));
@@ -40,14 +43,6 @@ pub(super) fn check(given: &SendConfig) -> Result<(), Error> {
         return Err(Error::Config("0 receivers: `None` is any number"));
     }
     Ok(())
-}
-
-/// Returns what sets the rate. Receivers below relays do not answer the source, as congestion control needs.
-pub(super) fn rate(given: &SendConfig) -> Rate {
-    match given.rate {
-        Rate::Congestion if !given.recovery.relays().is_empty() => Rate::Fixed(RELAYED_BPS),
-        rate => rate,
-    }
 }
 
 pub(super) fn config(
@@ -72,7 +67,7 @@ pub(super) fn config(
     config.max_packet_len = max_packet_len;
     config.block_exponent = block_exponent(max_packet_len);
     config.receivers = given.receivers;
-    config.congestion = rate(given) == Rate::Congestion;
+    config.congestion = given.rate == Rate::Congestion;
     config.min_rate_bps = given.min_rate_bps;
     config.connect_timeout = span(given.connect_timeout);
     if given.receivers.is_none() && given.rate == Rate::Unlimited {

@@ -78,7 +78,7 @@ impl Sender {
         let digest = first_digest(config, &source, &cancel, observer)?;
         let net = Net::sender(config, &local)?;
         let now = clock::now();
-        let control = RateControl::new(setup::rate(config), now);
+        let control = RateControl::new(config.rate, now);
         let relays = config.recovery.relays();
         let relayed = !relays.is_empty();
         let mut machine_config = setup::config(config, &local, &source, digest)?;
