@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cli::transfer::{TransferArgs, check_buffer, check_name};
+use cli::transfer::{Assist, TransferArgs, check_buffer, check_name};
 use cli::units::{BitRate, ByteSize, Rate, duration};
 
 const AFTER_HELP: &str = "\
@@ -151,7 +151,10 @@ impl Args {
         if self.is_stream() && self.no_digest {
             return Err("--no-digest is about a FILE: a stream always starts at once".into());
         }
-        self.transfer.assist()?;
+        let assist = self.transfer.assist()?;
+        if self.min_rate.is_some() && matches!(assist, Assist::Dyram(..)) {
+            return Err("no --min-rate through relays: a relay speaks for all receivers below it, so that none can be given up alone".into());
+        }
         check_buffer(self.buffer)?;
         check_name(self.name.as_deref())
     }

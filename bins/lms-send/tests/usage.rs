@@ -53,6 +53,10 @@ fn wrong_arguments_teach() {
     refused(&["--mtu", "100", "x"], "576..");
     refused(&["--name", "a/b", "x"], "plain file name");
     refused(&["--no-digest", "-"], "a stream always starts at once");
+    for relays in ["dyram://192.0.2.1", "dyram+multicast://192.0.2.1"] {
+        let relayed = ["--assist", relays, "--min-rate", "5M", "x"];
+        refused(&relayed, "no --min-rate through relays");
+    }
     refused(&["--buffer", "5", "x"], "at least 1MiB");
     refused(&["--log", "ltp=loud", "x"], "invalid log filter");
 }

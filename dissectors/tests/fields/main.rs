@@ -173,6 +173,28 @@ fn recognised_on_any_port() {
     }
 }
 
+/// LTP within DyRAM: in FEEDBACK as in DATA.
+#[test]
+fn what_feedback_carries_is_explained() {
+    let Some(tshark) = tshark() else { return };
+    let goldens = every_golden();
+    let bytes = |name: &str| {
+        let found = goldens.iter().find(|golden| golden.name == name);
+        found.expect(name).bytes.clone()
+    };
+    let mut packet = bytes("dyram feedback");
+    packet.truncate(44 + 12);
+    packet.extend(bytes("ltp feedback"));
+    packet[7] = packet.len() as u8;
+    let packets = [Carrier::Udp(4143).wrap(&packet, 1)];
+    let seen = &tshark.recognise(&packets)[0];
+    assert!(!seen.malformed, "{seen:?}");
+    for field in ["dyram.rank", "ltp.loss_event_rate"] {
+        let name = format!("polycast.{field}");
+        assert!(seen.fields.contains_key(&name), "{name}: {:?}", seen.fields);
+    }
+}
+
 /// What the programs said to each other: each message in its order, and none malformed. The captures
 /// keep 200 bytes of a packet.
 #[test]

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use dyram::storage::{Limits, Storage};
-use dyram::wire::{Body, Join, Nack, Packet, Repr, Role, Service, Stalled, Status};
+use dyram::wire::{Body, Feedback, Join, Nack, Packet, Repr, Role, Service, Stalled, Status};
 use dyram::{
     Config, DefaultReplier, Duration, Instant, Meta, Relay, RelayId, Seq, SessionKey, Verdict,
     packets,
@@ -103,12 +103,13 @@ impl Bench {
 
     fn say(&mut self, from: SocketAddr, sequence: u32, body: Body<'_>) {
         let nameless = matches!(body, Body::Join(_) | Body::Leave(_) | Body::Move(_));
+        let has_sequence = !nameless && !matches!(body, Body::Feedback(_));
         let number = self.known.get(&from).map_or(0xffff, |&(_, number)| number);
         let repr = Repr {
             key: key(),
             session: if nameless { 0 } else { RUN },
             child: number,
-            sequence: Seq(if nameless { 0 } else { sequence }),
+            sequence: Seq(if has_sequence { sequence } else { 0 }),
             body,
         };
         let mut bytes = vec![0; repr.buffer_len()];
@@ -263,7 +264,7 @@ impl Bench {
             .wrapping_sub(u32::from(script.u8()))
             .wrapping_add(8);
         let token = self.known.get(&from).map_or(0, |&(token, _)| token);
-        let body = match script.pick(10) {
+        let body = match script.pick(11) {
             0 => Body::Data(b"lies"),
             1 => Body::Cast(b"lies"),
             2 => Body::Repair(b"lies"),
@@ -279,6 +280,11 @@ impl Bench {
             8 => Body::Stalled(Stalled {
                 child: child(script.u8()),
                 relay: RelayId(u32::from(script.u8()) + 1),
+            }),
+            9 => Body::Feedback(Feedback {
+                rank: script.u8().into(),
+                held_us: script.u32(),
+                message: &[0; 140][..usize::from(script.u8() % 140)],
             }),
             _ => {
                 let role = script.of(&[Role::Receiver, Role::Relay]);

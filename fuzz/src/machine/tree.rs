@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use dyram::storage::{Limits, Storage};
-use dyram::wire::{Body, Nack, Repr};
+use dyram::wire::{Body, Feedback, MAX_MESSAGE, Nack, Repr};
 use dyram::{Relay, RelayId, Seq, SessionKey, Verdict};
 use ltp::relayed::{self, OVERHEAD};
 use ltp::store::HeapRing;
@@ -53,6 +53,7 @@ impl Bench {
         let now = Instant::from_secs(1);
         let mut config = sender_config(key, script.flag());
         config.max_packet_len = 300;
+        config.congestion = script.flag();
         let sender = Sender::new(config, HeapRing::whole(content()), [1; 32], now);
         let relays = || [relay()].into_iter().collect();
         let sender = sender.expect("a configuration that works");
@@ -224,7 +225,7 @@ impl Bench {
                 let payload = inner(self, script);
                 let key = SessionKey::new(source().ip(), group().ip()).expect("one family");
                 let mask = script.u64();
-                let body = match script.pick(7) {
+                let body = match script.pick(8) {
                     0 => Body::Data(&payload),
                     1 => Body::Repair(&payload),
                     2 => Body::Cast(&payload),
@@ -235,15 +236,22 @@ impl Bench {
                     }),
                     4 => Body::Absent(mask),
                     5 => Body::Leave(mask),
+                    6 => Body::Feedback(Feedback {
+                        rank: mask,
+                        held_us: 0,
+                        message: &payload[..payload.len().min(MAX_MESSAGE)],
+                    }),
                     _ => Body::Ack,
                 };
                 let session = self.root.sender().session().0;
                 let child = u16::from(script.u8() % 5);
+                let number = u32::from(script.u8());
+                let has_sequence = !matches!(body, Body::Feedback(_));
                 let repr = Repr {
                     key,
                     session,
                     child,
-                    sequence: Seq(script.u8().into()),
+                    sequence: Seq(if has_sequence { number } else { 0 }),
                     body,
                 };
                 let mut bytes = vec![0; repr.buffer_len()];
