@@ -8,6 +8,7 @@ use netlab::NodeId;
 
 use super::common::{Running, content, lms_recv, lms_send};
 use super::network::Network;
+use super::relays::Relay;
 use super::transfer::folder;
 
 const GROUP: [&str; 2] = ["--group", "239.1.2.3:5000"];
@@ -85,4 +86,44 @@ fn a_lowest_rate_needs_congestion_control() {
     let refused = Running::start("sender", &mut command).finish();
     refused.expect(2);
     refused.says("--min-rate");
+}
+
+/// Everything by unicast, through a relay between the sender and two receivers.
+#[test]
+fn through_a_relay_the_receiver_with_the_slowest_link_sets_the_rate() {
+    let Some(network) = limited([8, 80]) else {
+        return;
+    };
+    let listen = format!("{}:4143", network.address(network.router));
+    let relay = Relay::start_at(&listen, 1, &[], |command| {
+        let spawned = network.at(network.router).run(|| command.spawn());
+        spawned.expect("namespace").expect("relay")
+    });
+    let help = format!("dyram://{}", relay.address);
+    let (from, to) = (folder(), [folder(), folder()]);
+    let (bytes, file) = (content(6_000_000), from.path().join("x"));
+    fs::write(&file, &bytes).expect("content");
+    let source = network.address(network.source).to_string();
+    let receivers = [network.host, network.second].map(|host| {
+        let to = &to[usize::from(host == network.second)];
+        let mut command = Command::new(lms_recv());
+        command
+            .args(GROUP)
+            .args(["--source", &source, "--assist", &help]);
+        command.arg("--output").arg(to.path());
+        let start = || Running::start("receiver", &mut command);
+        network.at(host).run(start).expect("namespace")
+    });
+    let sender = send(&network, &["--assist", &help], &file).finish();
+    sender.expect(0);
+    for (receiver, folder) in receivers.into_iter().zip(&to) {
+        receiver.finish().expect(0);
+        assert!(fs::read(folder.path().join("x")).expect("file") == bytes);
+    }
+    let address = format!("\"address\":\"{}\"", relay.address);
+    let names_it = |event: String| {
+        let limiting = event.split_once("\"limiting\":{");
+        limiting.is_some_and(|(_, limiting)| limiting.contains(&address))
+    };
+    assert!(sender.events("progress").any(names_it));
 }

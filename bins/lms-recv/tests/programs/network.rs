@@ -19,8 +19,8 @@ const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
 /// A host with a source, a router, and two hosts behind it, each on a link of its own.
 pub(super) struct Network {
     network: netlab::Network,
-    source: NodeId,
-    router: NodeId,
+    pub(super) source: NodeId,
+    pub(super) router: NodeId,
     pub(super) host: NodeId,
     pub(super) second: NodeId,
     _table: Table,

@@ -12,32 +12,39 @@ use super::common::{
 use super::transfer::{folder, receive_on_small_disk};
 
 /// A relay that ends with the test.
-struct Relay {
+pub(super) struct Relay {
     child: Child,
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
     folder: tempfile::TempDir,
 }
 
 impl Relay {
     fn start(id: u8, parents: &[SocketAddr]) -> Relay {
+        let spawn = |command: &mut Command| command.spawn().expect("relay");
+        Relay::start_at("127.0.0.1:0", id, parents, spawn)
+    }
+
+    /// Starts a relay that listens there.
+    pub(super) fn start_at(
+        listen: &str,
+        id: u8,
+        parents: &[SocketAddr],
+        spawn: impl FnOnce(&mut Command) -> Child,
+    ) -> Relay {
         let folder = folder();
         let socket = folder.path().join("sock");
         let parents: Vec<String> = parents.iter().map(|p| format!("\"{p}\"")).collect();
         let config = format!(
-            "[relay]\nid = \"192.0.2.{id}\"\nlisten = \"127.0.0.1:0\"\nparents = [{}]\n[daemon]\nsocket \
+            "[relay]\nid = \"192.0.2.{id}\"\nlisten = \"{listen}\"\nparents = [{}]\n[daemon]\nsocket \
              = {socket:?}\n",
             parents.join(", ")
         );
         let file = folder.path().join("relay.toml");
         fs::write(&file, config).expect("configuration");
-        let child = Command::new(dyram_relay())
-            .args(["run", "--config"])
-            .arg(&file)
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("relay");
+        let mut command = Command::new(dyram_relay());
+        command.args(["run", "--config"]).arg(&file);
         let mut relay = Relay {
-            child,
+            child: spawn(command.stderr(Stdio::null())),
             address: ([127, 0, 0, 1], 0).into(),
             folder,
         };
