@@ -61,7 +61,7 @@ pub const METRICS: &[Metric<Snapshot>] = &[
     counter(
         "feedback",
         &["event"],
-        "Feedback of children that was passed on, or suppressed because a lower one speaks for all",
+        "Feedback of children that was passed on, or suppressed because a lower one is",
         |page, lines| lines.map(&page.now.counters.feedback),
     ),
     counter(

@@ -94,7 +94,7 @@ pub(crate) struct Args {
     ///
     /// It is named, is told why, and counts as one that lacks something. `progress` of --json, and the words beside
     /// the progress bar, name the receiver that limits the rate. Not through relays (--assist dyram://): a relay
-    /// speaks for all receivers below it.
+    /// answers for all receivers below it.
     #[arg(long, value_name = "RATE", conflicts_with = "rate")]
     pub(crate) min_rate: Option<BitRate>,
 
@@ -153,7 +153,7 @@ impl Args {
         }
         let assist = self.transfer.assist()?;
         if self.min_rate.is_some() && matches!(assist, Assist::Dyram(..)) {
-            return Err("no --min-rate through relays: a relay speaks for all receivers below it, so that none can be given up alone".into());
+            return Err("no --min-rate through relays: a relay answers for all receivers below it, so that none can be given up alone".into());
         }
         check_buffer(self.buffer)?;
         check_name(self.name.as_deref())

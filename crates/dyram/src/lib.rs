@@ -85,6 +85,7 @@
 //! | a session | less than 4.25 KiB with 64 children, a window of 1,024 packets, 64 NACK states |
 //! | sessions, children, NACK states | [`storage::Limits`]; at the limit a JOIN is answered "full", and a NACK is dropped, which the child repeats. No child is evicted |
 //! | relays between source and receiver | [`wire::MAX_PATH`] |
+//! | feedback of a session | one goes upward in 5 ms, one waits |
 //! | pending answers to JOINs | 32; further JOINs are dropped |
 //! | pending events | 32; further ones are counted as lost |
 //! | work | constant for each packet, except for the up to 65 packets of a NACK, the packets of a gap (up to the window), the search for a free or known child at a JOIN, and the NACK states of a session when a child leaves; each refresh visits all children of a session |
@@ -95,10 +96,11 @@
 //! is verified when a JOIN carries the token that was sent there. New data is accepted only from above, packets that go
 //! up only from children, each by its address, and a repair only from the replier that was asked. A data packet causes
 //! at most one copy for each child, and one upward. A lost packet causes at most [`Config::replier_tries`] NACKs
-//! downward and [`Config::parent_tries`] upward, regardless of the number of children that ask. Source addresses can be
-//! forged where networks allow it; a forger can confuse the track list (a jump ahead is accepted only when a second
-//! packet follows it) and waste repairs. Of two sources with one name, and of two session identifiers, the first is
-//! served until it is silent for [`Config::takeover`]. The transport verifies the data.
+//! downward and [`Config::parent_tries`] upward, regardless of the number of children that ask. A child causes at most
+//! 200 FEEDBACK packets a second upward. Source addresses can be forged where networks allow it; a forger can confuse
+//! the track list (a jump ahead is accepted only when a second packet follows it) and waste repairs. Of two sources
+//! with one name, and of two session identifiers, the first is served until it is silent for [`Config::takeover`]. The
+//! transport verifies the data.
 #![no_std]
 #![forbid(unsafe_code)]
 

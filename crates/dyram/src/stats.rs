@@ -89,7 +89,7 @@ pub struct Stats {
     pub stalled: u64,
     /// Feedback of children that went upward.
     pub feedback: u64,
-    /// Feedback of children that was dropped because a child below with a lower rank speaks for all.
+    /// Feedback of children that was dropped because that of a child with a lower rank is passed on.
     pub feedback_suppressed: u64,
     /// JOINs refused because a table was full.
     pub refused: u64,

@@ -113,7 +113,7 @@ pub struct SenderConfig {
     /// Congestion control ([`crate::tfmcc`]). Without it a sender belongs in networks that carry nothing else.
     pub congestion: bool,
     /// With `congestion`: a receiver that holds the rate below this (bit/s) for [`crate::tfmcc::TOO_SLOW`] is given up
-    /// and no longer served. Ignored by [`crate::relayed::Sender`]: a relay speaks for all receivers below it.
+    /// and no longer served. Ignored by [`crate::relayed::Sender`]: a relay answers for all receivers below it.
     pub min_rate_bps: Option<u64>,
     /// Depth of the token bucket, as time: a driver that is late by less loses no rate.
     pub burst: Duration,

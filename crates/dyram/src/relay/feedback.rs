@@ -1,12 +1,14 @@
-//! Feedback of receivers to the source: of all children the relay passes on the one with the lowest rank.
+//! Feedback of receivers to the source: of all children the relay passes on that with the lowest rank.
 //!
-//! A relay passes on what the child says whose feedback it passed on last, a lower rank of another child, and whatever
-//! comes once the last is older than [`STALE`] or its child has left or stalled. So the source hears one voice for all
-//! receivers below, that of the lowest, and the lowest one is heard as often as it speaks. The rest is counted and
-//! dropped: its receivers know from the transport when to speak again.
+//! A relay passes on what the child sends whose feedback it passed on last, a lower rank of another child, and any
+//! feedback once the last is older than [`STALE`] or its child has left or stalled. The source gets the feedback of the
+//! lowest receiver as often as that one sends it. The rest is dropped and counted: the transport tells its receivers when
+//! to send again.
 //!
-//! At most one feedback of a session goes upward in [`INTERVAL`]. One may wait for that; a lower one takes its place. The
-//! relay adds the time that it waited, since the transport measures round-trip times. A session takes 200 bytes for this.
+//! At most one feedback of a session goes upward in each [`INTERVAL`]. One may wait for that; a lower one takes its
+//! place. The relay adds the time for which it held the feedback, since the transport measures round-trip times.
+//!
+//! A session takes 200 bytes for this.
 
 use proto_core::time::{Duration, Instant};
 
@@ -19,7 +21,7 @@ use crate::{Seq, Transmit};
 
 /// Shortest time between two feedbacks of a session upward.
 const INTERVAL: Duration = Duration::from_millis(5);
-/// A child that was silent for so long no longer speaks for the others.
+/// After this time without feedback from the child that sent the last, that of any child is passed on.
 const STALE: Duration = Duration::from_secs(1);
 
 /// The feedback of a session.
@@ -143,5 +145,15 @@ impl Relay<'_> {
             message: &waiting.message,
         });
         Some(emit(above, key, id, own_number, Seq(0), body, buffer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_takes_what_is_documented() {
+        assert!(size_of::<Feedbacks>() <= 200, "{}", size_of::<Feedbacks>());
     }
 }

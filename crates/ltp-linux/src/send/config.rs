@@ -30,7 +30,7 @@ pub struct SendConfig {
     /// What sets the rate. Default: [`Rate::default`].
     pub rate: Rate,
     /// With [`Rate::Congestion`]: a receiver that holds the rate below this for five seconds, in bits of Ethernet frames
-    /// a second, is given up ([`ReceiverFailure::TooSlow`](crate::ReceiverFailure::TooSlow)). Not with relays, which speak
+    /// a second, is given up ([`ReceiverFailure::TooSlow`](crate::ReceiverFailure::TooSlow)). Not with relays, which answer
     /// for all receivers below them. Default: none is.
     pub min_rate_bps: Option<u64>,
     /// Hosts that must confirm. Data begins when they have joined; they set the pace, and the transfer ends

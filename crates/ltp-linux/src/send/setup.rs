@@ -31,7 +31,7 @@ pub(super) fn check(given: &SendConfig) -> Result<(), Error> {
     }
     if given.min_rate_bps.is_some() && !given.recovery.relays().is_empty() {
         return Err(Error::Config(
-            "no lowest rate through relays: a relay speaks for all receivers below it, so that none can be given up alone",
+            "no lowest rate through relays: a relay answers for all receivers below it, so that none can be given up alone",
         ));
     }
     if given.min_rate_bps.is_some() && given.rate != Rate::Congestion {

@@ -101,7 +101,7 @@ impl<S: Store> Sender<'_, S> {
         }
     }
 
-    /// Relays speak for the receivers below: none of those can be given up alone because it is too slow.
+    /// A relay answers for all receivers below it: none of those can be given up alone because it is too slow.
     pub(crate) fn follow_relays(&mut self) {
         self.config.min_rate_bps = None;
     }
