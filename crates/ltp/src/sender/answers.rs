@@ -1,10 +1,11 @@
-//! Small packets to single receivers, in the order of the requests, within their share of the rate.
+//! Small packets to single receivers, within their share of the rate.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use proto_core::time::Instant;
 
 use super::Sender;
+use super::queue::Pushed;
 use crate::error::Error;
 use crate::pacing::FRAME_OVERHEAD;
 use crate::store::Store;
@@ -36,11 +37,30 @@ pub(super) enum Answer {
     },
 }
 
+impl Answer {
+    /// The host that gets it; `None`: the group.
+    pub(super) fn host(&self) -> Option<IpAddr> {
+        let to = match *self {
+            Answer::Ack { to, .. } | Answer::Sync { to, .. } | Answer::Left { to, .. } => Some(to),
+            Answer::Digests { to, .. } => to,
+        };
+        to.map(|to| to.ip())
+    }
+
+    /// Whether it gives a token, for which no proof of the address is needed.
+    pub(super) fn is_token(&self) -> bool {
+        matches!(self, Answer::Ack { ack, .. } if ack.verdict == Verdict::Token)
+    }
+}
+
 impl<S: Store> Sender<'_, S> {
     pub(super) fn answer(&mut self, answer: Answer) -> Result<(), Error> {
-        self.answers
-            .push_back(answer)
-            .map_err(|_| Error::AnswersFull)
+        match self.answers.push(answer) {
+            Pushed::Waits => {}
+            Pushed::Replaces => self.stats.answers_lost += 1,
+            Pushed::Refused => return Err(Error::AnswersFull),
+        }
+        Ok(())
     }
 
     /// Queues an acknowledgement. A receiver without an answer repeats its report, so that a full queue costs
@@ -66,13 +86,13 @@ impl<S: Store> Sender<'_, S> {
     }
 
     pub(super) fn poll_answer(&mut self, budget: usize, buffer: &mut [u8]) -> Option<Transmit> {
-        let answer = *self.answers.front()?;
+        let answer = *self.answers.next()?;
         let len = self.answer_len(&answer);
         let frame = len + self.hashing.overhead() + FRAME_OVERHEAD;
         if !self.fits(budget, buffer, len) || !self.pacing.spend_answer(self.now, frame) {
             return None;
         }
-        self.answers.pop_front();
+        self.answers.pop();
         let (to, len) = match answer {
             Answer::Ack { to, ack } => {
                 ack.emit(buffer);
@@ -113,7 +133,7 @@ impl<S: Store> Sender<'_, S> {
 
     /// When the next answer may go.
     pub(super) fn answer_at(&self) -> Option<Instant> {
-        let len = self.answer_len(self.answers.front()?);
+        let len = self.answer_len(self.answers.next()?);
         let frame = len + self.hashing.overhead() + FRAME_OVERHEAD;
         Some(self.pacing.answer_at(frame))
     }

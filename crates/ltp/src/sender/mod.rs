@@ -7,6 +7,7 @@ mod digests;
 mod heartbeat;
 mod input;
 mod output;
+mod queue;
 mod receivers;
 mod relay;
 mod reports;
@@ -28,10 +29,10 @@ use crate::storage::SenderStorage;
 use crate::store::Store;
 use crate::{ConfigError, Geometry, Meta, SessionId, tfmcc};
 
-use answers::Answer;
 use content::Content;
 use digests::Digests;
 use heartbeat::{HEARTBEAT_MIN, Heartbeats};
+use queue::AnswerQueue;
 pub use receivers::Member;
 use receivers::Receivers;
 use relay::RelayState;
@@ -105,7 +106,7 @@ pub struct Sender<'a, S: Store> {
     receivers: Receivers<'a>,
     relay: RelayState,
     repairs: Repairs<'a>,
-    answers: heapless::Deque<Answer, 32>,
+    answers: AnswerQueue,
     events: heapless::Deque<SenderEvent, 32>,
     /// The last events, which are never lost.
     last_events: heapless::Deque<SenderEvent, 4>,
@@ -197,7 +198,7 @@ impl<'a, S: Store> Sender<'a, S> {
             receivers: Receivers::new(storage.members, member_key, storage.window),
             relay: RelayState::default(),
             repairs,
-            answers: heapless::Deque::new(),
+            answers: AnswerQueue::default(),
             events: heapless::Deque::new(),
             last_events: heapless::Deque::new(),
             stalled: false,
