@@ -17,7 +17,7 @@ pub struct SenderStats {
     pub digests: u64,
     /// Answers sent (SYNC, DIGESTS, REPORT_ACK), to one receiver or, DIGESTS, to the group.
     pub answers: u64,
-    /// REPORT_ACK packets, tokens among them, that found the queue of answers full.
+    /// Answers that gave way to others in a full queue, and REPORT_ACK packets, tokens among them, that found no place.
     pub answers_lost: u64,
     /// Ethernet frame bytes of everything sent.
     pub frame_bytes: u64,
