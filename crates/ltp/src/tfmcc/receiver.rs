@@ -153,7 +153,7 @@ impl Receiver {
         }
         self.received.bytes += len as u64;
         let is_first = !core::mem::replace(&mut self.has_news, true);
-        if (is_first || arrival == Arrival::LossEvent) && self.is_limiting() {
+        if is_first && self.is_limiting() {
             self.answer_at(now);
         }
     }
@@ -197,7 +197,7 @@ impl Receiver {
             self.due = Some(now + duration(self.wait(&heard, chance)));
         }
         let lowest = pace.suppress_bps as f64 / 8.0;
-        let is_suppressed = pace.suppress_bps != u64::MAX && self.round_rate > SUPPRESSED * lowest;
+        let is_suppressed = pace.suppress_bps != u64::MAX && self.round_rate >= SUPPRESSED * lowest;
         if is_suppressed {
             self.due = None;
         }

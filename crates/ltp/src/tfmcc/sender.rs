@@ -33,7 +33,7 @@ const LEAST_SILENCE: Duration = Duration::from_millis(500);
 proto_core::errors! {
     /// Why a feedback was dropped.
     pub enum FeedbackError {
-        /// It answers no PACE of the last ten seconds.
+        /// It answers no PACE of the last twenty seconds, or took more than ten on the way.
         Stale = "feedback answers no recent PACE",
     }
 }
@@ -353,9 +353,8 @@ impl Sender {
             self.round.is_answered = true;
             self.end_round(now);
         }
-        if feedback.round == self.round.number && rate < self.round.lowest {
-            self.round.lowest = rate;
-            self.pace_soon(now);
+        if feedback.round == self.round.number {
+            self.round.lowest = self.round.lowest.min(rate);
         }
         self.wait_for_feedback(now);
         Ok(())
@@ -385,7 +384,6 @@ impl Sender {
             self.rate = (2.0 * self.rate).min(most).max(self.rate);
             self.raised = now;
         }
-        self.pace_soon(now);
     }
 
     /// Follows the limiting receiver, or a lower one that becomes it (§3.3).
@@ -396,7 +394,6 @@ impl Sender {
         }
         self.slow_start = false;
         self.limits(teller);
-        self.pace_soon(now);
         if rate <= self.rate {
             self.rate = rate.max(self.least);
             self.raised = now;
@@ -428,7 +425,7 @@ impl Sender {
         }
     }
 
-    /// Keeps a timestamp to return, of a feedback that was `sent` here then.
+    /// Keeps a timestamp to return, of a feedback that was `sent` here then. A PACE will tell all what comes of it.
     fn hold(&mut self, now: Instant, sent: Instant, feedback: &Feedback, is_limiting: bool) {
         let held = Held {
             receiver: feedback.receiver,

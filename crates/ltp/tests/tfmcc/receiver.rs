@@ -22,15 +22,20 @@ fn measured(round_trip: Duration) -> (Receiver, Instant) {
     let mut receiver = receiver(&pace(START, 1, RATE), 0.0);
     let feedback = receiver.poll_feedback(START).expect("feedback");
     let now = START + round_trip + ms(30);
-    let mut pace = pace(now, 2, RATE);
+    echo(&mut receiver, now, 2, &feedback, 30_000);
+    (receiver, now)
+}
+
+/// The PACE of a round that echoes the feedback, which the source held for `held_us`.
+fn echo(receiver: &mut Receiver, now: Instant, round: u16, feedback: &Feedback, held_us: u32) {
+    let mut pace = pace(now, round, RATE);
     let echo = Echo {
         receiver: ME,
         stamp_us: feedback.stamp_us,
-        held_us: 30_000,
+        held_us,
     };
     let _ = pace.echoes.push(echo);
     receiver.handle_pace(now, &pace, ME, 0.0);
-    (receiver, now)
 }
 
 /// Packets from `first` on, one in a millisecond; those for which `is_lost` holds do not come.
@@ -120,6 +125,24 @@ fn echoes_of_others_and_forged_ones_measure_nothing() {
 }
 
 #[test]
+fn a_round_trip_of_more_than_ten_seconds_is_not_measured() {
+    for (elapsed_us, held_us, measured_us) in [
+        (50_000, 50_001, 0),
+        (10_000_000, 0, 10_000_000),
+        (10_000_001, 0, 0),
+        (60_000_000, 0, 0),
+    ] {
+        let mut receiver = receiver(&pace(START, 1, RATE), 0.0);
+        let feedback = receiver.poll_feedback(START).expect("feedback");
+        let now = START + Duration::from_micros(elapsed_us);
+        echo(&mut receiver, now, 2, &feedback, held_us);
+        receiver.receive(now, 2, FRAME);
+        let feedback = receiver.poll_feedback(now).expect("feedback");
+        assert_eq!(feedback.round_trip_us, measured_us, "{elapsed_us}");
+    }
+}
+
+#[test]
 fn loss_gives_the_rate_of_the_throughput_equation() {
     let (mut receiver, now) = measured(ms(50));
     let at = stream(&mut receiver, now, 2..4_002, |number| number % 200 == 0);
@@ -136,6 +159,75 @@ fn loss_gives_the_rate_of_the_throughput_equation() {
     assert!((feedback.received_bps as f64 / 8e6 - 1.0).abs() < 0.1);
 }
 
+/// The first interval is the one at which the equation gives that rate, also when the round-trip time turns out to be
+/// another than was assumed.
+#[test]
+fn after_the_first_loss_a_receiver_can_have_the_rate_at_which_packets_came() {
+    let mut receiver = receiver(&pace(START, 1, RATE), 0.0);
+    let at = stream(&mut receiver, START, 2..500, |number| number == 490);
+    let feedback = receiver.poll_feedback(at).expect("feedback");
+    assert_eq!(feedback.round_trip_us, 0);
+    close(feedback.rate_bps as f64, RATE as f64);
+    // A quarter of the time that was assumed.
+    let at = at + ms(25);
+    echo(&mut receiver, at, 2, &feedback, 0);
+    receiver.receive(at, 500, FRAME);
+    let feedback = receiver.poll_feedback(at).expect("feedback");
+    assert_eq!(feedback.round_trip_us, 25_000);
+    let ratio = feedback.rate_bps as f64 / RATE as f64;
+    // Timeouts count more at the higher loss.
+    assert!((0.95..1.0).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn the_rate_at_which_packets_come_is_that_of_the_last_two_round_trips() {
+    let (mut receiver, now) = measured(ms(50));
+    let mut number = 1;
+    let mut run = |receiver: &mut Receiver, start: Instant, time: u64, interval: u64| {
+        for step in 1..=time {
+            let at = start + ms(step);
+            if step % interval == 0 {
+                number += 1;
+                receiver.receive(at, number, FRAME);
+            }
+            if step % 10 == 0 {
+                receiver.handle_pace(at, &pace(at, 2, RATE), ME, 0.0);
+            }
+        }
+        start + ms(time)
+    };
+    let at = run(&mut receiver, now, 1_000, 1);
+    let at = run(&mut receiver, at, 110, 10);
+    let feedback = receiver.poll_feedback(at).expect("feedback");
+    close(feedback.received_bps as f64, 800_000.0);
+}
+
+/// The source learns of the first loss a round trip late, and its queue has grown by one.
+#[test]
+fn losses_within_three_round_trips_after_slow_start_are_one_event() {
+    let (mut receiver, mut at) = measured(ms(50));
+    let start = Pace {
+        slow_start: true,
+        ..pace(at, 2, RATE)
+    };
+    receiver.handle_pace(at, &start, ME, 0.0);
+    let mut next = 2;
+    let mut begins_event = |receiver: &mut Receiver, lost: u32| {
+        let before = receiver.loss_event_rate();
+        at = stream(receiver, at, next..lost + 4, |number| number == lost);
+        next = lost + 4;
+        (receiver.loss_event_rate() != before, at)
+    };
+    let (begins, at) = begins_event(&mut receiver, 100);
+    assert!(begins);
+    receiver.handle_pace(at, &pace(at, 2, RATE), ME, 0.0);
+    assert!(!begins_event(&mut receiver, 249).0);
+    assert!(begins_event(&mut receiver, 300).0);
+    // From then on within one round trip.
+    assert!(!begins_event(&mut receiver, 349).0);
+    assert!(begins_event(&mut receiver, 360).0);
+}
+
 #[test]
 fn losses_within_a_round_trip_are_one_event() {
     let (mut receiver, now) = measured(ms(50));
@@ -147,7 +239,7 @@ fn losses_within_a_round_trip_are_one_event() {
 }
 
 #[test]
-fn the_limiting_receiver_answers_once_in_a_round_trip_and_at_once_after_a_loss() {
+fn the_limiting_receiver_answers_once_in_a_round_trip() {
     let (mut receiver, now) = measured(ms(50));
     let limiting = Pace {
         limiting: ME,
@@ -180,6 +272,20 @@ fn the_limiting_receiver_answers_once_in_a_round_trip_and_at_once_after_a_loss()
     assert!(answers.len() >= 9);
 }
 
+#[test]
+fn a_limiting_receiver_to_which_nothing_has_come_answers_with_the_next_packet() {
+    let (mut receiver, now) = measured(ms(50));
+    let limiting = Pace {
+        limiting: ME,
+        ..pace(now, 2, RATE)
+    };
+    receiver.handle_pace(now, &limiting, ME, 0.0);
+    assert_eq!(receiver.poll_feedback(now), None);
+    assert_eq!(receiver.poll_timeout(), None);
+    receiver.receive(now + ms(1), 2, FRAME);
+    assert!(receiver.poll_feedback(now + ms(1)).is_some());
+}
+
 /// When a receiver of a group of `receivers` answers in a round, in milliseconds.
 fn answer_ms(chance: f64, receivers: u32, rate_bps: u64) -> u64 {
     let pace = Pace {
@@ -188,6 +294,7 @@ fn answer_ms(chance: f64, receivers: u32, rate_bps: u64) -> u64 {
     };
     let receiver = receiver(&pace, chance);
     let at = receiver.poll_timeout().expect("a time");
+    assert!(at >= START);
     (at - START).total_millis()
 }
 
@@ -198,6 +305,23 @@ fn few_receivers_answer_at_once_and_many_at_random_times() {
     assert_eq!(answer_ms(1.0, 10_000, RATE), 800);
     assert_eq!(answer_ms(1e-9, 10_000, RATE), 200);
     assert_eq!(answer_ms(0.01, 10_000, RATE), 200 + 300);
+}
+
+#[test]
+fn the_lower_a_rate_is_the_earlier_it_is_told() {
+    // From half the source's rate to nine tenths of it.
+    for (ratio, wait_ms) in [(0.4, 600), (0.5, 600), (0.7, 700), (0.9, 800), (1.2, 800)] {
+        let (mut receiver, now) = measured(ms(50));
+        let at = stream(&mut receiver, now, 2..4_002, |number| number % 200 == 0);
+        let rate = 8.0 * throughput(FRAME as f64, 0.05, receiver.loss_event_rate());
+        let pace = Pace {
+            receivers: 10_000,
+            ..pace(at, 3, (rate / ratio) as u64)
+        };
+        receiver.handle_pace(at, &pace, ME, 1.0);
+        let due = receiver.poll_timeout().expect("a time");
+        assert_eq!((due - at).total_millis(), wait_ms, "{ratio}");
+    }
 }
 
 #[test]
@@ -246,6 +370,33 @@ fn a_rate_that_another_told_is_not_told() {
     assert!(!told(0.9));
     assert!(!told(1.1));
     assert!(told(1.13));
+}
+
+#[test]
+fn in_slow_start_the_rate_at_which_packets_come_is_told_unless_another_told_one_as_low() {
+    let told = |suppress_bps| {
+        let start = Pace {
+            slow_start: true,
+            receivers: 10_000,
+            ..pace(START, 1, RATE)
+        };
+        let mut receiver = receiver(&start, 1.0);
+        // 900 kB in a second.
+        stream(&mut receiver, START, 2..901, |_| false);
+        let at = START + ms(1_000);
+        let next = Pace {
+            round: 2,
+            suppress_bps,
+            ..start
+        };
+        receiver.handle_pace(at, &next, ME, 1.0);
+        receiver.poll_timeout().is_some()
+    };
+    assert!(told(u64::MAX));
+    assert!(told(8_000_100));
+    // A tenth more than comes.
+    assert!(!told(8_000_000));
+    assert!(!told(7_200_000));
 }
 
 #[test]

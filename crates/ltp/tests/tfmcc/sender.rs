@@ -1,6 +1,9 @@
 //! The source's side (RFC 4654 §3).
 
-use ltp::tfmcc::{FeedbackError, MANY, Sender, TOO_SLOW};
+mod relayed;
+mod too_slow;
+
+use ltp::tfmcc::{FeedbackError, MANY, Sender};
 
 use super::*;
 
@@ -103,6 +106,7 @@ fn in_slow_start_the_receiver_to_which_least_comes_limits() {
     };
     assert_eq!(tell(1, 700_000), Some(1));
     assert_eq!(tell(2, 800_000), Some(1));
+    assert_eq!(tell(2, 700_000), Some(1), "no less than to the first");
     assert_eq!(tell(3, 600_000), Some(3));
 }
 
@@ -123,6 +127,8 @@ fn the_lowest_rate_is_followed_at_once_and_others_are_ignored() {
         (sender.rate_bps(), limiting(&sender)),
         (10_000_000, Some(1))
     );
+    answer(&mut sender, now, 2, 10_000_000);
+    assert_eq!(limiting(&sender), Some(1), "it can have the rate");
     answer(&mut sender, now, 3, 2_000_000);
     assert_eq!((sender.rate_bps(), limiting(&sender)), (2_000_000, Some(3)));
     // The former one no longer speaks for the group.
@@ -192,6 +198,42 @@ fn a_limiting_receiver_that_falls_silent_is_forgotten() {
 }
 
 #[test]
+fn a_limiting_receiver_that_is_far_away_may_be_silent_for_ten_round_trips() {
+    let mut sender = sender();
+    let now = START + ms(300);
+    let feedback = limited(now, 1, ms(200), 500_000);
+    sender.handle_feedback(now, host(1), &feedback).unwrap();
+    sender.sent();
+    sender.handle_timeout(now + ms(1_999));
+    assert_eq!(limiting(&sender), Some(1));
+    sender.handle_timeout(now + ms(2_000));
+    assert_eq!(limiting(&sender), None);
+}
+
+/// When the rate is halved if packets are sent and nobody answers.
+fn halved_after(mut sender: Sender) -> Duration {
+    let before = sender.rate_bps();
+    let mut now = START;
+    while sender.rate_bps() == before {
+        sender.sent();
+        now = sender.poll_timeout().expect("the end of a round");
+        sender.handle_timeout(now);
+        let pace = sender.pace_at().map(|at| sender.poll_pace(at, MANY));
+        assert!(pace.is_some());
+    }
+    assert_eq!(sender.rate_bps(), before / 2);
+    now - START
+}
+
+#[test]
+fn the_rate_is_halved_after_four_rounds_or_four_packets_without_feedback() {
+    // A round of 10,000 receivers is eight times the longest round-trip time.
+    close(halved_after(sender()).total_micros() as f64, 3_200_000.0);
+    let slow = Sender::new(START, FRAME, 80, 800);
+    assert_eq!(halved_after(slow), ms(40_000));
+}
+
+#[test]
 fn a_receiver_that_has_everything_is_forgotten() {
     let (mut sender, now) = following(10_000_000);
     sender.forget(now, host(2));
@@ -245,6 +287,55 @@ fn feedback_to_no_recent_pace_is_refused() {
     }
     assert_eq!(sender.rate_bps(), 10_000_000);
     assert_eq!(sender.handle_feedback(now, host(2), &good), Ok(()));
+}
+
+/// A receiver may hold its answer for a while, if the PACE is not older than twice the longest round trip.
+#[test]
+fn feedback_counts_twenty_seconds_after_the_pace_and_after_a_round_trip_of_ten() {
+    for (elapsed, held, taken) in [
+        (10_000_000, 0, true),
+        (10_000_001, 0, false),
+        (19_000_000, 18_000_000, true),
+        (20_000_000, 19_000_000, true),
+        (20_000_001, 19_000_000, false),
+        (60_000_000, 59_000_000, false),
+    ] {
+        let mut sender = sender();
+        let now = START + ms(100);
+        let feedback = Feedback {
+            echo_us: clock(now).wrapping_sub(elapsed),
+            held_us: held,
+            ..limited(now, 1, RTT, 500_000)
+        };
+        let expected = if taken {
+            Ok(())
+        } else {
+            Err(FeedbackError::Stale)
+        };
+        assert_eq!(
+            sender.handle_feedback(now, host(1), &feedback),
+            expected,
+            "{elapsed}, {held}"
+        );
+        assert_eq!(limiting(&sender), taken.then_some(1));
+    }
+}
+
+#[test]
+fn the_limiting_receiver_s_loss_and_smoothed_round_trip_time_are_told() {
+    let (mut sender, now) = following(1_000_000);
+    let told = sender.limiting().expect("it limits the rate");
+    assert_eq!(told.round_trip, RTT);
+    assert_eq!(told.loss, 1.0 / 4_096.0);
+    let longer = Feedback {
+        loss: 1 << 30,
+        ..limited(now, 1, RTT * 2, 1_000_000)
+    };
+    sender.handle_feedback(now, host(1), &longer).unwrap();
+    // A sample counts a tenth.
+    let told = sender.limiting().expect("it limits the rate");
+    assert_eq!(told.round_trip, ms(22));
+    assert_eq!(told.loss, 0.25);
 }
 
 #[test]
@@ -441,48 +532,16 @@ fn the_longest_round_trip_time_grows_at_once_and_falls_by_a_tenth_a_round() {
 }
 
 #[test]
-fn a_receiver_that_holds_the_rate_too_low_is_given_up() {
-    let (mut sender, now) = following(1_000_000);
-    assert_eq!(sender.refuse_too_slow(now, 1_000_000), None);
-    assert_eq!(sender.refuse_too_slow(now, 1_000_001), None);
-    assert_eq!(sender.too_slow_at(1_000_001), Some(now + TOO_SLOW));
-    let before = now + TOO_SLOW - Duration::from_micros(1);
-    assert_eq!(sender.refuse_too_slow(before, 1_000_001), None);
-    let refused = sender.refuse_too_slow(now + TOO_SLOW, 1_000_001);
-    assert_eq!(refused.map(|limiting| limiting.receiver), Some(1));
-    assert!(sender.is_refused(host(1)) && !sender.is_refused(host(2)));
-    assert_eq!(limiting(&sender), None);
-}
-
-#[test]
-fn the_time_below_the_lowest_rate_counts_for_one_receiver_and_without_a_break() {
-    let (mut sender, now) = following(1_000_000);
-    assert_eq!(sender.refuse_too_slow(now, 2_000_000), None);
-    answer(&mut sender, now + ms(4_000), 2, 900_000);
-    assert_eq!(sender.refuse_too_slow(now + TOO_SLOW, 2_000_000), None);
-    answer(&mut sender, now + ms(6_000), 2, 3_000_000);
-    assert_eq!(sender.refuse_too_slow(now + ms(6_000), 2_000_000), None);
-    answer(&mut sender, now + ms(7_000), 2, 900_000);
-    assert_eq!(sender.refuse_too_slow(now + ms(7_000), 2_000_000), None);
-    assert_eq!(sender.refuse_too_slow(now + ms(11_999), 2_000_000), None);
-    assert!(
-        sender
-            .refuse_too_slow(now + ms(12_000), 2_000_000)
-            .is_some()
-    );
-}
-
-#[test]
-fn the_last_eight_that_were_too_slow_are_remembered() {
-    let (mut sender, mut now) = following(1_000_000);
-    for number in 1..=9 {
-        answer(&mut sender, now, number, 100_000);
-        assert_eq!(sender.refuse_too_slow(now, 200_000), None);
-        now += TOO_SLOW;
-        assert!(sender.refuse_too_slow(now, 200_000).is_some(), "{number}");
+fn rounds_without_feedback_leave_the_longest_round_trip_time() {
+    let mut sender = sender();
+    for round in 0..5 {
+        let at = sender.pace_at().expect("a PACE");
+        let pace = sender.poll_pace(at, 1).expect("a PACE");
+        assert_eq!((pace.round, pace.max_round_trip_us), (round, 100_000));
+        sender.sent();
+        let end = sender.poll_timeout().expect("the end of the round");
+        sender.handle_timeout(end);
     }
-    assert!(!sender.is_refused(host(1)));
-    assert!((2..=9).all(|number| sender.is_refused(host(number))));
 }
 
 #[test]
@@ -513,108 +572,4 @@ fn a_pace_is_no_longer_than_a_data_packet_and_the_next_one_has_the_other_echoes(
             .unwrap();
     }
     assert_eq!(sender.poll_pace(now, 5).expect("PACE").echoes.len(), 1);
-}
-
-/// Receiver `number` tells its rate by way of a relay, which is host 9.
-fn relayed(sender: &mut Sender, now: Instant, number: u64, rate_bps: u64, rank: u64) {
-    sender.sent();
-    sender.limited();
-    let feedback = limited(now, number, RTT, rate_bps);
-    let taken = sender.handle_relayed_feedback(now, host(9), rank, 0, &feedback);
-    assert_eq!(taken, Ok(()));
-}
-
-/// The relay decides which one below it limits: a higher one after the limiting one has left is followed at once.
-#[test]
-fn receivers_below_a_relay_are_one_receiver() {
-    let mut sender = sender();
-    let mut now = START + ms(100);
-    relayed(&mut sender, now, 1, 500_000, 500_000);
-    assert_eq!((sender.rate_bps(), limiting(&sender)), (500_000, Some(1)));
-    for _ in 0..50 {
-        now += RTT;
-        relayed(&mut sender, now, 2, 600_000, 600_000);
-    }
-    assert_eq!((sender.rate_bps(), limiting(&sender)), (600_000, Some(2)));
-    // One that answers itself counts below the rate only.
-    answer(&mut sender, now, 3, 700_000);
-    assert_eq!(limiting(&sender), Some(2));
-    answer(&mut sender, now, 3, 400_000);
-    assert_eq!((sender.rate_bps(), limiting(&sender)), (400_000, Some(3)));
-    relayed(&mut sender, now, 2, 600_000, 600_000);
-    assert_eq!(limiting(&sender), Some(3));
-}
-
-#[test]
-fn no_rate_below_a_relay_counts_above_its_rank() {
-    let mut sender = sender();
-    let now = START + ms(100);
-    relayed(&mut sender, now, 1, 50_000_000, 300_000);
-    assert_eq!(sender.rate_bps(), 300_000);
-    let mut sender = self::sender();
-    let lossless = unlimited(now, 1, RTT, 50_000_000);
-    let tell = |sender: &mut Sender, rank| {
-        sender.limited();
-        let told = sender.handle_relayed_feedback(now, host(9), rank, 0, &lossless);
-        assert_eq!(told, Ok(()));
-    };
-    tell(&mut sender, 1 << 62 | 500_000);
-    assert!(sender.is_slow_start());
-    assert_eq!(sender.rate_bps(), 1_000_000, "twice what came");
-    tell(&mut sender, 200_000);
-    assert_eq!(
-        (sender.rate_bps(), sender.is_slow_start()),
-        (200_000, false)
-    );
-}
-
-/// A rate that was computed with the longest round-trip time is not corrected: the rank was not, either.
-#[test]
-fn a_rate_below_a_relay_is_not_corrected_by_the_round_trip_time() {
-    let mut sender = sender();
-    let now = START + ms(100);
-    let feedback = Feedback {
-        round_trip_us: 0,
-        ..limited(now, 1, ms(1), 300_000)
-    };
-    let taken = sender.handle_relayed_feedback(now, host(9), 300_000, 0, &feedback);
-    assert_eq!((taken, sender.rate_bps()), (Ok(()), 300_000));
-}
-
-/// Neither the source nor the receiver counts it in its round-trip time.
-#[test]
-fn the_time_that_relays_hold_feedback_is_no_part_of_the_round_trip() {
-    let mut sender = sender();
-    let sent = START + ms(100);
-    let now = sent + ms(7);
-    let feedback = Feedback {
-        held_us: 2_000,
-        ..limited(sent, 1, RTT, 300_000)
-    };
-    let taken = sender.handle_relayed_feedback(now, host(9), 300_000, 7_000, &feedback);
-    assert_eq!(taken, Ok(()));
-    let limiting = sender.limiting().unwrap();
-    assert_eq!(limiting.round_trip, ms(18));
-    let pace = sender.poll_pace(now + ms(1), MANY).unwrap();
-    assert_eq!((pace.echoes.len(), pace.echoes[0].held_us), (1, 8_000));
-    // More than it can have been.
-    let taken = sender.handle_relayed_feedback(now, host(9), 300_000, u32::MAX, &feedback);
-    assert_eq!(taken, Err(FeedbackError::Stale));
-}
-
-/// Each receiver below a relay has a round-trip time of its own.
-#[test]
-fn another_receiver_below_a_relay_begins_with_its_own_round_trip_time() {
-    let mut sender = sender();
-    let now = START + ms(200);
-    for (number, round_trip) in [(1, ms(100)), (2, ms(10))] {
-        let feedback = limited(now, number, round_trip, 300_000);
-        let taken = sender.handle_relayed_feedback(now, host(9), 300_000, 0, &feedback);
-        assert_eq!(taken, Ok(()));
-        let limiting = sender.limiting().unwrap();
-        assert_eq!(
-            (limiting.receiver, limiting.round_trip),
-            (number, round_trip)
-        );
-    }
 }
