@@ -6,7 +6,7 @@ use ltp::wire::report::{ReportAck, Status, Verdict};
 use ltp::wire::{Seq, sync};
 use ltp::{Destination, Error, Failure, Meta, ReceiverEvent, SessionId};
 
-use super::{BLOCK, Lone, SESSION, Sent, host, ms, reports, seq, source};
+use super::{BLOCK, Lone, PAYLOAD, SESSION, Sent, host, ms, reports, seq, source};
 
 fn pace(session: SessionId) -> Vec<u8> {
     pace_of_round(session, 3)
@@ -99,6 +99,9 @@ fn a_receiver_answers_the_source_s_pace() {
     assert_eq!(feedback.receiver, lone.receiver.id());
     assert_eq!((feedback.session, feedback.token), (SESSION, 5));
     assert_eq!((feedback.round, feedback.echo_us), (4, 1));
+    // One Ethernet frame in 20 ms.
+    let frame = 14 + 20 + 8 + data::DATA_HEADER_LEN + PAYLOAD;
+    assert_eq!(feedback.received_bps, frame as u64 * 8 * 50);
     assert_eq!(lone.receiver.stats().feedback, 1);
 }
 

@@ -5,7 +5,7 @@ use ltp::wire::pace::{Feedback, Pace};
 use ltp::wire::report::{Status, Verdict};
 use ltp::{Destination, Error, Meta, ReceiverFailure, SenderConfig, SenderEvent, SessionId};
 
-use super::{BLOCK, SESSION, Sent, Solo, at, content, host};
+use super::{BLOCK, PAYLOAD, SESSION, Sent, Solo, at, content, host};
 
 /// A sender whose receivers, if it expects any, have joined: receiver 3 at each of so many hosts.
 fn busy(receivers: u8, configure: impl FnOnce(&mut SenderConfig)) -> (Solo, Vec<u64>) {
@@ -147,6 +147,47 @@ fn the_rate_that_is_told_is_kept() {
     let sent = solo.run_to(at(400));
     let bits: usize = sent.iter().map(|sent| 8 * (sent.bytes.len() + 42)).sum();
     assert!((40_000..70_000).contains(&bits), "{bits} in 0.3 s");
+}
+
+/// The rate of a stream in bit/s, before and after the application has written so many packets every 100 ms while all
+/// arrived. Two may go at once.
+fn rates_of_writing(packets: usize) -> (u64, u64) {
+    let mut solo = Solo::stream(64, |config| {
+        config.congestion = true;
+        config.burst = ltp::Duration::ZERO;
+        config.max_segments = 1;
+    });
+    for step in 1..=4 {
+        solo.run_to(at(50 * step));
+        assert_eq!(solo.sender.send(solo.now, &content(PAYLOAD)), Ok(PAYLOAD));
+    }
+    solo.run_to(at(250));
+    let token = solo.token(host(0));
+    let before = solo.sender.rate_bps().expect("a rate");
+    for step in 3..=12 {
+        solo.run_to(at(100 * step));
+        let bytes = content(packets * PAYLOAD);
+        assert_eq!(solo.sender.send(solo.now, &bytes), Ok(bytes.len()));
+        solo.run_to(at(100 * step + 70));
+        let lossless = Feedback {
+            loss: 0,
+            received_bps: 1_000_000_000,
+            ..limited(&solo, token, u64::MAX)
+        };
+        let told = tell(&mut solo, &Meta::unicast(host(0)), &lossless);
+        assert_eq!(told, Ok(()));
+    }
+    (before, solo.sender.rate_bps().expect("a rate"))
+}
+
+#[test]
+fn a_rate_for_which_no_packet_had_to_wait_does_not_rise() {
+    for packets in [1, 2] {
+        let (before, after) = rates_of_writing(packets);
+        assert_eq!(before, after, "{packets} packets");
+    }
+    let (before, after) = rates_of_writing(4);
+    assert!(after > 2 * before, "{before}, {after}");
 }
 
 #[test]
