@@ -15,7 +15,7 @@
 //! | §2.1 throughput equation, §4.3 loss event rate | [`proto_core::tfrc`], with Ethernet frames as packet size |
 //! | §3.1, §4.1 packets | [`wire::pace`](crate::wire::pace), apart from data as in NORM (RFC 5740 §4.2.3) |
 //! | §3.2 maximum round-trip time | decays by a tenth a round in which feedback came; initially 100 ms, not 500: a source that knows nothing sends ten packets in that time |
-//! | §3.3 rate | follows the limiting receiver, by no more than a packet in each of its longest round-trip times upward; never upward while the application is the limit |
+//! | §3.3 rate | follows the limiting receiver, upward by no more than an eighth, or a packet, in the longest round-trip time; never upward while the application is the limit |
 //! | §3.3 lost limiting receiver | forgotten after ten of its feedback intervals |
 //! | §3.4 feedback rounds | as long as leaves about five answers of the estimated number of receivers: eight times the longest round-trip time for 10,000 |
 //! | §3.5 round-trip times of receivers | up to 16 echoes in a packet, that of the limiting receiver first |

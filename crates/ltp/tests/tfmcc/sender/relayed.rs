@@ -105,3 +105,25 @@ fn another_receiver_below_a_relay_begins_with_its_own_round_trip_time() {
         );
     }
 }
+
+/// Another receiver than the limiting one has answered then, although the relay limits.
+#[test]
+fn a_round_lasts_its_length_once_another_below_the_limiting_relay_has_answered() {
+    let mut sender = sender();
+    let now = START + ms(100);
+    relayed(&mut sender, now, 1, 500_000, 500_000);
+    let first = sender.poll_pace(now, 1).expect("a PACE");
+    sender.sent();
+    let now = sender.poll_timeout().expect("the end of the round");
+    sender.handle_timeout(now);
+    let began = sender.pace_at().expect("a PACE");
+    let second = sender.poll_pace(began, 1).expect("a PACE");
+    assert_eq!(second.round, first.round + 1);
+    let mut length = |number| {
+        relayed(&mut sender, began + ms(1), number, 500_000, 500_000);
+        sender.sent();
+        sender.poll_timeout().expect("the end of the round") - began
+    };
+    let alone = length(1);
+    assert_eq!(length(2) * 2, alone);
+}
