@@ -64,9 +64,7 @@ impl AnswerQueue {
         let hosts = candidates().map(|(_, other)| other.host());
         let busiest = hosts.max_by_key(|host| count(*host))?;
         let is_unfair = count(busiest) > count(answer.host()) + 1;
-        let (newest, _) = candidates()
-            .filter(|(_, other)| other.host() == busiest)
-            .last()?;
+        let (newest, _) = candidates().rfind(|(_, other)| other.host() == busiest)?;
         (is_unfair || tokens && !is_token).then_some(newest)
     }
 

@@ -99,13 +99,13 @@ fn feedback_counts_with_a_token_by_unicast_and_of_this_session() {
     let (here, by_group) = (Meta::unicast(host(0)), Meta::group(host(0)));
     let other = Feedback {
         session: SessionId(1),
-        ..genuine.clone()
+        ..genuine
     };
     assert_eq!(tell(&mut solo, &here, &other), Err(Error::OtherSession));
     assert_eq!(tell(&mut solo, &by_group, &genuine), Err(Error::Unexpected));
     let forged = Feedback {
         token: tokens[0] ^ 1,
-        ..genuine.clone()
+        ..genuine
     };
     assert_eq!(
         tell(&mut solo, &here, &forged),
