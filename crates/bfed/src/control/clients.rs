@@ -279,7 +279,8 @@ impl<C: Coordinator> ControlNode<C> {
     }
 
     /// Returns the gateway of this network that is nearer to a network than this one, or as near and has a lower
-    /// number (§5.4: "the BG with the shortest (SROUTE-augmented) path to the owner network wins").
+    /// number (§5.4: "the BG with the shortest (SROUTE-augmented) path to the owner network wins"). This gateway
+    /// counts as the other sees it, so that they agree.
     fn nearer(
         &self,
         table: Table,
@@ -299,9 +300,9 @@ impl<C: Coordinator> ControlNode<C> {
             (cost, state.config.gateway, id)
         };
         let nearest = others.map(rank).min();
-        nearest
-            .filter(|&(cost, gateway, _)| (cost, gateway) < (choice.cost, own))
-            .map(|(_, _, id)| id)
+        let (cost, gateway, id) = nearest.filter(|(cost, ..)| cost.is_finite())?;
+        let own_cost = self.rib.own_cost_for(id, table, network, costs);
+        ((cost, gateway) < (own_cost, own)).then_some(id)
     }
 
     /// Refuses waiting clients, and notifies those that receive the session of its end.

@@ -8,6 +8,14 @@ use crate::tree::pop_after;
 use crate::types::{BnNum, Cost, GatewayId, PeerId, Table};
 use crate::wire::sroute::GatewayCost;
 
+/// Returns what the owner of a session adds to routes to this gateway of it; `None` where the gateway is not to be used.
+fn extra(gateway: GatewayId, sroutes: &[GatewayCost]) -> Option<Cost> {
+    match sroutes.iter().find(|cost| cost.gateway == gateway) {
+        Some(cost) => Some(cost.cost),
+        None => sroutes.is_empty().then_some(Cost::ZERO),
+    }
+}
+
 impl Rib {
     /// Returns whether there are networks whose trees are still to be marked.
     pub(crate) fn has_changed(&self) -> bool {
@@ -84,10 +92,8 @@ impl Rib {
     ) -> Option<Choice> {
         let mut best = None;
         for (gateway, entry) in self.of_network(table, network) {
-            let extra = match sroutes.iter().find(|cost| cost.gateway == gateway) {
-                Some(cost) => cost.cost,
-                None if sroutes.is_empty() => Cost::ZERO,
-                None => continue,
+            let Some(extra) = extra(gateway, sroutes) else {
+                continue;
             };
             for (&id, candidate) in &entry.candidates {
                 let cost = table.metric().join(candidate.route.cost, extra);
@@ -120,14 +126,27 @@ impl Rib {
         let costs = self
             .of_network(table, network)
             .filter_map(|(gateway, entry)| {
-                let extra = match sroutes.iter().find(|cost| cost.gateway == gateway) {
-                    Some(cost) => cost.cost,
-                    None if sroutes.is_empty() => Cost::ZERO,
-                    None => return None,
-                };
                 let candidate = entry.candidates.get(&id)?;
+                let extra = extra(gateway, sroutes)?;
                 Some(table.metric().join(candidate.announced.cost, extra))
             });
+        costs.min().unwrap_or(Cost::INFINITE)
+    }
+
+    /// Returns what [`Self::cost_of`] is of this gateway, for that peer. A route that this gateway does not announce,
+    /// such as one that is worse than that of another gateway of this network, does not count.
+    pub(crate) fn own_cost_for(
+        &self,
+        id: PeerId,
+        table: Table,
+        network: BnNum,
+        sroutes: &[GatewayCost],
+    ) -> Cost {
+        let costs = self.of_network(table, network).filter_map(|(gateway, _)| {
+            let route = self.export(id, table, gateway)?;
+            let extra = extra(gateway, sroutes)?;
+            Some(table.metric().join(route.cost, extra))
+        });
         costs.min().unwrap_or(Cost::INFINITE)
     }
 

@@ -520,17 +520,23 @@ fn gateways_that_hear_a_client_pass_on_the_costs_that_decide_which_of_them_answe
         }],
         session: session.clone(),
     });
-    // The own number and cost, those of the other, and whether this gateway answers without costs.
-    for (own, cost, other, others_cost, answers_without) in
-        [(2, 1, 1, 3, true), (1, 3, 2, 1, false)]
-    {
+    // The own number and cost, those of the other, the cost of the link between them, and whether this gateway answers
+    // without costs and with them. Over a link that costs little the own route is worse than that of the other, which
+    // does not hear of it.
+    for (own, cost, other, others_cost, link, answers) in [
+        (2, 1, 1, 3, 1, [true, false]),
+        (1, 3, 2, 1, 5, [false, true]),
+        (1, 3, 2, 1, 1, [false, false]),
+    ] {
         for is_known in [false, true] {
             let mut stage = TestGateway::new(|config, _| config.gateway = gateway(1, own));
             let node = stage.register(1);
             let owner = stage.establish();
             stage.end_of_tables(owner);
             stage.announce(owner, &[gateway(2, 1)], cost);
-            let beside = stage.add_as(BESIDE.0, gateway(1, other));
+            let mut config = PeerConfig::new(gateway(1, other));
+            config.link = Costs::uniform(Cost(link));
+            let beside = stage.add_configured(BESIDE.0, config, Tables::ALL);
             stage.announce(beside, &[gateway(1, other), gateway(2, 1)], others_cost);
             if is_known {
                 stage.receive(beside, &costs).unwrap();
@@ -539,15 +545,16 @@ fn gateways_that_hear_a_client_pass_on_the_costs_that_decide_which_of_them_answe
             let name = session.clone();
             stage.node.join(now, client, name, 0, Scope::Heard);
             let sent = stage.serve(node);
-            let case = (own, is_known);
-            let answers_itself = answers_without != is_known;
+            let case = (own, link, is_known);
+            let answers_itself = answers[usize::from(is_known)];
             assert_eq!(
                 joins(&sent, owner).len(),
                 usize::from(answers_itself),
                 "{case:?} {sent:?}"
             );
             let is_passed = sent.contains(&(beside, costs.clone()));
-            assert_eq!(is_passed, is_known, "{case:?} {sent:?}");
+            let is_decisive = is_known && answers[0] != answers[1];
+            assert_eq!(is_passed, is_decisive, "{case:?} {sent:?}");
         }
     }
 }

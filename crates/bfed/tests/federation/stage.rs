@@ -166,7 +166,17 @@ impl<C: Coordinator> TestGateway<C> {
 
     /// The same, for a peer that has these tables.
     pub(crate) fn add_with(&mut self, peer: u32, gateway: GatewayId, tables: Tables) -> ConnId {
-        let config = PeerConfig::new(gateway);
+        self.add_configured(peer, PeerConfig::new(gateway), tables)
+    }
+
+    /// The same, for a peer with this configuration.
+    pub(crate) fn add_configured(
+        &mut self,
+        peer: u32,
+        config: PeerConfig,
+        tables: Tables,
+    ) -> ConnId {
+        let gateway = config.gateway;
         self.node.add_peer(self.now, PeerId(peer), config).unwrap();
         let conn = self.conn();
         self.node.connected(self.now, conn, PeerId(peer), false);
