@@ -83,7 +83,7 @@ pub(crate) struct Args {
     /// bit/s on the wire, counted as Ethernet frames
     ///
     /// Without this option congestion control (TFMCC, RFC 4654) finds the rate: what a TCP would get on the path of
-    /// the receiver that has the least. With it TCP yields to the sender: it is for networks of one's own. A
+    /// the receiver that has the least. A sender with a set rate makes TCP yield: use one in networks of your own. A
     /// rate that is set falls, to an eighth at most, while receivers miss more than a quarter of the packets.
     /// "unlimited" starts at 500M and speeds up until a receiver loses more than 2 % of the packets, even if other
     /// receivers repair them; then it slows down, to 64k at least.
