@@ -12,8 +12,8 @@ pub enum Rate {
     /// Relays pass on what that receiver answers.
     #[default]
     Congestion,
-    /// At most so many bits a second, for networks of one's own: it falls to an eighth at most while receivers miss more
-    /// than a quarter of the packets.
+    /// At most so many bits a second, for private networks: it falls to an eighth at most while receivers miss more than
+    /// a quarter of the packets.
     Fixed(u64),
     /// As fast as this host and the slowest receiver can, for networks without other traffic.
     Unlimited,

@@ -47,9 +47,13 @@ impl Answer {
         to.map(|to| to.ip())
     }
 
-    /// Whether it gives a token, for which no proof of the address is needed.
-    pub(super) fn is_token(&self) -> bool {
-        matches!(self, Answer::Ack { ack, .. } if ack.verdict == Verdict::Token)
+    /// Whether its address may be forged: tokens and answers of SYNC need no proof of it.
+    pub(super) fn is_unproven(&self) -> bool {
+        match self {
+            Answer::Ack { ack, .. } => ack.verdict == Verdict::Token,
+            Answer::Sync { .. } => true,
+            Answer::Digests { .. } | Answer::Left { .. } => false,
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Answers that wait for the rate: no host that asks much keeps those of others from being sent.
 //!
 //! A host may use the whole queue while nobody else does. When the queue is full, the answer to a host with fewer takes
-//! the place of the newest one to the host with the most. Hosts take turns in being answered. A token, which
-//! anyone can ask for under any address, gives way to every other answer.
+//! the place of the newest one to the host with the most. Hosts take turns in being answered. An answer to an address
+//! that may be forged gives way to every other answer, and none to it.
 
 use core::net::IpAddr;
 
@@ -46,15 +46,14 @@ impl AnswerQueue {
 
     /// Returns the place of the newest answer that gives way to this one.
     fn giving_way_to(&self, answer: &Answer) -> Option<usize> {
-        let is_token = answer.is_token();
-        let tokens = self.waiting.iter().any(Answer::is_token);
-        if is_token && !tokens {
+        let is_unproven = answer.is_unproven();
+        let any_unproven = self.waiting.iter().any(Answer::is_unproven);
+        if is_unproven && !any_unproven {
             return None;
         }
-        // Tokens give way first, and to a token nothing else does.
         let candidates = || {
             let all = self.waiting.iter().enumerate();
-            all.filter(|(_, other)| !tokens || other.is_token())
+            all.filter(|(_, other)| !any_unproven || other.is_unproven())
         };
         let count = |host| {
             candidates()
@@ -65,7 +64,7 @@ impl AnswerQueue {
         let busiest = hosts.max_by_key(|host| count(*host))?;
         let is_unfair = count(busiest) > count(answer.host()) + 1;
         let (newest, _) = candidates().rfind(|(_, other)| other.host() == busiest)?;
-        (is_unfair || tokens && !is_token).then_some(newest)
+        (is_unfair || any_unproven && !is_unproven).then_some(newest)
     }
 
     fn remove(&mut self, at: usize) -> Option<Answer> {

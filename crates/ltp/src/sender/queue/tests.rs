@@ -86,7 +86,7 @@ fn in_a_full_queue_the_busiest_host_gives_way_with_its_newest() {
 }
 
 #[test]
-fn tokens_give_way_to_all_others_and_nothing_to_tokens() {
+fn answers_to_forged_addresses_give_way_to_all_others_and_nothing_to_them() {
     let hosts: Vec<_> = (1..=32).map(|host| (host, 1)).collect();
     let mut queue = filled(&hosts, token);
     assert_eq!(queue.push(noted(1, 7)), Pushed::Replaces);
@@ -98,6 +98,14 @@ fn tokens_give_way_to_all_others_and_nothing_to_tokens() {
     let mut queue = filled(&[(1, 31)], noted);
     assert_eq!(queue.push(token(2, 0)), Pushed::Waits);
     assert_eq!(queue.push(token(3, 0)), Pushed::Refused);
+    // A SYNC needs no proof of the address, either.
+    let sync = |host, nonce: u16| Answer::Sync {
+        to: ([10, 0, 0, host], 1_000).into(),
+        nonce: nonce.into(),
+    };
+    let mut queue = filled(&hosts, sync);
+    assert_eq!(queue.push(noted(50, 0)), Pushed::Replaces);
+    assert_eq!(queue.push(sync(51, 0)), Pushed::Refused);
     // Among tokens the busiest host gives way, too.
     let mut queue = filled(&[(1, 32)], token);
     assert_eq!(queue.push(token(2, 0)), Pushed::Replaces);
