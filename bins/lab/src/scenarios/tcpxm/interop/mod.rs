@@ -103,8 +103,10 @@ fn transfers(context: &Context, report: &mut Report, bytes: usize) -> Result<()>
          KiB",
     );
     for (number, link) in LINKS.iter().enumerate() {
-        let stage = Stage::new(shape(link.loss, link.reorder), number as u64 + 1)?;
         for role in [Role::Client, Role::Server] {
+            // A network of its own: a FIN of the exchange before, sent again after a loss, would be
+            // captured as the first segment of this one.
+            let stage = Stage::new(shape(link.loss, link.reorder), number as u64 + 1)?;
             context.note(format!("{}, the engine as {}", link.name, role.label()));
             let name = format!(
                 "{}: data both ways, the engine as {}",

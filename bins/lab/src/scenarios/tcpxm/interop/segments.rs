@@ -182,6 +182,12 @@ impl Trace {
             .all
             .first()
             .is_some_and(|first| first.syn && first.from == opener);
+        if !(all_offered && opened) {
+            for side in [Side::Engine, Side::Kernel] {
+                report.note(format!("first SYN of {side:?}: {:?}", self.syn(side)));
+            }
+            report.note(format!("first segment: {:?}", self.all.first()));
+        }
         report.holds(
             name("SYN and SYN-ACK carry MSS, SACK, timestamps, scaling"),
             all_offered && opened,
