@@ -25,6 +25,18 @@ pub enum SessionChoice {
     Fixed(SessionId),
 }
 
+/// How much parity a source sends in advance, after each block.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Parity {
+    /// None: parity repairs what is requested.
+    #[default]
+    OnRequest,
+    /// This share of each block, in percent, rounded up to packets; 100 at most.
+    Percent(u8),
+    /// What receivers with proven addresses request in most blocks, up to a fifth of each block.
+    Auto,
+}
+
 /// How a source repairs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -100,6 +112,9 @@ pub struct SenderConfig {
     pub key: Option<[u8; 32]>,
     /// Send digests of blocks.
     pub integrity: bool,
+    /// Repair with parity, of which any packet serves any receiver that lacks one of the block, and send some in
+    /// advance. Only with `integrity` and the feature `alloc`. Memory: 1 MiB and a few blocks.
+    pub parity: Option<Parity>,
     /// log2 of the block length, 10 to 22.
     pub block_exponent: u8,
     /// Longest UDP payload. The default leaves 36 bytes of an MTU of 1500 free, so that a dmcast
@@ -185,6 +200,7 @@ impl SenderConfig {
             digest: None,
             key: None,
             integrity: true,
+            parity: None,
             block_exponent: 16,
             max_packet_len: 1500 - 36 - 28,
             first_sequence: 0,
@@ -285,6 +301,8 @@ pub struct ReceiverLimits {
     pub hold_down: usize,
     /// Turning points served at a time, as replier. 96 bytes each.
     pub targets: usize,
+    /// Parity packets held until their blocks are whole; 0: packets are requested, not parity. One packet each.
+    pub parity: usize,
 }
 
 impl Default for ReceiverLimits {
@@ -295,6 +313,7 @@ impl Default for ReceiverLimits {
             repairs: 64,
             hold_down: 1024,
             targets: 16,
+            parity: 512,
         }
     }
 }

@@ -131,6 +131,7 @@ mod error;
 mod event;
 mod geometry;
 pub mod pacing;
+mod parity;
 pub mod rate;
 mod receiver;
 pub mod relayed;
@@ -144,7 +145,7 @@ pub mod tfmcc;
 pub mod wire;
 
 pub use config::{
-    Assist, Delivery, Name, ReceiverConfig, ReceiverLimits, RepairConfig, ReplierConfig,
+    Assist, Delivery, Name, Parity, ReceiverConfig, ReceiverLimits, RepairConfig, ReplierConfig,
     SenderConfig, SenderLimits, SessionChoice, Start,
 };
 pub use error::{Drops, Error};

@@ -23,6 +23,40 @@ pub(crate) enum Target {
     Relay,
 }
 
+/// What repairs a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum With {
+    /// The packets of the mask.
+    #[default]
+    Packets,
+    /// As many parity packets as the mask, which has no holes, has bits. Two requests for different losses are served
+    /// by the larger number.
+    Parity,
+    /// Parity that nobody requested: a request after it is for more.
+    Advance,
+}
+
+/// The repairs of one block that someone asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) block: u32,
+    pub(crate) mask: u64,
+    pub(crate) with: With,
+    pub(crate) tag: u16,
+}
+
+impl Wanted {
+    /// One packet, for the relay.
+    pub(crate) fn packet(block: u64, index: u32) -> Self {
+        Wanted {
+            block: block as u32,
+            mask: 1 << index,
+            with: With::Packets,
+            tag: 0,
+        }
+    }
+}
+
 /// One block's repairs for one target: an entry of the caller's storage.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Pending {
@@ -31,6 +65,7 @@ pub struct Pending {
     block: u32,
     tag: u16,
     target: u16,
+    with: With,
 }
 
 /// One repair that was made: an entry of the caller's storage.
@@ -60,7 +95,9 @@ pub struct TargetEntry {
 pub(crate) struct Repair {
     pub(crate) target: Target,
     pub(crate) block: u32,
+    /// The packet; parity has another index.
     pub(crate) index: u32,
+    pub(crate) with: With,
     pub(crate) tag: u16,
 }
 
@@ -214,16 +251,22 @@ impl<'a> Repairs<'a> {
         true
     }
 
-    fn number(&self, block: u32, index: u32) -> u64 {
-        u64::from(block) * u64::from(self.packets_per_block) + u64::from(index)
+    /// Returns the number under which the hold-down of a repair is tracked.
+    fn number(&self, (block, with): (u32, With), index: u32) -> u64 {
+        let number = u64::from(block) * u64::from(self.packets_per_block) + u64::from(index);
+        match with {
+            With::Packets => number,
+            With::Parity => 1 << 62 | number,
+            With::Advance => 1 << 61 | number,
+        }
     }
 
     /// The bits of `mask` that are not held down for that target.
-    fn not_held_down(&self, now: Instant, target: u16, block: u32, mask: u64) -> u64 {
-        let key = self.key(target);
-        bits(mask)
+    fn not_held_down(&self, now: Instant, target: u16, wanted: &Wanted) -> u64 {
+        let (key, repaired) = (self.key(target), (wanted.block, wanted.with));
+        bits(wanted.mask)
             .filter(|&index| {
-                self.held_down(now, self.number(block, index), key)
+                self.held_down(now, self.number(repaired, index), key)
                     .is_none()
             })
             .fold(0, |left, index| left | 1 << index)
@@ -234,15 +277,13 @@ impl<'a> Repairs<'a> {
         &mut self,
         now: Instant,
         target: u16,
-        block: u32,
-        mask: u64,
-        tag: u16,
+        wanted: &Wanted,
     ) -> Result<(), Error> {
-        let mask = self.not_held_down(now, target, block, mask);
+        let mask = self.not_held_down(now, target, wanted);
         if mask == 0 {
             return Err(Error::RequestHeldDown);
         }
-        self.enqueue(target, block, mask, tag, now)
+        self.enqueue(target, &Wanted { mask, ..*wanted }, now)
     }
 
     /// Queues repairs for a receiver with a verified address that requested them by unicast: it alone gets them,
@@ -251,16 +292,15 @@ impl<'a> Repairs<'a> {
         &mut self,
         now: Instant,
         requester: u16,
-        block: u32,
-        mask: u64,
-        tag: u16,
+        wanted: &Wanted,
         aggregate: Duration,
     ) -> Result<(), Error> {
-        let mut mask = self.not_held_down(now, GROUP, block, mask);
+        let repaired = (wanted.block, wanted.with);
+        let mut mask = self.not_held_down(now, GROUP, wanted);
         let own = self.key(requester);
         let (mut group, mut alone) = (0, 0);
         for index in bits(mask) {
-            match self.held_down(now, self.number(block, index), ANY_RECEIVER) {
+            match self.held_down(now, self.number(repaired, index), ANY_RECEIVER) {
                 Some(held) if held.last == own => mask &= !(1 << index),
                 Some(_) => group |= 1 << index,
                 None => alone |= 1 << index,
@@ -273,7 +313,7 @@ impl<'a> Repairs<'a> {
         let mut at = 0;
         while at < self.len {
             let entry = &mut self.pending[at];
-            if entry.block == block && entry.target != requester {
+            if (entry.block, entry.with) == repaired && entry.target != requester {
                 let common = entry.mask & alone;
                 alone &= !common;
                 if entry.target != GROUP {
@@ -287,27 +327,27 @@ impl<'a> Repairs<'a> {
             }
             at += 1;
         }
+        let part = |mask| Wanted { mask, ..*wanted };
         if group != 0 {
-            self.enqueue(GROUP, block, group, tag, ready)?;
+            self.enqueue(GROUP, &part(group), ready)?;
         }
         if alone != 0 {
-            self.enqueue(requester, block, alone, tag, ready)?;
+            self.enqueue(requester, &part(alone), ready)?;
         }
         Ok(())
     }
 
-    fn enqueue(
-        &mut self,
-        target: u16,
-        block: u32,
-        mask: u64,
-        tag: u16,
-        ready: Instant,
-    ) -> Result<(), Error> {
+    fn enqueue(&mut self, target: u16, wanted: &Wanted, ready: Instant) -> Result<(), Error> {
+        let &Wanted {
+            block,
+            mask,
+            with,
+            tag,
+        } = wanted;
         let waiting = &mut self.pending[..self.len];
         if let Some(entry) = waiting
             .iter_mut()
-            .find(|e| e.block == block && e.target == target)
+            .find(|e| e.block == block && e.target == target && e.with == with)
         {
             entry.mask |= mask;
             entry.tag = tag;
@@ -321,6 +361,7 @@ impl<'a> Repairs<'a> {
             block,
             tag,
             target,
+            with,
         };
         self.len += 1;
         self.targets[usize::from(target)].waiting += 1;
@@ -355,6 +396,7 @@ impl<'a> Repairs<'a> {
                 target,
                 block: entry.block,
                 index,
+                with: entry.with,
                 tag: entry.tag,
             },
         ))
@@ -366,7 +408,7 @@ impl<'a> Repairs<'a> {
         let entry = self.pending[at];
         let index = entry.mask.trailing_zeros();
         if let Some(frame_len) = frame_len {
-            let number = self.number(entry.block, index);
+            let number = self.number((entry.block, entry.with), index);
             let key = self.key(entry.target);
             let unicast = matches!(
                 self.targets[usize::from(entry.target)].target,

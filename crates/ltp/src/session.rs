@@ -125,6 +125,8 @@ proto_core::errors! {
         Store = "the store must hold at least two whole blocks, and the window",
         /// A table that may not be empty is.
         Storage = "a table that may not be empty is",
+        /// Parity needs digests of blocks, and a heap.
+        Parity = "parity needs digests of blocks, and a build with a heap",
         /// The content is longer than 2^32 blocks.
         Length = "the content is longer than 2^32 blocks",
     }

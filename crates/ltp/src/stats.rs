@@ -11,6 +11,12 @@ pub struct SenderStats {
     pub repairs_group: u64,
     /// REPAIR packets sent to one receiver.
     pub repairs_unicast: u64,
+    /// PARITY packets sent to the group.
+    pub parity_group: u64,
+    /// PARITY packets sent to one receiver.
+    pub parity_unicast: u64,
+    /// PARITY packets queued for the group before anyone requested them.
+    pub parity_in_advance: u64,
     /// SYNC packets sent to the group.
     pub syncs: u64,
     /// DIGESTS packets sent.
@@ -56,6 +62,16 @@ pub struct ReceiverStats {
     pub duplicate_repairs: u64,
     /// REPAIR packets that this receiver had not requested: losses of other receivers.
     pub unneeded_repairs: u64,
+    /// PARITY packets that are held, or were until their block was whole.
+    pub parity: u64,
+    /// PARITY packets of which nothing more was lacking, or that came twice.
+    pub unneeded_parity: u64,
+    /// PARITY packets for which there was no room, or that are not taken.
+    pub parity_lost: u64,
+    /// Packets restored from parity.
+    pub restored_packets: u64,
+    /// Blocks restored from parity that did not match their digest.
+    pub restored_wrongly: u64,
     /// SYNC packets taken.
     pub syncs: u64,
     /// DIGESTS packets taken.
@@ -86,6 +102,8 @@ pub struct ReceiverStats {
     pub requests_taken: u64,
     /// REPAIR packets sent as replier.
     pub repairs_sent: u64,
+    /// PARITY packets sent as replier.
+    pub parity_sent: u64,
     /// DIGESTS packets sent as replier.
     pub digests_sent: u64,
     /// Ethernet frame bytes of everything sent.

@@ -4,7 +4,7 @@ use ltp::wire::digests::put_digest;
 use ltp::wire::pace::{Echo, Feedback, Pace};
 use ltp::wire::report::{Loss, Report, ReportAck, Status, Verdict};
 use ltp::wire::request::{Kind, Range};
-use ltp::wire::{Header, ParseError, Seq, data, digests, report, request, sync, version};
+use ltp::wire::{Header, ParseError, Seq, data, digests, parity, report, request, sync, version};
 use ltp::{Geometry, SessionId};
 
 const SESSION: SessionId = SessionId(0xa1b2_c3d4);
@@ -28,6 +28,27 @@ fn golden_repair() -> Vec<u8> {
 
 fn golden_group_repair() -> Vec<u8> {
     hex("12 01 beef  a1b2c3d4  00000003  ffffffff  68656c6c6f")
+}
+
+fn golden_parity() -> Vec<u8> {
+    hex("1a 00 beef  a1b2c3d4  00000007  00000000  02 2f 0000  68656c6c6f21")
+}
+
+fn golden_group_parity() -> Vec<u8> {
+    hex("1a 01 0000  a1b2c3d4  ffffffff  0000000a  3f 40 0000  68656c6c6f21")
+}
+
+fn golden_parity_request() -> Vec<u8> {
+    hex(
+        "15 04 beef  a1b2c3d4  00000003  00000005  00000002  00001388
+         1111111122222222  3333333344444444  00000009  00000009",
+    )
+}
+
+fn golden_sync_with_parity() -> Vec<u8> {
+    let mut golden = golden_sync();
+    golden[46] = 0x90;
+    golden
 }
 
 fn golden_sync() -> Vec<u8> {
@@ -135,6 +156,7 @@ fn sync_repr() -> sync::Repr<'static> {
         closing: false,
         stalled: false,
         stream: false,
+        parity: false,
         progress_blocks: 16,
         report_window_us: 1000,
         answer: None,
@@ -153,6 +175,7 @@ fn sync_answer_repr() -> sync::Repr<'static> {
         reports: false,
         closing: true,
         stream: true,
+        parity: false,
         progress_blocks: 0,
         report_window_us: 0,
         answer: Some(0x0123_4567_89ab_cdef),
@@ -230,9 +253,57 @@ fn data_and_repair() {
 }
 
 #[test]
+fn parity_packets() {
+    let alone = parity::Repr {
+        tag: 0xbeef,
+        session: SESSION,
+        block: 7,
+        number: None,
+        index: 2,
+        packets: 47,
+    };
+    let to_group = parity::Repr {
+        tag: 0,
+        block: u32::MAX,
+        number: Some(10),
+        index: 63,
+        packets: 64,
+        ..alone
+    };
+    for (golden, repr) in [(golden_parity(), alone), (golden_group_parity(), to_group)] {
+        assert_eq!(parity::Repr::parse(&golden), Ok((repr, &b"hello!"[..])));
+        let mut bytes = golden.clone();
+        bytes[..repr.buffer_len()].fill(0xff);
+        repr.emit(&mut bytes);
+        assert_eq!(bytes, golden);
+    }
+    let changed = |at: usize, value: u8| {
+        let mut bytes = golden_parity();
+        bytes[at] = value;
+        parity::Repr::parse(&bytes).map(|_| ())
+    };
+    assert_eq!(changed(1, 2), Err(ParseError::Reserved));
+    assert_eq!(changed(15, 1), Err(ParseError::Reserved), "no flag");
+    assert_eq!(changed(18, 1), Err(ParseError::Reserved));
+    assert_eq!(changed(16, 47), Err(ParseError::Value));
+    assert_eq!(changed(17, 0), Err(ParseError::Value));
+    assert_eq!(changed(17, 65), Err(ParseError::Value));
+    let golden = golden_parity();
+    let cut = parity::Repr::parse(&golden[..20]);
+    assert_eq!(cut, Err(ParseError::Truncated));
+}
+
+#[test]
 fn sync_packets() {
     for (golden, repr) in [
         (golden_sync(), sync_repr()),
+        (
+            golden_sync_with_parity(),
+            sync::Repr {
+                parity: true,
+                ..sync_repr()
+            },
+        ),
         (golden_sync_answer(), sync_answer_repr()),
     ] {
         assert_eq!(sync::Repr::parse(&golden).unwrap(), repr);
@@ -291,14 +362,15 @@ fn what_lies_to_the_left() {
 
 #[test]
 fn requests() {
-    let data = request::Repr {
+    let data = |kind| request::Repr {
         number: 2,
         round_trip_us: 5000,
         token: 0x1111_1111_2222_2222,
-        ..request_repr(Kind::Data, 0xbeef, &[(3, 5), (9, 9)])
+        ..request_repr(kind, 0xbeef, &[(3, 5), (9, 9)])
     };
     for (golden, repr) in [
-        (golden_request(), data),
+        (golden_request(), data(Kind::Data)),
+        (golden_parity_request(), data(Kind::DataOrParity)),
         (
             golden_digests_request(),
             request_repr(Kind::Digests, 1, &[(0, 1)]),
@@ -441,6 +513,7 @@ fn again(bytes: &[u8]) -> Option<Vec<u8>> {
             let packet = data::Packet::new_checked(bytes).ok()?;
             data::Repr::parse(&packet).emit(&mut out);
         }
+        Type::Parity => parity::Repr::parse(bytes).ok()?.0.emit(&mut out),
         Type::Sync => sync::Repr::parse(bytes).ok()?.emit(&mut out),
         Type::Digests => digests::Repr::parse(bytes).ok()?.0.emit(&mut out),
         Type::Request => request::Repr::parse(bytes).ok()?.emit(&mut out),
@@ -452,11 +525,15 @@ fn again(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-fn goldens() -> [Vec<u8>; 15] {
+fn goldens() -> [Vec<u8>; 19] {
     [
         golden_data(),
         golden_repair(),
         golden_group_repair(),
+        golden_parity(),
+        golden_group_parity(),
+        golden_parity_request(),
+        golden_sync_with_parity(),
         golden_sync(),
         golden_sync_answer(),
         golden_digests(),
@@ -486,14 +563,15 @@ fn what_other_versions_may_send_is_refused_by_name() {
                 assert_eq!(version(&other[..len]), Some(number));
             }
         }
-        for number in [0, 10, 15] {
+        for number in [0, 11, 15] {
             let mut other = golden.clone();
             other[0] = 1 << 4 | number;
             assert_eq!(Header::parse(&other), Err(ParseError::Type));
         }
-        // Bytes after the last field. Those of DATA and REPAIR are payload, whose length SYNC tells.
+        // Bytes after the last field. Those of DATA, REPAIR and PARITY are payload, whose length SYNC tells.
         let longer = [&golden[..], &[0]].concat();
-        assert_eq!(again(&longer).is_some(), golden[0] <= 0x12);
+        let has_payload = [0x11, 0x12, 0x1a].contains(&golden[0]);
+        assert_eq!(again(&longer).is_some(), has_payload);
     }
     let mut data = golden_data();
     data[1] = 3;

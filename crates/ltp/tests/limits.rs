@@ -228,6 +228,7 @@ fn small_limits() -> ReceiverLimits {
         repairs: 16,
         hold_down: 32,
         targets: 4,
+        parity: 0,
     }
 }
 

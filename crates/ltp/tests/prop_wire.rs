@@ -6,7 +6,7 @@ use common::{content, files, group, host, receiver_config, seed, sender_config, 
 use ltp::store::HeapRing;
 use ltp::wire::report::{Loss, Report, Status};
 use ltp::wire::request::{Kind, MAX_RANGES, Range};
-use ltp::wire::{Seq, data, request};
+use ltp::wire::{Seq, data, parity, request};
 use ltp::{Duration, Instant, Meta, Receiver, ReceiverConfig, SessionId};
 use proptest::prelude::*;
 
@@ -18,6 +18,17 @@ proptest! {
         let mut bytes = vec![0; data::DATA_HEADER_LEN + len];
         repr.emit(&mut bytes);
         prop_assert_eq!(data::Repr::parse(&data::Packet::new_checked(&bytes).unwrap()), repr);
+    }
+
+    #[test]
+    fn parity_round_trip(
+        tag: u16, session: u32, block: u32, number: Option<u32>, packets in 1u8..=64, index: u8, len in 1usize..99,
+    ) {
+        let index = index % packets;
+        let repr = parity::Repr { tag, session: SessionId(session), block, number, index, packets };
+        let mut bytes = vec![7; parity::PARITY_HEADER_LEN + len];
+        repr.emit(&mut bytes);
+        prop_assert_eq!(parity::Repr::parse(&bytes), Ok((repr, &vec![7; len][..])));
     }
 
     #[test]
@@ -64,7 +75,7 @@ proptest! {
     /// Machines in the middle of a session take any bytes, and the session still ends well.
     #[test]
     fn any_bytes(packets in prop::collection::vec(
-        (0u8..9, any::<u8>(), prop::collection::vec(any::<u8>(), 0..160), any::<bool>()), 1..40,
+        (0u8..12, any::<u8>(), prop::collection::vec(any::<u8>(), 0..160), any::<bool>()), 1..40,
     )) {
         let bytes = content(40_000, 9);
         let mut net = files(&bytes, 2, 9, sender_config(bytes.len()), &receiver_config());

@@ -7,7 +7,9 @@ mod common;
 use common::network::rng;
 use common::{Group, content, files, receiver_config, seed, sender_config};
 use ltp::store::HeapRing;
-use ltp::{Assist, Delivery, Duration, Instant, Receiver, ReceiverConfig, Sender, SenderConfig};
+use ltp::{
+    Assist, Delivery, Duration, Instant, Parity, Receiver, ReceiverConfig, Sender, SenderConfig,
+};
 use netsim::{LinkConfig, Loss, Rng};
 
 const LIMIT: Duration = Duration::from_secs(600);
@@ -70,6 +72,11 @@ fn configs(rng: &mut Rng, length: usize) -> (SenderConfig, ReceiverConfig) {
     receiver.gap_delay = Duration::from_micros(rng.below(5_000));
     receiver.source_timeout = Duration::from_secs(100);
     sender.linger = Duration::from_secs(100);
+    let parities = [Parity::OnRequest, Parity::Percent(10), Parity::Auto];
+    if sender.integrity && rng.below(2) == 0 {
+        sender.parity = Some(parities[rng.below(3) as usize]);
+        receiver.limits.parity = [0, 3, 512][rng.below(3) as usize];
+    }
     (sender, receiver)
 }
 

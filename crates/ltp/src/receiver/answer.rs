@@ -17,9 +17,14 @@ use proto_core::time::Instant;
 use super::{Output, Phase, Receiver};
 use crate::config::ReplierConfig;
 use crate::error::Error;
+use crate::geometry::low_bits;
 use crate::pacing::{FRAME_OVERHEAD, Pacer};
-use crate::replier::{HoldDown, Pending, Repairs, Target, TargetEntry, TargetLimits};
+use crate::parity::{Encoder, shard_len};
+use crate::replier::{
+    HoldDown, Pending, Repair, Repairs, Target, TargetEntry, TargetLimits, Wanted, With,
+};
 use crate::store::Store;
+use crate::wire::parity::{self, PARITY_HEADER_LEN};
 use crate::wire::request::{self, Kind};
 use crate::wire::{MAC_LEN, Seq, data, digests};
 use crate::{Destination, Geometry, Meta, Path, Transmit};
@@ -36,6 +41,8 @@ pub(super) struct Replies<'a> {
     pacer: Pacer,
     /// Target, first block (32 bits on the wire) and number of blocks.
     digests: heapless::Deque<(u16, u32, u8), 4>,
+    /// Makes parity, once it was requested.
+    encoder: Option<Encoder>,
     /// Whether any wait; checked on the path of each data packet.
     is_waiting: bool,
 }
@@ -61,6 +68,7 @@ impl<'a> Replies<'a> {
             repairs: Repairs::new(pending, hold_down, targets, limits, config.hold_down),
             pacer: Pacer::new(Some(config.rate_bps), depth(config.rate_bps), now),
             digests: heapless::Deque::new(),
+            encoder: None,
             is_waiting: false,
         }
     }
@@ -69,11 +77,17 @@ impl<'a> Replies<'a> {
     pub(super) fn begin(&mut self, geometry: &Geometry) {
         let packets = geometry.packets_per_block();
         self.repairs.set_packets_per_block(packets);
+        self.encoder = None;
         // A bucket that is shorter than a packet would never let it through.
         let longest = geometry.packet_len().max(LONGEST_DIGESTS);
         let depth = 2 * (longest + FRAME_OVERHEAD);
         self.repairs.deepen(depth);
         self.pacer.deepen(depth);
+    }
+
+    /// Forgets the parity that was made: bytes of the content were wrong.
+    pub(super) fn forget_parity(&mut self) {
+        self.encoder = None;
     }
 
     /// Queues the repair of a packet for the relay.
@@ -84,7 +98,8 @@ impl<'a> Replies<'a> {
         index: u32,
     ) -> Result<(), Error> {
         let target = self.target(now, Target::Relay)?;
-        self.repairs.queue(now, target, block as u32, 1 << index, 0)
+        let wanted = Wanted::packet(block, index);
+        self.repairs.queue(now, target, &wanted)
     }
 
     /// Returns the index of a target, for which something is to be queued.
@@ -130,7 +145,7 @@ impl<S: Store> Receiver<'_, S> {
         if matches!(request.kind, Kind::Sync | Kind::Left) {
             return Err(Error::Unexpected);
         }
-        if request.kind == Kind::Data {
+        if matches!(request.kind, Kind::Data | Kind::DataOrParity) {
             self.recovery.requested_from_below(self.now);
         }
         let target = self.replies.target(self.now, Target::TurningPoint(point))?;
@@ -165,7 +180,8 @@ impl<S: Store> Receiver<'_, S> {
         let mut outcome = Err(Error::RequestNotStored);
         let mut budget = BLOCKS_PER_REQUEST;
         for range in &request.ranges {
-            outcome = outcome.or(self.queue_range(target, range, request.tag, &mut budget));
+            let asked = (request.kind, request.tag);
+            outcome = outcome.or(self.queue_range(target, range, asked, &mut budget));
         }
         outcome
     }
@@ -174,7 +190,7 @@ impl<S: Store> Receiver<'_, S> {
         &mut self,
         target: u16,
         range: &request::Range,
-        tag: u16,
+        asked: (Kind, u16),
         budget: &mut u32,
     ) -> Result<(), Error> {
         let session = self.session.as_ref().ok_or(Error::BeforeSync)?;
@@ -194,16 +210,12 @@ impl<S: Store> Receiver<'_, S> {
                 break;
             }
             *budget -= 1;
-            let mask = mask & self.stored_packets(block);
-            if mask == 0 {
+            let Some(wanted) = self.repaired_with(asked, block, mask) else {
                 continue;
-            }
-            let queued = match mask & !self.just_repaired(block) {
+            };
+            let queued = match wanted.mask {
                 0 => Err(Error::RequestHeldDown),
-                mask => self
-                    .replies
-                    .repairs
-                    .queue(self.now, target, block as u32, mask, tag),
+                _ => self.replies.repairs.queue(self.now, target, &wanted),
             };
             if queued == Err(Error::RepairsFull) {
                 return queued;
@@ -211,6 +223,43 @@ impl<S: Store> Receiver<'_, S> {
             outcome = outcome.or(queued);
         }
         outcome
+    }
+
+    /// Returns what repairs the requested packets of a block, less what has just come to this host and the requester
+    /// alike: parity, if the requester takes it and this host has the whole block. `None`: it has none of the packets.
+    fn repaired_with(&mut self, (kind, tag): (Kind, u16), block: u64, mask: u64) -> Option<Wanted> {
+        let stored = mask & self.stored_packets(block);
+        let just_repaired = self.just_repaired(block);
+        let wanted = Wanted {
+            block: block as u32,
+            mask: stored & !just_repaired,
+            with: With::Packets,
+            tag,
+        };
+        let is_whole = self.holds_whole(block);
+        if kind == Kind::DataOrParity && is_whole && self.make_encoder() {
+            let just_came = low_bits(just_repaired.count_ones());
+            return Some(Wanted {
+                mask: low_bits(mask.count_ones()) & !just_came,
+                with: With::Parity,
+                ..wanted
+            });
+        }
+        (stored != 0).then_some(wanted)
+    }
+
+    /// Whether this host can repair any packet of a block.
+    fn holds_whole(&self, block: u64) -> bool {
+        self.session_is(|session| self.stored_packets(block) == session.mask(block))
+    }
+
+    /// Returns whether this host makes parity, of a source that does.
+    fn make_encoder(&mut self) -> bool {
+        let session = self.session.as_ref().filter(|session| session.has_parity());
+        if let (Some(session), None) = (session, &self.replies.encoder) {
+            self.replies.encoder = Encoder::new(&session.geometry(), self.identity.id());
+        }
+        session.is_some() && self.replies.encoder.is_some()
     }
 
     /// Returns the oldest block that may still be in the store.
@@ -358,6 +407,22 @@ impl<S: Store> Receiver<'_, S> {
         }
         loop {
             let (at, repair) = self.replies.repairs.peek(self.now, frame)?;
+            if repair.with != With::Packets {
+                match self.write_parity(&repair, &geometry, buffer) {
+                    Some(transmit) => {
+                        let frame = transmit.len + FRAME_OVERHEAD;
+                        self.replies.repairs.done(self.now, at, Some(frame));
+                        self.replies.pacer.spend(frame);
+                        self.stats.parity_sent += 1;
+                        self.stats.frame_bytes += frame as u64;
+                        return Some(Output::Packet(transmit));
+                    }
+                    None => {
+                        self.replies.repairs.done(self.now, at, None);
+                        continue;
+                    }
+                }
+            }
             let block = u64::from(repair.block);
             let held = block >= self.oldest_stored()
                 && self.stored_packets(block) & 1 << repair.index != 0;
@@ -394,5 +459,40 @@ impl<S: Store> Receiver<'_, S> {
                 None => Output::RelayRepair { sequence, len },
             });
         }
+    }
+
+    /// Writes the next parity packet of a block. `None`: it cannot be made.
+    fn write_parity(
+        &mut self,
+        repair: &Repair,
+        geometry: &Geometry,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        let Target::TurningPoint(point) = repair.target else {
+            return None;
+        };
+        let block = u64::from(repair.block);
+        let session = self.session.as_ref()?;
+        let packets = session.mask(block).count_ones();
+        let is_held = block >= self.oldest_stored() && self.holds_whole(block);
+        let encoder = self.replies.encoder.as_mut().filter(|_| is_held)?;
+        if !encoder.holds(repair.block) {
+            let (offset, len) = session.place(block);
+            let bytes = self.store.block(offset, len).ok()?;
+            encoder.load(repair.block, packets, bytes);
+        }
+        let len = PARITY_HEADER_LEN + shard_len(geometry.payload_len());
+        let (header, shard) = buffer.get_mut(..len)?.split_at_mut(PARITY_HEADER_LEN);
+        let index = encoder.next(repair.block, shard)?;
+        parity::Repr {
+            tag: repair.tag,
+            session: session.id(),
+            block: repair.block,
+            number: None,
+            index,
+            packets: packets as u8,
+        }
+        .emit(header);
+        Some(Transmit::packet(Destination::Dmcast(point), len))
     }
 }

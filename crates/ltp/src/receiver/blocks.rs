@@ -72,6 +72,8 @@ impl<S: Store> Receiver<'_, S> {
         let first = session.geometry().first_packet(block);
         self.stats.blocks_rejected += 1;
         self.store.discard(offset, len);
+        let was_restored = self.window.take_restored(block);
+        self.forget_parity(block, was_restored);
         let missing = self.window.keep(block, 0);
         self.event(ReceiverEvent::BlockRejected { block });
         let attempts = self.config.attempts_before_source;

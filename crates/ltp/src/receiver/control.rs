@@ -134,6 +134,7 @@ impl<S: Store> Receiver<'_, S> {
         self.congestion = crate::tfmcc::Receiver::new();
         self.forget_requests();
         self.replies.begin(&geometry);
+        self.restoring.begin(&geometry);
         self.whole.restart(repr.digested.is_some() && start > 0);
         self.audit.cancel();
         self.digests.cancel();
@@ -176,7 +177,7 @@ impl<S: Store> Receiver<'_, S> {
         if repr.stalled && self.window.base() > self.reports.blocks() {
             self.report_in_window();
         }
-        self.sent_up_to(repr.next);
+        self.told_up_to(repr.next);
         self.want_digests();
     }
 }

@@ -49,6 +49,14 @@ pub(super) struct Gaps<'a> {
     highest: u64,
     /// Gaps below are requested.
     scanned: u64,
+    /// Packets before it were sent, and the source has paused there.
+    told: u64,
+    /// What the last heartbeat named as the next packet.
+    named: u64,
+    /// Where gaps may be requested when the time to wait has passed.
+    settled: u64,
+    /// Gaps of the newest block wait until it was sent whole.
+    is_waiting: bool,
     table: ManagedSlice<'a, PendingRequest>,
     used: usize,
     /// Requested packets that have not come.
@@ -67,6 +75,10 @@ impl<'a> Gaps<'a> {
         let mut gaps = Gaps {
             highest: 0,
             scanned: 0,
+            told: 0,
+            named: 0,
+            settled: 0,
+            is_waiting: false,
             table,
             used: 0,
             outstanding: 0,
@@ -79,6 +91,8 @@ impl<'a> Gaps<'a> {
     /// Nothing is missing before `next`, or what is missing is of no interest.
     pub(super) fn restart(&mut self, next: u64) {
         (self.highest, self.scanned) = (next, next);
+        (self.told, self.named, self.settled) = (0, 0, 0);
+        self.is_waiting = false;
         self.forget_requests();
     }
 
@@ -114,6 +128,12 @@ impl<'a> Gaps<'a> {
         self.scanned < self.highest
     }
 
+    /// Whether gaps of the newest block wait until it was sent whole.
+    #[inline]
+    pub(super) fn waits_for_block(&self) -> bool {
+        self.is_waiting
+    }
+
     /// Whether packets are requested.
     pub(super) fn has_requests(&self) -> bool {
         self.used > 0
@@ -124,7 +144,7 @@ impl<'a> Gaps<'a> {
     }
 
     /// Returns the packets of that block that are requested.
-    fn mask_of(&self, block: u64) -> u64 {
+    pub(super) fn requested(&self, block: u64) -> u64 {
         let of_block = self.table.iter().filter(|one| one.block == block as u32);
         of_block.fold(0, |mask, request| mask | request.mask)
     }
@@ -173,10 +193,38 @@ impl<'a> Gaps<'a> {
         Some(arrival)
     }
 
+    /// No more than `count` packets of a block are requested. Returns the request that became shorter, and whether a
+    /// packet with that tag answers it.
+    pub(super) fn limit(&mut self, block: u64, count: u32, tag: Option<u16>) -> Option<Arrival> {
+        let mut over = self.requested(block).count_ones().saturating_sub(count);
+        let mut arrival = None;
+        let of_block = |one: &&mut PendingRequest| one.mask != 0 && one.block == block as u32;
+        for request in self.table.iter_mut().filter(of_block) {
+            if over == 0 {
+                break;
+            }
+            let dropped = over.min(request.mask.count_ones());
+            for _ in 0..dropped {
+                request.mask &= !(1 << request.mask.ilog2());
+            }
+            over -= dropped;
+            self.outstanding -= dropped;
+            self.used -= usize::from(request.mask == 0);
+            arrival = arrival.or(Some(Arrival {
+                sent: request.sent,
+                by_source: request.by_source,
+                answers: request.attempts > 0 && tag == Some(request.tag),
+                attempts: request.attempts,
+            }));
+        }
+        arrival
+    }
+
     /// Packets from `next` on were never sent.
     pub(super) fn clip(&mut self, geometry: &Geometry, next: u64) {
         self.highest = next;
         self.scanned = self.scanned.min(next);
+        self.told = self.told.min(next);
         let (block, index) = geometry.locate(next);
         for request in self.table.iter_mut().filter(|request| request.mask != 0) {
             let keep = match u64::from(request.block).cmp(&block) {
@@ -241,6 +289,14 @@ impl<'a> Gaps<'a> {
     }
 }
 
+/// Returns the `count` lowest bits of a mask that are set.
+fn lowest(mut mask: u64, count: u32) -> u64 {
+    while mask.count_ones() > count {
+        mask &= !(1 << mask.ilog2());
+    }
+    mask
+}
+
 /// Adds the runs of a block's mask as ranges. Returns false, and adds none, without room for all.
 fn add_runs(repr: &mut request::Repr, geometry: &Geometry, first: u64, mask: u64) -> bool {
     let mut left = mask;
@@ -269,6 +325,20 @@ fn add_runs(repr: &mut request::Repr, geometry: &Geometry, first: u64, mask: u64
 }
 
 impl<S: Store> Receiver<'_, S> {
+    /// Learns from a heartbeat that the packets before `next` were sent. They are the last ones for now if the
+    /// heartbeat before named the same, or the content ends there.
+    pub(super) fn told_up_to(&mut self, next: u64) {
+        let is_end = self.session_is(|session| session.total() == Some(next));
+        if next == self.gaps.named || is_end {
+            self.gaps.told = self.gaps.told.max(next);
+        }
+        self.gaps.named = next;
+        self.sent_up_to(next);
+        if self.gaps.is_waiting {
+            self.look_for_gaps();
+        }
+    }
+
     /// Learns that the packets before `next` were sent.
     pub(super) fn sent_up_to(&mut self, next: u64) {
         let lost = self.gaps.extend(next);
@@ -291,6 +361,7 @@ impl<S: Store> Receiver<'_, S> {
         if self.timers.is_set(Timer::Gap) || self.phase != Phase::Open {
             return;
         }
+        self.gaps.settled = self.sent_whole();
         let delay = self.config.gap_delay;
         let spread = if self.recovery.is_source() {
             self.identity.jitter(delay)
@@ -311,9 +382,12 @@ impl<S: Store> Receiver<'_, S> {
             return;
         }
         let geometry = session.geometry();
-        let end = geometry
-            .first_packet(self.window.end())
-            .min(self.gaps.highest);
+        let window = geometry.first_packet(self.window.end());
+        let end = match self.waits_for_block() {
+            true => self.gaps.settled,
+            false => self.gaps.highest,
+        };
+        let end = end.min(self.gaps.highest).min(window);
         let frontier = geometry.first_packet(self.window.frontier());
         self.gaps.scanned = self.gaps.scanned.max(frontier);
         while self.gaps.scanned < end {
@@ -329,13 +403,33 @@ impl<S: Store> Receiver<'_, S> {
                 geometry.packets_per_block()
             };
             let mask = session.mask(block) & low_bits(upto) & !low_bits(index);
-            let missing = mask & !self.window.received(block) & !self.gaps.mask_of(block);
+            let missing = mask & !self.window.received(block) & !self.gaps.requested(block);
+            let missing = lowest(missing, self.unrequested(block));
             if missing != 0 && !self.gaps.add(block, missing, 0, self.now) {
                 break;
             }
             self.gaps.scanned = geometry.first_packet(block) + u64::from(upto);
         }
+        let is_scanned = self.gaps.scanned >= end;
+        self.gaps.is_waiting = is_scanned && end < self.gaps.highest.min(window);
         self.schedule_request();
+        if is_scanned && self.sent_whole() > self.gaps.settled {
+            // Blocks that were sent whole since then have as much time.
+            self.look_for_gaps();
+        }
+    }
+
+    /// Returns the end of the packets of which gaps may be requested: where parity can repair them, those of the newest
+    /// block wait until it was sent whole, or the source pauses.
+    fn sent_whole(&self) -> u64 {
+        let highest = self.gaps.highest;
+        let Some(session) = self.session.as_ref().filter(|_| self.waits_for_block()) else {
+            return highest;
+        };
+        let geometry = session.geometry();
+        let (newest, _) = geometry.locate(highest);
+        let told = self.gaps.told.min(highest);
+        geometry.first_packet(newest).max(told)
     }
 
     pub(super) fn schedule_request(&mut self) {

@@ -25,6 +25,9 @@ impl<S: Store> Receiver<'_, S> {
         if matches!(header.kind, Type::Report | Type::Feedback) {
             return Err(Error::Unexpected);
         }
+        if header.kind == Type::Parity {
+            return self.on_parity(meta, packet);
+        }
         let packet = self.hashing.open(packet).ok_or(Error::Authenticator)?;
         if self.phase == Phase::Ended {
             return Err(Error::Ended);
@@ -42,7 +45,9 @@ impl<S: Store> Receiver<'_, S> {
             },
             Type::ReportAck => self.on_ack(meta, &ReportAck::parse(packet)?),
             Type::Pace => self.on_pace(meta, &Pace::parse(packet)?),
-            Type::Data | Type::Repair | Type::Report | Type::Feedback => Err(Error::Unexpected),
+            Type::Data | Type::Repair | Type::Parity | Type::Report | Type::Feedback => {
+                Err(Error::Unexpected)
+            }
         }
     }
 
@@ -123,6 +128,9 @@ impl<S: Store> Receiver<'_, S> {
         } else if is_newer && self.is_end_open() {
             self.advance_frontier();
         }
+        if is_newer && self.block_was_awaited() {
+            self.look_for_gaps();
+        }
         Ok(())
     }
 
@@ -153,11 +161,14 @@ impl<S: Store> Receiver<'_, S> {
             self.skipped_to(number);
             return;
         }
-        let Some(arrival) = self.gaps.arrived(block, bit, tag) else {
-            return;
-        };
-        self.recovery.arrived(&arrival, self.now);
-        if self.gaps.is_unscanned() {
+        let arrival = self.gaps.arrived(block, bit, tag);
+        if let Some(arrival) = &arrival {
+            self.recovery.arrived(arrival, self.now);
+        }
+        if !self.restoring.is_empty() {
+            self.count_parity(block, None);
+        }
+        if arrival.is_some() && self.gaps.is_unscanned() {
             self.look_for_gaps();
         }
     }

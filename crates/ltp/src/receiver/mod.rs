@@ -9,6 +9,7 @@
 //! | requests for digests | [`DigestRequests`] |
 //! | the digest of the whole, and the audit if it is wrong | [`Whole`], [`Audit`] |
 //! | questions to the source after a contradiction | [`Confirmation`] |
+//! | parity that is held | [`Restoring`] |
 //! | reports to the source | [`Reports`] |
 //! | answers to requests of other receivers | [`Replies`] |
 
@@ -27,6 +28,7 @@ mod identity;
 mod input;
 mod missing;
 mod output;
+mod parity;
 mod recovery;
 mod relay;
 mod report;
@@ -60,6 +62,7 @@ pub use gaps::PendingRequest;
 use identity::Identity;
 pub use missing::Missing;
 pub(crate) use output::Output;
+use parity::Restoring;
 use recovery::Recovery;
 use report::Reports;
 use session::Session;
@@ -129,6 +132,7 @@ pub struct Receiver<'a, S: Store> {
     whole: Whole,
     audit: Audit,
     digests: DigestRequests,
+    restoring: Restoring,
     confirmation: Confirmation,
     reports: Reports,
     config: ReceiverConfig,
@@ -186,6 +190,7 @@ impl<'a, S: Store> Receiver<'a, S> {
             whole: Whole::default(),
             audit: Audit::default(),
             digests: DigestRequests::default(),
+            restoring: Restoring::new(config.limits.parity),
             confirmation: Confirmation::new(now),
             reports: Reports::default(),
             hashing: Hashing::new(config.key),

@@ -162,7 +162,13 @@ impl<S: Store> Receiver<'_, S> {
         let target = self.recovery.target(attempts);
         let number = u32::from(attempts) + 1;
         let nonce = self.recovery.nonce(target, self.identity.id(), now);
-        let mut repr = self.request_repr(Kind::Data, number, nonce, target)?;
+        // The packets themselves, where parity did not help.
+        let is_late = attempts >= self.config.attempts_before_source;
+        let kind = match self.takes_parity() && !is_late {
+            true => Kind::DataOrParity,
+            false => Kind::Data,
+        };
+        let mut repr = self.request_repr(kind, number, nonce, target)?;
         if attempts > 0 {
             self.recovery.repeats(now);
         }

@@ -39,6 +39,8 @@ pub(super) struct Session {
     /// Packets below were sent before the end was known: none of them is padded.
     unpadded: u64,
     integrity: bool,
+    /// The source answers with parity.
+    parity: bool,
     /// The source requests reports.
     reports: bool,
     closing: bool,
@@ -65,6 +67,7 @@ impl Session {
             total: None,
             unpadded: 0,
             integrity: repr.digested.is_some(),
+            parity: repr.parity,
             reports: false,
             closing: false,
             trust: Trust::Announced,
@@ -113,6 +116,11 @@ impl Session {
 
     pub(super) fn has_digests(&self) -> bool {
         self.integrity
+    }
+
+    /// Whether the source answers with parity too.
+    pub(super) fn has_parity(&self) -> bool {
+        self.parity
     }
 
     pub(super) fn digested(&self) -> u64 {
@@ -239,6 +247,7 @@ impl Session {
         self.report_window = window.min(LONGEST_WINDOW);
         self.reports = repr.reports;
         self.closing = repr.closing;
+        self.parity = repr.parity;
     }
 
     fn set_length(&mut self, length: Option<u64>) {

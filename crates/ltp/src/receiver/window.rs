@@ -52,6 +52,8 @@ pub struct Slot {
     state: State,
     /// How often its data and a confirmed digest disagreed.
     rejected: u8,
+    /// Parity restored some of it.
+    restored: bool,
 }
 
 impl Default for Slot {
@@ -65,6 +67,7 @@ impl Default for Slot {
             origin: Origin::Unknown,
             state: State::Open,
             rejected: 0,
+            restored: false,
         }
     }
 }
@@ -371,6 +374,33 @@ impl<'a> Window<'a> {
     pub(super) fn repaired(&self, block: u64, now: Instant, time: Duration) -> u64 {
         let slot = self.get(block).filter(|slot| now < slot.repaired_at + time);
         slot.map_or(0, |slot| slot.repaired)
+    }
+
+    /// Parity of a block came, to receivers below too: one more of it will not be requested there.
+    pub(super) fn note_parity(&mut self, block: u64, now: Instant) {
+        let slot = &mut self.slots[block as usize & self.mask];
+        if slot.block == block as u32 {
+            slot.repaired |= slot.repaired.wrapping_add(1);
+            slot.repaired_at = now;
+        }
+    }
+
+    /// The packets of a block were restored from parity.
+    pub(super) fn restored(&mut self, block: u64, mask: u64) {
+        let slot = self.claim(block);
+        slot.received |= mask;
+        slot.restored = true;
+        self.touch(block);
+    }
+
+    /// Whether data and a confirmed digest of a block disagreed.
+    pub(super) fn was_rejected(&self, block: u64) -> bool {
+        self.is(block, |slot| slot.rejected > 0)
+    }
+
+    /// Whether a block was restored from parity; from now on it was not.
+    pub(super) fn take_restored(&mut self, block: u64) -> bool {
+        core::mem::take(&mut self.claim(block).restored)
     }
 
     /// Whether that packet came as a repair, to receivers below too.

@@ -141,6 +141,11 @@ impl<S: Store> Content<S> {
         oldest.min(self.next)
     }
 
+    /// Returns how many packets a block has.
+    pub(super) fn packets_of(&self, block: u64) -> u32 {
+        self.geometry.mask(block, self.length).count_ones()
+    }
+
     /// Returns the sequence of a packet.
     pub(super) fn sequence(&self, number: u64) -> Seq {
         Seq::of(number, self.geometry.first())

@@ -91,6 +91,7 @@ impl<S: Store> Sender<'_, S> {
             closing: matches!(self.phase, Phase::Closing { .. }),
             stalled: self.stalled,
             stream: self.config.length.is_none(),
+            parity: self.has_parity(),
             progress_blocks: progress,
             report_window_us: window,
             answer,

@@ -9,7 +9,7 @@ use siphasher::sip::SipHasher24;
 use super::Sender;
 use super::answers::Answer;
 use crate::error::Error;
-use crate::replier::Target;
+use crate::replier::{Target, Wanted};
 use crate::store::Store;
 use crate::wire::pace::Feedback;
 use crate::wire::report::Report;
@@ -47,7 +47,7 @@ impl<S: Store> Sender<'_, S> {
         }
         match request.kind {
             Kind::Sync => self.sync_request(meta, request.nonce),
-            Kind::Data => self.data_request(meta, &request),
+            Kind::Data | Kind::DataOrParity => self.data_request(meta, &request),
             Kind::Digests => self.digests_request(meta, &request),
             Kind::Left => self.left_request(meta, &request),
         }
@@ -121,7 +121,8 @@ impl<S: Store> Sender<'_, S> {
         let mut budget = BLOCKS_PER_REQUEST;
         let mut outcome = Err(Error::RequestUnsent);
         for range in &request.ranges {
-            outcome = outcome.or(self.data_range(target, range, request.tag, &mut budget));
+            let asked = (request.kind, request.tag, verified);
+            outcome = outcome.or(self.data_range(target, range, asked, &mut budget));
         }
         if meta.path == Path::Unicast && !verified && outcome != Err(Error::RequestUnsent) {
             self.give_token(meta.source, request.tag, request.nonce);
@@ -181,7 +182,7 @@ impl<S: Store> Sender<'_, S> {
         &mut self,
         target: Option<u16>,
         range: &request::Range,
-        tag: u16,
+        asked: (Kind, u16, bool),
         budget: &mut u64,
     ) -> Result<(), Error> {
         let mut outcome = Err(Error::RequestHeldDown);
@@ -190,7 +191,8 @@ impl<S: Store> Sender<'_, S> {
                 break;
             }
             *budget -= 1;
-            let repaired = self.repair(target, block as u32, mask, tag);
+            let wanted = self.repaired_with(asked, block, mask);
+            let repaired = self.repair(target, &wanted);
             if repaired == Err(Error::RepairsFull) {
                 return repaired;
             }
@@ -201,29 +203,20 @@ impl<S: Store> Sender<'_, S> {
         outcome
     }
 
-    fn repair(
-        &mut self,
-        target: Option<u16>,
-        block: u32,
-        mask: u64,
-        tag: u16,
-    ) -> Result<(), Error> {
-        self.stats.requested_packets += u64::from(mask.count_ones());
+    fn repair(&mut self, target: Option<u16>, wanted: &Wanted) -> Result<(), Error> {
+        self.stats.requested_packets += u64::from(wanted.mask.count_ones());
         let now = self.now;
         match target {
             None => {
                 let group = self.repairs.target(now, Target::Group);
                 let group = group.ok_or(Error::TargetsFull)?;
-                self.repairs.queue(now, group, block, mask, tag)
+                self.repairs.queue(now, group, wanted)
             }
             // Through relays the group is the whole tree, and nearly all of it has been repaired already.
-            Some(target) if self.has_relay_ack() => {
-                self.repairs.queue(now, target, block, mask, tag)
-            }
+            Some(target) if self.has_relay_ack() => self.repairs.queue(now, target, wanted),
             Some(target) => {
                 let aggregate = self.config.repair.aggregate;
-                self.repairs
-                    .queue_adaptive(now, target, block, mask, tag, aggregate)
+                self.repairs.queue_adaptive(now, target, wanted, aggregate)
             }
         }
     }

@@ -7,6 +7,7 @@ mod digests;
 mod heartbeat;
 mod input;
 mod output;
+mod protection;
 mod queue;
 mod receivers;
 mod relay;
@@ -32,6 +33,7 @@ use crate::{ConfigError, Geometry, Meta, SessionId, tfmcc};
 use content::Content;
 use digests::Digests;
 use heartbeat::{HEARTBEAT_MIN, Heartbeats};
+use protection::Protection;
 use queue::AnswerQueue;
 pub use receivers::Member;
 use receivers::Receivers;
@@ -88,6 +90,7 @@ enum Phase {
 /// | receivers that report | `Receivers` |
 /// | the relay's acknowledgement | `RelayState` |
 /// | repairs | `Repairs` |
+/// | parity | `Protection` |
 ///
 /// The other fields are of the session as a whole. Memory: at most 10 KiB and the tables of [`SenderStorage`].
 #[derive(Debug)]
@@ -106,6 +109,7 @@ pub struct Sender<'a, S: Store> {
     receivers: Receivers<'a>,
     relay: RelayState,
     repairs: Repairs<'a>,
+    protection: Option<Protection>,
     answers: AnswerQueue,
     events: heapless::Deque<SenderEvent, 32>,
     /// The last events, which are never lost.
@@ -198,6 +202,9 @@ impl<'a, S: Store> Sender<'a, S> {
             receivers: Receivers::new(storage.members, member_key, storage.window),
             relay: RelayState::default(),
             repairs,
+            protection: config
+                .parity
+                .and_then(|parity| Protection::new(parity, &geometry)),
             answers: AnswerQueue::default(),
             events: heapless::Deque::new(),
             last_events: heapless::Deque::new(),

@@ -5,7 +5,7 @@ use proto_core::time::Instant;
 
 use super::{Phase, Sender};
 use crate::pacing::FRAME_OVERHEAD;
-use crate::replier::Target;
+use crate::replier::{Target, With};
 use crate::store::{Store, StoreError};
 use crate::wire::{Seq, data};
 use crate::{Destination, Transmit};
@@ -91,6 +91,24 @@ impl<S: Store> Sender<'_, S> {
             let Some(next) = self.next_segment(frame) else {
                 break;
             };
+            if let Next::Repair(at, repair) = next
+                && repair.with != With::Packets
+            {
+                if filled > 0 {
+                    break;
+                }
+                match self.poll_parity((at, repair), buffer) {
+                    Ok(Some(transmit)) => {
+                        self.after_data(false);
+                        return Some((transmit, None));
+                    }
+                    Ok(None) => continue,
+                    Err(_) => {
+                        self.fail_store();
+                        return None;
+                    }
+                }
+            }
             let (to, number) = match next {
                 Next::New => (Target::Group, self.content.next()),
                 Next::Repair(_, repair) => {
@@ -182,7 +200,7 @@ impl<S: Store> Sender<'_, S> {
     }
 
     /// Numbers a transmission to the group, for congestion control.
-    fn number(&mut self) -> Option<u32> {
+    pub(super) fn number(&mut self) -> Option<u32> {
         Some(self.congestion.as_mut()?.sent())
     }
 
@@ -212,7 +230,9 @@ impl<S: Store> Sender<'_, S> {
             if self.config.integrity {
                 self.hash_block()?;
             }
+            let (block, _) = self.content.position();
             self.content.begin_block();
+            self.protect(block);
         }
         Ok(())
     }

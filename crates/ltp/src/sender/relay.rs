@@ -8,7 +8,7 @@ use proto_core::time::Instant;
 use super::{Phase, Sender};
 use crate::error::Error;
 use crate::event::SenderEvent;
-use crate::replier::Target;
+use crate::replier::{Target, Wanted};
 use crate::store::Store;
 
 /// The acknowledgement of a relay for all receivers below it.
@@ -58,7 +58,7 @@ impl<S: Store> Sender<'_, S> {
         let target = target.ok_or(Error::TargetsFull)?;
         match self
             .repairs
-            .queue(self.now, target, block as u32, 1 << index, 0)
+            .queue(self.now, target, &Wanted::packet(block, index))
         {
             Ok(_) | Err(Error::RequestHeldDown) => {
                 self.stats.requests_group += 1;

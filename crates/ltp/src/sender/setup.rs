@@ -5,6 +5,7 @@ mod tests;
 
 use proto_core::time::{Duration, Instant};
 
+use super::protection::longest_data;
 use crate::config::SenderConfig;
 use crate::pacing::{FRAME_OVERHEAD, Pacer};
 use crate::storage::SenderStorage;
@@ -126,8 +127,15 @@ pub(super) fn check<S: Store>(
     storage: &SenderStorage<'_>,
 ) -> Result<Geometry, ConfigError> {
     let first = Seq(config.first_sequence);
-    let geometry = Geometry::for_packet_len(config.block_exponent, config.max_packet_len, first)
+    let max_packet_len = match config.parity {
+        Some(_) => longest_data(config.max_packet_len),
+        None => config.max_packet_len,
+    };
+    let geometry = Geometry::for_packet_len(config.block_exponent, max_packet_len, first)
         .ok_or(ConfigError::Geometry)?;
+    if config.parity.is_some() && !(config.integrity && cfg!(feature = "alloc")) {
+        return Err(ConfigError::Parity);
+    }
     if storage.targets.is_empty() {
         return Err(ConfigError::Storage);
     }

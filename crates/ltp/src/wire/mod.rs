@@ -11,7 +11,7 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! All integers are big-endian. With a group key, every packet but DATA and REPAIR ends with a
+//! All integers are big-endian. With a group key, every packet but DATA, REPAIR and PARITY ends with a
 //! [`MAC_LEN`]-byte authenticator ([`crate::digest::Hashing`]); the parsers here see the packet
 //! without it.
 
@@ -24,6 +24,7 @@ use crate::SessionId;
 pub mod data;
 pub mod digests;
 pub mod pace;
+pub mod parity;
 pub mod report;
 pub mod request;
 pub mod sync;
@@ -56,6 +57,8 @@ proto_core::numbered! {
         Pace = 8,
         /// A receiver tells the source which rate it can have.
         Feedback = 9,
+        /// Parity of a block, on request or in advance.
+        Parity = 10,
     }
 }
 

@@ -25,8 +25,9 @@
 //! Kind 0 asks for packets, 1 for digests (lo and hi are block numbers), 2 for a SYNC, 3 for what
 //! lies to the left of block lo = hi > 0 (by unicast, with a nonce; one range). Kind 2 has lo = hi =
 //! 0 and is filled with zeros to the length of its answer, so that an attacker cannot use the source to
-//! send a victim more than the request. In a request of kind 0 to the group the nonce is
-//! [`REPAIR_ALONE`] or 0.
+//! send a victim more than the request. In a request of kind 0 or 4 to the group the nonce is
+//! [`REPAIR_ALONE`] or 0. Kind 4 asks for packets as kind 0 does, and [parity](super::parity) of their blocks, as many
+//! as packets are named, serves as well.
 
 use proto_core::wire::Reader;
 
@@ -54,6 +55,8 @@ proto_core::numbered! {
         Sync = 2,
         /// The chaining values that lie to the left of a block; the one range is that block.
         Left = 3,
+        /// Packets, or as much parity of each block; the ranges are sequences.
+        DataOrParity = 4,
     }
 }
 

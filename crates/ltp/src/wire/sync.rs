@@ -16,7 +16,7 @@
 //! +---------------------------------------------------------------+
 //! |  sequence of packet 0                                         |
 //! +-------------------------------+---------------+---------------+
-//! |  payload of a data packet     | block: log2   | name length   |
+//! |  payload of a data packet     |P| block: log2 | name length   |
 //! +-------------------------------+---------------+---------------+
 //! |  blocks between reports of progress; 0: never                 |
 //! +---------------------------------------------------------------+
@@ -40,6 +40,8 @@
 //! | 0x20 | CLOSING | the source is leaving |
 //! | 0x40 | STALLED | the source waits for reports of progress |
 //! | 0x80 | STREAM | the content is a live stream of a length that is not known yet |
+//!
+//! P, the highest bit of its byte: the source answers requests with [parity](super::parity) too; only with INTEGRITY.
 
 use super::{Header, ParseError, Seq, Type, optional};
 use crate::{Geometry, SessionId};
@@ -48,6 +50,9 @@ use crate::{Geometry, SessionId};
 pub const SYNC_LEN: usize = 96;
 /// Longest name of content in bytes.
 pub const MAX_NAME_LEN: usize = 255;
+
+/// Beside the exponent of the block length: the source answers with parity too.
+const PARITY: u8 = 0x80;
 
 /// Flags of a heartbeat.
 pub mod flag {
@@ -96,6 +101,8 @@ pub struct Repr<'a> {
     pub stalled: bool,
     /// The content is a live stream.
     pub stream: bool,
+    /// The source answers requests with parity too.
+    pub parity: bool,
     /// Blocks between two reports of progress; 0: never.
     pub progress_blocks: u32,
     /// Microseconds over which receivers spread their reports.
@@ -119,7 +126,8 @@ impl<'a> Repr<'a> {
         let (oldest, next) = (fields.u64()?, fields.u64()?);
         let (length, digested) = (fields.u64()?, fields.u64()?);
         let first = Seq(fields.u32()?);
-        let (payload_len, block_exponent) = (fields.u16()?, fields.u8()?);
+        let (payload_len, block) = (fields.u16()?, fields.u8()?);
+        let (block_exponent, parity) = (block & !PARITY, block & PARITY != 0);
         let name_len = usize::from(fields.u8()?);
         let (progress_blocks, report_window_us) = (fields.u32()?, fields.u32()?);
         let (nonce, digest) = (fields.u64()?, fields.array()?);
@@ -131,7 +139,10 @@ impl<'a> Repr<'a> {
             return Err(ParseError::Length);
         }
         let when = |bit| header.flags & bit != 0;
-        if when(flag::ANSWER) && name_len > 0 || when(flag::DIGEST) && !when(flag::END) {
+        let is_contradiction = when(flag::ANSWER) && name_len > 0
+            || when(flag::DIGEST) && !when(flag::END)
+            || parity && !when(flag::INTEGRITY);
+        if is_contradiction {
             return Err(ParseError::Reserved);
         }
         let repr = Repr {
@@ -148,6 +159,7 @@ impl<'a> Repr<'a> {
             closing: when(flag::CLOSING),
             stalled: when(flag::STALLED),
             stream: when(flag::STREAM),
+            parity,
             progress_blocks,
             report_window_us,
             name,
@@ -210,7 +222,7 @@ impl<'a> Repr<'a> {
             .u64(self.digested.unwrap_or(0))
             .u32(self.geometry.first().0)
             .u16(self.geometry.payload_len())
-            .u8(self.geometry.block_exponent())
+            .u8(self.geometry.block_exponent() | if self.parity { PARITY } else { 0 })
             .u8(u8::try_from(self.name.len()).expect("name of at most 255 bytes"))
             .u32(self.progress_blocks)
             .u32(self.report_window_us)

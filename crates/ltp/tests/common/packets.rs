@@ -146,6 +146,7 @@ pub fn heartbeat<'n>(net: &Group) -> sync::Repr<'n> {
         closing: false,
         stalled: false,
         stream: false,
+        parity: false,
         progress_blocks: 0,
         report_window_us: 0,
         answer: None,

@@ -187,6 +187,7 @@ impl<S: Store> Lone<S> {
             closing: false,
             stalled: false,
             stream: false,
+            parity: false,
             progress_blocks: 0,
             report_window_us: 0,
             answer: None,

@@ -84,17 +84,17 @@ fn each_block_with_gaps_has_an_entry() {
     assert!(!gaps.add(7, 1, 0, at(5)), "there is no room");
     assert_eq!(gaps.outstanding, 8);
     assert!(gaps.has_requests());
-    assert_eq!((gaps.mask_of(3), gaps.mask_of(7)), (0b101, 0));
+    assert_eq!((gaps.requested(3), gaps.requested(7)), (0b101, 0));
     assert!(gaps.arrived(3, 0b001, None).is_some());
     assert!(gaps.arrived(3, 0b001, None).is_none());
     assert!(gaps.arrived(8, 0b100, None).is_none());
-    assert_eq!((gaps.mask_of(3), gaps.outstanding), (0b100, 7));
+    assert_eq!((gaps.requested(3), gaps.outstanding), (0b100, 7));
     assert!(!gaps.add(7, 1, 0, at(5)));
     assert!(gaps.arrived(3, 0b100, None).is_some());
     assert!(gaps.add(7, 1, 0, at(5)), "the entry is free");
     gaps.forget_requests();
     assert!(!gaps.has_requests());
-    assert_eq!((gaps.mask_of(4), gaps.outstanding), (0, 0));
+    assert_eq!((gaps.requested(4), gaps.outstanding), (0, 0));
     gaps.add(3, 0b1, 0, at(5));
     assert!(gaps.has_requests());
     gaps.arrived(3, 0b1, None);
@@ -110,7 +110,7 @@ fn packets_that_were_never_sent_are_not_requested() {
         gaps.add(block, u64::MAX, 0, at(5));
     }
     gaps.clip(&geometry(), 64 + 5);
-    let masks = [0, 1, 2, 3].map(|block| gaps.mask_of(block));
+    let masks = [0, 1, 2, 3].map(|block| gaps.requested(block));
     assert_eq!(masks, [u64::MAX, 0b11111, 0, 0]);
     assert_eq!((gaps.outstanding, gaps.used), (69, 2));
     assert_eq!((gaps.highest(), gaps.scanned), (69, 69));

@@ -28,6 +28,7 @@ fn heartbeat<'n>() -> sync::Repr<'n> {
         closing: false,
         stalled: false,
         stream: true,
+        parity: false,
         progress_blocks: 0,
         report_window_us: 0,
         answer: None,
