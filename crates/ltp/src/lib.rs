@@ -131,6 +131,10 @@ mod error;
 mod event;
 mod geometry;
 pub mod pacing;
+#[cfg_attr(
+    not(feature = "alloc"),
+    allow(dead_code, reason = "without a heap no block is restored")
+)]
 mod parity;
 pub mod rate;
 mod receiver;

@@ -254,7 +254,8 @@ fn machines_and_tables_are_as_big_as_documented() {
         size_of::<ltp::tfmcc::Sender>(),
     );
     assert!(sender <= 10 * 1024, "{sender}, of which {congestion}");
-    assert!(size_of::<Receiver<'static, NullStore>>() <= 4 * 1024 + 512);
+    let receiver = size_of::<Receiver<'static, NullStore>>();
+    assert!(receiver <= 4 * 1024 + 512, "{receiver}");
     assert!(size_of::<ltp::storage::Slot>() <= 64);
     assert!(size_of::<ltp::storage::PendingRequest>() <= 48);
     assert!(size_of::<ltp::storage::Pending>() <= 32);

@@ -7,7 +7,7 @@ use core::fmt;
 
 use reed_solomon_simd::ReedSolomonEncoder;
 
-use super::shard_len;
+use super::{Owned, shard_len};
 use crate::Geometry;
 
 /// Bytes of parity kept, or one block's if that is more.
@@ -38,7 +38,7 @@ struct Sent {
 ///
 /// Memory: 1 MiB of parity, or that of one block; the code's tables (about two blocks); 8 KiB.
 pub(crate) struct Encoder {
-    code: Option<Box<ReedSolomonEncoder>>,
+    code: Option<ReedSolomonEncoder>,
     geometry: Geometry,
     kept: Vec<Parity>,
     most: usize,
@@ -59,10 +59,10 @@ impl fmt::Debug for Encoder {
 impl Encoder {
     /// Creates an encoder. With a seed of 0 it begins with the first parity of each block, else somewhere in it: hosts
     /// with different seeds rarely send the same. `None` without a heap.
-    pub(crate) fn new(geometry: &Geometry, seed: u64) -> Option<Self> {
+    pub(crate) fn new(geometry: &Geometry, seed: u64) -> Option<Owned<Self>> {
         let block_len = shard_len(geometry.payload_len()) * geometry.packets_per_block() as usize;
         let most = (KEPT / block_len).max(1);
-        Some(Encoder {
+        Some(Box::new(Encoder {
             code: None,
             geometry: *geometry,
             kept: Vec::new(),
@@ -70,7 +70,7 @@ impl Encoder {
             uses: 0,
             sent: vec![Sent::default(); TRACKED].into(),
             seed,
-        })
+        }))
     }
 
     /// Whether the parity of a block is made.
@@ -117,7 +117,7 @@ impl Encoder {
             Some(code) => code.reset(count, count, shard_len).ok()?,
             None => {
                 let code = ReedSolomonEncoder::new(count, count, shard_len).ok()?;
-                self.code = Some(Box::new(code));
+                self.code = Some(code);
             }
         }
         let code = self.code.as_mut()?;

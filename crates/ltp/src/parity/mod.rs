@@ -27,6 +27,12 @@ pub(crate) use shelf::Shelf;
 
 use crate::store::StoreError;
 
+/// Where an encoder lies, so that a machine without parity is no larger.
+#[cfg(feature = "alloc")]
+pub(crate) type Owned<T> = alloc::boxed::Box<T>;
+#[cfg(not(feature = "alloc"))]
+pub(crate) type Owned<T> = T;
+
 /// What became of a parity packet that came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Put {
@@ -47,6 +53,14 @@ pub(crate) enum NotRestored {
     Store(StoreError),
     /// Too little parity is held, or the code does not take it.
     Code,
+}
+
+/// The packets of one block, for restoring it.
+pub(crate) trait Packets {
+    /// Reads the payload of a packet that came, with zeros past the end of the block.
+    fn read(&mut self, index: u32, payload: &mut [u8]) -> Result<(), StoreError>;
+    /// Writes the payload of one that did not come.
+    fn write(&mut self, index: u32, payload: &[u8]) -> Result<(), StoreError>;
 }
 
 /// Returns the length of a shard, for packets with this payload.

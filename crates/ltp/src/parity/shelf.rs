@@ -7,10 +7,9 @@ use core::fmt;
 
 use reed_solomon_simd::ReedSolomonDecoder;
 
-use super::{NotRestored, Put, shard_len};
+use super::{NotRestored, Packets, Put, shard_len};
 use crate::Geometry;
 use crate::replier::bits;
-use crate::store::StoreError;
 
 /// One parity packet.
 struct Shard {
@@ -106,17 +105,15 @@ impl Shelf {
         self.shards.retain(|one| one.block != block);
     }
 
-    /// Restores the packets of a block of `packets` packets that are not in the mask `received`, with the parity that
-    /// is held of it, which is dropped. `read` fills the payload of a packet that was received; `write` takes that of
-    /// one that was not.
+    /// Restores the packets of a block of `count` packets that are not in the mask `received`, with the parity that is
+    /// held of it, which is dropped.
     pub(crate) fn restore(
         &mut self,
         block: u32,
-        (packets, received): (u32, u64),
-        mut read: impl FnMut(u32, &mut [u8]) -> Result<(), StoreError>,
-        mut write: impl FnMut(u32, &[u8]) -> Result<(), StoreError>,
+        (count, received): (u32, u64),
+        packets: &mut impl Packets,
     ) -> Result<(), NotRestored> {
-        let result = self.decode(block, packets, received, &mut read, &mut write);
+        let result = self.decode(block, (count, received), packets);
         self.remove(block);
         result
     }
@@ -124,12 +121,11 @@ impl Shelf {
     fn decode(
         &mut self,
         block: u32,
-        packets: u32,
-        received: u64,
-        read: &mut dyn FnMut(u32, &mut [u8]) -> Result<(), StoreError>,
-        write: &mut dyn FnMut(u32, &[u8]) -> Result<(), StoreError>,
+        (count, received): (u32, u64),
+        packets: &mut impl Packets,
     ) -> Result<(), NotRestored> {
-        let (count, shard_len) = (packets as usize, self.shard_len);
+        let lacking = count.saturating_sub(received.count_ones()) as usize;
+        let (count, shard_len) = (count as usize, self.shard_len);
         let code = |_| NotRestored::Code;
         match &mut self.code {
             Some(decoder) => decoder.reset(count, count, shard_len).map_err(code)?,
@@ -141,18 +137,14 @@ impl Shelf {
         let decoder = self.code.as_mut().ok_or(NotRestored::Code)?;
         let mut shard = vec![0; shard_len];
         for index in bits(received) {
-            read(index, &mut shard[..self.payload_len]).map_err(NotRestored::Store)?;
+            let payload = &mut shard[..self.payload_len];
+            packets.read(index, payload).map_err(NotRestored::Store)?;
             decoder
                 .add_original_shard(index as usize, &shard)
                 .map_err(code)?;
         }
-        let lacking = packets.saturating_sub(received.count_ones()) as usize;
-        for one in self
-            .shards
-            .iter()
-            .filter(|one| one.block == block)
-            .take(lacking)
-        {
+        let of_block = self.shards.iter().filter(|one| one.block == block);
+        for one in of_block.take(lacking) {
             decoder
                 .add_recovery_shard(usize::from(one.index), &one.bytes)
                 .map_err(code)?;
@@ -160,7 +152,9 @@ impl Shelf {
         let restored = decoder.decode().map_err(code)?;
         for (index, shard) in restored.restored_original_iter() {
             let payload = shard.get(..self.payload_len).ok_or(NotRestored::Code)?;
-            write(index as u32, payload).map_err(NotRestored::Store)?;
+            packets
+                .write(index as u32, payload)
+                .map_err(NotRestored::Store)?;
         }
         Ok(())
     }

@@ -2,12 +2,12 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use core::cell::RefCell;
 use proptest::prelude::*;
 
-use super::{Encoder, NotRestored, Put, Shelf, shard_len};
+use super::{Encoder, NotRestored, Packets, Put, Shelf, shard_len};
 use crate::Geometry;
 use crate::geometry::low_bits;
+use crate::store::StoreError;
 use crate::wire::Seq;
 
 fn geometry(exponent: u8, packet_len: u16) -> Geometry {
@@ -29,6 +29,24 @@ fn payloads(geometry: &Geometry, bytes: &[u8]) -> Vec<Vec<u8>> {
     bytes.chunks(len).map(padded).collect()
 }
 
+/// The payloads of a block, and those that were restored.
+struct Lossy {
+    sent: Vec<Vec<u8>>,
+    written: Vec<Option<Vec<u8>>>,
+}
+
+impl Packets for Lossy {
+    fn read(&mut self, index: u32, payload: &mut [u8]) -> Result<(), StoreError> {
+        payload.copy_from_slice(&self.sent[index as usize]);
+        Ok(())
+    }
+
+    fn write(&mut self, index: u32, payload: &[u8]) -> Result<(), StoreError> {
+        self.written[index as usize] = Some(payload.to_vec());
+        Ok(())
+    }
+}
+
 /// Restores a block whose packets outside `received` are lost, with these parity packets.
 fn restore(
     geometry: &Geometry,
@@ -42,20 +60,12 @@ fn restore(
     for (index, shard) in parity {
         assert_eq!(shelf.put(7, *index, shard), Put::Held);
     }
-    let written = RefCell::new(vec![None; sent.len()]);
-    shelf.restore(
-        7,
-        (sent.len() as u32, received),
-        |index, out| {
-            out.copy_from_slice(&sent[index as usize]);
-            Ok(())
-        },
-        |index, payload| {
-            written.borrow_mut()[index as usize] = Some(payload.to_vec());
-            Ok(())
-        },
-    )?;
-    let written = written.into_inner();
+    let mut packets = Lossy {
+        written: vec![None; sent.len()],
+        sent,
+    };
+    shelf.restore(7, (packets.sent.len() as u32, received), &mut packets)?;
+    let Lossy { sent, written } = packets;
     let is_right = |index: usize| match received & 1 << index {
         0 => written[index].as_ref() == Some(&sent[index]),
         _ => written[index].is_none(),

@@ -1,15 +1,14 @@
 //! Parity in a build without a heap: there is none.
 
-use super::{NotRestored, Put};
+use super::{NotRestored, Owned, Packets, Put};
 use crate::Geometry;
-use crate::store::StoreError;
 
 /// No encoder can be made.
 #[derive(Debug)]
 pub(crate) enum Encoder {}
 
 impl Encoder {
-    pub(crate) fn new(_geometry: &Geometry, _seed: u64) -> Option<Self> {
+    pub(crate) fn new(_geometry: &Geometry, _seed: u64) -> Option<Owned<Self>> {
         None
     }
 
@@ -62,9 +61,8 @@ impl Shelf {
     pub(crate) fn restore(
         &mut self,
         _block: u32,
-        (_packets, _received): (u32, u64),
-        _read: impl FnMut(u32, &mut [u8]) -> Result<(), StoreError>,
-        _write: impl FnMut(u32, &[u8]) -> Result<(), StoreError>,
+        _packets: (u32, u64),
+        _content: &mut impl Packets,
     ) -> Result<(), NotRestored> {
         Err(NotRestored::Code)
     }

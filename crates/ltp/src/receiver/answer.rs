@@ -19,7 +19,7 @@ use crate::config::ReplierConfig;
 use crate::error::Error;
 use crate::geometry::low_bits;
 use crate::pacing::{FRAME_OVERHEAD, Pacer};
-use crate::parity::{Encoder, shard_len};
+use crate::parity::{Encoder, Owned, shard_len};
 use crate::replier::{
     HoldDown, Pending, Repair, Repairs, Target, TargetEntry, TargetLimits, Wanted, With,
 };
@@ -42,7 +42,7 @@ pub(super) struct Replies<'a> {
     /// Target, first block (32 bits on the wire) and number of blocks.
     digests: heapless::Deque<(u16, u32, u8), 4>,
     /// Makes parity, once it was requested.
-    encoder: Option<Encoder>,
+    encoder: Option<Owned<Encoder>>,
     /// Whether any wait; checked on the path of each data packet.
     is_waiting: bool,
 }

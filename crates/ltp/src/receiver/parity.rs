@@ -9,7 +9,7 @@ use crate::config::Assist;
 use crate::error::Error;
 use crate::event::Failure;
 use crate::pacing::FRAME_OVERHEAD;
-use crate::parity::{NotRestored, Put, Shelf, shard_len};
+use crate::parity::{NotRestored, Packets, Put, Shelf, shard_len};
 use crate::store::{Store, StoreError};
 use crate::wire::parity;
 use crate::wire::parity::PARITY_HEADER_LEN;
@@ -48,6 +48,28 @@ impl Restoring {
 
     fn is_usable(&self) -> bool {
         self.shelf.is_usable() && self.wrong < MOST_WRONG
+    }
+}
+
+/// The packets of a block in the store.
+struct BlockPackets<'s, S> {
+    store: &'s mut S,
+    geometry: Geometry,
+    block: u64,
+    length: Option<u64>,
+}
+
+impl<S: Store> Packets for BlockPackets<'_, S> {
+    fn read(&mut self, index: u32, payload: &mut [u8]) -> Result<(), StoreError> {
+        let (offset, len) = self.geometry.span(self.block, index, self.length);
+        let (content, padding) = payload.split_at_mut(len);
+        padding.fill(0);
+        self.store.read(offset, content)
+    }
+
+    fn write(&mut self, index: u32, payload: &[u8]) -> Result<(), StoreError> {
+        let (offset, len) = self.geometry.span(self.block, index, self.length);
+        self.store.write(offset, &payload[..len])
     }
 }
 
@@ -184,21 +206,15 @@ impl<S: Store> Receiver<'_, S> {
         let (geometry, length) = (session.geometry(), session.length());
         let mask = session.mask(block);
         let received = self.window.received(block) & mask;
-        let (shelf, store) = (&mut self.restoring.shelf, &mut self.store);
-        // One closure reads and the other writes, one after the other.
-        let store = core::cell::RefCell::new(store);
-        let read = |index: u32, payload: &mut [u8]| {
-            let (offset, len) = geometry.span(block, index, length);
-            let (content, padding) = payload.split_at_mut(len);
-            padding.fill(0);
-            store.borrow_mut().read(offset, content)
+        let mut packets = BlockPackets {
+            store: &mut self.store,
+            geometry,
+            block,
+            length,
         };
-        let write = |index: u32, payload: &[u8]| {
-            let (offset, len) = geometry.span(block, index, length);
-            store.borrow_mut().write(offset, &payload[..len])
-        };
-        let packets = mask.count_ones();
-        match shelf.restore(block as u32, (packets, received), read, write) {
+        let held = (mask.count_ones(), received);
+        let shelf = &mut self.restoring.shelf;
+        match shelf.restore(block as u32, held, &mut packets) {
             Ok(()) => {
                 self.stats.restored_packets += u64::from((mask & !received).count_ones());
                 self.window.restored(block, mask);

@@ -6,7 +6,7 @@ mod tests;
 use super::Sender;
 use crate::config::Parity;
 use crate::pacing::FRAME_OVERHEAD;
-use crate::parity::{Encoder, shard_len};
+use crate::parity::{Encoder, Owned, shard_len};
 use crate::replier::{Repair, Target, Wanted, With};
 use crate::store::{Store, StoreError};
 use crate::wire::parity::{self, PARITY_HEADER_LEN};
@@ -60,7 +60,7 @@ impl Advance {
 /// Parity of a source.
 #[derive(Debug)]
 pub(super) struct Protection {
-    encoder: Encoder,
+    encoder: Owned<Encoder>,
     advance: Advance,
 }
 
