@@ -46,8 +46,9 @@ field `event` names it:
              file was there before
   serving    seconds: the receiver stays to repair losses of other receivers
   end        result (complete, failed, interrupted), exit_code, message, missing (ranges of bytes),
-             data_packets, repairs, duplicates, unneeded_repairs, lost_packets, requests_group,
-             requests_source, requests_taken, repairs_sent, blocks_rejected, digests_rejected
+             data_packets, repairs, duplicates, unneeded_repairs, parity (packets that were used), unneeded_parity,
+             restored_packets, restored_wrongly (blocks), lost_packets, requests_group, requests_source,
+             requests_taken, repairs_sent, parity_sent, blocks_rejected, digests_rejected
              (requested again, since the block that was fetched again did not match either), kernel_drops
              (the socket's buffer was full; requests of other receivers, which this socket refuses, count
              too), dropped; also printed when the transfer could not begin, but not after wrong usage

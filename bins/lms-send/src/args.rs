@@ -7,6 +7,8 @@ use std::time::Duration;
 use cli::transfer::{Assist, TransferArgs, check_buffer, check_name};
 use cli::units::{BitRate, ByteSize, Rate, duration};
 
+use crate::parity::ParityChoice;
+
 const AFTER_HELP: &str = "\
 Examples:
   lms-send --group 239.1.2.3:5000 --receivers 8 image.iso
@@ -47,7 +49,8 @@ Events of --json, one object a line, on standard output; the field `event` names
   end                 result (complete, sent, unconfirmed, interrupted, failed), exit_code, message,
                       joined, complete (hosts), receivers: each one that joined, with receiver, address,
                       state (receiving, complete, failed, replaced: restarted), reason and bytes; seconds,
-                      data_packets, repairs_group, repairs_unicast, requests_group, requests_unicast,
+                      data_packets, repairs_group, repairs_unicast, parity_group, parity_unicast,
+                      parity_in_advance, requests_group, requests_unicast,
                       requested_packets, frame_bytes, dropped; also printed when the transfer could not
                       begin, but not after wrong usage
 
@@ -97,6 +100,17 @@ pub(crate) struct Args {
     /// answers for all receivers below it.
     #[arg(long, value_name = "RATE", conflicts_with = "rate")]
     pub(crate) min_rate: Option<BitRate>,
+
+    /// Repair with parity, and send so much of it after each block before anyone requests it: a share like 5%, "auto",
+    /// 0% to send it on request only, or "off"
+    ///
+    /// A parity packet replaces any packet of its block (64 KiB), so that one repairs different losses of different
+    /// receivers: with eight receivers that each lose 1 %, repairs take half of what they take with "off". "auto" sends
+    /// as much in advance as receivers have requested of most blocks. A single receiver (--receivers 1, one joined) gets
+    /// the packets that it lacks; so do receivers through relays, but for what a share sends in advance. Receivers of
+    /// releases before parity refuse a session with it: then use "off".
+    #[arg(long, value_name = "SHARE", default_value = "auto")]
+    pub(crate) parity: ParityChoice,
 
     /// Number of hosts that receive: wait for them, keep to their pace, end when all have confirmed
     ///

@@ -16,6 +16,7 @@
 mod args;
 mod events;
 mod outcome;
+mod parity;
 mod receivers;
 mod reporter;
 mod run;

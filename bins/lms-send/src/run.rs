@@ -59,6 +59,7 @@ fn config(args: &Args) -> anyhow::Result<SendConfig> {
         None => Rate::default(),
     };
     config.min_rate_bps = args.min_rate.map(|rate| rate.0);
+    config.parity = args.parity.0;
     config.receivers = args.receivers;
     config.connect_timeout = args.connect_timeout;
     config.linger = args.linger;

@@ -105,7 +105,9 @@ pub use config::{Carriage, Group, Recovery};
 pub use error::{Error, Incomplete};
 pub use interface::InterfaceError;
 pub use ltp::relayed::AttachmentEvent;
-pub use ltp::{ReceiverFailure, ReceiverState, ReceiverStats, SenderStats, SessionId, Start};
+pub use ltp::{
+    Parity, ReceiverFailure, ReceiverState, ReceiverStats, SenderStats, SessionId, Start,
+};
 pub use recv::{
     ReceiveConfig, ReceiveEvent, Received, Receiver, Replier, Sink, receive, receive_buffer,
 };

@@ -7,6 +7,7 @@ mod common;
 mod congestion;
 mod ends;
 mod network;
+mod parity;
 mod receivers;
 mod relays;
 mod shared_link;

@@ -47,12 +47,11 @@ fn what_one_receiver_loses_is_not_repaired_to_the_others() {
         receiver.expect(0);
         assert!(fs::read(to.path().join("x")).expect("file") == bytes);
     }
-    let (group, alone) = (
-        number(&sender, "repairs_group"),
-        number(&sender, "repairs_unicast"),
-    );
+    let sum = |of, names: [&str; 2]| names.iter().map(|name| number(of, name)).sum::<u64>();
+    let group = sum(&sender, ["repairs_group", "parity_group"]);
+    let alone = sum(&sender, ["repairs_unicast", "parity_unicast"]);
     let asked = number(&receivers[0], "requests_group");
-    let unneeded = number(&receivers[1], "unneeded_repairs");
+    let unneeded = sum(&receivers[1], ["unneeded_repairs", "unneeded_parity"]);
     assert!(asked > 10, "{asked} requests to the group");
     assert!(
         alone > 20 && group * 10 < alone && unneeded * 10 < alone,

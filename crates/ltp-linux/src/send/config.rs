@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ltp::Parity;
+
 use crate::config::{Group, Recovery};
 
 /// What sets the rate of a [`Sender`](crate::Sender). Rates count the bits of Ethernet frames.
@@ -33,6 +35,10 @@ pub struct SendConfig {
     /// a second, is given up ([`ReceiverFailure::TooSlow`](crate::ReceiverFailure::TooSlow)). Not with relays, which answer
     /// for all receivers below them. Default: none is.
     pub min_rate_bps: Option<u64>,
+    /// Repair with parity, any packet of which serves any receiver that lacks one of the block, and how much of it is
+    /// sent before it is requested; `None`: repair with the packets themselves. Receivers of releases before parity take
+    /// no session with it. Default: [`Parity::Auto`].
+    pub parity: Option<Parity>,
     /// Hosts that must confirm. Data begins when they have joined; they set the pace, and the transfer ends
     /// when all have confirmed. It fails with [`Error::Unconfirmed`](crate::Error::Unconfirmed) when fewer have
     /// in the end, or a receiver that joined lacks something. Receivers at one address count as one host.
@@ -69,6 +75,7 @@ impl SendConfig {
             recovery: Recovery::Source,
             rate: Rate::default(),
             min_rate_bps: None,
+            parity: Some(Parity::Auto),
             receivers: None,
             connect_timeout: Duration::from_secs(10),
             linger: Duration::from_secs(3),

@@ -65,7 +65,8 @@ pub(super) fn config(
     config.digest = digest;
     config.key = given.group.key;
     config.max_packet_len = max_packet_len;
-    config.block_exponent = block_exponent(max_packet_len);
+    config.parity = given.parity;
+    config.block_exponent = block_exponent(max_packet_len, given.parity.is_some());
     config.receivers = given.receivers;
     config.congestion = given.rate == Rate::Congestion;
     config.min_rate_bps = given.min_rate_bps;
@@ -87,10 +88,13 @@ pub(super) fn config(
 }
 
 /// The largest block, 64 KiB at most, that packets of this length cut into 64 or fewer.
-fn block_exponent(max_packet_len: u16) -> u8 {
-    let fits = |exponent: &u8| {
-        Geometry::for_packet_len(*exponent, max_packet_len, ltp::wire::Seq(0)).is_some()
+fn block_exponent(max_packet_len: u16, has_parity: bool) -> u8 {
+    let longest = match has_parity {
+        true => ltp::longest_data(max_packet_len),
+        false => max_packet_len,
     };
+    let fits =
+        |exponent: &u8| Geometry::for_packet_len(*exponent, longest, ltp::wire::Seq(0)).is_some();
     (Geometry::MIN_EXPONENT..=16)
         .rev()
         .find(fits)
