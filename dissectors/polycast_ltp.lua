@@ -5,13 +5,13 @@ local here = debug.getinfo(1, "S").source:gsub("^@", ""):match("^(.*[/\\])") or 
 package.path = here .. "?.lua;" .. package.path
 local polycast = require("polycast_shared")
 
-local DATA, REPAIR, SYNC, DIGESTS, REQUEST, REPORT, REPORT_ACK, PACE, FEEDBACK = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local DATA, REPAIR, SYNC, DIGESTS, REQUEST, REPORT, REPORT_ACK, PACE, FEEDBACK, PARITY = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local TYPES = {
 	[DATA] = "DATA", [REPAIR] = "REPAIR", [SYNC] = "SYNC", [DIGESTS] = "DIGESTS",
 	[REQUEST] = "REQUEST", [REPORT] = "REPORT", [REPORT_ACK] = "REPORT_ACK",
-	[PACE] = "PACE", [FEEDBACK] = "FEEDBACK",
+	[PACE] = "PACE", [FEEDBACK] = "FEEDBACK", [PARITY] = "PARITY",
 }
-local KINDS = { [0] = "packets", [1] = "digests", [2] = "SYNC", [3] = "what lies to the left" }
+local KINDS = { [0] = "packets", [1] = "digests", [2] = "SYNC", [3] = "what lies to the left", [4] = "packets or parity" }
 local STATUS = { [0] = "joined", [1] = "progress", [2] = "complete", [3] = "failed", [4] = "leaving" }
 local VERDICTS = { [0] = "noted", [1] = "digest mismatch", [2] = "table full", [3] = "token only", [4] = "too slow" }
 local SYNC_LEN, DIGESTS_LEN, REQUEST_LEN, PACE_LEN, ECHO_LEN, FEEDBACK_LEN, MAC_LEN = 96, 20, 40, 44, 16, 60, 16
@@ -39,6 +39,10 @@ local ltp = polycast.protocol("ltp", "LTP (polycast)", {
 	flag_numbered = { "bool", "The transmission has a number", 8, nil, 0x01 },
 	transmission = { "uint32", "Number of the transmission", base.DEC },
 	payload = { "bytes", "Payload" },
+	block = { "uint32", "Block", base.DEC },
+	index = { "uint8", "Which parity of the block", base.DEC },
+	packets = { "uint8", "Packets of the block", base.DEC },
+	shard = { "bytes", "Parity" },
 	silence = { "uint16", "Longest silence (ms)", base.DEC },
 	oldest = { "uint64", "Oldest packet held", base.DEC },
 	next = { "uint64", "Next packet", base.DEC },
@@ -46,7 +50,8 @@ local ltp = polycast.protocol("ltp", "LTP (polycast)", {
 	digested = { "uint64", "Blocks with digests", base.DEC },
 	first_sequence = { "uint32", "Sequence of packet 0", base.DEC },
 	payload_length = { "uint16", "Payload of a data packet (bytes)", base.DEC },
-	block_exponent = { "uint8", "Block size (log2)", base.DEC },
+	block_exponent = { "uint8", "Block size (log2)", base.DEC, nil, 0x7f },
+	flag_parity = { "bool", "The source answers with parity too", 8, nil, 0x80 },
 	name_length = { "uint8", "Length of the name", base.DEC },
 	progress_blocks = { "uint32", "Report every (blocks)", base.DEC },
 	report_window = { "uint32", "Spread reports over (us)", base.DEC },
@@ -123,6 +128,9 @@ local function sync(reader, flags)
 	reader:number("first_sequence", 4)
 	local payload = reader:number("payload_length", 2)
 	local exponent = reader:number("block_exponent", 1)
+	reader:bits({ "flag_parity" })
+	local parity = exponent >= 128
+	exponent = exponent % 128
 	local name_length = reader:number("name_length", 1)
 	reader:number("progress_blocks", 4)
 	reader:number("report_window", 4)
@@ -138,6 +146,7 @@ local function sync(reader, flags)
 	reader:expect(set(0x02) or polycast.is_zero(digest), "a digest without DIGEST")
 	reader:expect(set(0x01) or not set(0x02), "DIGEST without END")
 	reader:expect(set(0x04) or zero(digested), "digested blocks without INTEGRITY")
+	reader:expect(set(0x04) or not parity, "parity without INTEGRITY")
 	reader:expect(oldest <= next, "the oldest packet is after the next one")
 	if not geometry_fits(exponent, payload) then
 		reader:refuse("blocks and packets do not fit")
@@ -264,6 +273,22 @@ local function data(reader, kind, flags)
 	return string.format("session %08x, sequence %d", session, sequence)
 end
 
+local function parity(reader, flags)
+	reader:bits({ "flag_numbered" })
+	reader:expect(flags <= 1, "unknown flags")
+	reader:number("tag", 2)
+	local session = reader:number("session", 4)
+	local block = reader:number("block", 4)
+	local transmission = reader:number("transmission", 4)
+	reader:expect(flags == 1 or transmission == 0, "a number without its flag")
+	local index = reader:number("index", 1)
+	local packets = reader:number("packets", 1)
+	reader:zero(2)
+	reader:expect(packets <= 64 and index < packets, "not parity of a block of 1 to 64 packets")
+	reader:expect(reader:rest("shard") > 0, "no parity")
+	return string.format("session %08x, block %d, %d of %d", session, block, index, packets)
+end
+
 local function bits_per_second(value)
 	return value == UInt64(0xffffffff, 0xffffffff) and "none" or tostring(value) .. " bit/s"
 end
@@ -341,7 +366,11 @@ local function packet(reader)
 		info = pace(reader, flags, authenticated)
 	elseif kind == FEEDBACK then
 		info = feedback(reader, flags)
+	elseif kind == PARITY then
+		authenticated = 0
+		info = parity(reader, flags)
 	else
+		authenticated = 0
 		info = data(reader, kind, flags)
 	end
 	if authenticated > 0 then
@@ -361,12 +390,12 @@ end
 local function fits(tvb, kind, mac)
 	local length = tvb:reported_len() - mac
 	if kind == SYNC then
-		return length == SYNC_LEN + tvb(47, 1):uint() and geometry_fits(tvb(46, 1):uint(), tvb(44, 2):uint())
+		return length == SYNC_LEN + tvb(47, 1):uint() and geometry_fits(tvb(46, 1):uint() % 128, tvb(44, 2):uint())
 	elseif kind == DIGESTS then
 		return length >= DIGESTS_LEN and (length - DIGESTS_LEN) % 32 == 0 and length <= DIGESTS_LEN + 64 * 32
 			and tvb(2, 2):uint() == 0 and tvb(1, 1):uint() % 16 == 0
 	elseif kind == REQUEST then
-		return length >= REQUEST_LEN and (length - REQUEST_LEN) % 8 == 0 and tvb(1, 1):uint() <= 3
+		return length >= REQUEST_LEN and (length - REQUEST_LEN) % 8 == 0 and tvb(1, 1):uint() <= 4
 	elseif kind == REPORT then
 		return length == 40 and tvb(1, 1):uint() <= 4
 	elseif kind == PACE then
@@ -384,7 +413,7 @@ local function heuristic(tvb, pinfo, tree)
 		return false
 	end
 	local kind, session = tvb(0, 1):bitfield(4, 4), tvb(4, 4):uint()
-	if kind == DATA or kind == REPAIR then
+	if kind == DATA or kind == REPAIR or kind == PARITY then
 		if not sessions[session] or tvb(1, 1):uint() > 1 then
 			return false
 		end

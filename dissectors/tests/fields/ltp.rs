@@ -4,7 +4,7 @@ use std::iter;
 
 use ltp::wire::pace::{Feedback, Pace};
 use ltp::wire::report::{Report, ReportAck, Status};
-use ltp::wire::{Header, Type, data, digests, request, sync};
+use ltp::wire::{Header, Type, data, digests, parity, request, sync};
 
 use crate::Fields;
 use crate::goldens::{Golden, hex};
@@ -32,6 +32,21 @@ fn of_data(header: &Header, bytes: &[u8]) -> Option<Fields> {
     Some(fields)
 }
 
+fn of_parity(header: &Header, bytes: &[u8]) -> Option<Fields> {
+    let (repr, shard) = parity::Repr::parse(bytes).ok()?;
+    let mut fields = head(header);
+    fields
+        .put("flags", header.flags)
+        .flag("flag_numbered", repr.number.is_some())
+        .put("tag", repr.tag)
+        .put("block", repr.block)
+        .put("transmission", repr.number.unwrap_or(0))
+        .put("index", repr.index)
+        .put("packets", repr.packets)
+        .bytes("shard", shard);
+    Some(fields)
+}
+
 fn of_sync(header: &Header, bytes: &[u8]) -> Option<Fields> {
     let repr = sync::Repr::parse(bytes).ok()?;
     let mut fields = head(header);
@@ -53,6 +68,7 @@ fn of_sync(header: &Header, bytes: &[u8]) -> Option<Fields> {
         .put("first_sequence", repr.geometry.first().0)
         .put("payload_length", repr.geometry.payload_len())
         .put("block_exponent", repr.geometry.block_exponent())
+        .flag("flag_parity", repr.parity)
         .put("name_length", repr.name.len())
         .put("progress_blocks", repr.progress_blocks)
         .put("report_window", repr.report_window_us)
@@ -171,6 +187,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Fields> {
     let header = Header::parse(bytes).ok()?;
     match header.kind {
         Type::Data | Type::Repair => of_data(&header, bytes),
+        Type::Parity => of_parity(&header, bytes),
         Type::Sync => of_sync(&header, bytes),
         Type::Digests => of_digests(&header, bytes),
         Type::Request => of_request(&header, bytes),
@@ -193,6 +210,26 @@ const GOLDENS: &[(&str, &str)] = &[
     (
         "ltp repair to the group",
         "12 01 beef a1b2c3d4 00000003 ffffffff 68656c6c6f",
+    ),
+    (
+        "ltp parity",
+        "1a 00 beef a1b2c3d4 00000007 00000000 02 2f 0000 68656c6c6f21",
+    ),
+    (
+        "ltp parity to the group",
+        "1a 01 0000 a1b2c3d4 ffffffff 0000000a 3f 40 0000 68656c6c6f21",
+    ),
+    (
+        "ltp sync with parity",
+        "13 07 01f4 a1b2c3d4
+         0000000000000000 0000000000000030 0000000000010400 0000000000000002
+         ffffff00 0573 90 00 00000000 00000000 0000000000000000
+         000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
+    ),
+    (
+        "ltp parity request",
+        "15 04 beef a1b2c3d4 00000003 00000005 00000002 00001388
+         1111111122222222 3333333344444444 00000009 00000009",
     ),
     (
         "ltp sync",
