@@ -2,7 +2,7 @@
 
 use ltp::wire::pace::{Feedback, Pace};
 use ltp::wire::report::{Report, ReportAck};
-use ltp::wire::{Header, Seq, data, digests, request, sync};
+use ltp::wire::{Header, Seq, data, digests, parity, request, sync};
 
 pub fn packet(bytes: &[u8]) {
     if let Ok(header) = Header::parse(bytes) {
@@ -19,6 +19,13 @@ pub fn packet(bytes: &[u8]) {
         if let Some(number) = packet.sequence().expand(u64::from(u32::MAX)) {
             assert_eq!(Seq::of(number, Seq(0)), packet.sequence());
         }
+    }
+    if let Ok((repr, shard)) = parity::Repr::parse(bytes) {
+        let mut out = bytes.to_vec();
+        out[..repr.buffer_len()].fill(0);
+        repr.emit(&mut out);
+        assert_eq!(out, bytes);
+        assert_eq!(out[repr.buffer_len()..], *shard);
     }
     if let Ok(repr) = sync::Repr::parse(bytes) {
         let mut out = vec![0; repr.buffer_len()];

@@ -12,7 +12,7 @@ use lms_proto::{Iface, Kind as OptionKind};
 use ltp::store::HeapRing;
 use ltp::wire::report::ReportAck;
 use ltp::{
-    Assist, Delivery, Destination, Instant, LmsOption, Meta, Receiver, ReceiverConfig,
+    Assist, Delivery, Destination, Instant, LmsOption, Meta, Parity, Receiver, ReceiverConfig,
     ReceiverEvent, ReceiverLimits, Sender, SenderConfig, SenderLimits, Start, Transmit,
     TurningPoint,
 };
@@ -79,6 +79,18 @@ pub(super) fn sender_config(key: Option<[u8; 32]>, reports: bool) -> SenderConfi
     config
 }
 
+/// The parity of a session: none in half of them.
+pub(super) fn parity(script: &mut Script<'_>) -> Option<Parity> {
+    let some = [Parity::OnRequest, Parity::Percent(30), Parity::Auto].map(Some);
+    script.of(&[None, None, None, some[0], some[1], some[2]])
+}
+
+/// Bytes that machines with this configuration may allocate after the start: with parity the tables of the code, once
+/// for all of them, and a few blocks each.
+pub(super) fn memory(config: &SenderConfig) -> usize {
+    config.parity.map_or(0, |_| 20 << 20)
+}
+
 pub(super) fn receiver_config(key: Option<[u8; 32]>, assist: Assist) -> ReceiverConfig {
     let mut config = ReceiverConfig::new(group());
     config.source = Some(source().ip());
@@ -90,6 +102,7 @@ pub(super) fn receiver_config(key: Option<[u8; 32]>, assist: Assist) -> Receiver
         repairs: 4,
         hold_down: 16,
         targets: 4,
+        parity: 6,
     };
     config
 }
@@ -104,6 +117,8 @@ struct Bench {
     starts: [u64; RECEIVERS],
     wire: VecDeque<Flight>,
     meter: Meter,
+    /// Bytes that may be allocated after the start.
+    bound: usize,
     keyed: bool,
     lms: bool,
     /// Bytes received from and sent to hosts that have shown no token, and the tokens sent to them.
@@ -119,6 +134,8 @@ impl Bench {
         let store = HeapRing::whole(content());
         let mut config = sender_config(key, reports);
         config.congestion = script.flag();
+        config.parity = parity(script);
+        let bound = memory(&config);
         let sender = Sender::new(config, store, [1; 32], now);
         let assist = if lms { Assist::Lms } else { Assist::None };
         let mut config = receiver_config(key, assist);
@@ -137,6 +154,7 @@ impl Bench {
             starts: [0; RECEIVERS],
             wire: VecDeque::new(),
             meter: Meter::default(),
+            bound,
             keyed,
             lms,
             strangers: BTreeMap::new(),
@@ -427,7 +445,7 @@ pub fn run(bytes: &[u8]) {
             6 => bench.attack(&mut script),
             _ => bench.command(&mut script),
         }
-        bench.meter.check(0);
+        bench.meter.check(bench.bound);
     }
     // On a wire that works again, receivers come to an end.
     for _ in 0..400 {
@@ -449,7 +467,7 @@ pub fn run(bytes: &[u8]) {
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for golden in crate::goldens::of("crates/ltp/tests/golden_wire.rs") {
-        for flags in [[1; 4], [0; 4]] {
+        for flags in [[1, 1, 1, 1, 4], [0, 0, 0, 0, 0]] {
             let mut lines = Lines(flags.to_vec());
             lines.u8(0).u8(0).u8(0).u8(5).u8(100);
             for to in 0..3 {
@@ -467,8 +485,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
             seeds.push(lines.0);
         }
     }
-    for kind in 0..7 {
-        for flags in [[1, 1, 1, 1], [0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0]] {
+    for kind in 0..8 {
+        for flags in [
+            [1, 1, 1, 1, 0],
+            [0, 0, 1, 1, 5],
+            [1, 0, 0, 0, 3],
+            [0, 1, 0, 0, 4],
+        ] {
             let mut lines = Lines(flags.to_vec());
             lines.u8(0).u8(0);
             for step in 0..40u8 {

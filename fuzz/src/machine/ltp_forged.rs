@@ -5,8 +5,8 @@ use ltp::wire::digests::{self, put_digest};
 use ltp::wire::pace::{Echo, FEEDBACK_LEN, Feedback, Pace};
 use ltp::wire::report::{Loss, Report, Status};
 use ltp::wire::request::{self, Kind, Range};
-use ltp::wire::{Seq, data, sync};
-use ltp::{Sender, SessionId};
+use ltp::wire::{Seq, data, parity, sync};
+use ltp::{Geometry, Sender, SessionId};
 
 use crate::script::Script;
 
@@ -15,7 +15,7 @@ pub(super) fn forged(script: &mut Script<'_>, sender: &Sender<'_, HeapRing>) -> 
     let (session, geometry) = (sender.session(), sender.geometry());
     let number = u64::from(script.u8());
     let sequence = Seq::of(number, geometry.first());
-    let kind = script.pick(7);
+    let kind = script.pick(8);
     let mut bytes = vec![script.u8(); 400];
     let len = match kind {
         0 => {
@@ -45,6 +45,7 @@ pub(super) fn forged(script: &mut Script<'_>, sender: &Sender<'_, HeapRing>) -> 
             }
             repr.buffer_len()
         }
+        6 => return parity(script, session, geometry),
         2 => {
             return request_bytes(script, session, sequence);
         }
@@ -86,6 +87,7 @@ pub(super) fn forged(script: &mut Script<'_>, sender: &Sender<'_, HeapRing>) -> 
                 next: script.u8().into(),
                 length: script.flag().then(|| script.u16().into()),
                 digested: script.flag().then(|| script.u8().into()),
+                parity: script.flag(),
                 digest: script.flag().then(|| [script.u8(); 32]),
                 reports: script.flag(),
                 closing: script.flag(),
@@ -105,7 +107,13 @@ pub(super) fn forged(script: &mut Script<'_>, sender: &Sender<'_, HeapRing>) -> 
 }
 
 fn request_bytes(script: &mut Script<'_>, session: ltp::SessionId, from: Seq) -> Vec<u8> {
-    let kind = script.of(&[Kind::Data, Kind::Digests, Kind::Sync, Kind::Left]);
+    let kind = script.of(&[
+        Kind::Data,
+        Kind::Digests,
+        Kind::Sync,
+        Kind::Left,
+        Kind::DataOrParity,
+    ]);
     let mut repr = request::Repr {
         kind,
         tag: script.u16(),
@@ -122,17 +130,39 @@ fn request_bytes(script: &mut Script<'_>, session: ltp::SessionId, from: Seq) ->
         1 + script.pick(31)
     };
     for _ in 0..count {
-        let base = if kind == Kind::Data { from.0 } else { 0 };
+        let is_data = matches!(kind, Kind::Data | Kind::DataOrParity);
+        let base = if is_data { from.0 } else { 0 };
         let lo = base.wrapping_add(script.u8().into());
         let hi = lo.wrapping_add((script.u8() % 80).into());
         let range = match kind {
             Kind::Sync => Range { lo: 0, hi: 0 },
             Kind::Left => Range { lo, hi: lo },
-            Kind::Data | Kind::Digests => Range { lo, hi },
+            Kind::Data | Kind::DataOrParity | Kind::Digests => Range { lo, hi },
         };
         let _ = repr.ranges.push(range);
     }
     let mut bytes = vec![0; repr.buffer_len()];
+    repr.emit(&mut bytes);
+    bytes
+}
+
+/// Parity of a block as it could be, mostly.
+fn parity(script: &mut Script<'_>, session: SessionId, geometry: Geometry) -> Vec<u8> {
+    let per_block = geometry.packets_per_block() as u8;
+    let packets = match script.pick(4) {
+        0 => 1 + script.u8() % 64,
+        _ => per_block,
+    };
+    let repr = parity::Repr {
+        tag: script.u16(),
+        session,
+        block: script.u8().into(),
+        number: script.flag().then(|| script.u32()),
+        index: script.u8() % packets,
+        packets,
+    };
+    let shard = usize::from(geometry.payload_len()).next_multiple_of(2);
+    let mut bytes = vec![script.u8(); parity::PARITY_HEADER_LEN + shard];
     repr.emit(&mut bytes);
     bytes
 }

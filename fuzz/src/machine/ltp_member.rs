@@ -90,6 +90,8 @@ struct Bench {
     /// Round and timestamp of the newest PACE.
     paced: (u16, u32),
     meter: Meter,
+    /// Bytes that may be allocated after the start.
+    bound: usize,
 }
 
 impl Bench {
@@ -105,6 +107,8 @@ impl Bench {
         config.linger = Duration::from_secs(1);
         config.limits.receivers = script.of(&[4, 8, 64]);
         config.congestion = script.flag();
+        config.parity = super::ltp::parity(script);
+        let bound = super::ltp::memory(&config);
         let sender = Sender::new(config, HeapRing::whole(content()), [1; 32], now);
         let receiver = |index: usize| {
             let config = receiver_config(key, Assist::None);
@@ -123,6 +127,7 @@ impl Bench {
             hashing: Hashing::new(key),
             paced: (0, 0),
             meter: Meter::default(),
+            bound,
         }
     }
 
@@ -328,7 +333,7 @@ fn request_bytes(session: SessionId, token: u64, lie: &Lie) -> (Vec<u8>, usize) 
     let range = match kind {
         Kind::Sync => Range { lo: 0, hi: 0 },
         Kind::Left => Range { lo, hi: lo },
-        Kind::Data | Kind::Digests => Range {
+        Kind::Data | Kind::DataOrParity | Kind::Digests => Range {
             lo,
             hi: lo.wrapping_add(count),
         },
@@ -403,7 +408,13 @@ fn lie(script: &mut Script<'_>) -> Lie {
         };
     }
     Lie::Request {
-        kind: script.of(&[Kind::Data, Kind::Digests, Kind::Sync, Kind::Left]),
+        kind: script.of(&[
+            Kind::Data,
+            Kind::Digests,
+            Kind::Sync,
+            Kind::Left,
+            Kind::DataOrParity,
+        ]),
         lo: script.u8().into(),
         count: script.u8().into(),
         round_trip_us: script.u32(),
@@ -435,7 +446,7 @@ pub fn run(bytes: &[u8]) {
                 bench.drain();
             }
         }
-        bench.meter.check(0);
+        bench.meter.check(bench.bound);
     }
     // The third host repeats its last lies without end, each time as if started again.
     let end = bench.now + BOUND;
@@ -464,7 +475,7 @@ pub fn run(bytes: &[u8]) {
         bench.wait(100_000);
         assert!(bench.now < end, "the source does not end: {lies:?}");
     }
-    bench.meter.check(0);
+    bench.meter.check(bench.bound);
     // What a receiver still waits for is the answer to its last report.
     for _ in 0..600 {
         if bench.receivers.iter().all(Receiver::is_finished) {
@@ -486,7 +497,7 @@ pub fn run(bytes: &[u8]) {
 /// Each kind of lie, alone and in pairs, again and again.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
-    for flags in [[0; 6], [1, 1, 1, 0, 1, 1], [0, 2, 1, 1, 2, 0]] {
+    for flags in [[0; 7], [1, 1, 1, 0, 1, 1, 5], [0, 2, 1, 1, 2, 0, 4]] {
         for status in 0..5u8 {
             for blocks in [0, 2, 5, 7] {
                 let mut lines = Lines(flags.to_vec());
@@ -505,7 +516,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     }
     for rate in 0..4u8 {
         for received in 0..4u8 {
-            let mut lines = Lines(vec![0, 1, 0, 1, 1, 1]);
+            let mut lines = Lines(vec![0, 1, 0, 1, 1, 1, rate]);
             lines.u8(0).u8(3).u8(1).u8(100);
             for step in 0..48u8 {
                 lines.u8(3).u8(step / 16).u8(3).u8(step / 16);

@@ -45,6 +45,8 @@ struct Bench {
     failed: [bool; LEAVES],
     wire: VecDeque<Flight>,
     meter: Meter,
+    /// Bytes that may be allocated after the start.
+    bound: usize,
 }
 
 impl Bench {
@@ -54,6 +56,8 @@ impl Bench {
         let mut config = sender_config(key, script.flag());
         config.max_packet_len = 300;
         config.congestion = script.flag();
+        config.parity = super::ltp::parity(script);
+        let bound = super::ltp::memory(&config);
         let sender = Sender::new(config, HeapRing::whole(content()), [1; 32], now);
         let relays = || [relay()].into_iter().collect();
         let sender = sender.expect("a configuration that works");
@@ -82,6 +86,7 @@ impl Bench {
             failed: [false; LEAVES],
             wire: VecDeque::new(),
             meter: Meter::default(),
+            bound,
         }
     }
 
@@ -298,7 +303,7 @@ pub fn run(bytes: &[u8]) {
             5 => bench.wait(script.pause_us()),
             _ => bench.attack(&mut script),
         }
-        bench.meter.check(0);
+        bench.meter.check(bench.bound);
     }
     for _ in 0..400 {
         bench.arrive(WIRE);
@@ -316,7 +321,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .into_iter()
         .chain(super::dyram::goldens())
     {
-        let mut lines = Lines(vec![1]);
+        let mut lines = Lines(vec![1, 0, 4]);
         lines.u8(0).u8(0).u8(5).u8(100).u8(0);
         for from in 0..4 {
             lines.u8(6).u8(0).bytes(&golden).u8(0).u8(from).u8(from);
@@ -325,7 +330,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     }
     for kind in 0..5 {
         for body in 0..7 {
-            let mut lines = Lines(vec![1, 0, 0]);
+            let mut lines = Lines(vec![1, 0, body]);
             for step in 0..30u8 {
                 lines
                     .u8(2)

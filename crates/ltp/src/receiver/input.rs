@@ -123,6 +123,9 @@ impl<S: Store> Receiver<'_, S> {
         if !self.gaps.is_next(number) {
             self.out_of_order(number, block, bit, repair.then(|| packet.tag()));
         }
+        if !self.restoring.is_empty() {
+            self.count_parity(block);
+        }
         if whole {
             self.block_came(block);
         } else if is_newer && self.is_end_open() {
@@ -161,14 +164,11 @@ impl<S: Store> Receiver<'_, S> {
             self.skipped_to(number);
             return;
         }
-        let arrival = self.gaps.arrived(block, bit, tag);
-        if let Some(arrival) = &arrival {
-            self.recovery.arrived(arrival, self.now);
-        }
-        if !self.restoring.is_empty() {
-            self.count_parity(block, None);
-        }
-        if arrival.is_some() && self.gaps.is_unscanned() {
+        let Some(arrival) = self.gaps.arrived(block, bit, tag) else {
+            return;
+        };
+        self.recovery.arrived(&arrival, self.now);
+        if self.gaps.is_unscanned() {
             self.look_for_gaps();
         }
     }

@@ -178,11 +178,17 @@ impl<S: Store> Receiver<'_, S> {
         }
         self.stats.parity += 1;
         self.liveness.data_came(self.now);
-        self.count_parity(block, Some(repr.tag));
+        self.count_parity_after(block, Some(repr.tag));
     }
 
-    /// Something of a block came of which parity is held: fewer packets are requested, or it is restored.
-    pub(super) fn count_parity(&mut self, block: u64, tag: Option<u16>) {
+    /// A packet of a block came of which parity may be held.
+    #[cold]
+    pub(super) fn count_parity(&mut self, block: u64) {
+        self.count_parity_after(block, None);
+    }
+
+    /// Something of a block came. With the parity that is held of it fewer packets are requested, or it is restored.
+    fn count_parity_after(&mut self, block: u64, tag: Option<u16>) {
         let held = self.restoring.shelf.count(block as u32);
         if held == 0 {
             return;

@@ -6,9 +6,12 @@ mod forged;
 
 use common::packets::request;
 use common::{Group, content, files, link, receiver_config, sender_config};
+use ltp::digest::Hashing;
 use ltp::wire::request::Kind;
 use ltp::{Assist, ConfigError, Duration, Meta, Parity, ReceiverConfig, SenderConfig};
 use netsim::Loss;
+use std::cell::Cell;
+use std::rc::Rc;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -185,4 +188,41 @@ fn parity_needs_digests() {
     let store = ltp::store::HeapRing::whole(vec![0; 9]);
     let sender = ltp::Sender::new(config, store, [0; 32], ltp::Instant::ZERO);
     assert_eq!(sender.err(), Some(ConfigError::Parity));
+}
+
+#[test]
+fn parity_that_is_held_counts_when_a_restarted_source_sends_again() {
+    let bytes = content(1 << 17, 16);
+    let mut config = sender(&bytes, Some(Parity::Percent(10)));
+    config.receivers = Some(2);
+    config.digest = Some(Hashing::new(None).whole(&bytes));
+    let start = |number| {
+        let store = ltp::store::HeapRing::whole(bytes.clone());
+        let seed = common::seed(number);
+        ltp::Sender::new(config.clone(), store, seed, ltp::Instant::ZERO).expect("configuration")
+    };
+    let mut net = files(&bytes, 2, 17, config.clone(), &receiver_config());
+    let comes = Rc::new(Cell::new(false));
+    let (deaf, fourth) = (net.receivers[0], Rc::clone(&comes));
+    // Of block 0 it has two parity packets, and lacks three packets, of which one comes from the second source.
+    net.lose(move |to, packet| {
+        let word = |at: usize| {
+            let bytes = [packet[at], packet[at + 1], packet[at + 2], packet[at + 3]];
+            u32::from_be_bytes(bytes)
+        };
+        let is_lost = match packet[0] {
+            0x11 => (3..6).contains(&word(8)) && !(fourth.get() && word(8) == 4),
+            0x12 => (3..6).contains(&word(8)),
+            0x1a => word(8) == 0 && packet[16] >= 2,
+            _ => false,
+        };
+        to == deaf && is_lost
+    });
+    net.run_until(LIMIT, |net| net.receiver(1).is_complete());
+    net.run_for(Duration::from_millis(50));
+    assert_eq!(net.receiver(0).progress().0, 0);
+    comes.set(true);
+    net.set_sender(Some(start(18)));
+    net.run_until(LIMIT, |net| net.all_complete());
+    net.check_content(&bytes);
 }

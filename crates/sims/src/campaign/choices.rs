@@ -2,7 +2,7 @@
 
 use ltp::digest::{Digest, Hashing};
 use ltp::store::HeapRing;
-use ltp::{Receiver, ReceiverConfig, ReceiverEvent, Sender, SenderConfig};
+use ltp::{Parity, Receiver, ReceiverConfig, ReceiverEvent, Sender, SenderConfig};
 use netsim::{Duration, Instant, Rng};
 
 use super::outcome::End;
@@ -65,6 +65,11 @@ impl Choices {
             sender.congestion = true;
             sender.rate_bps = rng.chance(0.5).then_some(most as u64);
         }
+        if rng.chance(0.4) {
+            let parities = [Parity::OnRequest, Parity::Percent(20), Parity::Auto];
+            sender.parity = Some(parities[rng.below(3) as usize]);
+            receiver.limits.parity = [0, 4, 512][rng.below(3) as usize];
+        }
         Self {
             content,
             sender,
@@ -77,7 +82,7 @@ impl Choices {
     pub(super) fn describe(&self) -> String {
         let (sender, receiver) = (&self.sender, &self.receiver);
         format!(
-            "{} bytes, blocks of 2^{}, packets of {}, {:?} bit/s{}, receivers known: {:?}, window {:?}, stream: {:?}, key: {}, blocks and asks of receivers: {}, {}",
+            "{} bytes, blocks of 2^{}, packets of {}, {:?} bit/s{}, parity {:?} (receivers hold {}), receivers known: {:?}, window {:?}, stream: {:?}, key: {}, blocks and asks of receivers: {}, {}",
             self.content.len(),
             sender.block_exponent,
             sender.max_packet_len,
@@ -87,6 +92,8 @@ impl Choices {
             } else {
                 ""
             },
+            sender.parity,
+            receiver.limits.parity,
             sender.receivers,
             sender.window_blocks,
             self.stream,

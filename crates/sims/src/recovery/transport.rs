@@ -198,6 +198,7 @@ pub(super) fn receiver(assist: Assist, seed: [u8; 32]) -> Receiver<'static, Null
         repairs: 16,
         hold_down: 64,
         targets: 8,
+        parity: 0,
     };
     Receiver::new(config, NullStore, seed, Instant::ZERO)
 }
