@@ -8,7 +8,8 @@ use lms_proto::{Iface, Kind, LmsOption, TurningPoint};
 use ltp::store::{HeapRing, NullStore, Store};
 use ltp::wire::{Seq, data, request};
 use ltp::{
-    Assist, Duration, Instant, Meta, Receiver, ReceiverConfig, Sender, SenderConfig, SessionId,
+    Assist, Duration, Instant, Meta, Parity, Receiver, ReceiverConfig, Sender, SenderConfig,
+    SessionId,
 };
 
 const SESSION: SessionId = SessionId(7);
@@ -21,12 +22,19 @@ fn source() -> SocketAddr {
     "10.0.0.1:4000".parse().expect("address")
 }
 
-fn sender<S: Store>(store: S, length: u64, integrity: bool, segments: usize) -> Sender<'static, S> {
+fn sender<S: Store>(
+    store: S,
+    length: u64,
+    integrity: bool,
+    segments: usize,
+    parity: Option<Parity>,
+) -> Sender<'static, S> {
     let mut config = SenderConfig::new(group());
     config.length = Some(length);
     config.session = ltp::SessionChoice::Fixed(SESSION);
     config.integrity = integrity;
     config.max_segments = segments;
+    config.parity = parity;
     Sender::new(config, store, [1; 32], Instant::ZERO).expect("configuration")
 }
 
@@ -35,8 +43,9 @@ fn started<S: Store>(
     length: u64,
     integrity: bool,
     segments: usize,
+    parity: Option<Parity>,
 ) -> Sender<'static, S> {
-    let mut sender = sender(store, length, integrity, segments);
+    let mut sender = sender(store, length, integrity, segments, parity);
     let mut buffer = [0; 2048];
     while sender.poll_transmit(Instant::ZERO, &mut buffer).is_some() {}
     sender.handle_timeout(Instant::from_millis(100));
@@ -52,7 +61,7 @@ fn receiver<S: Store>(store: S, length: u64, integrity: bool) -> Receiver<'stati
     config.replier.turning_point_rate_bps = 1_000_000_000_000;
     config.replier.hold_down = Duration::ZERO;
     let mut receiver = Receiver::new(config, store, [2; 32], Instant::ZERO);
-    let mut sender = sender(NullStore, length, integrity, 1);
+    let mut sender = sender(NullStore, length, integrity, 1, None);
     let mut buffer = [0; 2048];
     let sync = sender
         .poll_transmit(Instant::ZERO, &mut buffer)
@@ -143,14 +152,70 @@ fn receive_with_gap(criterion: &mut Criterion) {
     bench.finish();
 }
 
+/// Packets of a session with parity, as they leave the source; each tenth DATA is lost.
+fn lossy_session(length: u64) -> Vec<Vec<u8>> {
+    let mut config = SenderConfig::new(group());
+    config.length = Some(length);
+    config.session = ltp::SessionChoice::Fixed(SESSION);
+    config.parity = Some(Parity::Percent(11));
+    let store = HeapRing::whole(vec![7; length as usize]);
+    let mut sender = Sender::new(config, store, [1; 32], Instant::ZERO).expect("configuration");
+    let (mut packets, mut buffer) = (Vec::new(), [0; 2048]);
+    let mut data = 0;
+    for now in [0, 100].map(Instant::from_millis) {
+        sender.handle_timeout(now);
+        while let Some(transmit) = sender.poll_transmit(now, &mut buffer) {
+            let is_data = buffer[0] & 0xf == 1;
+            data += u32::from(is_data);
+            if !is_data || data % 10 != 3 {
+                packets.push(buffer[..transmit.len].to_vec());
+            }
+        }
+    }
+    packets
+}
+
+/// One packet in ten is lost and restored from parity.
+fn restore(criterion: &mut Criterion) {
+    let length = 4 << 20;
+    let meta = Meta::group(source());
+    let packets = lossy_session(length);
+    let mut bench = criterion.benchmark_group("restore");
+    bench.throughput(Throughput::Bytes(length));
+    bench.bench_function("one_in_ten_lost", |bencher| {
+        let receiver = || {
+            let config = ReceiverConfig::new(group());
+            let store = HeapRing::new(length as usize);
+            Receiver::new(config, store, [2; 32], Instant::ZERO)
+        };
+        bencher.iter_batched_ref(
+            receiver,
+            |receiver| {
+                for packet in &packets {
+                    let _ = receiver.handle_packet(Instant::ZERO, &meta, black_box(packet));
+                }
+                assert_eq!(receiver.progress().0, length, "restored without a request");
+            },
+            BatchSize::LargeInput,
+        );
+    });
+    bench.finish();
+}
+
 fn send(criterion: &mut Criterion) {
     let mut bench = criterion.benchmark_group("send");
     let length = 4 << 20;
     bench.throughput(Throughput::Bytes(length));
-    for (name, integrity, segments) in [
-        ("single", false, 1),
-        ("batched", false, 46),
-        ("batched_and_hashed", true, 46),
+    for (name, integrity, segments, parity) in [
+        ("single", false, 1, None),
+        ("batched", false, 46, None),
+        ("batched_and_hashed", true, 46, None),
+        (
+            "with_a_tenth_of_parity",
+            true,
+            46,
+            Some(Parity::Percent(10)),
+        ),
     ] {
         let content = vec![7; length as usize];
         bench.bench_function(name, |bencher| {
@@ -161,6 +226,7 @@ fn send(criterion: &mut Criterion) {
                         length,
                         integrity,
                         segments,
+                        parity,
                     )
                 },
                 |sender| {
@@ -230,5 +296,5 @@ fn replier(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, receive, receive_with_gap, send, replier);
+criterion_group!(benches, receive, receive_with_gap, restore, send, replier);
 criterion_main!(benches);

@@ -89,8 +89,9 @@
 //! | rates | bits of Ethernet frames (UDP payload + 42 bytes) a second |
 //! | packets | numbered from 0 (64 bits); the wire carries the low 32 bits plus an offset, and wraps |
 //! | a block | 2^10 to 2^22 bytes, 1 to 64 packets; at most 2^32 - 1 blocks |
-//! | a sender | at most 10 KiB and its [`storage::SenderStorage`] |
-//! | a receiver | at most 4.5 KiB and its [`storage::ReceiverStorage`]: 8 KiB in all for 1,000 packets |
+//! | a sender | at most 10 KiB and its [`storage::SenderStorage`]; with [`SenderConfig::parity`] also 1 MiB and two blocks |
+//! | a receiver | at most 4.5 KiB and its [`storage::ReceiverStorage`]: 8 KiB in all for 1,000 packets; with parity also the packets of [`ReceiverLimits::parity`] and four blocks, and as replier 1 MiB and two blocks |
+//! | parity | 8.5 MiB of tables in each process, once for all machines |
 //! | events | 32 (sender), 8 (receiver); more are counted as lost, the last one never is |
 //! | requests | for data at most [`ReceiverConfig::requests_per_second`], in bursts of a twentieth of that, 32 ranges each; for digests one at a time |
 //!
@@ -114,6 +115,9 @@
 //! learn of it. An attacker who can read the source's unicast packets can still deceive. A
 //! [`SenderConfig::key`] keeps out every host without it: digests are then keyed and control packets
 //! authenticated. A member of the group can still forge to the others.
+//!
+//! Parity is not signed, as data is not. A block that was restored from parity and does not match its digest is fetched
+//! from the source, packet by packet; after eight of them a receiver takes no more parity in that session.
 //!
 //! No peer can be made to flood another one: a unicast answer longer than its cause goes only to an
 //! address that returned a token; all other packets go to the group or, as dmcast, to a turning point,

@@ -24,6 +24,8 @@ pub(super) struct Restoring {
     shelf: Shelf,
     /// Blocks of this session that were restored and did not match their digest.
     wrong: u64,
+    /// The source sends parity in advance.
+    comes_in_advance: bool,
 }
 
 impl Restoring {
@@ -31,6 +33,7 @@ impl Restoring {
         Restoring {
             shelf: Shelf::new(most),
             wrong: 0,
+            comes_in_advance: false,
         }
     }
 
@@ -38,6 +41,7 @@ impl Restoring {
     pub(super) fn begin(&mut self, geometry: &Geometry) {
         self.shelf.begin(geometry);
         self.wrong = 0;
+        self.comes_in_advance = false;
     }
 
     /// Whether no parity is held.
@@ -80,9 +84,10 @@ impl<S: Store> Receiver<'_, S> {
     }
 
     /// Whether gaps of the newest block wait until it was sent whole, so that parity can repair them. A relay repairs
-    /// with packets.
+    /// with packets: below one, only parity in advance is worth it.
     pub(super) fn waits_for_block(&self) -> bool {
-        self.takes_parity() && self.config.assist != Assist::Dyram
+        let helps = self.restoring.comes_in_advance || self.config.assist != Assist::Dyram;
+        self.takes_parity() && helps
     }
 
     /// Returns the packets of a block that have not come.
@@ -177,6 +182,7 @@ impl<S: Store> Receiver<'_, S> {
             }
         }
         self.stats.parity += 1;
+        self.restoring.comes_in_advance |= repr.tag == 0;
         self.liveness.data_came(self.now);
         self.count_parity_after(block, Some(repr.tag));
     }

@@ -9,7 +9,7 @@ mod world;
 use common::content;
 use dyram::RelayId;
 use ltp::relayed::AttachmentEvent;
-use ltp::{Duration, SenderConfig, SenderEvent};
+use ltp::{Duration, Parity, SenderConfig, SenderEvent};
 use world::{STUCK, World, new_leaf, new_relay, new_source, relay, relay_config};
 
 /// A root, two relays below, three leaves below each.
@@ -383,4 +383,32 @@ fn receivers_that_move_with_much_missing_do_not_overload_the_relay() {
         by_source * 50 < lost,
         "{by_source} repairs by unicast for {lost} losses"
     );
+}
+
+#[test]
+fn parity_in_advance_goes_down_the_tree_and_the_rest_is_repaired_by_relays() {
+    let bytes = content(400_000, 21);
+    let run = |parity| {
+        let mut world = World::new(&bytes, &PARENTS, &LEAVES, 20_000, 21, |config| {
+            wait_for_six(config);
+            config.parity = parity;
+        });
+        world.run(30_000);
+        assert_eq!(world.complete(&bytes), 6);
+        let stats = |leaf: &ltp::relayed::Receiver<'_, _>| leaf.receiver().stats().clone();
+        let leaves: Vec<_> = world.leaves().map(stats).collect();
+        let restored: u64 = leaves.iter().map(|stats| stats.restored_packets).sum();
+        let asked: u64 = leaves.iter().map(|stats| stats.requested_packets).sum();
+        (restored, asked)
+    };
+    let (none, asked_without) = run(None);
+    let (restored, asked) = run(Some(Parity::Percent(20)));
+    assert_eq!(none, 0);
+    assert!(restored > 100, "{restored}");
+    assert!(
+        asked * 2 < asked_without,
+        "{asked}, {asked_without} without"
+    );
+    // On request relays repair with packets.
+    assert_eq!(run(Some(Parity::OnRequest)).0, 0);
 }
