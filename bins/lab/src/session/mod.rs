@@ -329,9 +329,11 @@ impl Session {
         self.network.start(receiver, launch)
     }
 
-    /// Starts `lms-send` in the source.
+    /// Starts `lms-send` in the source. It repairs with packets, as in the papers: the experiments compare how many were
+    /// lost, and who repaired them.
     pub(crate) fn send(&self, file: &Path, more: &[&str]) -> Result<Process> {
-        let launch = self.endpoint("lms-send", self.source).args(more).arg(file);
+        let launch = self.endpoint("lms-send", self.source);
+        let launch = launch.args(["--parity", "off"]).args(more).arg(file);
         self.network.start(self.source, launch)
     }
 }

@@ -164,7 +164,7 @@ fn a_late_receiver_gets_everything() {
 }
 
 #[test]
-fn requests_without_need_cost_no_more_than_a_fifth() {
+fn requests_from_strangers_bring_no_parity_in_advance() {
     let bytes = content(4 << 20, 10);
     let config = sender(&bytes, Some(Parity::Auto));
     let mut net = files(&bytes, 2, 10, config, &receiver_config());
