@@ -4,7 +4,7 @@
 //! Restored bytes are verified as any others. A block that does not match its digest is requested again from the source,
 //! its packets themselves; after [`MOST_WRONG`] such blocks no parity is taken in this session.
 
-use super::{Receiver, Timer};
+use super::{Phase, Receiver, Timer};
 use crate::config::Assist;
 use crate::error::Error;
 use crate::event::Failure;
@@ -133,15 +133,15 @@ impl<S: Store> Receiver<'_, S> {
         if meta.path == Path::Group || !self.recovery.is_lms() {
             self.window.note_parity(block, self.now);
         }
-        if self.phase != super::Phase::Open {
+        if matches!(self.phase, Phase::Failed | Phase::Ended) {
             return Err(Error::Ended);
-        }
-        if !self.takes_parity() {
-            self.stats.parity_lost += 1;
-            return Ok(());
         }
         if block < self.window.frontier() {
             self.stats.unneeded_parity += 1;
+            return Ok(());
+        }
+        if !self.takes_parity() {
+            self.stats.parity_lost += 1;
             return Ok(());
         }
         // The source sends parity of whole blocks only.
