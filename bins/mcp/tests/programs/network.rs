@@ -444,8 +444,9 @@ fn beside_a_slow_host(extra: &[&str]) -> Finished {
     shape(&network, 3, "4mbit");
     let file = stage.content("image", 4 * MIB);
     let file = file.to_str().expect("text");
-    let args = [&["--insecure"], extra, &[file, &v4(2), &v4(3), &v4(4)]].concat();
-    let done = network.copy(&args);
+    let hosts = [2, 3, 4].map(v4);
+    let hosts = hosts.each_ref().map(String::as_str);
+    let done = network.copy(&[&["--insecure", file], extra, &hosts].concat());
     done.expect(0);
     for number in [2, 3, 4] {
         same(&stage, number, "image");
