@@ -207,6 +207,10 @@ impl Reservation {
         locals.iter().all(fits)
     }
 
+    pub(crate) fn counter(&self) -> Counter {
+        Counter(self.0.clone())
+    }
+
     pub(crate) fn carrier(&self) -> Carrier {
         self.1
     }
@@ -217,6 +221,18 @@ impl Reservation {
 
     pub(crate) fn port(&self) -> u16 {
         self.0.local_address().port()
+    }
+}
+
+/// Counts what is sent from a reserved port.
+#[derive(Debug)]
+pub(crate) struct Counter(XmEndpoint);
+
+impl Counter {
+    /// Returns the bytes of segments that were sent so far, all copies counted.
+    pub(crate) fn sent(&self) -> u64 {
+        let stats = self.0.stats().machine;
+        stats.unicast_bytes_sent + stats.multicast_bytes_sent
     }
 }
 

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 /// Interval of the checks.
 pub(super) const LOOK: Duration = Duration::from_millis(50);
+/// Interval in the first [`START`] of the data: slow start shows for a few moments what the links carry.
+pub(super) const START_LOOK: Duration = Duration::from_millis(20);
+pub(super) const START: Duration = Duration::from_secs(1);
 /// Time without acknowledgement after which a host is named.
 const NAMED: Duration = Duration::from_secs(2);
 /// Time without acknowledgement after which a host no longer delays the others.

@@ -1,13 +1,14 @@
 //! Finds the host that limits the rate of the data, and decides whether it is served separately
 //! (`docs/decisions/0025-min-rate-auto.md`).
 //!
-//! Twenty times a second the windows of all receivers in step are sampled. A window divided by the round-trip time is
+//! Twenty times a second (fifty times in the first) the windows of all receivers in step are sampled. A window divided by the round-trip time is
 //! what a path takes: of the host that limits the rate it is what its link or its disk takes, of the others an upper
 //! estimate of what they could take. Over the last [`WINDOW`] (eight round trips, if those are longer):
 //!
 //! | figure | of the host that limits | of each of the others |
 //! | --- | --- | --- |
 //! | window used up | in at least half of the samples | |
+//! | acknowledges | something in the second half of the period | |
 //! | what it takes | the most of all samples: one lost packet does not lower it | the median |
 //!
 //! The host is named where the others could take [`NAMED`] hundredths of its rate. It is served separately where they
@@ -62,6 +63,7 @@ struct Sample {
     at: Instant,
     takes_bps: u64,
     is_full: bool,
+    acknowledged: u64,
 }
 
 /// Samples of one receiver.
@@ -83,6 +85,8 @@ struct Path {
 pub(crate) struct Limiting {
     paths: Vec<Path>,
     looked: Option<Instant>,
+    /// Bytes that this host had sent at the look before the last one, and at the last.
+    sent: [u64; 2],
     /// The most that this host's link has carried between two looks, bits per second of all copies.
     carried_bps: u64,
     current: Option<Limit>,
@@ -93,6 +97,7 @@ impl Limiting {
         Limiting {
             paths: (0..receivers).map(|_| Path::default()).collect(),
             looked: None,
+            sent: [0; 2],
             carried_bps: 0,
             current: None,
         }
@@ -111,14 +116,16 @@ impl Limiting {
         self.current = None;
     }
 
-    /// Samples the receivers, `None` for those that have ended. `stream_len`: bytes that all of them get.
+    /// Samples the receivers, `None` for those that have ended. `stream_len`: bytes that all of them get;
+    /// `sent`: those that this host has sent in all copies.
     pub(crate) fn look(
         &mut self,
         now: Instant,
         all: &[Option<Reach>],
         stream_len: u64,
+        sent: u64,
     ) -> Option<Limit> {
-        self.count_carried(now, all);
+        self.count_carried(now, all, sent);
         for (path, reach) in self.paths.iter_mut().zip(all) {
             path.sample(now, *reach);
         }
@@ -126,17 +133,21 @@ impl Limiting {
         self.current
     }
 
-    /// Measures what the link has carried: what each receiver has acknowledged that has a copy of its own, and what
-    /// the most advanced of those has that multicast alone serves.
-    fn count_carried(&mut self, now: Instant, all: &[Option<Reach>]) {
+    /// Measures what the link has carried: what each receiver has acknowledged that had a copy of its own, and what
+    /// the most advanced of the others has. Receivers may have changed to multicast meanwhile: it is no more than was
+    /// sent since the look before the last one.
+    fn count_carried(&mut self, now: Instant, all: &[Option<Reach>], sent: u64) {
+        let [before, last] = self.sent;
+        self.sent = [last, sent];
         let Some(since) = self.looked.replace(now) else {
+            self.sent = [sent; 2];
             return;
         };
         let (mut alone, mut together) = (0u64, 0);
         for (path, reach) in self.paths.iter_mut().zip(all) {
             let Some(reach) = reach else { continue };
             let progress = reach.acknowledged.saturating_sub(path.acknowledged);
-            if reach.is_unicast {
+            if reach.is_unicast || path.is_unicast {
                 alone += progress;
             } else {
                 together = progress.max(together);
@@ -149,8 +160,8 @@ impl Limiting {
                 };
             }
         }
-        let bps = per_second(alone + together, now - since);
-        self.carried_bps = self.carried_bps.max(bps);
+        let carried = (alone + together).min(sent.saturating_sub(before));
+        self.carried_bps = self.carried_bps.max(per_second(carried, now - since));
     }
 
     fn find(&self, now: Instant, stream_len: u64) -> Option<Limit> {
@@ -171,6 +182,7 @@ impl Limiting {
         let rate_bps = path.most(now, window).max(1);
         if others_bps.saturating_mul(100) < rate_bps.saturating_mul(NAMED)
             || !path.is_mostly_full(now, window)
+            || !path.advances(now, window)
         {
             return None;
         }
@@ -225,6 +237,7 @@ impl Path {
             at: now,
             takes_bps: per_second(reach.window, round_trip),
             is_full: reach.is_full,
+            acknowledged: reach.acknowledged,
         });
     }
 
@@ -250,6 +263,12 @@ impl Path {
         let mut takes: Vec<u64> = takes.collect();
         takes.sort_unstable();
         takes.get(takes.len() / 2).copied().unwrap_or(0)
+    }
+
+    /// Whether it has acknowledged something in the second half of the period: a silent host is no slow one.
+    fn advances(&self, now: Instant, window: Duration) -> bool {
+        let oldest = self.within(now, window / 2).last();
+        oldest.is_some_and(|oldest| self.acknowledged > oldest.acknowledged)
     }
 
     fn is_mostly_full(&self, now: Instant, window: Duration) -> bool {
@@ -304,7 +323,7 @@ mod tests {
         let (began, mut worth, mut last) = (Instant::now(), None, None);
         for at in (0..millis).step_by(LOOK_MS as usize) {
             let now = began + Duration::from_millis(at);
-            last = limiting.look(now, &reach(at), LEN);
+            last = limiting.look(now, &reach(at), LEN, at * 1_000_000);
             if last.is_some_and(|limit| limit.is_worth_separating) {
                 worth = worth.or(Some(at));
             }
@@ -357,6 +376,34 @@ mod tests {
         };
         let mut limiting = Limiting::new(3);
         assert!(run(&mut limiting, 3000, unicast).1.is_some());
+    }
+
+    #[test]
+    fn the_link_has_carried_what_was_sent_and_acknowledged() {
+        let unicast = |at_ms| Reach {
+            is_unicast: true,
+            ..path(FAST, SLOW, at_ms)
+        };
+        let began = Instant::now();
+        let carried = |sent: u64, multicast_from: u64| {
+            let mut limiting = Limiting::new(2);
+            for at in (0..200).step_by(50) {
+                let reach = if at >= multicast_from {
+                    path(FAST, SLOW, at)
+                } else {
+                    unicast(at)
+                };
+                let now = began + Duration::from_millis(at);
+                limiting.look(now, &[Some(reach); 2], LEN, sent * at);
+            }
+            // In tenths of SLOW: bytes of a millisecond are whole.
+            (limiting.carried_bps * 10 + SLOW / 2) / SLOW
+        };
+        assert_eq!(carried(1_000_000, 1000), 20, "two copies");
+        assert_eq!(carried(1_000_000, 0), 10, "one");
+        // Unicast at the start of a period: no more than was sent then and before.
+        assert_eq!(carried(1_000_000, 150), 20);
+        assert_eq!(carried(SLOW / 8 / 4000, 1000), 5);
     }
 
     #[test]
@@ -442,11 +489,25 @@ mod tests {
         let (_, worth) = run(&mut limiting, 3000, |at| {
             let mut all = one_slow(at);
             for reach in all.iter_mut().flatten() {
-                reach.acknowledged = LEN - SLOW / 8 / 2;
+                reach.acknowledged = LEN - SLOW / 8 / 2 - (3000 - at);
             }
             all
         });
         assert_eq!(worth, None);
+    }
+
+    #[test]
+    fn a_silent_host_is_not_slow() {
+        let mut limiting = Limiting::new(3);
+        burst(&mut limiting, 10 * FAST);
+        let (last, worth) = run(&mut limiting, 3000, |at| {
+            let mut all = one_slow(at);
+            for reach in all.iter_mut().flatten() {
+                reach.acknowledged = 1;
+            }
+            all
+        });
+        assert_eq!((last, worth), (None, None));
     }
 
     /// It claims a window without end, or none: neither makes another host look slow.

@@ -279,7 +279,12 @@ impl Copy {
                 Carrier::Ip => "ip",
             },
         });
-        let watch = Watch::new(handle.clone(), self.receivers.len(), options.min_rate);
+        let watch = Watch::new(
+            handle.clone(),
+            reservation.counter(),
+            self.receivers.len(),
+            options.min_rate,
+        );
         self.watch = Some(watch);
         self.carrier = reservation.carrier();
         let labels = self.receivers.clone();

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use cli::units::BitRate;
 use mcp_control::{Failed, Reason};
 
-use super::holders::Holders;
+use super::holders::{Holders, START, START_LOOK};
 use super::limiting::Limiting;
 use super::{Copy, Finding, LOOK, Limit, Reach};
 use crate::args::MinRate;
-use crate::data::Handle;
+use crate::data::{Counter, Handle};
 use crate::events::{Event, LimitingHost};
 use crate::host::Command;
 use crate::member::Separate;
@@ -21,6 +21,8 @@ const SUSTAINED: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Watch {
     handle: Handle,
+    counter: Counter,
+    began: Instant,
     holders: Holders,
     limiting: Limiting,
     min_rate: MinRate,
@@ -29,9 +31,16 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(handle: Handle, receivers: usize, min_rate: MinRate) -> Watch {
+    pub(super) fn new(
+        handle: Handle,
+        counter: Counter,
+        receivers: usize,
+        min_rate: MinRate,
+    ) -> Watch {
         Watch {
             handle,
+            counter,
+            began: Instant::now(),
             holders: Holders::new(receivers),
             limiting: Limiting::new(receivers),
             min_rate,
@@ -65,10 +74,12 @@ impl Copy {
     /// Checks whether the others wait for a host.
     pub(super) fn look(&mut self) {
         let now = Instant::now();
-        self.next_look = now + LOOK;
         let Some(mut watch) = self.watch.take() else {
             return;
         };
+        let is_start = now - watch.began < START;
+        self.next_look = now + if is_start { START_LOOK } else { LOOK };
+        let sent = watch.counter.sent();
         let of = |(receiver, &index): (usize, &usize)| {
             let reach = watch.handle.reach(receiver);
             reach.filter(|_| !self.members[index].is_over())
@@ -78,7 +89,7 @@ impl Copy {
             self.silent(receiver, finding);
         }
         self.measure_separate(now, &all);
-        match watch.limiting.look(now, &all, self.stream_len) {
+        match watch.limiting.look(now, &all, self.stream_len, sent) {
             Some(limit) => self.limits(now, &mut watch, &limit),
             None => self.limiting = None,
         }
