@@ -272,7 +272,7 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
     code
 }
 
-/// Returns how a host that was served separately, and the others, fared.
+/// Returns the rates of a host that was served separately, and of the others.
 fn separate(member: &Member) -> Option<SeparateHost<'_>> {
     let (rate_bps, others_bps) = member.separate?.rates_bps();
     Some(SeparateHost {

@@ -121,10 +121,10 @@ pub(crate) struct Member {
     mode: Option<&'static str>,
     /// Data was sent to it by multicast.
     pub(crate) used_multicast: bool,
-    /// How long it has limited the rate, and how it did last.
+    /// Time for which it has limited the rate, and the last figures.
     pub(crate) limited: Duration,
     pub(crate) limiting: Option<LimitingHost>,
-    /// Why it is about to be served separately, and how it fares since.
+    /// The figures for which it is being detached, and its progress since it was.
     pub(crate) separate_at: Option<Limit>,
     pub(crate) separate: Option<Separate>,
     /// Time of the last progress report, and the bytes received then.

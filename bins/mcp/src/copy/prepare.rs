@@ -1,5 +1,5 @@
-//! The agreement on the ports of the data connection (TCP-XM §3.4): a suggestion goes out with the offer, and those
-//! who cannot use it are asked again.
+//! The agreement on the ports of the data connection (TCP-XM §3.4): a suggestion is sent with the offer, and
+//! repeated to hosts that cannot use it.
 
 use std::net::SocketAddr;
 
