@@ -96,25 +96,6 @@ fn hello_and_welcome() {
 }
 
 #[test]
-fn a_prepared_data_connection_without_port_carrier_or_with_a_stray_key_is_refused() {
-    let zeros = "00".repeat(32);
-    for (fields, error) in [
-        (format!("11000000 0000c350 {zeros}"), ParseError::Value),
-        (format!("11000000 c0000000 {zeros}"), ParseError::Value),
-        (format!("12000000 c000c350 {zeros}"), ParseError::Value),
-        (format!("11020000 c000c350 {zeros}"), ParseError::Value),
-        (format!("11000001 c000c350 {zeros}"), ParseError::Reserved),
-        (
-            format!("11000000 c000c350 {}", "01".repeat(32)),
-            ParseError::Value,
-        ),
-    ] {
-        let frame = hex(&format!("01010000 00000030 504d4350 0101 0003 {fields}"));
-        assert_eq!(Hello::parse(&frame), Err(error), "{fields}");
-    }
-}
-
-#[test]
 fn later_versions_may_append_fields() {
     let hello = hex("01010000 0000000c 504d4350 0102 0003 deadbeef");
     assert_eq!(Hello::parse(&hello).map(|hello| hello.highest), Ok(2));
