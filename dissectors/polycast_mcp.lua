@@ -37,6 +37,7 @@ local mcp = polycast.protocol("mcp", "mcp control (polycast)", {
 	ip = { "bool", "Data as IP protocol 6", 16, nil, 0x0004 },
 	max_entries = { "uint32", "Most entries", base.DEC },
 	max_bytes = { "uint64", "Most bytes", base.DEC },
+	prepares = { "bool", "Listens for the data at once", 16, nil, 0x0008 },
 	appended = { "bytes", "Of a later version" },
 	copy = { "bytes", "Copy" },
 	entries = { "uint32", "Entries", base.DEC },
@@ -80,7 +81,7 @@ end
 
 local function capabilities(reader)
 	local range = reader:field("capabilities", 2)
-	for _, name in ipairs({ "aead", "udp", "ip" }) do
+	for _, name in ipairs({ "aead", "udp", "ip", "prepares" }) do
 		reader.tree:add(mcp.fields[name], range)
 	end
 end
@@ -97,6 +98,25 @@ local function appended(reader)
 	end
 end
 
+local function carrier(reader)
+	reader:expect(CARRIERS[reader:number("carrier", 1)], "unknown carrier")
+end
+
+local PREPARED_LENGTH = 40
+
+local function prepared(reader)
+	carrier(reader)
+	local flags = reader:number("flags", 1)
+	reader:bits({ "flag_aead" })
+	reader:zero(2)
+	local source = reader:number("source_port", 2)
+	local destination = reader:number("destination_port", 2)
+	local key = reader:field("key", 32)
+	reader:expect(flags <= 1, "unknown flags")
+	reader:expect(flags == 1 or polycast.is_zero(key), "a key without AEAD")
+	reader:expect(source > 0 and destination > 0, "port 0")
+end
+
 local body = {}
 
 function body.HELLO(reader)
@@ -105,6 +125,9 @@ function body.HELLO(reader)
 	local highest = reader:number("highest", 1)
 	reader:expect(lowest > 0 and highest >= lowest, "no versions")
 	capabilities(reader)
+	if reader:left() >= PREPARED_LENGTH then
+		prepared(reader)
+	end
 	appended(reader)
 end
 
@@ -163,10 +186,6 @@ end
 
 function body.SCANNED(reader)
 	reader:number("blocks", 8)
-end
-
-local function carrier(reader)
-	reader:expect(CARRIERS[reader:number("carrier", 1)], "unknown carrier")
 end
 
 local function suggestion(reader)

@@ -43,15 +43,21 @@ Events of --json, one object a line, on standard output; the field `event` names
   host       host, address, state (connected, compared), held (bytes already there)
   started    hosts, to_send (bytes on the data connection), group, source_port, port, sealed, carrier
   mode       host, mode (unicast_only, unicast_group, multicast_only, unicast_group_only, multicast)
-  detached   host: too slow for the others, served separately (--min-rate)
-  waiting    host, reason (silent, slow), seconds (of silence), rate_bps: the others wait for this host
-  progress   at most five a second and host: host, received, to_receive, held, bytes, rate_bps, mode
+  detached   host: too slow for the others, served separately (--min-rate); rate_bps that it takes,
+             others_bps: upper estimate of what the others could take (null: not known)
+  waiting    host, reason (silent, slow), seconds (of silence): the others wait for this host; where it
+             is slow, rate_bps, others_bps, option (the option that frees the others)
+  progress   at most five a second and host: host, received, to_receive, held, bytes, rate_bps, mode,
+             limiting: null, or host, address, rate_bps, others_bps, option of the host that limits the
+             rate of all now
   verified   host, bytes, received, seconds
   failed     host, reason, message, will_retry (when the others are done: --retries)
   round      round (2 is the first), hosts: the hosts that are retried
   sent       bytes, seconds: every host has received all data, or has failed
   end        result (verified, some_failed, all_failed, failed, interrupted), exit_code, verified,
-             failed (hosts), bytes, seconds, goodput_bps (of data sent and verified)
+             failed (hosts), bytes, seconds, goodput_bps (of data sent and verified), limiting: null, or
+             as above, the host that limited the rate longest; separate: host, rate_bps, others_bps of
+             each host that was served separately, measured from then on
 
 Exit codes:
   0    every host has everything, verified
@@ -110,9 +116,10 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value = "cubic")]
     pub(crate) congestion: CongestionControl,
 
-    /// Serve a host separately, at its own pace, when it holds the others below this rate
-    #[arg(long, value_name = "RATE")]
-    pub(crate) min_rate: Option<BitRate>,
+    /// Serve a host separately, at its own pace, when it holds the others below this rate; auto: below half
+    /// of what they could take, where they finish sooner without it; none: never
+    #[arg(long, value_name = "auto|RATE|none", default_value = "auto", value_parser = min_rate)]
+    pub(crate) min_rate: MinRate,
 
     /// Stop before any data is sent if fewer hosts take part
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -169,6 +176,38 @@ pub(crate) enum Mode {
     Unicast,
     /// Multicast only: a host fails when for 3 s nothing but repairs has arrived there
     Multicast,
+}
+
+/// When a host is served separately.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MinRate {
+    /// When it holds the others below half of what they could take, and they finish sooner without it.
+    Auto,
+    /// When it holds the others below this rate.
+    Rate(BitRate),
+    /// Never.
+    None,
+}
+
+impl MinRate {
+    /// Returns the fixed rate in bits per second, if there is one.
+    pub(crate) fn bits(self) -> Option<u64> {
+        match self {
+            MinRate::Rate(rate) => Some(rate.0),
+            MinRate::Auto | MinRate::None => None,
+        }
+    }
+}
+
+fn min_rate(text: &str) -> Result<MinRate, String> {
+    match text.trim() {
+        "auto" => Ok(MinRate::Auto),
+        "none" => Ok(MinRate::None),
+        rate => match rate.parse() {
+            Ok(rate) => Ok(MinRate::Rate(rate)),
+            Err(error) => Err(format!("{error}; or write auto, or none")),
+        },
+    }
 }
 
 /// Congestion control algorithm.

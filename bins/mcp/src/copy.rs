@@ -1,7 +1,10 @@
 //! One copy, from the first connection to the last result: its events and its reports.
 
 mod holders;
+mod limiting;
+mod prepare;
 mod rounds;
+mod watching;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,13 +14,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use cli::events::Events;
 use mcp_control::explain;
+use mcp_control::wire::hello::Capabilities;
 use mcp_control::wire::plan::Carrier;
 use mcp_control::{ClientEvent, Failed, Reason, Side};
 use tcpxm_tokio::Failure;
 use tokio::sync::{mpsc, watch};
 
-use crate::data::{self, DataEvent, Handle};
-use crate::events::Event;
+use crate::data::{self, DataEvent};
+use crate::events::{Event, LimitingHost};
 use crate::host::{Command, Common, Host, Report};
 use crate::hosts::Target;
 use crate::member::{Member, Stage};
@@ -25,8 +29,11 @@ use crate::reader::{self, Order};
 use crate::show::Show;
 use crate::tree::Tree;
 
-pub(crate) use holders::{Finding, Reach};
-use holders::{Holders, LOOK};
+pub(crate) use holders::Reach;
+use holders::{Finding, LOOK};
+pub(crate) use limiting::Limit;
+use prepare::Source;
+use watching::Watch;
 
 /// Time allowed for a host that ends its data connection to report why on the control connection.
 const VERDICT: Duration = Duration::from_secs(3);
@@ -43,10 +50,13 @@ pub(crate) struct Copy {
     orders: orders::Sender<Order>,
     read: mpsc::UnboundedReceiver<reader::Report>,
     data: Option<mpsc::UnboundedReceiver<DataEvent>>,
-    /// The open data connection, and the state of its receivers.
-    watched: Option<(Handle, Holders)>,
+    watch: Option<Watch>,
+    /// The host that limits the rate of the data now.
+    limiting: Option<LimitingHost>,
     next_look: Instant,
     carrier: Carrier,
+    /// The sender's end of the next data connection.
+    source: Option<Source>,
     stop: watch::Receiver<bool>,
     pub(crate) events: Events,
     pub(crate) show: Show,
@@ -100,9 +110,11 @@ impl Copy {
             orders,
             read,
             data: None,
-            watched: None,
+            watch: None,
+            limiting: None,
             next_look: Instant::now(),
             carrier: Carrier::Udp,
+            source: None,
             stop,
             events,
             show,
@@ -180,7 +192,7 @@ impl Copy {
         tokio::select! {
             biased;
             _ = self.stop.wait_for(|stop| *stop) => Wake::Stop,
-            () = tokio::time::sleep_until(look), if self.watched.is_some() => Wake::Look,
+            () = tokio::time::sleep_until(look), if self.watch.is_some() => Wake::Look,
             Some((index, report)) = self.reports.recv() => Wake::Host(index, report),
             Some(report) = data => Wake::Data(report),
             Some(report) = self.read.recv() => Wake::Read(report),
@@ -224,6 +236,8 @@ impl Copy {
                     state: "connected",
                     held: 0,
                 });
+                let prepared = self.prepare(index, local);
+                self.members[index].command(Command::Offer(prepared));
             }
             Report::Event(event) => self.event(index, event),
         }
@@ -242,7 +256,12 @@ impl Copy {
 
     fn event(&mut self, index: usize, event: ClientEvent) {
         match event {
-            ClientEvent::Welcome { .. } => self.members[index].welcomed = true,
+            ClientEvent::Welcome { capabilities } => {
+                let member = &mut self.members[index];
+                member.welcomed = true;
+                let prepares = capabilities.has(Capabilities::PREPARES);
+                member.prepared = member.prepared.filter(|_| prepares);
+            }
             ClientEvent::Held(held) => {
                 let end = held.first + held.digests.len() as u64;
                 let blocks = self.tree.manifest.blocks();
@@ -271,7 +290,8 @@ impl Copy {
         } else {
             0
         };
-        self.show.progress(index, member);
+        let limiting = self.limiting.as_ref();
+        self.show.progress(index, member, limiting);
         self.events.emit(&Event::Progress {
             host: &member.target.text,
             received: progress.received,
@@ -280,6 +300,7 @@ impl Copy {
             bytes: self.tree.manifest.bytes(),
             rate_bps: member.rate_bps,
             mode: member.mode(),
+            limiting,
         });
     }
 
@@ -395,16 +416,17 @@ impl Copy {
         let Some(&index) = self.receivers.get(receiver) else {
             return;
         };
-        let member = &mut self.members[index];
-        if let Some(mode) = event {
-            member.set_mode(mode);
-        }
-        let host = &member.target.text;
         match event {
-            Some(mode) => self.events.emit(&Event::Mode { host, mode }),
-            None => self.events.emit(&Event::Detached { host }),
+            Some(mode) => {
+                let member = &mut self.members[index];
+                member.set_mode(mode);
+                let host = &member.target.text;
+                self.events.emit(&Event::Mode { host, mode });
+            }
+            None => self.detached(receiver, index),
         }
-        self.show.progress(index, member);
+        self.show
+            .progress(index, &self.members[index], self.limiting.as_ref());
     }
 }
 
@@ -417,41 +439,6 @@ impl Copy {
         match why {
             Failure::Reset => fail_later(member, failed),
             _ => member.command(Command::Fail(failed)),
-        }
-    }
-
-    /// Checks whether the others wait for a host.
-    fn look(&mut self) {
-        let now = Instant::now();
-        self.next_look = now + LOOK;
-        let Some((handle, holders)) = &mut self.watched else {
-            return;
-        };
-        let of = |(receiver, &index): (usize, &usize)| {
-            let reach = handle.reach(receiver);
-            reach.filter(|_| !self.members[index].is_over())
-        };
-        let all: Vec<Option<Reach>> = self.receivers.iter().enumerate().map(of).collect();
-        for (receiver, finding) in holders.look(now, &all) {
-            let member = &self.members[self.receivers[receiver]];
-            let host = &member.target.text;
-            let (reason, silent, rate_bps) = match finding {
-                Finding::Silent(silent) => ("silent", silent, 0),
-                Finding::Slow(rate) => ("slow", Duration::ZERO, rate),
-                Finding::Stuck(silent) => {
-                    let seconds = silent.as_secs();
-                    let text = format!("has not answered on the data connection for {seconds} s");
-                    member.command(Command::Fail(Failed::new(Reason::Data, None, &text)));
-                    continue;
-                }
-            };
-            self.show.waiting(host, finding);
-            self.events.emit(&Event::Waiting {
-                host,
-                reason,
-                seconds: silent.as_secs_f64(),
-                rate_bps,
-            });
         }
     }
 }

@@ -18,7 +18,7 @@ use tcpxm_tokio::{
 };
 use tokio::sync::mpsc;
 
-use crate::args::{self, Args};
+use crate::args::{self, Args, MinRate};
 use crate::copy::Reach;
 use crate::host::routing_hint;
 use crate::resend::{Resend, Sent};
@@ -43,7 +43,7 @@ pub(crate) struct Options {
     address: Option<IpAddr>,
     ttl: u8,
     rate_bps: Option<u64>,
-    min_rate_bps: Option<u64>,
+    pub(crate) min_rate: MinRate,
     control: CongestionControl,
     gso: bool,
     timeout: Duration,
@@ -75,7 +75,7 @@ impl Options {
             interface,
             ttl: args.ttl,
             rate_bps: args.rate.bits(),
-            min_rate_bps: args.min_rate.map(|rate| rate.0),
+            min_rate: args.min_rate,
             control: match args.congestion {
                 args::CongestionControl::Cubic => CongestionControl::Cubic,
                 args::CongestionControl::Newreno => CongestionControl::NewReno,
@@ -197,6 +197,20 @@ impl Reservation {
         Ok(Reservation(endpoint, options.carrier))
     }
 
+    /// Returns whether data can come from here to hosts that are reached from these addresses.
+    pub(crate) fn fits(&self, locals: &[SocketAddr]) -> bool {
+        let bound = self.0.local_address().ip();
+        let fits = |local: &SocketAddr| match bound.is_unspecified() {
+            true => local.is_ipv4() == bound.is_ipv4(),
+            false => local.ip() == bound,
+        };
+        locals.iter().all(fits)
+    }
+
+    pub(crate) fn counter(&self) -> Counter {
+        Counter(self.0.clone())
+    }
+
     pub(crate) fn carrier(&self) -> Carrier {
         self.1
     }
@@ -207,6 +221,18 @@ impl Reservation {
 
     pub(crate) fn port(&self) -> u16 {
         self.0.local_address().port()
+    }
+}
+
+/// Counts what is sent from a reserved port.
+#[derive(Debug)]
+pub(crate) struct Counter(XmEndpoint);
+
+impl Counter {
+    /// Returns the bytes of segments that were sent so far, all copies counted.
+    pub(crate) fn sent(&self) -> u64 {
+        let stats = self.0.stats().machine;
+        stats.unicast_bytes_sent + stats.multicast_bytes_sent
     }
 }
 
@@ -227,6 +253,11 @@ impl Handle {
         self.0.abort(receiver);
     }
 
+    /// Serves a receiver separately from now on; returns whether it was in step with others.
+    pub(crate) fn detach(&self, receiver: usize) -> bool {
+        self.0.detach(receiver)
+    }
+
     /// Returns the state of a receiver; `None` when its connection has ended.
     pub(crate) fn reach(&self, receiver: usize) -> Option<Reach> {
         let stats = self.0.stats(receiver)?;
@@ -237,6 +268,12 @@ impl Handle {
             is_due: connecting || stats.outstanding > 0,
             is_full: connecting || stats.outstanding + stats.payload as u64 > window,
             in_step: connecting || stats.mode != Mode::UnicastOnly,
+            window,
+            round_trip: stats
+                .smoothed_rtt
+                .map(|time| Duration::from_micros(time.total_micros())),
+            is_unicast: stats.mode.unicasts(),
+            is_multicast: stats.mode.multicasts(),
         })
     }
 }
@@ -288,7 +325,7 @@ impl Outgoing {
         if let Some(group) = group {
             config.group = GroupChoice::Given(group);
         }
-        config.min_rate_bps = options.min_rate_bps;
+        config.min_rate_bps = options.min_rate.bits();
         config.max_rate_bps = options.rate_bps;
         let timeout = options.timeout.min(CONNECT).as_millis() as u64;
         config.connect_timeout = mcp_control::Duration::from_millis(timeout);

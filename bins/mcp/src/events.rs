@@ -2,7 +2,36 @@
 
 use std::net::SocketAddr;
 
+use cli::units::BitRate;
 use serde::Serialize;
+
+/// The host that limits the rate of the data.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct LimitingHost {
+    pub(crate) host: String,
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) rate_bps: u64,
+    /// Upper estimate of what the others could take.
+    pub(crate) others_bps: u64,
+    /// The option that frees the others.
+    pub(crate) option: String,
+}
+
+impl LimitingHost {
+    /// Returns what limits the others, in words.
+    pub(crate) fn words(&self) -> String {
+        let (host, rate, others) = (&self.host, BitRate(self.rate_bps), BitRate(self.others_bps));
+        format!("{host} limits the rate to {rate}: the others could take up to {others}")
+    }
+}
+
+/// A host that was served separately, and the rates from then on.
+#[derive(Debug, Serialize)]
+pub(crate) struct SeparateHost<'a> {
+    pub(crate) host: &'a str,
+    pub(crate) rate_bps: u64,
+    pub(crate) others_bps: u64,
+}
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -40,12 +69,16 @@ pub(crate) enum Event<'a> {
     },
     Detached {
         host: &'a str,
+        rate_bps: Option<u64>,
+        others_bps: Option<u64>,
     },
     Waiting {
         host: &'a str,
         reason: &'static str,
         seconds: f64,
         rate_bps: u64,
+        others_bps: u64,
+        option: Option<&'a str>,
     },
     Progress {
         host: &'a str,
@@ -55,6 +88,7 @@ pub(crate) enum Event<'a> {
         bytes: u64,
         rate_bps: u64,
         mode: Option<&'a str>,
+        limiting: Option<&'a LimitingHost>,
     },
     Verified {
         host: &'a str,
@@ -84,5 +118,7 @@ pub(crate) enum Event<'a> {
         bytes: u64,
         seconds: f64,
         goodput_bps: u64,
+        limiting: Option<&'a LimitingHost>,
+        separate: Vec<SeparateHost<'a>>,
     },
 }

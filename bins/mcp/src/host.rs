@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use control_stream::conversation::{Conversation, Turn};
 use control_stream::tls::{self, Credentials};
+use mcp_control::wire::hello::Prepared;
 use mcp_control::wire::plan::Carrier;
 use mcp_control::wire::progress::FileVerdict;
 use mcp_control::{
@@ -30,6 +31,8 @@ const AGAIN: Duration = Duration::from_millis(300);
 /// A command of the copy to a host.
 #[derive(Debug, Clone)]
 pub(crate) enum Command {
+    /// Offer the copy, with this suggestion for the data connection.
+    Offer(Option<Prepared>),
     Suggest {
         carrier: Carrier,
         source: u16,
@@ -140,9 +143,14 @@ impl Host {
     }
 
     async fn converse<S: AsyncRead + AsyncWrite>(&mut self, stream: S) {
+        let mut config = self.common.config.clone();
+        config.prepared = match begin(&mut self.commands).await {
+            Ok(prepared) => prepared,
+            Err(failed) => return self.unreached(failed).await,
+        };
         let common = &self.common;
         let manifest = Arc::clone(&common.manifest);
-        let machine = Client::new(common.config.clone(), manifest, common.clock.now());
+        let machine = Client::new(config, manifest, common.clock.now());
         let mut conversation = Conversation::new(machine, stream, common.clock);
         let deadline = common.deadline.into();
         let mut welcomed = false;
@@ -292,10 +300,26 @@ async fn given_up(commands: &mut mpsc::UnboundedReceiver<Command>) -> Failed {
     }
 }
 
+/// Waits for the command to offer the copy.
+async fn begin(
+    commands: &mut mpsc::UnboundedReceiver<Command>,
+) -> Result<Option<Prepared>, Failed> {
+    loop {
+        match commands.recv().await {
+            Some(Command::Offer(prepared)) => return Ok(prepared),
+            Some(Command::Fail(failed)) => return Err(failed),
+            Some(_) => {}
+            None => std::future::pending().await,
+        }
+    }
+}
+
 fn obey<S: AsyncRead + AsyncWrite>(conversation: &mut Conversation<Client, S>, command: Command) {
     let now = conversation.now();
     let machine = &mut conversation.machine;
     let said = match command {
+        // It was given before the conversation began.
+        Command::Offer(_) => Ok(()),
         Command::Suggest {
             carrier,
             source,

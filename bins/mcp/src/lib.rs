@@ -43,10 +43,10 @@ use tokio::sync::watch;
 use args::Args;
 use copy::Copy;
 use data::Options;
-use events::Event;
+use events::{Event, SeparateHost};
 use host::Common;
 use hosts::{Family, Target};
-use member::Stage;
+use member::{Member, Stage};
 use show::Show;
 use tree::Tree;
 
@@ -225,6 +225,8 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
         bytes,
         seconds,
         goodput_bps,
+        limiting: copy.limited_by(),
+        separate: copy.members.iter().filter_map(separate).collect(),
     });
     if !json {
         // Input for --hosts-file of the next run.
@@ -254,7 +256,30 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
         hosts(copy.members.len()),
         ByteSize(bytes),
     ));
+    for host in copy.members.iter().filter_map(separate) {
+        copy.show.say(format_args!(
+            "{} was served separately: {}, the others {}",
+            host.host,
+            BitRate(host.rate_bps),
+            BitRate(host.others_bps)
+        ));
+    }
+    if let Some(host) = copy.limited_by() {
+        let (words, option) = (host.words(), &host.option);
+        copy.show
+            .say(format_args!("{words} ({option} serves it separately)"));
+    }
     code
+}
+
+/// Returns the rates of a host that was served separately, and of the others.
+fn separate(member: &Member) -> Option<SeparateHost<'_>> {
+    let (rate_bps, others_bps) = member.separate?.rates_bps();
+    Some(SeparateHost {
+        host: &member.target.text,
+        rate_bps,
+        others_bps,
+    })
 }
 
 /// Returns a number of hosts in words.

@@ -1,12 +1,14 @@
 //! The state of one host during the copy.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mcp_control::BlockSet;
 use mcp_control::wire::progress::Progress;
 use tokio::sync::mpsc;
 
+use crate::copy::Limit;
+use crate::events::LimitingHost;
 use crate::host::Command;
 use crate::hosts::Target;
 
@@ -23,6 +25,68 @@ pub(crate) enum Stage {
     Verified,
     /// It failed: the message for the user, and whether it is retried when the others are done.
     Failed { message: String, again: bool },
+}
+
+/// Progress of a host that is served separately, and of the others, since then.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Separate {
+    since: Instant,
+    own: Advance,
+    others: Advance,
+}
+
+/// Bytes acknowledged at first, at last, and when that was.
+#[derive(Debug, Clone, Copy)]
+struct Advance {
+    first: u64,
+    last: u64,
+    at: Instant,
+}
+
+impl Advance {
+    fn record(&mut self, now: Instant, acknowledged: u64) {
+        if acknowledged > self.last {
+            (self.last, self.at) = (acknowledged, now);
+        }
+    }
+
+    fn rate_bps(&self, since: Instant) -> u64 {
+        let millis = (self.at - since).as_millis().max(1) as u64;
+        (self.last - self.first).saturating_mul(8000) / millis
+    }
+}
+
+impl Separate {
+    pub(crate) fn new(now: Instant, own: u64, others: u64) -> Separate {
+        let at = |first| Advance {
+            first,
+            last: first,
+            at: now,
+        };
+        Separate {
+            since: now,
+            own: at(own),
+            others: at(others),
+        }
+    }
+
+    /// Records what it, and the most advanced of the others, has acknowledged.
+    pub(crate) fn measure(&mut self, now: Instant, own: Option<u64>, others: Option<u64>) {
+        if let Some(own) = own {
+            self.own.record(now, own);
+        }
+        if let Some(others) = others {
+            self.others.record(now, others);
+        }
+    }
+
+    /// Returns the rates of the host and of the others since then, in bits per second.
+    pub(crate) fn rates_bps(&self) -> (u64, u64) {
+        (
+            self.own.rate_bps(self.since),
+            self.others.rate_bps(self.since),
+        )
+    }
 }
 
 /// One host.
@@ -46,12 +110,23 @@ pub(crate) struct Member {
     pub(crate) held_bytes: u64,
     /// It takes part in the data connection.
     pub(crate) takes_data: bool,
+    /// The port that data was to come from when it was suggested with the offer: once it confirms the port, it
+    /// listens. `None`: nothing was suggested, or it does not support that.
+    pub(crate) prepared: Option<u16>,
+    /// It listens for the data already.
+    pub(crate) listens: bool,
     /// The port that it has confirmed, or proposes.
     pub(crate) port: Option<(bool, u16)>,
     pub(crate) progress: Progress,
     mode: Option<&'static str>,
     /// Data was sent to it by multicast.
     pub(crate) used_multicast: bool,
+    /// Time for which it has limited the rate, and the last figures.
+    pub(crate) limited: Duration,
+    pub(crate) limiting: Option<LimitingHost>,
+    /// The figures for which it is being detached, and its progress since it was.
+    pub(crate) separate_at: Option<Limit>,
+    pub(crate) separate: Option<Separate>,
     /// Time of the last progress report, and the bytes received then.
     pub(crate) told: Option<(Instant, u64)>,
     pub(crate) rate_bps: u64,
@@ -72,10 +147,16 @@ impl Member {
             has: BlockSet::default(),
             held_bytes: 0,
             takes_data: false,
+            prepared: None,
+            listens: false,
             port: None,
             progress: Progress::default(),
             mode: None,
             used_multicast: false,
+            limited: Duration::ZERO,
+            limiting: None,
+            separate_at: None,
+            separate: None,
             told: None,
             rate_bps: 0,
         }
@@ -90,6 +171,9 @@ impl Member {
     pub(crate) fn restart(&mut self, commands: mpsc::UnboundedSender<Command>) {
         let mut fresh = Member::new(self.target.clone(), commands);
         fresh.used_multicast = self.used_multicast;
+        fresh.limited = self.limited;
+        fresh.limiting = self.limiting.take();
+        fresh.separate = self.separate.take();
         if let Stage::Failed { message, .. } = std::mem::replace(self, fresh).stage {
             self.before = Some(message);
         }

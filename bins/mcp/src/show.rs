@@ -3,8 +3,11 @@
 use cli::bars::Bars;
 use cli::units::{BitRate, ByteSize};
 
-use crate::copy::Finding;
+use std::time::Duration;
+
+use crate::copy::Limit;
 use crate::data::Handle;
+use crate::events::LimitingHost;
 use crate::member::Member;
 
 /// The bars, and the data connection's handle, from which failed hosts are removed.
@@ -13,9 +16,6 @@ pub(crate) struct Show {
     quiet: bool,
     handle: Option<Handle>,
 }
-
-/// Advice about `--min-rate`.
-const ALONE: &str = "--min-rate lets such a host go on at its own pace";
 
 impl Show {
     pub(crate) fn new(wanted: bool, labels: impl Iterator<Item = String>) -> Show {
@@ -64,21 +64,30 @@ impl Show {
         self.handle = Some(handle);
     }
 
-    /// Reports that the others wait for this host.
-    pub(crate) fn waiting(&self, host: &str, why: Finding) {
-        match why {
-            Finding::Silent(silent) | Finding::Stuck(silent) => {
-                let seconds = silent.as_secs();
+    /// Reports that the others wait for a host that acknowledges nothing.
+    pub(crate) fn silent(&self, host: &str, silent: Duration) {
+        let seconds = silent.as_secs();
+        self.say(format_args!(
+            "waiting for {host}: no answer for {seconds} s"
+        ));
+    }
+
+    /// Reports that the others wait for a host that is slower.
+    pub(crate) fn limiting(&self, host: &LimitingHost) {
+        let (words, option) = (host.words(), &host.option);
+        self.say(format_args!("{words} ({option} serves it separately)"));
+    }
+
+    /// Reports that a host is served separately from now on.
+    pub(crate) fn separate(&self, host: &str, limit: Option<&Limit>) {
+        match limit {
+            Some(limit) => {
+                let (rate, others) = (BitRate(limit.rate_bps), BitRate(limit.others_bps));
                 self.say(format_args!(
-                    "waiting for {host}: no answer for {seconds} s"
+                    "{host} is served separately: it takes {rate}, the others could take up to {others}"
                 ));
             }
-            Finding::Slow(rate) => {
-                let rate = BitRate(rate);
-                self.say(format_args!(
-                    "waiting for {host}: it takes {rate} ({ALONE})"
-                ));
-            }
+            None => self.say(format_args!("{host} is served separately")),
         }
     }
 
@@ -88,12 +97,21 @@ impl Show {
         }
     }
 
-    pub(crate) fn progress(&self, index: usize, member: &Member) {
+    pub(crate) fn progress(&self, index: usize, member: &Member, limiting: Option<&LimitingHost>) {
         self.bars.set_position(index, member.progress.received);
-        self.bars.set_message(index, || match member.mode() {
-            Some("multicast" | "multicast_only") => "multicast".to_owned(),
-            Some(_) => "unicast".to_owned(),
-            None => String::new(),
+        self.bars.set_message(index, || {
+            let mode = match member.mode() {
+                _ if member.separate.is_some() => "served separately",
+                Some("multicast" | "multicast_only") => "multicast",
+                Some(_) => "unicast",
+                None => "",
+            };
+            match limiting.filter(|limiting| limiting.host == member.target.text) {
+                Some(LimitingHost { option, .. }) => {
+                    format!("{mode}; limits the rate ({option})")
+                }
+                None => mode.to_owned(),
+            }
         });
     }
 

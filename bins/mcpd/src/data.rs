@@ -86,7 +86,7 @@ pub(crate) struct Incoming {
     /// Dropped when the sender has connected: later connections would be stored but never read.
     listener: Option<XmListener>,
     /// Keeps the socket open.
-    _endpoint: XmEndpoint,
+    endpoint: XmEndpoint,
     /// The group of the plan.
     group: Option<IpAddr>,
     key: Option<[u8; 32]>,
@@ -100,11 +100,11 @@ enum Stream {
 }
 
 impl Incoming {
-    /// Listens on the reserved port for a connection from this address and TCP port, with this group or none.
+    /// Listens on the reserved port for a connection from this address and TCP port, without a group unless
+    /// [`Incoming::expect_group`] names one.
     pub(crate) fn open(
         reservation: Reservation,
         from: SocketAddr,
-        group: Option<IpAddr>,
         key: Option<[u8; 32]>,
         abort: Abort,
     ) -> io::Result<Incoming> {
@@ -114,12 +114,21 @@ impl Incoming {
             .listen_to(from, key.as_ref().map(segment_key))?;
         Ok(Incoming {
             listener: Some(listener),
-            _endpoint: reservation.0,
-            group,
+            endpoint: reservation.0,
+            group: None,
             key,
             stream: None,
             abort,
         })
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.endpoint.local_address().port()
+    }
+
+    /// Allows this group in the connection.
+    pub(crate) fn expect_group(&mut self, group: Option<IpAddr>) {
+        self.group = group;
     }
 
     /// Waits for the sender. A connection with another group than the agreed one is reset.
@@ -201,8 +210,10 @@ mod tests {
         let reservation = Reservation::new(Carrier::Udp, here, 0).expect("a port");
         let to = SocketAddr::new(here.ip(), reservation.port());
         let abort = Abort::default();
-        let incoming = Incoming::open(reservation, sender.local_address(), group, None, abort);
-        (incoming.expect("listening"), to)
+        let incoming = Incoming::open(reservation, sender.local_address(), None, abort);
+        let mut incoming = incoming.expect("listening");
+        incoming.expect_group(group);
+        (incoming, to)
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use control_stream::conversation::{Conversation, Turn};
 use mcp_control::explain;
+use mcp_control::wire::hello::Prepared;
 use mcp_control::wire::plan::{Carrier, Plan};
 use mcp_control::wire::progress::Done;
 use mcp_control::{Failed, Layout, Manifest, Reason, Server, ServerEvent, Side};
@@ -46,7 +47,7 @@ pub(crate) struct Session<S> {
     local: SocketAddr,
     began: Instant,
     copy: Option<Copy>,
-    port: Option<Reservation>,
+    port: Option<Reserved>,
     abort: Abort,
     /// The failure of the data connection, and how long to wait for the sender's own reason.
     data_failed: Option<(Failed, tokio::time::Instant)>,
@@ -73,6 +74,22 @@ impl Copy {
             .entries()
             .first()
             .map_or_else(String::new, |entry| entry.path.to_string())
+    }
+}
+
+/// A port that is reserved for the data.
+enum Reserved {
+    Port(Reservation),
+    /// The sender connects without waiting for READY, from this port and with this key: listening already.
+    Listening(Incoming, Prepared),
+}
+
+impl Reserved {
+    fn port(&self) -> u16 {
+        match self {
+            Reserved::Port(reservation) => reservation.port(),
+            Reserved::Listening(incoming, _) => incoming.port(),
+        }
     }
 }
 
@@ -189,8 +206,9 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             ServerEvent::Suggested {
                 carrier,
                 destination,
+                prepared,
                 ..
-            } => self.suggested(carrier, destination),
+            } => self.suggested(carrier, destination, prepared),
             ServerEvent::Planned { plan, layout } => self.planned(&plan, layout),
             ServerEvent::Digest(digest) => {
                 if let Some(copy) = &self.copy {
@@ -248,10 +266,10 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
     }
 
     /// Reserves the suggested port (TCP-XM §3.4), or another one.
-    fn suggested(&mut self, carrier: Carrier, port: u16) {
+    fn suggested(&mut self, carrier: Carrier, port: u16, prepared: Option<Prepared>) {
         // Release the port reserved before.
         self.port = None;
-        match reserve(carrier, self.local, port) {
+        match self.reserve(carrier, port, prepared) {
             Ok(reservation) => {
                 let now = self.conversation.now();
                 let port = reservation.port();
@@ -262,6 +280,24 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             }
             Err(error) => self.fail(Reason::NoPort, &error.to_string()),
         }
+    }
+
+    /// Reserves the suggested port, or another free one, and listens there at once if that is wanted.
+    fn reserve(
+        &self,
+        carrier: Carrier,
+        port: u16,
+        prepared: Option<Prepared>,
+    ) -> std::io::Result<Reserved> {
+        let kept = Reservation::new(carrier, self.local, port);
+        let kept = kept.or_else(|_| Reservation::new(carrier, self.local, 0))?;
+        let Some(prepared) = prepared.filter(|_| kept.port() == port) else {
+            return Ok(Reserved::Port(kept));
+        };
+        let from = SocketAddr::new(self.peer.ip(), prepared.source);
+        let key = prepared.key.map(|key| key.0);
+        let incoming = Incoming::open(kept, from, key, self.abort.clone())?;
+        Ok(Reserved::Listening(incoming, prepared))
     }
 
     fn planned(&mut self, plan: &Plan, layout: Arc<Layout>) {
@@ -294,13 +330,24 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
 
     /// Opens the receiving end of the data connection.
     fn listen(&mut self, plan: &Plan) -> Result<Incoming, (Reason, String)> {
-        let reservation = self.port.take();
-        let reservation = reservation.filter(|port| port.port() == plan.destination);
-        let reservation = reservation.ok_or((Reason::Protocol, String::new()))?;
-        let key = plan.key.map(|key| key.0);
-        let from = SocketAddr::new(self.peer.ip(), plan.source);
-        Incoming::open(reservation, from, plan.group, key, self.abort.clone())
-            .map_err(|error| (Reason::Data, error.to_string()))
+        let reserved = self.port.take();
+        let reserved = reserved.filter(|port| port.port() == plan.destination);
+        let mut incoming = match reserved {
+            Some(Reserved::Port(reservation)) => {
+                let key = plan.key.map(|key| key.0);
+                let from = SocketAddr::new(self.peer.ip(), plan.source);
+                Incoming::open(reservation, from, key, self.abort.clone())
+                    .map_err(|error| (Reason::Data, error.to_string()))?
+            }
+            Some(Reserved::Listening(incoming, prepared))
+                if prepared.source == plan.source && prepared.key == plan.key =>
+            {
+                incoming
+            }
+            Some(Reserved::Listening(..)) | None => return Err((Reason::Protocol, String::new())),
+        };
+        incoming.expect_group(plan.group);
+        Ok(incoming)
     }
 
     fn take_report(&mut self, report: Report) {
@@ -389,10 +436,4 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             message,
         });
     }
-}
-
-/// Reserves the suggested port, or another free one.
-fn reserve(carrier: Carrier, local: SocketAddr, port: u16) -> std::io::Result<Reservation> {
-    let kept = Reservation::new(carrier, local, port);
-    kept.or_else(|_| Reservation::new(carrier, local, 0))
 }

@@ -14,7 +14,7 @@ use crate::limits::MAX_SUGGESTIONS;
 use crate::link::{Link, Side, Timeouts};
 use crate::manifest::{Kind, Manifest};
 use crate::wire::held::{Held, Scanned};
-use crate::wire::hello::{Capabilities, Hello, Welcome};
+use crate::wire::hello::{Capabilities, Hello, Prepared, Welcome};
 use crate::wire::offer::{CopyId, Offer};
 use crate::wire::plan::{Carrier, DataKey, Plan};
 use crate::wire::port::{Port, Suggest};
@@ -34,6 +34,9 @@ pub struct ClientConfig {
     pub required: Capabilities,
     /// Interval of keep-alives, and timeout of the peer.
     pub timeouts: Timeouts,
+    /// The data connection, suggested with HELLO: a server with [`Capabilities::PREPARES`] answers by PORT and listens
+    /// at once. With another server [`Client::suggest`] is needed.
+    pub prepared: Option<Prepared>,
 }
 
 impl ClientConfig {
@@ -45,6 +48,7 @@ impl ClientConfig {
             capabilities,
             required: capabilities,
             timeouts: Timeouts::default(),
+            prepared: None,
         }
     }
 }
@@ -76,7 +80,7 @@ pub enum ClientEvent {
     Held(Held),
     /// The host has named all blocks that it has.
     Scanned,
-    /// An answer to [`Client::suggest`].
+    /// An answer to [`Client::suggest`], or to the suggestion of [`ClientConfig::prepared`].
     Port {
         /// The suggested port is reserved there.
         confirmed: bool,
@@ -130,8 +134,8 @@ pub struct ClientRole {
 ///
 /// | state | sends | takes | then |
 /// | --- | --- | --- | --- |
-/// | hello | HELLO | WELCOME | sends OFFER and ENTRIES |
-/// | offered | | HELD, SCANNED | the application compares digests |
+/// | hello | HELLO, OFFER, ENTRIES | WELCOME | |
+/// | offered | | HELD, SCANNED; PORT, where HELLO has a suggestion | the application compares digests |
 /// | scanned | SUGGEST ([`Client::suggest`]) | PORT | until all hosts agree |
 /// | | PLAN, RUNS ([`Client::plan`]) | READY | the data connection is opened |
 /// | data | DIGEST ([`Client::digest`]) | PROGRESS, DONE | |
@@ -157,15 +161,24 @@ impl Role for ClientRole {
 }
 
 impl Client {
-    /// Starts a copy of `manifest` to one host: HELLO is queued.
+    /// Starts a copy of `manifest` to one host: HELLO, OFFER and ENTRIES are queued.
     pub fn new(config: ClientConfig, manifest: Arc<Manifest>, now: Instant) -> Self {
         let mut link = Link::new(config.timeouts, now);
         let hello = Hello {
             lowest: VERSION,
             highest: VERSION,
             capabilities: config.capabilities,
+            prepared: config.prepared,
         };
         link.send(now, &hello);
+        // It speaks a single version, so that the offer need not wait for the answer.
+        let offer = Offer {
+            copy: config.copy,
+            entries: manifest.len() as u32,
+            bytes: manifest.bytes(),
+        };
+        link.send(now, &offer);
+        link.send_entries(Arc::clone(&manifest));
         let role = ClientRole {
             config,
             manifest,
@@ -194,7 +207,7 @@ impl Client {
                 self.link.event(ClientEvent::Scanned);
                 Ok(())
             }
-            (Type::Port, State::Scanned) => self.take_port(&Port::parse(frame)?),
+            (Type::Port, State::Offered | State::Scanned) => self.take_port(&Port::parse(frame)?),
             (Type::Ready, State::Planned) => {
                 wire::Ready::parse(frame)?;
                 self.role.state = State::Data;
@@ -234,13 +247,18 @@ impl Client {
             self.refuse(now, Reason::Capability, &self.lacking(welcome.capabilities));
             return Ok(());
         }
-        let offer = Offer {
-            copy: self.role.config.copy,
-            entries: manifest.len() as u32,
-            bytes: manifest.bytes(),
-        };
-        self.link.send(now, &offer);
-        self.link.send_entries(Arc::clone(manifest));
+        let prepared = self.role.config.prepared;
+        if let Some(prepared) =
+            prepared.filter(|_| welcome.capabilities.has(Capabilities::PREPARES))
+        {
+            self.role.suggestions = 1;
+            self.role.suggested = Some(Suggest {
+                number: 1,
+                carrier: prepared.carrier,
+                source: prepared.source,
+                destination: prepared.destination,
+            });
+        }
         self.role.state = State::Offered;
         self.link.event(ClientEvent::Welcome {
             capabilities: welcome.capabilities,

@@ -14,7 +14,7 @@ use crate::limits::{MAX_BLOCKS, MAX_ENTRIES};
 use crate::link::{Link, Side, Timeouts};
 use crate::manifest::{Kind, Manifest, ManifestError};
 use crate::wire::held::{Held, Scanned};
-use crate::wire::hello::{Capabilities, Hello, Welcome};
+use crate::wire::hello::{Capabilities, Hello, Prepared, Welcome};
 use crate::wire::offer::{CopyId, EntryError, Offer, parse_entries, parse_entry};
 use crate::wire::plan::{Carrier, Plan, parse_runs};
 use crate::wire::port::{Port, Suggest};
@@ -75,6 +75,9 @@ pub enum ServerEvent {
         source: u16,
         /// The port that data may go to.
         destination: u16,
+        /// The client connects as soon as it has sent the plan, without waiting for [`Server::ready`]: listen at
+        /// once.
+        prepared: Option<Prepared>,
     },
     /// The plan is complete: listen, then call [`Server::ready`].
     Planned {
@@ -115,6 +118,8 @@ pub struct ServerRole {
     config: ServerConfig,
     state: State,
     offer: Option<Offer>,
+    /// The suggestion of HELLO, until the offer is complete.
+    prepared: Option<Prepared>,
     manifest: Arc<Manifest>,
     manifest_bytes: usize,
     held: u64,
@@ -136,7 +141,7 @@ pub struct ServerRole {
 /// | --- | --- | --- | --- |
 /// | hello | HELLO | WELCOME | |
 /// | offer | OFFER, ENTRIES | | [`ServerEvent::Offered`] |
-/// | scanning | | HELD, SCANNED ([`Server::held`], [`Server::scanned`]) | |
+/// | scanning | | HELD, SCANNED ([`Server::held`], [`Server::scanned`]); PORT, where HELLO has a suggestion | |
 /// | ports | SUGGEST, PLAN | PORT ([`Server::port`]) | |
 /// | planning | RUNS | READY ([`Server::ready`]) | [`ServerEvent::Planned`] |
 /// | data | DIGEST | PROGRESS, DONE ([`Server::progress`], [`Server::done`]) | |
@@ -168,6 +173,7 @@ impl Server {
             config,
             state: State::Hello,
             offer: None,
+            prepared: None,
             manifest: Arc::new(Manifest::default()),
             manifest_bytes: 0,
             held: 0,
@@ -227,9 +233,13 @@ impl Server {
             self.refuse(now, Reason::Protocol, &hello.mismatch());
             return;
         };
+        let capabilities = self.role.config.capabilities;
+        // A client refuses a server that lacks what its data needs.
+        let usable = |prepared: &Prepared| capabilities.has(prepared.carrier.capability());
+        self.role.prepared = hello.prepared.filter(usable);
         let welcome = Welcome {
             version,
-            capabilities: self.role.config.capabilities,
+            capabilities: capabilities.with(Capabilities::PREPARES),
             max_entries: self.role.config.max_entries.min(MAX_ENTRIES),
             max_bytes: self.role.config.max_blocks.min(MAX_BLOCKS) << crate::limits::BLOCK_BITS,
         };
@@ -295,7 +305,28 @@ impl Server {
             copy: offer.copy,
             manifest: Arc::clone(&self.role.manifest),
         });
+        if let Some(prepared) = self.role.prepared.take() {
+            let suggest = Suggest {
+                number: 1,
+                carrier: prepared.carrier,
+                source: prepared.source,
+                destination: prepared.destination,
+            };
+            self.suggested(suggest, Some(prepared));
+        }
         Ok(())
+    }
+
+    fn suggested(&mut self, suggest: Suggest, prepared: Option<Prepared>) {
+        self.role.suggestions = suggest.number;
+        self.role.suggested = Some(suggest);
+        self.role.carrier = Some(suggest.carrier);
+        self.link.event(ServerEvent::Suggested {
+            carrier: suggest.carrier,
+            source: suggest.source,
+            destination: suggest.destination,
+            prepared,
+        });
     }
 
     fn refuse_entry(&mut self, now: Instant, entry: u32, error: ManifestError) {
@@ -344,7 +375,6 @@ impl Server {
         if suggest.number != self.role.suggestions + 1 {
             return Err(Error::Contradiction);
         }
-        self.role.suggestions = suggest.number;
         if !self
             .role
             .config
@@ -354,13 +384,7 @@ impl Server {
             self.refuse(now, Reason::Capability, "");
             return Ok(());
         }
-        self.role.suggested = Some(suggest);
-        self.role.carrier = Some(suggest.carrier);
-        self.link.event(ServerEvent::Suggested {
-            carrier: suggest.carrier,
-            source: suggest.source,
-            destination: suggest.destination,
-        });
+        self.suggested(suggest, None);
         Ok(())
     }
 
@@ -370,7 +394,8 @@ impl Server {
     /// # Errors
     /// No suggestion waits, or the port is 0.
     pub fn port(&mut self, now: Instant, port: u16) -> Result<(), UnexpectedMessage> {
-        if !self.is_in(State::Ports) || port == 0 {
+        let may = self.is_in(State::Scanning) || self.is_in(State::Ports);
+        if !may || port == 0 {
             return Err(UnexpectedMessage);
         }
         let suggested = self.role.suggested.take().ok_or(UnexpectedMessage)?;

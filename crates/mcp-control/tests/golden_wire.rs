@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use mcp_control::wire::held::{Held, Scanned};
-use mcp_control::wire::hello::{Capabilities, Hello, Welcome};
+use mcp_control::wire::hello::{Capabilities, Hello, Prepared, Welcome};
 use mcp_control::wire::offer::{CopyId, Offer, emit_entries, parse_entries, parse_entry};
 use mcp_control::wire::plan::{Carrier, DataKey, Plan, emit_runs, parse_runs};
 use mcp_control::wire::port::{Port, Suggest};
@@ -46,8 +46,42 @@ fn hello_and_welcome() {
         lowest: 1,
         highest: 3,
         capabilities: Capabilities::AEAD.with(Capabilities::UDP),
+        prepared: None,
     };
     golden!(Hello, "01010000 00000008 504d4350 0103 0003", hello);
+    let prepared = Prepared {
+        carrier: Carrier::Udp,
+        source: 49152,
+        destination: 50000,
+        key: Some(DataKey([0x5a; 32])),
+    };
+    let hello = Hello {
+        lowest: 1,
+        highest: 1,
+        prepared: Some(prepared),
+        ..hello
+    };
+    golden!(
+        Hello,
+        "01010000 00000030 504d4350 0101 0003 11010000 c000c350
+         5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a",
+        hello
+    );
+    let plain = Prepared {
+        carrier: Carrier::Ip,
+        key: None,
+        ..prepared
+    };
+    let hello = Hello {
+        prepared: Some(plain),
+        ..hello
+    };
+    golden!(
+        Hello,
+        "01010000 00000030 504d4350 0101 0003 06000000 c000c350
+         0000000000000000000000000000000000000000000000000000000000000000",
+        hello
+    );
     let welcome = Welcome {
         version: 1,
         capabilities: Capabilities::IP,

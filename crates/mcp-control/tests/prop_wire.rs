@@ -2,9 +2,9 @@
 
 use mcp_control::limits::{MAX_BLOCKS, MAX_FRAME_LEN};
 use mcp_control::wire::held::{Held, Scanned};
-use mcp_control::wire::hello::{Capabilities, Hello, Welcome};
+use mcp_control::wire::hello::{Capabilities, Hello, Prepared, Welcome};
 use mcp_control::wire::offer::{CopyId, Offer, emit_entry, parse_entries, parse_entry};
-use mcp_control::wire::plan::{Carrier, Plan, emit_runs, parse_runs};
+use mcp_control::wire::plan::{Carrier, DataKey, Plan, emit_runs, parse_runs};
 use mcp_control::wire::port::{Port, Suggest};
 use mcp_control::wire::progress::{Done, FileDigest, Progress};
 use mcp_control::wire::{self, Frames, Header, Message, ParseError, Type};
@@ -82,6 +82,18 @@ fn entry() -> impl Strategy<Value = Entry> {
     )
 }
 
+/// What a HELLO says of the data connection.
+fn prepared() -> impl Strategy<Value = Option<Prepared>> {
+    let key = proptest::option::of(any::<[u8; 32]>());
+    let fields = (any::<bool>(), 1u16.., 1u16.., key);
+    proptest::option::of(fields.prop_map(|(udp, source, destination, key)| Prepared {
+        carrier: if udp { Carrier::Udp } else { Carrier::Ip },
+        source,
+        destination,
+        key: key.map(DataKey),
+    }))
+}
+
 /// A well-formed frame of any type but ENTRIES, whose test is below.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     fn emitted(message: &impl Message) -> Vec<u8> {
@@ -91,12 +103,13 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
     }
     let digest = any::<[u8; 32]>();
     prop_oneof![
-        (1u8..9, 0u8..9, any::<u16>()).prop_map(|(lowest, more, bits)| {
+        (1u8..9, 0u8..9, any::<u16>(), prepared()).prop_map(|(lowest, more, bits, prepared)| {
             let capabilities = Capabilities(bits);
             let hello = Hello {
                 lowest,
                 highest: lowest + more,
                 capabilities,
+                prepared,
             };
             emitted(&hello)
         }),

@@ -57,3 +57,31 @@ fn what_is_not_known_is_refused_by_name() {
     let unknown_reason = frame(16, &[0, 18, 0, 0, 255, 255, 255, 255]);
     assert_eq!(Failed::parse(&unknown_reason), Err(ParseError::Value));
 }
+
+#[test]
+fn a_prepared_data_connection_without_port_or_carrier_or_with_a_stray_key_is_refused() {
+    let greeting = [b"PMCP", &[1, 1, 0, 3][..]].concat();
+    let parse = |fields: [u8; 8], key: u8| {
+        let body = [&greeting[..], &fields, &[key; 32]].concat();
+        Hello::parse(&frame(1, &body)).map(|hello| hello.prepared.is_some())
+    };
+    let sealed = [17, 1, 0, 0, 0xc0, 0, 0xc3, 0x50];
+    let plain = [17, 0, 0, 0, 0xc0, 0, 0xc3, 0x50];
+    assert_eq!((parse(sealed, 7), parse(plain, 0)), (Ok(true), Ok(true)));
+    assert_eq!(parse(plain, 7), Err(ParseError::Value), "a stray key");
+    for (at, value, error) in [
+        (0, 18, ParseError::Value),
+        (1, 2, ParseError::Value),
+        (2, 1, ParseError::Reserved),
+        (3, 1, ParseError::Reserved),
+    ] {
+        let mut fields = plain;
+        fields[at] = value;
+        assert_eq!(parse(fields, 0), Err(error), "{at}");
+    }
+    for ports in [[0, 0, 0xc3, 0x50], [0xc0, 0, 0, 0]] {
+        let mut fields = plain;
+        fields[4..].copy_from_slice(&ports);
+        assert_eq!(parse(fields, 0), Err(ParseError::Value), "{ports:?}");
+    }
+}

@@ -199,6 +199,19 @@ impl GroupHandle {
         state.machine.conn_stats(id).ok()
     }
 
+    /// Serves a receiver separately, at its own pace, from now on; see [`tcpxm::Endpoint::detach`]. Returns whether
+    /// it was in step with others until now.
+    pub fn detach(&self, receiver: usize) -> bool {
+        let mut state = self.shared.lock();
+        let members = state.groups.get(&self.id).map(|group| &group.members);
+        let Some(&id) = members.and_then(|members| members.get(receiver)) else {
+            return false;
+        };
+        let detached = state.machine.detach(self.shared.now(), id);
+        self.shared.kick(state);
+        detached.unwrap_or(false)
+    }
+
     /// Aborts the connection to one receiver.
     pub fn abort(&self, receiver: usize) {
         let mut state = self.shared.lock();

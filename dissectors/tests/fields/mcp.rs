@@ -30,7 +30,8 @@ fn capabilities(fields: &mut Fields, capabilities: Capabilities) {
         .put("capabilities", capabilities.0)
         .flag("aead", capabilities.has(Capabilities::AEAD))
         .flag("udp", capabilities.has(Capabilities::UDP))
-        .flag("ip", capabilities.has(Capabilities::IP));
+        .flag("ip", capabilities.has(Capabilities::IP))
+        .flag("prepares", capabilities.has(Capabilities::PREPARES));
 }
 
 fn appended(fields: &mut Fields, body: &[u8], known: usize) {
@@ -46,7 +47,16 @@ fn first_words(fields: &mut Fields, kind: Type, bytes: &[u8], body: &[u8]) -> Op
             fields.put("lowest", hello.lowest);
             fields.put("highest", hello.highest);
             capabilities(fields, hello.capabilities);
-            appended(fields, body, 8);
+            if let Some(prepared) = hello.prepared {
+                fields
+                    .put("carrier", prepared.carrier as u8)
+                    .put("flags", u8::from(prepared.key.is_some()))
+                    .flag("flag_aead", prepared.key.is_some())
+                    .put("source_port", prepared.source)
+                    .put("destination_port", prepared.destination)
+                    .bytes("key", &prepared.key.map_or([0; 32], |key| key.0));
+            }
+            appended(fields, body, if hello.prepared.is_some() { 48 } else { 8 });
         }
         Type::Welcome => {
             let welcome = Welcome::parse(bytes).ok()?;
@@ -215,6 +225,25 @@ const TWO_DIGESTS: &str = "11111111111111111111111111111111111111111111111111111
 
 const GOLDENS: &[(&str, &str)] = &[
     ("mcp hello", "01010000 00000008 504d4350 0103 0003"),
+    (
+        "mcp prepared hello",
+        "01010000 00000030 504d4350 0101 0003 11010000 c000c350
+         5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a",
+    ),
+    (
+        "mcp plainly prepared hello",
+        "01010000 00000030 504d4350 0101 0003 06000000 c000c350
+         0000000000000000000000000000000000000000000000000000000000000000",
+    ),
+    (
+        "mcp plainly prepared hello of a later version",
+        "01010000 00000034 504d4350 0102 0004 06000000 c000c350
+         0000000000000000000000000000000000000000000000000000000000000000 deadbeef",
+    ),
+    (
+        "mcp preparing welcome",
+        "01020000 00000014 504d4350 0100000a 00100000 00001000 00000000",
+    ),
     (
         "mcp welcome",
         "01020000 00000014 504d4350 01000004 00100000 00001000 00000000",

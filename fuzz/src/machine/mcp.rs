@@ -11,7 +11,7 @@ use std::sync::Arc;
 use mcp_control::limits::{BLOCK_LEN, MAX_FRAME_LEN};
 use mcp_control::wire::Message;
 use mcp_control::wire::held::Held;
-use mcp_control::wire::hello::{Capabilities, Hello, Welcome};
+use mcp_control::wire::hello::{Capabilities, Hello, Prepared, Welcome};
 use mcp_control::wire::offer::{CopyId, Offer, emit_entries};
 use mcp_control::wire::plan::{Carrier, DataKey, Plan, emit_runs};
 use mcp_control::wire::port::{Port, Suggest};
@@ -72,6 +72,17 @@ pub(super) fn frame(message: &impl Message) -> Vec<u8> {
     bytes
 }
 
+/// What a HELLO says of the data connection.
+fn prepared(script: &mut Script<'_>) -> Option<Prepared> {
+    let wanted = script.flag();
+    wanted.then(|| Prepared {
+        carrier: Carrier::Udp,
+        source: script.u16().max(1),
+        destination: script.u16().max(1),
+        key: script.flag().then_some(DataKey([7; 32])),
+    })
+}
+
 /// A message that is well-formed and perhaps out of place.
 pub(super) fn message(script: &mut Script<'_>) -> Vec<u8> {
     let run = |script: &mut Script<'_>| Run {
@@ -83,6 +94,7 @@ pub(super) fn message(script: &mut Script<'_>) -> Vec<u8> {
             lowest: 1,
             highest: script.u8(),
             capabilities: Capabilities(script.u16()),
+            prepared: prepared(script),
         }),
         1 => frame(&Welcome {
             version: 1,

@@ -355,6 +355,7 @@ fn offer(daemon: &mut Daemon, script: &mut Script<'_>) {
         lowest: 1,
         highest: 1,
         capabilities: Capabilities(script.u16()).with(Capabilities::UDP),
+        prepared: None,
     }));
     let list = entries(script);
     let bytes = list.iter().map(|entry| match entry.kind {

@@ -1,24 +1,21 @@
-//! Finds the host that delays the others: one that acknowledges nothing, or one that is slower.
-//!
-//! Ten times a second the receivers whose window or congestion window is used up are counted. All hosts receive
-//! the data in step, so each of them stops all.
+//! Finds hosts that acknowledge nothing. All hosts receive the data in step, so each of them stops all.
 //!
 //! | a receiver | is | and then |
 //! | --- | --- | --- |
 //! | has acknowledged nothing for [`NAMED`] while data is on its way to it | silent | it is named |
 //! | has done so for [`GIVEN_UP`], and another host has not | stuck | it fails, and is tried again when the others are done |
-//! | kept the next segment back in half of the looks of [`SPAN`], and no other in a quarter | slow | it is named |
 
 use std::time::{Duration, Instant};
 
 /// Interval of the checks.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(50);
+/// Interval in the first [`START`] of the data: slow start shows for a few moments what the links carry.
+pub(super) const START_LOOK: Duration = Duration::from_millis(20);
+pub(super) const START: Duration = Duration::from_secs(1);
 /// Time without acknowledgement after which a host is named.
 const NAMED: Duration = Duration::from_secs(2);
 /// Time without acknowledgement after which a host no longer delays the others.
 const GIVEN_UP: Duration = Duration::from_secs(5);
-/// Period over which slow hosts are detected.
-const SPAN: Duration = Duration::from_secs(3);
 
 /// State of one receiver of the data connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,19 +26,24 @@ pub(crate) struct Reach {
     pub(crate) is_due: bool,
     /// It accepts nothing more before it acknowledges something.
     pub(crate) is_full: bool,
+    /// Bytes that may be on their way to it: the lower of its window and its congestion window.
+    pub(crate) window: u64,
+    /// Smoothed, once measured.
+    pub(crate) round_trip: Option<Duration>,
+    /// Each byte is sent to it by unicast, by multicast, or both.
+    pub(crate) is_unicast: bool,
+    pub(crate) is_multicast: bool,
     /// Data is sent to it and to the others at the same time.
     pub(crate) in_step: bool,
 }
 
 /// The reason why the others wait for a receiver.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Finding {
+pub(super) enum Finding {
     /// It has acknowledged nothing for this long.
     Silent(Duration),
     /// As [`Finding::Silent`], for long enough to fail until the next round.
     Stuck(Duration),
-    /// It receives this many bits per second, and the others could receive more.
-    Slow(u64),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -51,47 +53,27 @@ struct Seen {
     moved: Instant,
     /// It was named since then.
     named: bool,
-    /// At the start of the period.
-    before: u64,
-    full: u32,
 }
 
 /// Observations of the receivers of one data connection.
 #[derive(Debug)]
 pub(super) struct Holders {
     seen: Vec<Option<Seen>>,
-    began: Instant,
-    looks: u32,
-    /// The receiver that was named as slow last.
-    slow: Option<usize>,
 }
 
 impl Holders {
-    pub(crate) fn new(receivers: usize, now: Instant) -> Holders {
+    pub(super) fn new(receivers: usize) -> Holders {
         Holders {
             seen: vec![None; receivers],
-            began: now,
-            looks: 0,
-            slow: None,
         }
     }
 
     /// Checks the receivers, `None` for those that have ended. Returns what to report.
-    pub(crate) fn look(&mut self, now: Instant, all: &[Option<Reach>]) -> Vec<(usize, Finding)> {
+    pub(super) fn look(&mut self, now: Instant, all: &[Option<Reach>]) -> Vec<(usize, Finding)> {
         for (seen, reach) in self.seen.iter_mut().zip(all) {
             *seen = reach.map(|reach| update(*seen, reach, now));
         }
-        let mut found = self.silent(now, all);
-        self.looks += 1;
-        if now - self.began >= SPAN {
-            found.extend(self.slow(now));
-            self.began = now;
-            self.looks = 0;
-            for seen in self.seen.iter_mut().flatten() {
-                (seen.before, seen.full) = (seen.acknowledged, 0);
-            }
-        }
-        found
+        self.silent(now, all)
     }
 
     fn silent(&mut self, now: Instant, all: &[Option<Reach>]) -> Vec<(usize, Finding)> {
@@ -117,29 +99,6 @@ impl Holders {
         }
         found
     }
-
-    /// Returns the only receiver that delays the others, unless it was the last to be named.
-    fn slow(&mut self, now: Instant) -> Option<(usize, Finding)> {
-        let looks = self.looks.max(1);
-        let present = || {
-            self.seen
-                .iter()
-                .enumerate()
-                .filter_map(|(at, s)| Some((at, (*s)?)))
-        };
-        let (slowest, seen) = present().max_by_key(|(_, seen)| seen.full)?;
-        let others = || present().filter(|&(at, _)| at != slowest);
-        let holds = seen.full * 2 >= looks
-            && others().next().is_some()
-            && others().all(|(_, other)| other.full * 4 < looks);
-        if !holds {
-            return None;
-        }
-        let millis = (now - self.began).as_millis().max(1) as u64;
-        let rate = (seen.acknowledged - seen.before) * 8 * 1000 / millis;
-        let is_new = self.slow.replace(slowest) != Some(slowest) && rate > 0;
-        is_new.then_some((slowest, Finding::Slow(rate)))
-    }
 }
 
 fn update(seen: Option<Seen>, reach: Reach, now: Instant) -> Seen {
@@ -147,15 +106,12 @@ fn update(seen: Option<Seen>, reach: Reach, now: Instant) -> Seen {
         acknowledged: reach.acknowledged,
         moved: now,
         named: false,
-        before: reach.acknowledged,
-        full: 0,
     });
     if reach.acknowledged != seen.acknowledged || !reach.is_due {
         seen.acknowledged = reach.acknowledged;
         seen.moved = now;
         seen.named = false;
     }
-    seen.full += u32::from(reach.is_full && reach.in_step);
     seen
 }
 
@@ -185,6 +141,10 @@ mod tests {
             acknowledged: at * 1000,
             is_due: true,
             is_full: false,
+            window: 100_000,
+            round_trip: Some(Duration::from_millis(10)),
+            is_unicast: false,
+            is_multicast: true,
             in_step: true,
         }
     }
@@ -192,7 +152,7 @@ mod tests {
     #[test]
     fn a_silent_receiver_is_named_and_then_given_up() {
         let began = Instant::now();
-        let mut holders = Holders::new(3, began);
+        let mut holders = Holders::new(3);
         let found = run(&mut holders, began, 0..5100, |n, at| match n {
             1 => Reach {
                 acknowledged: 0,
@@ -213,14 +173,14 @@ mod tests {
     #[test]
     fn no_receiver_fails_where_all_are_silent_or_it_is_alone() {
         let began = Instant::now();
-        let mut holders = Holders::new(3, began);
+        let mut holders = Holders::new(3);
         let found = run(&mut holders, began, 0..20_000, |_, _| fine(0));
         assert!(
             found
                 .iter()
                 .all(|(_, _, f)| matches!(f, Finding::Silent(_)))
         );
-        let mut holders = Holders::new(1, began);
+        let mut holders = Holders::new(1);
         for at in 0..200 {
             let now = began + Duration::from_millis(at * 100);
             let found = holders.look(now, &[Some(fine(0))]);
@@ -229,34 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn one_receiver_that_keeps_the_others_waiting_is_named_once() {
-        let began = Instant::now();
-        let mut holders = Holders::new(3, began);
-        let slow = |n: usize, at| Reach {
-            is_full: n == 2,
-            ..fine(at)
-        };
-        let found = run(&mut holders, began, 0..20_000, slow);
-        // Eight bits in a byte, 1000 bytes a millisecond.
-        assert_eq!(found, [(3000, 2, Finding::Slow(8_000_000))]);
-        // A bottleneck that all share is not one host's.
-        let mut holders = Holders::new(3, began);
-        let found = run(&mut holders, began, 0..20_000, |_, at| Reach {
-            is_full: true,
-            ..fine(at)
-        });
-        assert_eq!(found, []);
-    }
-
-    #[test]
     fn detached_receivers_do_not_delay_others() {
         let began = Instant::now();
-        let mut holders = Holders::new(3, began);
+        let mut holders = Holders::new(3);
         let found = run(&mut holders, began, 0..20_000, |n, at| Reach {
             acknowledged: if n == 1 { 0 } else { at },
-            is_due: true,
             is_full: true,
             in_step: false,
+            ..fine(0)
         });
         assert_eq!(found, []);
     }

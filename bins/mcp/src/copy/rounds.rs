@@ -1,15 +1,14 @@
 //! The course of a copy: rounds, and the steps of each round, from the comparison to the open data connection.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
-use mcp_control::limits::MAX_SUGGESTIONS;
 use mcp_control::wire::plan::{Carrier, DataKey};
 use mcp_control::{BlockSet, DataPath, Failed, Layout, Reason};
 
-use super::{Copy, Holders, start_reader};
+use super::{Copy, Source, Watch, start_reader};
 use crate::data::{Options, Outgoing, Reservation};
 use crate::events::Event;
 use crate::host::{Command, routing_hint};
@@ -21,8 +20,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// A host that no connection could be made to within this long does not keep the others waiting, unless
 /// --connect-timeout is given or there is no other round.
 const POSTPONED: Duration = Duration::from_secs(3);
-/// Suggested ports (RFC 6335 §6: dynamic ports).
-const FIRST_PORT: u16 = 49_152;
 
 impl Copy {
     /// Runs the copy, with up to `retries` more rounds for hosts that failed during it. An error means that
@@ -123,7 +120,7 @@ impl Copy {
         });
         (self.orders, self.read) = start_reader(&self.tree, self.members.len())?;
         self.data = None;
-        self.watched = None;
+        self.watch = None;
         self.receivers.clear();
         let mut common = self.common.clone();
         common.again = true;
@@ -140,6 +137,7 @@ impl Copy {
 
     /// Runs one round from the first answers to the last verdict. An error means that nothing was sent.
     async fn run_round(&mut self, options: &Options, min_receivers: usize) -> anyhow::Result<()> {
+        self.source = Some(Source::new(options)?);
         self.wait_for_answers(min_receivers).await;
         if !self.goes_on(min_receivers)? {
             return Ok(());
@@ -155,12 +153,11 @@ impl Copy {
             return Ok(());
         }
         let group = options.group(reservation.as_ref().is_some_and(Reservation::is_ipv6))?;
-        let key = options
-            .sealed
-            .then(linux_net::process::random)
-            .transpose()?;
+        let key = self.source.as_ref().and_then(Source::key);
         self.plan(&layout, reservation.as_ref(), group, key);
-        self.wait(|member| member.stage != Stage::Compared).await;
+        // A host that listens already is connected to at once; it has the plan when the data arrives.
+        self.wait(|member| member.stage != Stage::Compared || member.listens)
+            .await;
         if !self.goes_on(min_receivers)? {
             return Ok(());
         }
@@ -171,7 +168,8 @@ impl Copy {
         // The reader thread ends only after sending.
         let _ = self.orders.send(Order::Send(layout, outgoing));
         self.wait(Member::is_over).await;
-        self.watched = None;
+        self.watch = None;
+        self.limiting = None;
         self.count();
         Ok(())
     }
@@ -215,75 +213,6 @@ impl Copy {
         }
         // The runs of a set are always a valid plan.
         Layout::new(manifest, missing.plan()).unwrap_or_default()
-    }
-
-    /// Fails the hosts that are reached over another version of IP than the first: the data goes to all hosts
-    /// in one group. Returns this host's addresses on the other connections.
-    async fn same_version(&mut self) -> Vec<SocketAddr> {
-        let taking = |member: &&Member| member.takes_data && !member.is_over();
-        let locals = self.members.iter().filter(taking);
-        let mut locals: Vec<SocketAddr> = locals.filter_map(|m| m.local).collect();
-        let Some(ipv6) = locals.first().map(SocketAddr::is_ipv6) else {
-            return locals;
-        };
-        locals.retain(|local| local.is_ipv6() == ipv6);
-        let version = |ipv6: bool| if ipv6 { "IPv6" } else { "IPv4" };
-        let text = format!(
-            "is reached over {}, and the data goes over {}: copy to it in a run of its own",
-            version(!ipv6),
-            version(ipv6)
-        );
-        let other = |member: &Member| member.local.is_some_and(|local| local.is_ipv6() != ipv6);
-        for member in self.members.iter().filter(taking).filter(|m| other(m)) {
-            member.command(Command::Fail(Failed::new(Reason::NoPort, None, &text)));
-        }
-        self.wait(|member| !member.takes_data || !other(member))
-            .await;
-        locals
-    }
-
-    /// Agrees on a port that is free on all hosts that receive data (TCP-XM §3.4), and reserves one to send
-    /// from.
-    async fn agree(&mut self, options: &Options) -> anyhow::Result<Reservation> {
-        let locals = self.same_version().await;
-        let reservation = Reservation::new(options, &locals)?;
-        let source = reservation.port();
-        let seed = linux_net::process::random::<32>()?;
-        let mut destination = u16::from_be_bytes([seed[0], seed[1]]) | FIRST_PORT;
-        for _ in 0..MAX_SUGGESTIONS {
-            for member in self
-                .members
-                .iter_mut()
-                .filter(|m| m.takes_data && !m.is_over())
-            {
-                member.port = None;
-                member.command(Command::Suggest {
-                    carrier: options.carrier,
-                    source,
-                    destination,
-                });
-            }
-            self.wait(|member| !member.takes_data || member.port.is_some())
-                .await;
-            if self.interrupted {
-                break;
-            }
-            let alive = self.members.iter().filter(|m| m.takes_data && !m.is_over());
-            let mut others = alive.filter_map(|m| m.port.filter(|port| !port.0));
-            match others.next() {
-                None => break,
-                Some((_, port)) => destination = port,
-            }
-        }
-        let failed = Failed::new(Reason::NoPort, None, "");
-        for member in self.members.iter().filter(|m| m.takes_data) {
-            if member.port.is_some_and(|(confirmed, _)| !confirmed) {
-                member.command(Command::Fail(failed.clone()));
-            }
-        }
-        self.wait(|member| member.port.is_none_or(|(confirmed, _)| confirmed))
-            .await;
-        Ok(reservation)
     }
 
     fn plan(
@@ -350,8 +279,13 @@ impl Copy {
                 Carrier::Ip => "ip",
             },
         });
-        let holders = Holders::new(self.receivers.len(), Instant::now());
-        self.watched = Some((handle.clone(), holders));
+        let watch = Watch::new(
+            handle.clone(),
+            reservation.counter(),
+            self.receivers.len(),
+            options.min_rate,
+        );
+        self.watch = Some(watch);
         self.carrier = reservation.carrier();
         let labels = self.receivers.clone();
         self.show.started(&labels, self.stream_len, handle);

@@ -4,6 +4,7 @@
 mod broken_output;
 mod common;
 mod copy;
+mod flights;
 mod network;
 mod routed;
 mod troubles;

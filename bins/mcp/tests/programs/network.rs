@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::common::{Finished, Running, Stage, listening, mcp, mcpd, names};
+use crate::common::{Finished, Running, Stage, listening, mcp, mcpd, names, number};
 use linux_net::link::{Editor, WireEnd};
 use netlab::host::Host;
 use netlab::permitted;
@@ -436,19 +436,30 @@ fn shape(network: &Network, host: usize, rate: &str) {
     assert!(status.success(), "{rate}");
 }
 
-#[test]
-fn a_slow_host_is_named() {
-    if !permitted("a_slow_host_is_named") {
-        return;
-    }
+/// Three receivers, of which host 3 has a link of 4 Mbit/s; the finished `mcp`.
+fn beside_a_slow_host(extra: &[&str]) -> Finished {
     let stage = Stage::new();
     let network = Network::new(4);
     let _running = [2, 3, 4].map(|number| network.receiver(&stage, number, &["--insecure"]));
     shape(&network, 3, "4mbit");
     let file = stage.content("image", 4 * MIB);
     let file = file.to_str().expect("text");
-    let done = network.copy(&["--insecure", file, &v4(2), &v4(3), &v4(4)]);
+    let hosts = [2, 3, 4].map(v4);
+    let hosts = hosts.each_ref().map(String::as_str);
+    let done = network.copy(&[&["--insecure", file], extra, &hosts].concat());
     done.expect(0);
+    for number in [2, 3, 4] {
+        same(&stage, number, "image");
+    }
+    done
+}
+
+#[test]
+fn a_slow_host_is_named_with_the_option_that_frees_the_others() {
+    if !permitted("a_slow_host_is_named_with_the_option_that_frees_the_others") {
+        return;
+    }
+    let done = beside_a_slow_host(&["--min-rate", "none"]);
     let waiting: Vec<_> = done
         .lines
         .iter()
@@ -460,6 +471,60 @@ fn a_slow_host_is_named() {
         waiting.iter().copied().all(|line| named(&line)),
         "{waiting:#?}"
     );
+    let limiting = format!("\"limiting\":{{\"host\":\"{}\"", v4(3));
+    let told = done.line(&["\"progress\"", &limiting, "\"option\":\"--min-rate "]);
+    let rate = number(told.split_once("\"limiting\"").expect("it").1, "rate_bps");
+    assert!((1_000_000..8_000_000).contains(&rate), "{told}");
+    done.line(&["\"end\"", &limiting, "\"separate\":[]"]);
+    assert!(!done.lines.iter().any(|line| line.contains("\"detached\"")));
+}
+
+#[test]
+fn a_slow_host_is_served_separately_and_the_others_end_before_it() {
+    if !permitted("a_slow_host_is_served_separately_and_the_others_end_before_it") {
+        return;
+    }
+    let done = beside_a_slow_host(&[]);
+    let detached = done.line(&["\"detached\"", &v4(3)]);
+    let (rate, others) = (number(detached, "rate_bps"), number(detached, "others_bps"));
+    assert!(rate > 0 && others >= 2 * rate, "{detached}");
+    let place = |words: &[&str]| {
+        let fits = |line: &String| words.iter().all(|word| line.contains(word));
+        done.lines.iter().position(fits).expect("a line")
+    };
+    let last = place(&["\"verified\"", &v4(3)]);
+    for number in [2, 4] {
+        assert!(place(&["\"verified\"", &v4(number)]) < last);
+    }
+    let separate = format!("\"separate\":[{{\"host\":\"{}\"", v4(3));
+    done.line(&["\"end\"", &separate]);
+    let once = done
+        .lines
+        .iter()
+        .filter(|line| line.contains("\"detached\""));
+    assert_eq!(once.count(), 1, "{done:#?}");
+}
+
+#[test]
+fn no_host_is_served_separately_for_a_link_that_all_share() {
+    if !permitted("no_host_is_served_separately_for_a_link_that_all_share") {
+        return;
+    }
+    let stage = Stage::new();
+    let network = Network::new(4);
+    let _running = [2, 3, 4].map(|number| network.receiver(&stage, number, &["--insecure"]));
+    network.within(1, || {
+        let mut tc = Command::new("tc");
+        tc.args(["qdisc", "add", "dev", "eth0", "root", "tbf"]);
+        tc.args(["rate", "10mbit", "burst", "32kbit", "latency", "50ms"]);
+        assert!(tc.status().expect("tc runs").success());
+    });
+    let file = stage.content("image", 4 * MIB);
+    let file = file.to_str().expect("text");
+    let done = network.copy(&["--insecure", file, &v4(2), &v4(3), &v4(4)]);
+    done.expect(0);
+    assert!(!done.lines.iter().any(|line| line.contains("\"detached\"")));
+    done.line(&["\"end\"", "\"limiting\":null", "\"separate\":[]"]);
 }
 
 /// The end of the data connection arrives long before the reason on the control connection, which is the one

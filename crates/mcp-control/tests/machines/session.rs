@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use mcp_control::limits::{MAX_FRAME_LEN, MAX_SUGGESTIONS};
-use mcp_control::wire::held::Held;
-use mcp_control::wire::hello::Capabilities;
+use mcp_control::wire::held::{Held, Scanned};
+use mcp_control::wire::hello::{Capabilities, Prepared, Welcome};
 use mcp_control::wire::plan::{Carrier, DataKey};
+use mcp_control::wire::port::Suggest;
 use mcp_control::wire::progress::{Done, FileVerdict, Progress};
+use mcp_control::wire::{self, Message as _};
 use mcp_control::*;
 
 use crate::common::*;
@@ -57,7 +59,7 @@ fn a_copy_from_hello_to_verified() {
         pair.at_client,
         [
             ClientEvent::Welcome {
-                capabilities: Capabilities::UDP
+                capabilities: Capabilities::UDP.with(Capabilities::PREPARES)
             },
             ClientEvent::Held(held),
             ClientEvent::Scanned,
@@ -301,4 +303,128 @@ fn a_carrier_that_the_server_lacks_is_refused() {
         panic!("{:?}", pair.at_server);
     };
     assert_eq!((failed.reason, *side), (Reason::Capability, Side::Here));
+}
+
+/// Messages that one side sends without an answer of the other: half a round trip.
+fn flight<F: Role, T: Role>(now: Instant, from: &mut Endpoint<F>, to: &mut Endpoint<T>) -> usize {
+    let mut buffer = vec![0; MAX_FRAME_LEN];
+    let mut frames = 0;
+    while let Some(frame) = from.poll_transmit(now, &mut buffer) {
+        to.handle_packet(now, &(), &buffer[..frame.len]).unwrap();
+        frames += 1;
+    }
+    frames
+}
+
+fn prepared() -> Prepared {
+    Prepared {
+        carrier: Carrier::Udp,
+        source: 4000,
+        destination: 5000,
+        key: Some(DataKey([4; 32])),
+    }
+}
+
+fn prepared_config() -> ClientConfig {
+    let mut config = client_config();
+    config.prepared = Some(prepared());
+    config
+}
+
+/// With TCP's handshake and that of TLS these are three round trips; the handshake of the data connection is the
+/// fourth, beside the plan.
+#[test]
+fn a_new_host_has_the_plan_after_one_answer_and_listens_before() {
+    let Pair {
+        now,
+        mut client,
+        mut server,
+        ..
+    } = Pair::new(prepared_config(), udp());
+    flight(now, &mut client, &mut server);
+    let Some(ServerEvent::Offered { .. }) = server.poll_event() else {
+        panic!("no offer in the first flight");
+    };
+    let suggested = ServerEvent::Suggested {
+        carrier: Carrier::Udp,
+        source: 4000,
+        destination: 5000,
+        prepared: Some(prepared()),
+    };
+    assert_eq!(server.poll_event(), Some(suggested));
+    server.port(now, 5000).unwrap();
+    server.scanned(now).unwrap();
+    flight(now, &mut server, &mut client);
+    let events: Vec<_> = std::iter::from_fn(|| client.poll_event()).collect();
+    let port = ClientEvent::Port {
+        confirmed: true,
+        port: 5000,
+    };
+    assert!(events.contains(&port) && events.contains(&ClientEvent::Scanned));
+    client.plan(now, Some((path(), layout()))).unwrap();
+    flight(now, &mut client, &mut server);
+    let planned = server.poll_event();
+    assert!(matches!(planned, Some(ServerEvent::Planned { .. })));
+    server.ready(now).unwrap();
+    flight(now, &mut server, &mut client);
+    assert_eq!(client.poll_event(), Some(ClientEvent::Ready));
+}
+
+#[test]
+fn a_suggestion_with_the_offer_may_be_declined_and_repeated() {
+    let mut pair = Pair::new(prepared_config(), udp());
+    pair.settle();
+    assert_eq!(
+        pair.client.suggest(pair.now, Carrier::Udp, 4000, 5001),
+        Err(UnexpectedMessage),
+        "it waits for the answer"
+    );
+    pair.server.port(pair.now, 6000).unwrap();
+    pair.server.scanned(pair.now).unwrap();
+    pair.settle();
+    pair.client
+        .suggest(pair.now, Carrier::Udp, 4000, 6000)
+        .unwrap();
+    pair.settle();
+    let ServerEvent::Suggested { prepared, .. } = pair.last_server() else {
+        panic!("{:?}", pair.at_server);
+    };
+    assert_eq!(*prepared, None, "it waits for READY");
+    pair.server.port(pair.now, 6000).unwrap();
+    pair.settle();
+    let confirmed = ClientEvent::Port {
+        confirmed: true,
+        port: 6000,
+    };
+    assert_eq!(pair.last_client(), &confirmed);
+}
+
+/// A server that does not know the suggestion in HELLO answers without the capability.
+#[test]
+fn an_older_server_gets_its_suggestion_later() {
+    let now = Instant::from_secs(1);
+    let mut client = Client::new(prepared_config(), manifest(), now);
+    let welcome = Welcome {
+        version: 1,
+        capabilities: Capabilities::UDP,
+        max_entries: 100,
+        max_bytes: 1 << 40,
+    };
+    let mut frame = vec![0; welcome.buffer_len()];
+    welcome.emit(&mut frame);
+    client.handle_packet(now, &(), &frame).unwrap();
+    let mut frame = vec![0; MAX_FRAME_LEN];
+    let len = Scanned { blocks: 0 }.buffer_len();
+    Scanned { blocks: 0 }.emit(&mut frame[..len]);
+    client.handle_packet(now, &(), &frame[..len]).unwrap();
+    client.suggest(now, Carrier::Udp, 4000, 5000).unwrap();
+    while let Some(sent) = client.poll_transmit(now, &mut frame) {
+        let (kind, _) = wire::split(&frame[..sent.len]).unwrap();
+        if kind == wire::Type::Suggest {
+            let suggest = Suggest::parse(&frame[..sent.len]).unwrap();
+            assert_eq!((suggest.number, suggest.destination), (1, 5000));
+            return;
+        }
+    }
+    panic!("no SUGGEST");
 }

@@ -15,6 +15,7 @@ fn greet(lowest: u8, highest: u8) -> (Vec<u8>, Option<ServerEvent>) {
         lowest,
         highest,
         capabilities: Capabilities(0xffff),
+        prepared: None,
     };
     let mut frame = vec![0; hello.buffer_len()];
     hello.emit(&mut frame);

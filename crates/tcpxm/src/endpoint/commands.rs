@@ -192,7 +192,7 @@ impl<S: Store> Endpoint<S> {
         ConnId { index, generation }
     }
 
-    fn pcb(&self, id: ConnId) -> Result<&Pcb, CommandError> {
+    pub(super) fn pcb(&self, id: ConnId) -> Result<&Pcb, CommandError> {
         let pcb = self.pcbs.get(id.index).ok_or(CommandError::Unknown)?;
         let same = pcb.generation == id.generation;
         same.then_some(pcb).ok_or(CommandError::Unknown)

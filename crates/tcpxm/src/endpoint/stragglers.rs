@@ -24,7 +24,8 @@ use alloc::vec::Vec;
 use proto_core::time::{Duration, Instant};
 
 use super::Endpoint;
-use crate::error::Failure;
+use crate::error::{CommandError, Failure};
+use crate::event::ConnId;
 use crate::group::{Flow, RATE_CHECK, RATE_SAMPLE, Reception, Watch};
 use crate::pcb::{Leaving, Note, Pcb};
 use crate::store::Store;
@@ -133,13 +134,38 @@ impl<S: Store> Endpoint<S> {
         }
         if anybody_free {
             for index in stragglers {
-                self.detach(index);
+                self.separate(index);
             }
         }
     }
 
+    /// Detaches a receiver from its group, as [`GroupConfig::min_rate_bps`](crate::GroupConfig::min_rate_bps) does:
+    /// from now on it is sent to at its own pace, and [`Event::Detached`](crate::Event::Detached) follows. Returns
+    /// `false`, and changes nothing, where it is not in step with another receiver, where its connection is not
+    /// open, or where the group's store keeps data in memory alone: a receiver that falls behind would fill it.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError::Unknown`].
+    pub fn detach(&mut self, now: Instant, id: ConnId) -> Result<bool, CommandError> {
+        self.advance(now);
+        let pcb = self.pcb(id)?;
+        let session = self.sessions.get(pcb.slot.session);
+        let may = session.is_some_and(|session| {
+            session.group.is_some()
+                && session.store.is_rereadable()
+                && session.flows[0].members > 1
+                && pcb.slot.flow == 0
+                && pcb.state().sends()
+        });
+        if may {
+            self.separate(id.index);
+        }
+        Ok(may)
+    }
+
     /// From now on this receiver is sent to at its own pace.
-    fn detach(&mut self, index: u32) {
+    fn separate(&mut self, index: u32) {
         let Some(pcb) = self.pcbs.get_mut(index) else {
             return;
         };

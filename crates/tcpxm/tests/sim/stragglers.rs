@@ -225,3 +225,50 @@ fn several_stragglers_are_detached_one_after_the_other() {
     let fast = net.host(1).finished_at.unwrap();
     assert!(fast < Instant::from_secs(7), "{fast}");
 }
+
+/// The owner of a group may decide which receiver continues alone.
+#[test]
+fn a_receiver_is_detached_on_command_but_never_the_last_in_step() {
+    let len = 10_000_000;
+    let mut net = group_net(
+        1,
+        (config(), lan()),
+        receivers(3, lan().rate_bps(50_000_000)),
+    );
+    start(&mut net, &group(3), len);
+    assert!(net.run(10, |net| net.host(0).ready
+        && net.sim.now() > Instant::from_millis(300)));
+    net.with(0, |host, now| {
+        let group = host.group.unwrap();
+        let members: Vec<_> = host.endpoint.members(group).unwrap().collect();
+        assert_eq!(host.endpoint.detach(now, members[0]), Ok(true));
+        assert_eq!(host.endpoint.detach(now, members[0]), Ok(false), "again");
+        assert_eq!(host.endpoint.detach(now, members[1]), Ok(true));
+        assert_eq!(host.endpoint.detach(now, members[2]), Ok(false), "the last");
+    });
+    assert!(net.run(60, closed));
+    assert_delivered(&net, 1..=3, len, "on command");
+    assert_eq!(net.host(0).endpoint.stats().detached, 2);
+    let gone = net.with(0, |host, now| {
+        let group = host.group.unwrap();
+        let members: Option<Vec<_>> = host.endpoint.members(group).ok().map(Iterator::collect);
+        members.map(|members| host.endpoint.detach(now, members[0]))
+    });
+    assert!(gone.is_none_or(|detached| detached != Ok(true)));
+}
+
+/// Its data would stay in the ring until it has it, and the others would wait for space.
+#[test]
+fn a_receiver_of_a_bounded_store_is_not_detached_on_command() {
+    let mut net = group_net(1, (config(), lan()), receivers(3, lan()));
+    let store: Box<dyn Store> = Box::new(Ring::new(1 << 18));
+    net.with(0, |host, now| host.open_group(now, &group(3), store));
+    assert!(net.run(10, |net| net.host(0).ready));
+    net.with(0, |host, now| {
+        let id = host.group.unwrap();
+        let members: Vec<_> = host.endpoint.members(id).unwrap().collect();
+        assert_eq!(host.endpoint.detach(now, members[0]), Ok(false));
+    });
+    write_all(&mut net, 1_000_000);
+    assert_delivered(&net, 1..=3, 1_000_000, "bounded store");
+}

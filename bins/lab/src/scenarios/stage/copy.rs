@@ -187,17 +187,7 @@ impl Running {
 
     /// Waits for the end, with every receiver verified.
     pub(crate) fn succeed(self, stage: &mut Stage) -> Result<Copied> {
-        let copied = self.finish(stage, |_, _| Ok(()))?;
-        for host in &copied.hosts {
-            ensure!(
-                host.whole,
-                "{} has no good copy: {}",
-                host.name,
-                host.failed.as_deref().unwrap_or("its copy differs")
-            );
-        }
-        ensure!(copied.exit_code == 0, "mcp ends with {}", copied.exit_code);
-        Ok(copied)
+        self.finish(stage, |_, _| Ok(()))?.expect_whole()
     }
 
     /// Waits for the end of `mcp`, however it ends; `meanwhile` is called every few milliseconds.
@@ -260,6 +250,22 @@ impl Running {
             sender_cpu: self.cpu.0.as_secs_f64(),
             receivers_cpu: self.cpu.1.iter().sum::<Duration>().as_secs_f64(),
         })
+    }
+}
+
+impl Copied {
+    /// Checks that every receiver is verified.
+    fn expect_whole(self) -> Result<Copied> {
+        for host in &self.hosts {
+            ensure!(
+                host.whole,
+                "{} has no good copy: {}",
+                host.name,
+                host.failed.as_deref().unwrap_or("its copy differs")
+            );
+        }
+        ensure!(self.exit_code == 0, "mcp ends with {}", self.exit_code);
+        Ok(self)
     }
 }
 
@@ -356,4 +362,24 @@ fn key(stage: &Stage) -> Result<String> {
 /// Copies to all targets, and fails unless each has the file.
 pub(crate) fn copy(stage: &mut Stage, copying: &Copying) -> Result<Copied> {
     Running::start(stage, copying)?.succeed(stage)
+}
+
+/// As [`copy`], where multicast no longer leaves the port of a host that has left its group, as with IGMP snooping
+/// and immediate leave, and with multicast routing.
+pub(crate) fn copy_pruned(stage: &mut Stage, copying: &Copying) -> Result<Copied> {
+    let running = Running::start(stage, copying)?;
+    let mut members = vec![false; running.daemons.len()];
+    let copied = running.finish(stage, |running, stage| {
+        if !running.looks.is_multiple_of(LOOKS) {
+            return Ok(());
+        }
+        for (place, member) in members.iter_mut().enumerate() {
+            let is = running.is_member(place);
+            if std::mem::replace(member, is) && !is {
+                stage.multicast(running.daemons[place].receiver, false)?;
+            }
+        }
+        Ok(())
+    })?;
+    copied.expect_whole()
 }

@@ -6,7 +6,7 @@ use super::super::stage::{Port, Setting, Stage};
 use super::{COLUMNS, cells, mbps, seconds};
 use crate::prelude::*;
 
-/// Mcp to three hosts at 100 Mbit/s and one at 20, with --min-rate and without
+/// Mcp to three hosts at 100 Mbit/s and one at 20, with --min-rate RATE, auto and none
 #[derive(Debug, clap::Args)]
 pub(crate) struct Straggler {
     /// Size of the file in MiB (quick: 16)
@@ -17,6 +17,8 @@ pub(crate) struct Straggler {
 const FAST_BPS: u64 = 100_000_000;
 const SLOW_BPS: u64 = 20_000_000;
 const MIN_RATE: &str = "50M";
+const AUTO: &str = "auto";
+const NONE: &str = "none";
 /// What a port of the switch holds.
 const QUEUE_BYTES: usize = 256 * 1024;
 /// Ethernet frames for each byte of the file, when every frame is full.
@@ -90,7 +92,7 @@ impl Scenario for Straggler {
 struct Case {
     name: &'static str,
     hosts: usize,
-    min_rate: bool,
+    min_rate: &'static str,
     sealed: bool,
 }
 
@@ -102,12 +104,14 @@ fn cases(quick: bool) -> Vec<Case> {
         sealed,
     };
     let mut cases = vec![
-        case("without the fourth", SLOW, false, false),
-        case("with --min-rate", SLOW + 1, true, false),
-        case("with --min-rate, sealed", SLOW + 1, true, true),
+        case("without the fourth", SLOW, NONE, false),
+        case("with --min-rate", SLOW + 1, MIN_RATE, false),
+        case("with --min-rate, sealed", SLOW + 1, MIN_RATE, true),
+        case("with --min-rate auto", SLOW + 1, AUTO, false),
+        case("with --min-rate auto, sealed", SLOW + 1, AUTO, true),
     ];
     if !quick {
-        cases.push(case("without --min-rate", SLOW + 1, false, false));
+        cases.push(case("without --min-rate", SLOW + 1, NONE, false));
     }
     cases
 }
@@ -119,9 +123,7 @@ impl Case {
             receivers: (0..self.hosts).collect(),
             ..Copying::default()
         };
-        if self.min_rate {
-            copying = copying.send(&["--min-rate", MIN_RATE]);
-        }
+        copying = copying.send(&["--min-rate", self.min_rate]);
         for receiver in 0..=SLOW {
             stage.multicast(receiver, true)?;
         }
