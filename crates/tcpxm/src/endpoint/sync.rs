@@ -200,6 +200,7 @@ impl<S: Store> Endpoint<S> {
         }
         match verdict {
             Ok(_) => {
+                flow_ref.starved = Some((now, flow_ref.nxt));
                 if !core::mem::replace(&mut flow_ref.waiting, true) {
                     session_ref.turns.waiting.push_back(flow);
                 }
@@ -207,7 +208,10 @@ impl<S: Store> Endpoint<S> {
             }
             Err(Blocked::Window) => self.blocked(session, flow, now),
             // Windows of which half was carried may grow meanwhile.
-            Err(Blocked::Trial) => flow_ref.limited_at = flow_ref.nxt,
+            Err(Blocked::Trial) => {
+                flow_ref.limited_at = flow_ref.nxt;
+                flow_ref.starved = Some((now, flow_ref.nxt));
+            }
             Err(Blocked::Pace) => {
                 if let Some(at) = flow_ref.spread.next(now)
                     && !core::mem::replace(&mut flow_ref.spreading, true)
@@ -216,7 +220,7 @@ impl<S: Store> Endpoint<S> {
                     self.set_session_timer(session, at);
                 }
             }
-            Err(Blocked::Nagle | Blocked::Empty) => {}
+            Err(Blocked::Nagle | Blocked::Empty) => flow_ref.starved = Some((now, flow_ref.nxt)),
         }
     }
 
@@ -307,6 +311,7 @@ impl<S: Store> Endpoint<S> {
             flow.limited_at = flow.nxt;
             return;
         }
+        flow.starved = Some((now, flow.nxt));
         // In recovery its own window fills up behind a hole, which is the network's fault.
         pcb.send.window_limit.closed |= !pcb.send.loss.in_recovery();
         if pcb.send.board.una() >= flow.nxt {
@@ -321,6 +326,14 @@ impl<S: Store> Endpoint<S> {
         let session = self.sessions.get(session)?;
         let flow = session.flows.get(flow as usize)?;
         let member = flow.first as usize + flow.limits.argmin()?;
+        session.members.get(member).copied().flatten()
+    }
+
+    /// Returns the control block that governs the rate of several.
+    pub(super) fn representative(&self, session: u32, flow: u32) -> Option<u32> {
+        let session = self.sessions.get(session)?;
+        let flow = session.flows.get(flow as usize)?;
+        let member = flow.representative? as usize;
         session.members.get(member).copied().flatten()
     }
 

@@ -95,6 +95,14 @@ pub(crate) struct Flow {
     pub(crate) members: u32,
     /// Some member's congestion window held all back when this offset was reached.
     pub(crate) limited_at: u64,
+    /// When there was nothing to send although windows allowed it, or it had to wait for a reason other than a
+    /// congestion window, and the offset reached then.
+    pub(crate) starved: Option<(Instant, u64)>,
+    /// The member whose congestion control governs the rate of all; `None` with one receiver, and before any has
+    /// acknowledged data.
+    pub(crate) representative: Option<u32>,
+    /// Bytes that are sent at once.
+    pub(crate) quantum_bytes: u64,
     /// Silly window avoidance is overridden once.
     pub(crate) override_once: bool,
     pub(crate) nagle: bool,
@@ -148,6 +156,9 @@ impl Flow {
             pushed: 0,
             members: 0,
             limited_at: 0,
+            starved: None,
+            representative: None,
+            quantum_bytes: u64::MAX,
             override_once: false,
             nagle,
             trial_end: None,
@@ -162,6 +173,11 @@ impl Flow {
     /// The place of one of its members in the trees.
     pub(crate) fn slot(&self, member: u32) -> usize {
         member.saturating_sub(self.first) as usize
+    }
+
+    /// Whether the rate follows another receiver than this member.
+    pub(crate) fn is_governed_by_another(&self, member: u32) -> bool {
+        self.representative.is_some_and(|other| other != member)
     }
 
     /// The timestamp clock: milliseconds (RFC 7323 §4.1), the same for all receivers.
@@ -212,7 +228,8 @@ impl Flow {
         let all_acked = self.unas.min() >= self.nxt;
         let whole = room.min(self.unsent) / payload * payload;
         let len = if whole > 0 {
-            let most = payload * BURST_SEGMENTS;
+            let paced = self.quantum_bytes / payload;
+            let most = payload * BURST_SEGMENTS.min(paced.max(1));
             // A short last segment may ride along, unless it has to wait for more data.
             if room >= self.unsent && whole < most && !self.nagle_waits(false) {
                 self.unsent

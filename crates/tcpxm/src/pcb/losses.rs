@@ -114,7 +114,7 @@ impl Losses {
         }
     }
 
-    /// Returns the limit of the bytes in flight, if losses set one.
+    /// Returns the limit of the bytes in flight, if losses set one that counts with CUBIC and NewReno.
     pub(super) fn window(&self) -> Option<u64> {
         self.in_fast_recovery().then(|| self.prr.window())
     }
@@ -153,7 +153,7 @@ impl Losses {
 
 impl Pcb {
     /// An acknowledgement up to `ack` was taken: recovery may end, or begin. `flight`: bytes that were in flight
-    /// until then.
+    /// until then. Returns the number of bytes newly lost.
     pub(super) fn revise_losses(
         &mut self,
         now: Instant,
@@ -162,7 +162,7 @@ impl Pcb {
         delivered: &Delivered,
         flow: &Flow,
         flight: u64,
-    ) {
+    ) -> u64 {
         if delivered.acked > 0 {
             self.send.loss.duplicate_acks = 0;
         }
@@ -171,8 +171,11 @@ impl Pcb {
             let lost = self.detect(now, flow, flight);
             self.note_disorder(delivered, flight, flow);
             self.proportion(delivered, lost, flow);
+            lost
         } else {
+            let before = self.send.board.lost_bytes();
             self.without_sack(duplicate, delivered, flow, flight);
+            self.send.board.lost_bytes().saturating_sub(before)
         }
     }
 
@@ -182,11 +185,12 @@ impl Pcb {
         let lost = self.detect(now, flow, flight);
         if lost > 0 {
             self.proportion(&Delivered::default(), lost, flow);
+            self.deliver(now, &Delivered::default(), None, lost, flow);
         }
     }
 
     /// The retransmission timer fired: everything outstanding is lost.
-    pub(super) fn lose_outstanding(&mut self, flow: &Flow) {
+    pub(super) fn lose_outstanding(&mut self, now: Instant, flow: &Flow) {
         let in_flight = self.send.board.pipe(flow.nxt);
         let carried = self.send.loss.carried().max(in_flight);
         let highest = self.multicast.reception.highest();
@@ -196,6 +200,7 @@ impl Pcb {
         if first {
             self.may_undo();
         }
+        self.deliver(now, &Delivered::default(), None, lost.bytes, flow);
         self.send.cc.on_timeout(carried, first);
         if self.send.board.lost_bytes() > self.send.cc.window() {
             // The window holds back repairs, so that it grows with their acknowledgements (RFC 5681 §3.1).

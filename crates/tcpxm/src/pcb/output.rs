@@ -183,6 +183,7 @@ impl Pcb {
     /// New data was sent while nothing was outstanding.
     pub(crate) fn begin_outstanding(&mut self, now: Instant, flow: &Flow) {
         self.send.progress = now;
+        self.send.cc.on_restart(now, self.send.board.una());
         self.timers.stop(Timer::Persist);
         self.arm_rto(now);
         self.arm_tail(now, flow);

@@ -124,7 +124,8 @@ impl Send {
 
     /// Returns the number of bytes that may be in flight.
     pub(super) fn flight_window(&self, sack: bool) -> u64 {
-        let repairs = self.loss.window().filter(|_| sack);
+        let proportional = sack && !self.cc.is_bbr();
+        let repairs = self.loss.window().filter(|_| proportional);
         repairs.unwrap_or_else(|| self.cc.window())
     }
 }

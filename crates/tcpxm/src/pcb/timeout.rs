@@ -46,7 +46,7 @@ impl Pcb {
         }
         self.counters.timeouts += 1;
         self.suspect_hole();
-        self.lose_outstanding(flow);
+        self.lose_outstanding(now, flow);
         if self.send.fin == Fin::Sent {
             self.send.fin = Fin::Lost;
         }

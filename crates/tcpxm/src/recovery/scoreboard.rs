@@ -94,8 +94,21 @@ impl Scoreboard {
         self.sacked.bytes() + self.inflated
     }
 
+    /// Bytes of the stream known to have arrived.
+    pub(crate) fn arrived(&self) -> u64 {
+        self.una + self.gone()
+    }
+
     pub(crate) fn has_sacked(&self) -> bool {
         !self.sacked.is_empty()
+    }
+
+    /// When the most recently sent bytes known to have arrived were sent, and the offset after them if they were sent
+    /// once.
+    pub(crate) fn newest(&self) -> Option<(Instant, Option<u64>)> {
+        let newest = self.newest?;
+        let once = newest.end > self.again_high && newest.end == self.first_high;
+        Some((newest.time, once.then_some(newest.end)))
     }
 
     /// Bytes lost and not yet sent again.
