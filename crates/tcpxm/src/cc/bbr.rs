@@ -267,7 +267,12 @@ impl Bbr {
     }
 
     fn check_startup(&mut self, sample: &Sample) {
-        self.full.update(sample, self.rounds.started);
+        // The rate of one that follows no longer grows when that of the group does not.
+        let sample = Sample {
+            app_limited: sample.app_limited && !self.follows,
+            ..*sample
+        };
+        self.full.update(&sample, self.rounds.started);
         if self.state == State::Startup && self.full.reached {
             self.state = State::Drain;
         }

@@ -3,6 +3,7 @@
 //! Slow start is common to CUBIC and NewReno: appropriate byte counting (RFC 3465, L = 8, as the
 //! initial window is ten segments) that leaves early when round trips grow (HyStart++, RFC 9406).
 
+mod average;
 mod bbr;
 mod cubic;
 mod hystart;
@@ -11,6 +12,7 @@ use alloc::boxed::Box;
 
 use proto_core::time::{Duration, Instant};
 
+use average::Average;
 use bbr::{Bbr, SavedBounds};
 use cubic::Cubic;
 use hystart::HyStart;
@@ -58,6 +60,7 @@ pub(crate) struct Controller {
     credit: u64,
     hystart: HyStart,
     cubic: Option<Cubic>,
+    average: Average,
     /// Keeps the window in place of the others.
     bbr: Option<Box<Bbr>>,
 }
@@ -86,6 +89,7 @@ impl Controller {
                 CongestionControl::Cubic => Some(Cubic::default()),
                 CongestionControl::NewReno | CongestionControl::Bbr => None,
             },
+            average: Average::default(),
             bbr: (kind == CongestionControl::Bbr)
                 .then(|| Box::new(Bbr::new(initial(segment), segment))),
         }
@@ -132,6 +136,34 @@ impl Controller {
     /// Bytes that may be in flight.
     pub(crate) fn window(&self) -> u64 {
         self.bbr.as_ref().map_or(self.window, |bbr| bbr.window())
+    }
+
+    /// Records the window in its average.
+    pub(crate) fn observe(&mut self, now: Instant, smoothed_rtt: Duration) {
+        let in_slow_start = self.in_slow_start();
+        let window = self.window();
+        self.average
+            .observe(now, window, in_slow_start, smoothed_rtt);
+    }
+
+    /// Returns the bytes that may be in flight to a receiver that follows the rate of another one: what its own
+    /// window is on average, if that is more than the window. A receiver on a path of its own would have that rate.
+    pub(crate) fn follower_window(&self) -> u64 {
+        match &self.bbr {
+            Some(bbr) => bbr.window(),
+            None => self.window.max(self.average.get()),
+        }
+    }
+
+    /// Returns the long-run rate of this receiver in bytes a second, as far as it is known.
+    pub(crate) fn long_run_rate(&self, smoothed_rtt: Option<Duration>) -> Option<u64> {
+        let rate = match &self.bbr {
+            Some(bbr) => bbr.bandwidth(),
+            None => {
+                self.average.get().saturating_mul(1_000_000) / smoothed_rtt?.total_micros().max(1)
+            }
+        };
+        (rate > 0).then_some(rate)
     }
 
     pub(crate) fn in_slow_start(&self) -> bool {

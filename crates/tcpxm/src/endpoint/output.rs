@@ -5,6 +5,7 @@ use core::net::{IpAddr, SocketAddr};
 use proto_core::RateLimit;
 use proto_core::time::Instant;
 
+use super::repairs::SharedRepair;
 use super::{Endpoint, timer_key};
 use crate::config::Carrier;
 use crate::error::Failure;
@@ -70,9 +71,21 @@ impl<S: Store> Endpoint<S> {
     /// Sends what control blocks have to send by themselves: handshakes, repairs, acknowledgements.
     fn transmit_own(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         while let Some(index) = self.ready.front() {
-            let plan = self
-                .parts(index)
-                .and_then(|(pcb, flow, _)| pcb.poll(now, flow));
+            let repair = self.shared_repair(now, index);
+            if let Some(SharedRepair::Multicast(group, span)) = repair {
+                let written = self.repair_group(now, index, group, span, buffer);
+                self.sync(index);
+                if written.is_some() {
+                    return written;
+                }
+                continue;
+            }
+            let plan = match repair {
+                Some(SharedRepair::Unicast(plan)) => Some(plan),
+                _ => self
+                    .parts(index)
+                    .and_then(|(pcb, flow, _)| pcb.poll(now, flow)),
+            };
             let Some(plan) = plan else {
                 self.ready.pop();
                 self.sync(index);
@@ -88,6 +101,24 @@ impl<S: Store> Endpoint<S> {
             }
         }
         None
+    }
+
+    /// Writes a repair for all receivers of a group.
+    fn repair_group(
+        &mut self,
+        now: Instant,
+        index: u32,
+        group: IpAddr,
+        span: Span,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        let slot = self.pcbs.get(index)?.slot;
+        self.stats.shared_repairs += 1;
+        let written = self.write_group(now, (slot.session, slot.flow), group, span, buffer)?;
+        if let Some(flow) = self.flow(slot.session, slot.flow) {
+            flow.spread.spend(now, written.len as u64);
+        }
+        Some(written)
     }
 
     /// New data waits for repairs: with BBR all that is sent to the receiver that governs the rate is paced.

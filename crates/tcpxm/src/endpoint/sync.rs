@@ -27,6 +27,7 @@ impl<S: Store> Endpoint<S> {
         self.fall_back_if_due(index);
         self.fail_if_unreached(index);
         self.collect(index);
+        self.choose_representative(index);
         self.sync_windows(index);
         self.leave_if_ended(index);
         let Some((pcb, flow, _)) = self.parts(index) else {
@@ -115,6 +116,7 @@ impl<S: Store> Endpoint<S> {
         let least = flow.unas.min();
         if least != MinTree::NONE {
             flow.log.release(least);
+            flow.repairs.release(least);
         }
         if let Some(smoothed) = pcb.send.rtt.smoothed() {
             flow.quantum = smoothed / 24;
@@ -147,6 +149,7 @@ impl<S: Store> Endpoint<S> {
         }
         pcb.slot.removed = true;
         let (session, flow) = (pcb.slot.session, pcb.slot.flow as usize);
+        let member = pcb.slot.member;
         let settled = pcb.handshake.is_settled();
         if pcb.handshake.is_passive() && !settled {
             self.half_open_count -= 1;
@@ -160,6 +163,7 @@ impl<S: Store> Endpoint<S> {
         };
         let flow = &mut session_ref.flows[flow];
         flow.members -= 1;
+        flow.forget_representative(member);
         flow.remove_unicast(index);
         if let Some(group) = group.filter(|_| session_ref.group.is_some()) {
             flow.remove_listener(group);
@@ -213,6 +217,7 @@ impl<S: Store> Endpoint<S> {
                 flow_ref.starved = Some((now, flow_ref.nxt));
             }
             Err(Blocked::Pace) => {
+                flow_ref.holder = None;
                 if let Some(at) = flow_ref.spread.next(now)
                     && !core::mem::replace(&mut flow_ref.spreading, true)
                 {
@@ -309,6 +314,7 @@ impl<S: Store> Endpoint<S> {
         if pcb.send_limit() < pcb.send.window.edge() {
             pcb.send.window.limit_at(flow.nxt);
             flow.limited_at = flow.nxt;
+            self.held_back_by(index, now);
             return;
         }
         flow.starved = Some((now, flow.nxt));
@@ -326,14 +332,6 @@ impl<S: Store> Endpoint<S> {
         let session = self.sessions.get(session)?;
         let flow = session.flows.get(flow as usize)?;
         let member = flow.first as usize + flow.limits.argmin()?;
-        session.members.get(member).copied().flatten()
-    }
-
-    /// Returns the control block that governs the rate of several.
-    pub(super) fn representative(&self, session: u32, flow: u32) -> Option<u32> {
-        let session = self.sessions.get(session)?;
-        let flow = session.flows.get(flow as usize)?;
-        let member = flow.representative? as usize;
         session.members.get(member).copied().flatten()
     }
 

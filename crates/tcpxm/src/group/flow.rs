@@ -8,6 +8,7 @@ use core::net::IpAddr;
 
 use proto_core::time::{Duration, Instant};
 
+use super::repairs::Repairs;
 use super::turns::Pace;
 use crate::mintree::MinTree;
 use crate::ranges::Span;
@@ -101,6 +102,10 @@ pub(crate) struct Flow {
     /// The member whose congestion control governs the rate of all; `None` with one receiver, and before any has
     /// acknowledged data.
     pub(crate) representative: Option<u32>,
+    /// Another member whose congestion window holds the flow back, and since when.
+    pub(crate) holder: Option<(u32, Instant)>,
+    /// Lost data that several receivers may lack.
+    pub(crate) repairs: Repairs,
     /// Bytes that are sent at once.
     pub(crate) quantum_bytes: u64,
     /// Silly window avoidance is overridden once.
@@ -158,6 +163,8 @@ impl Flow {
             limited_at: 0,
             starved: None,
             representative: None,
+            holder: None,
+            repairs: Repairs::default(),
             quantum_bytes: u64::MAX,
             override_once: false,
             nagle,
@@ -178,6 +185,12 @@ impl Flow {
     /// Whether the rate follows another receiver than this member.
     pub(crate) fn is_governed_by_another(&self, member: u32) -> bool {
         self.representative.is_some_and(|other| other != member)
+    }
+
+    /// A member has left: the rate is not its any more.
+    pub(crate) fn forget_representative(&mut self, member: u32) {
+        self.representative = self.representative.filter(|&other| other != member);
+        self.holder = self.holder.filter(|&(other, _)| other != member);
     }
 
     /// The timestamp clock: milliseconds (RFC 7323 §4.1), the same for all receivers.
@@ -377,6 +390,12 @@ impl Flow {
                 listeners: 1,
             }),
         }
+    }
+
+    /// Whether more than one receiver listens to a group.
+    pub(crate) fn is_shared(&self, address: IpAddr) -> bool {
+        let mut groups = self.groups.iter();
+        groups.any(|group| group.address == address && group.listeners > 1)
     }
 
     pub(crate) fn remove_listener(&mut self, address: IpAddr) {

@@ -177,6 +177,9 @@ impl Pcb {
         } else {
             self.grow(now, &delivered, flow, flight);
         }
+        if let Some(smoothed) = self.send.rtt.smoothed() {
+            self.send.cc.observe(now, smoothed);
+        }
     }
 
     /// Passes what was delivered, and lost, to BBR.
@@ -200,8 +203,8 @@ impl Pcb {
             nxt: flow.nxt,
             rtt: delivered.rtt,
             smoothed_rtt: self.send.rtt.smoothed(),
-            starved: flow.starved,
-            follows: flow.is_governed_by_another(self.slot.member) && !window_limited,
+            starved: flow.starved.filter(|_| !window_limited),
+            follows: self.send.follows && !window_limited,
             window_limited,
         });
     }

@@ -1,5 +1,7 @@
 //! Losses to one peer: how they are found, what they cost, and their repair.
 
+use core::net::IpAddr;
+
 use proto_core::time::{Duration, Instant};
 
 use super::{Pcb, Timer};
@@ -14,6 +16,9 @@ use crate::wire::Segment;
 
 /// After this many recoveries without a duplicate the reordering window shrinks again.
 const QUIET_RECOVERIES: u8 = 16;
+
+/// Lost segments of one receiver, at most, that wait for other receivers which lack the same.
+const MAX_SHARED: u64 = 16;
 
 /// How losses were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -217,6 +222,7 @@ impl Pcb {
         self.send.probes.forget();
         self.timers.stop(Timer::Tail);
         self.timers.stop(Timer::Rack);
+        self.timers.stop(Timer::Repair);
     }
 
     /// RFC 8985 §6: detects losses; returns the number of bytes newly lost.
@@ -328,16 +334,45 @@ impl Pcb {
         });
     }
 
-    /// Lost bytes that the congestion window lets go (RFC 6675 §5): all retransmissions are unicast.
-    pub(super) fn lost_to_repair(&self, flow: &Flow) -> Option<Span> {
-        if self.send.board.lost_bytes() == 0 {
+    /// Lost bytes at or after an offset that the congestion window lets go (RFC 6675 §5).
+    fn lost_from(&self, flow: &Flow, offset: u64) -> Option<Span> {
+        if self.send.board.lost_bytes() == 0 || self.timers.is_set(Timer::Repair) {
             return None;
         }
-        let span = self.send.board.next_lost(self.repair_payload(flow))?;
+        let span = self
+            .send
+            .board
+            .next_lost(offset, self.repair_payload(flow))?;
         let fits = self.send.board.pipe(flow.nxt) + span.len()
             <= self.send.flight_window(self.handshake.agreed().sack);
         let forced = |recovery: Recovery| recovery.force_one;
         (fits || self.send.loss.recovery.is_some_and(forced)).then_some(span)
+    }
+
+    /// The first lost bytes that may be sent again.
+    pub(super) fn lost_to_repair(&self, flow: &Flow) -> Option<Span> {
+        self.lost_from(flow, 0)
+    }
+
+    /// Lost bytes at or after an offset that other receivers of its group may lack too, and the group. By unicast, and at
+    /// once, go what a timeout found, and the losses of a full queue: they are many, and differ between receivers.
+    pub(crate) fn lost_to_share(&self, flow: &Flow, offset: u64) -> Option<(IpAddr, Span)> {
+        let group = self.multicast.group?;
+        let shares = self.multicast.mode.multicasts()
+            && flow.is_shared(group)
+            && self.state.sends()
+            && self.send.loss.in_fast_recovery()
+            && self.send.board.lost_bytes() <= MAX_SHARED * u64::from(flow.payload);
+        let span = self.lost_from(flow, offset).filter(|_| shares)?;
+        Some((group, span))
+    }
+
+    /// These lost bytes were sent again at this time, to all receivers.
+    pub(crate) fn was_repaired(&mut self, at: Instant, flow: &Flow, span: Span) {
+        self.send.loss.force_one(false);
+        self.send.board.sent_to_group(span, at);
+        let una = self.send.board.una();
+        self.send.loss.sent_again(span, flow.stamp_at(at), una);
     }
 
     fn leave_recovery(&mut self, ack: u64, nxt: u64) {

@@ -17,6 +17,8 @@ impl Pcb {
         if self.timers.fired(Timer::Rack, now) {
             self.reordering_expired(now, flow);
         }
+        // From now on they are due.
+        self.timers.fired(Timer::Repair, now);
         if self.timers.fired(Timer::Tail, now) {
             self.tail_expired(now, flow);
         }
