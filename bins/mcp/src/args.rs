@@ -217,6 +217,8 @@ pub(crate) enum CongestionControl {
     Cubic,
     /// RFC 5681 and 6582
     Newreno,
+    /// BBR version 3, draft-ietf-ccwg-bbr: a model of the path instead of losses
+    Bbr,
 }
 
 fn place(text: &str) -> Result<String, String> {

@@ -79,6 +79,7 @@ impl Options {
             control: match args.congestion {
                 args::CongestionControl::Cubic => CongestionControl::Cubic,
                 args::CongestionControl::Newreno => CongestionControl::NewReno,
+                args::CongestionControl::Bbr => CongestionControl::Bbr,
             },
             gso: !args.no_gso,
             timeout: args.timeout(),

@@ -3,8 +3,8 @@
 //!
 //! An [`Endpoint`] is a whole TCP (RFC 9293): it opens and accepts connections, and it opens
 //! *groups*, one stream to many receivers. Data for a group is stored once. It is sent by multicast to
-//! the receivers that report multicast reception, and by unicast to the others; all retransmissions are
-//! unicast. A receiver needs only a listener; it may be any ordinary TCP.
+//! the receivers that report multicast reception, and by unicast to the others; retransmissions are
+//! unicast, but for data that several receivers of a group lack. A receiver needs only a listener; it may be any ordinary TCP.
 //!
 //! It is a plain state machine: no socket, clock, thread or entropy of its own.
 //!
@@ -80,7 +80,7 @@
 //! | [`wire`] | segments and options |
 //! | `pcb` | the protocol control block: one connection to one peer (RFC 9293, 5961, 7323, 2018, 2883) |
 //! | `recovery` | round trips and timeouts (RFC 6298), the scoreboard (RFC 6675), loss detection (RFC 8985), proportional rate reduction (RFC 9937) |
-//! | `cc` | CUBIC (RFC 9438), NewReno (RFC 5681, 6582), HyStart++ (RFC 9406) |
+//! | `cc` | CUBIC (RFC 9438), NewReno (RFC 5681, 6582), HyStart++ (RFC 9406), BBR version 3 (draft-ietf-ccwg-bbr) |
 //! | `group` | modes (Figure 1), flows of synchronised receivers, sessions; the table of transitions is [here](Mode) |
 //! | `endpoint` | demultiplexing, listeners, groups, queues, timers |
 //! | [`store`] | where sent data lives |
@@ -122,6 +122,8 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod cc;
 mod config;

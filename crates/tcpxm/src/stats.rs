@@ -23,6 +23,8 @@ pub struct Stats {
     pub multicast_bytes_sent: u64,
     /// Segments of data sent again.
     pub retransmissions: u64,
+    /// Those of them that went to a group because several receivers lacked the data, each counted once.
+    pub shared_repairs: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
     /// Losses that were none, and whose reduction of the window was taken back.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tcpxm::store::{Ring, Store, StoreError};
-use tcpxm::{Config, ConnId, Endpoint, GroupConfig, GroupMode, Instant, Meta};
+use tcpxm::{Config, CongestionControl, ConnId, Endpoint, GroupConfig, GroupMode, Instant, Meta};
 
 struct Counting;
 
@@ -151,8 +151,9 @@ impl Network {
 
 /// Memory of a sender with this number of receivers, after much data over paths that lose packets, with
 /// a bounded store of 1 MiB.
-fn sender_memory(count: usize, mode: GroupMode) -> usize {
+fn sender_memory(count: usize, mode: GroupMode, control: CongestionControl) -> usize {
     let mut config = Config::default();
+    config.congestion_control = control;
     config.receive_buffer = 1 << 20;
     let mut now = Instant::ZERO;
     let receivers: Vec<Endpoint> = (1..=count)
@@ -219,20 +220,26 @@ fn opened_memory(count: usize, mode: GroupMode) -> usize {
 /// One test: the counter is for the whole process.
 #[test]
 fn a_receiver_costs_at_most_four_kib_and_data_is_stored_once() {
-    for mode in [GroupMode::Auto, GroupMode::Unicast] {
-        let one = sender_memory(1, mode);
-        let many = sender_memory(33, mode);
-        let each = (many - one) / 32;
-        println!("{mode:?}: {one} bytes with one receiver, {each} for each further one");
+    for (mode, control) in [
+        (GroupMode::Auto, CongestionControl::Cubic),
+        (GroupMode::Auto, CongestionControl::Bbr),
+        (GroupMode::Unicast, CongestionControl::Cubic),
+    ] {
+        let few = sender_memory(33, mode, control);
+        let many = sender_memory(65, mode, control);
+        let each = (many - few) / 32;
+        println!(
+            "{mode:?}, {control:?}: {few} bytes with 33 receivers, {each} for each further one"
+        );
         assert!(each <= 4096, "{each} bytes for each further receiver");
         // A receiver's place among the others costs nothing.
-        let more = (sender_memory(257, mode) - many) / 224;
+        let more = (sender_memory(257, mode, control) - many) / 192;
         assert!(
             more <= 4096,
-            "{more} bytes for each of more than 33 receivers"
+            "{more} bytes for each of more than 65 receivers"
         );
         // The store of 1 MiB is there once, whatever the number of receivers.
-        assert!(many < (1 << 20) + 33 * 4096 + (128 << 10), "{many}");
+        assert!(many < (1 << 20) + 65 * 4096 + (128 << 10), "{many}");
         // However many there are.
         let each = opened_memory(4000, mode) / 4000;
         assert!(each <= 4096, "{each} bytes for each of 4000 receivers");

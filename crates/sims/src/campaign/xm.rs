@@ -106,10 +106,10 @@ fn config(mode: GroupMode, is_calm: bool, rng: &mut Rng) -> Config {
     config.send_buffer = 4096 << rng.below(8);
     config.mtu = rng.between(576, 1500) as u16;
     config.pacing = rng.chance(0.3);
-    config.congestion_control = if rng.chance(0.5) {
-        CongestionControl::Cubic
-    } else {
-        CongestionControl::NewReno
+    config.congestion_control = match rng.below(3) {
+        0 => CongestionControl::NewReno,
+        1 => CongestionControl::Bbr,
+        _ => CongestionControl::Cubic,
     };
     config.connect_timeout = CONNECT_TIMEOUT * 2;
     config.user_timeout = TIMEOUT;

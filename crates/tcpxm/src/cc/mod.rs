@@ -1,15 +1,23 @@
 //! Congestion control: how many bytes may be in flight to one receiver.
 //!
-//! Slow start is common to both controllers: appropriate byte counting (RFC 3465, L = 8, as the
+//! Slow start is common to CUBIC and NewReno: appropriate byte counting (RFC 3465, L = 8, as the
 //! initial window is ten segments) that leaves early when round trips grow (HyStart++, RFC 9406).
 
+mod average;
+mod bbr;
 mod cubic;
 mod hystart;
 
+use alloc::boxed::Box;
+
 use proto_core::time::{Duration, Instant};
 
+use average::Average;
+use bbr::{Bbr, SavedBounds};
 use cubic::Cubic;
 use hystart::HyStart;
+
+pub(crate) use bbr::{Delivery, Newest};
 
 /// Which controller keeps a connection's congestion window.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
@@ -19,6 +27,9 @@ pub enum CongestionControl {
     Cubic,
     /// NewReno (RFC 5681, RFC 6582).
     NewReno,
+    /// BBR, version 3 (draft-ietf-ccwg-bbr-03). New data is paced, whatever
+    /// [`Config::pacing`](crate::Config::pacing) says.
+    Bbr,
 }
 
 /// An acknowledgement, as the controller sees it.
@@ -49,6 +60,9 @@ pub(crate) struct Controller {
     credit: u64,
     hystart: HyStart,
     cubic: Option<Cubic>,
+    average: Average,
+    /// Keeps the window in place of the others.
+    bbr: Option<Box<Bbr>>,
 }
 
 /// A controller's window before a reduction.
@@ -57,6 +71,7 @@ pub(crate) struct Saved {
     window: u64,
     threshold: u64,
     cubic: Option<Cubic>,
+    bounds: Option<SavedBounds>,
 }
 
 /// Segments at the start (RFC 6928).
@@ -72,13 +87,45 @@ impl Controller {
             hystart: HyStart::default(),
             cubic: match kind {
                 CongestionControl::Cubic => Some(Cubic::default()),
-                CongestionControl::NewReno => None,
+                CongestionControl::NewReno | CongestionControl::Bbr => None,
             },
+            average: Average::default(),
+            bbr: (kind == CongestionControl::Bbr)
+                .then(|| Box::new(Bbr::new(initial(segment), segment))),
+        }
+    }
+
+    /// Whether BBR keeps the window.
+    pub(crate) fn is_bbr(&self) -> bool {
+        self.bbr.is_some()
+    }
+
+    /// Returns the rate at which new data is to be sent, in bits a second, and the bytes sent at once; `None`: as fast
+    /// as windows allow.
+    pub(crate) fn pacing(&self) -> Option<(u64, u64)> {
+        let bbr = self.bbr.as_deref()?;
+        Some((bbr.pacing_rate().saturating_mul(8).max(1), bbr.quantum()))
+    }
+
+    /// Takes an acknowledgement, or a detection of losses, for BBR.
+    pub(crate) fn on_delivery(&mut self, delivery: &Delivery) {
+        if let Some(bbr) = &mut self.bbr {
+            bbr.on_ack(delivery);
+        }
+    }
+
+    /// Data is about to be sent from this offset on while nothing is in flight.
+    pub(crate) fn on_restart(&mut self, now: Instant, offset: u64) {
+        if let Some(bbr) = &mut self.bbr {
+            bbr.restart(now, offset);
         }
     }
 
     /// The segment size is known, or has changed.
     pub(crate) fn set_segment(&mut self, segment: u64) {
+        if let Some(bbr) = &mut self.bbr {
+            bbr.set_segment(segment, initial(segment));
+        }
         if self.window == initial(self.segment) && self.threshold == u64::MAX {
             self.window = initial(segment);
         }
@@ -88,11 +135,42 @@ impl Controller {
 
     /// Bytes that may be in flight.
     pub(crate) fn window(&self) -> u64 {
-        self.window
+        self.bbr.as_ref().map_or(self.window, |bbr| bbr.window())
+    }
+
+    /// Records the window in its average.
+    pub(crate) fn observe(&mut self, now: Instant, smoothed_rtt: Duration) {
+        let in_slow_start = self.in_slow_start();
+        let window = self.window();
+        self.average
+            .observe(now, window, in_slow_start, smoothed_rtt);
+    }
+
+    /// Returns the bytes that may be in flight to a receiver that follows the rate of another one: what its own
+    /// window is on average, if that is more than the window. A receiver on a path of its own would have that rate.
+    pub(crate) fn follower_window(&self) -> u64 {
+        match &self.bbr {
+            Some(bbr) => bbr.window(),
+            None => self.window.max(self.average.get()),
+        }
+    }
+
+    /// Returns the long-run rate of this receiver in bytes a second, as far as it is known.
+    pub(crate) fn long_run_rate(&self, smoothed_rtt: Option<Duration>) -> Option<u64> {
+        let rate = match &self.bbr {
+            Some(bbr) => bbr.bandwidth(),
+            None => {
+                self.average.get().saturating_mul(1_000_000) / smoothed_rtt?.total_micros().max(1)
+            }
+        };
+        (rate > 0).then_some(rate)
     }
 
     pub(crate) fn in_slow_start(&self) -> bool {
-        self.window < self.threshold
+        match &self.bbr {
+            Some(bbr) => bbr.in_startup(),
+            None => self.window < self.threshold,
+        }
     }
 
     /// New data was acknowledged outside of recovery.
@@ -126,6 +204,7 @@ impl Controller {
             window: self.window,
             threshold: self.threshold,
             cubic: self.cubic,
+            bounds: self.bbr.as_ref().map(|bbr| bbr.save()),
         }
     }
 
@@ -134,6 +213,9 @@ impl Controller {
         self.window = self.window.max(saved.window);
         self.threshold = self.threshold.max(saved.threshold);
         self.cubic = saved.cubic;
+        if let (Some(bbr), Some(bounds)) = (&mut self.bbr, &saved.bounds) {
+            bbr.restore(bounds);
+        }
     }
 
     /// A loss, for the first time since the window was last reduced. `carried`: the most that was in
@@ -154,6 +236,9 @@ impl Controller {
 
     /// The retransmission timer expired: everything in flight is lost (RFC 5681 §3.1).
     pub(crate) fn on_timeout(&mut self, carried: u64, first: bool) {
+        if let Some(bbr) = &mut self.bbr {
+            bbr.on_timeout();
+        }
         if first {
             self.on_loss(carried);
         }

@@ -7,6 +7,8 @@ mod input;
 mod listener;
 mod output;
 mod queue;
+mod repairs;
+mod representative;
 mod secrets;
 mod stragglers;
 mod sync;

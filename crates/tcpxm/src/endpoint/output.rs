@@ -5,6 +5,7 @@ use core::net::{IpAddr, SocketAddr};
 use proto_core::RateLimit;
 use proto_core::time::Instant;
 
+use super::repairs::SharedRepair;
 use super::{Endpoint, timer_key};
 use crate::config::Carrier;
 use crate::error::Failure;
@@ -70,21 +71,83 @@ impl<S: Store> Endpoint<S> {
     /// Sends what control blocks have to send by themselves: handshakes, repairs, acknowledgements.
     fn transmit_own(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         while let Some(index) = self.ready.front() {
-            let plan = self
-                .parts(index)
-                .and_then(|(pcb, flow, _)| pcb.poll(now, flow));
+            let repair = self.shared_repair(now, index);
+            if let Some(SharedRepair::Multicast(group, span)) = repair {
+                let written = self.repair_group(now, index, group, span, buffer);
+                self.sync(index);
+                if written.is_some() {
+                    return written;
+                }
+                continue;
+            }
+            let plan = match repair {
+                Some(SharedRepair::Unicast(plan)) => Some(plan),
+                _ => self
+                    .parts(index)
+                    .and_then(|(pcb, flow, _)| pcb.poll(now, flow)),
+            };
             let Some(plan) = plan else {
                 self.ready.pop();
                 self.sync(index);
                 continue;
             };
             let written = self.write(index, &plan, buffer);
+            if let (Some(written), Some(_)) = (&written, plan.data) {
+                self.pace_repair(now, index, written.len as u64);
+            }
             self.sync(index);
             if written.is_some() {
                 return written;
             }
         }
         None
+    }
+
+    /// Writes a repair for all receivers of a group.
+    fn repair_group(
+        &mut self,
+        now: Instant,
+        index: u32,
+        group: IpAddr,
+        span: Span,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        let slot = self.pcbs.get(index)?.slot;
+        self.stats.shared_repairs += 1;
+        let written = self.write_group(now, (slot.session, slot.flow), group, span, buffer)?;
+        if let Some(flow) = self.flow(slot.session, slot.flow) {
+            flow.spread.spend(now, written.len as u64);
+        }
+        Some(written)
+    }
+
+    /// New data waits for repairs: with BBR all that is sent to the receiver that governs the rate is paced.
+    fn pace_repair(&mut self, now: Instant, index: u32, bytes: u64) {
+        if let Some((pcb, flow, _)) = self.parts(index)
+            && pcb.send.cc.is_bbr()
+            && !flow.is_governed_by_another(pcb.slot.member)
+        {
+            flow.spread.spend(now, bytes);
+        }
+    }
+
+    /// Sets the rate of the next burst of new data.
+    fn set_pace(&mut self, session: u32, number: u32) {
+        let governing = self
+            .representative(session, number)
+            .or_else(|| self.narrowest(session, number));
+        let Some(pcb) = governing.and_then(|index| self.pcbs.get(index)) else {
+            return;
+        };
+        let (rate, quantum) = match pcb.send.cc.pacing() {
+            Some(pacing) => pacing,
+            None if self.config.pacing => (Self::spread_rate(pcb), u64::MAX),
+            None => return,
+        };
+        if let Some(flow) = self.flow(session, number) {
+            flow.spread.rate_bps = rate;
+            flow.quantum_bytes = quantum;
+        }
     }
 
     /// The rest of a burst that was begun, before all that was asked for since: it counts as sent
@@ -212,15 +275,7 @@ impl<S: Store> Endpoint<S> {
     fn begin_burst(&mut self, now: Instant, session: u32, number: u32) -> bool {
         self.end_idle(now, session, number);
         let half_window = self.half_window(session, number);
-        if self.config.pacing {
-            let rate = self
-                .narrowest(session, number)
-                .and_then(|index| self.pcbs.get(index))
-                .map_or(0, Self::spread_rate);
-            if let Some(flow) = self.flow(session, number) {
-                flow.spread.rate_bps = rate;
-            }
-        }
+        self.set_pace(session, number);
         let Some(session_ref) = self.sessions.get_mut(session) else {
             return false;
         };

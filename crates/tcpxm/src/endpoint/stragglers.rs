@@ -176,6 +176,8 @@ impl<S: Store> Endpoint<S> {
         let main_number = core::mem::replace(&mut pcb.slot.flow, number);
         let main = &mut session.flows[main_number as usize];
         main.members -= 1;
+        main.forget_representative(pcb.slot.member);
+        pcb.send.follows = false;
         main.remove_unicast(index);
         if let Some(group) = pcb
             .multicast

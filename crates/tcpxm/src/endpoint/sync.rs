@@ -27,6 +27,7 @@ impl<S: Store> Endpoint<S> {
         self.fall_back_if_due(index);
         self.fail_if_unreached(index);
         self.collect(index);
+        self.choose_representative(index);
         self.sync_windows(index);
         self.leave_if_ended(index);
         let Some((pcb, flow, _)) = self.parts(index) else {
@@ -115,6 +116,7 @@ impl<S: Store> Endpoint<S> {
         let least = flow.unas.min();
         if least != MinTree::NONE {
             flow.log.release(least);
+            flow.repairs.release(least);
         }
         if let Some(smoothed) = pcb.send.rtt.smoothed() {
             flow.quantum = smoothed / 24;
@@ -147,6 +149,7 @@ impl<S: Store> Endpoint<S> {
         }
         pcb.slot.removed = true;
         let (session, flow) = (pcb.slot.session, pcb.slot.flow as usize);
+        let member = pcb.slot.member;
         let settled = pcb.handshake.is_settled();
         if pcb.handshake.is_passive() && !settled {
             self.half_open_count -= 1;
@@ -160,6 +163,7 @@ impl<S: Store> Endpoint<S> {
         };
         let flow = &mut session_ref.flows[flow];
         flow.members -= 1;
+        flow.forget_representative(member);
         flow.remove_unicast(index);
         if let Some(group) = group.filter(|_| session_ref.group.is_some()) {
             flow.remove_listener(group);
@@ -200,6 +204,7 @@ impl<S: Store> Endpoint<S> {
         }
         match verdict {
             Ok(_) => {
+                flow_ref.starved = Some((now, flow_ref.nxt));
                 if !core::mem::replace(&mut flow_ref.waiting, true) {
                     session_ref.turns.waiting.push_back(flow);
                 }
@@ -207,8 +212,12 @@ impl<S: Store> Endpoint<S> {
             }
             Err(Blocked::Window) => self.blocked(session, flow, now),
             // Windows of which half was carried may grow meanwhile.
-            Err(Blocked::Trial) => flow_ref.limited_at = flow_ref.nxt,
+            Err(Blocked::Trial) => {
+                flow_ref.limited_at = flow_ref.nxt;
+                flow_ref.starved = Some((now, flow_ref.nxt));
+            }
             Err(Blocked::Pace) => {
+                flow_ref.holder = None;
                 if let Some(at) = flow_ref.spread.next(now)
                     && !core::mem::replace(&mut flow_ref.spreading, true)
                 {
@@ -216,7 +225,7 @@ impl<S: Store> Endpoint<S> {
                     self.set_session_timer(session, at);
                 }
             }
-            Err(Blocked::Nagle | Blocked::Empty) => {}
+            Err(Blocked::Nagle | Blocked::Empty) => flow_ref.starved = Some((now, flow_ref.nxt)),
         }
     }
 
@@ -305,8 +314,10 @@ impl<S: Store> Endpoint<S> {
         if pcb.send_limit() < pcb.send.window.edge() {
             pcb.send.window.limit_at(flow.nxt);
             flow.limited_at = flow.nxt;
+            self.held_back_by(index, now);
             return;
         }
+        flow.starved = Some((now, flow.nxt));
         // In recovery its own window fills up behind a hole, which is the network's fault.
         pcb.send.window_limit.closed |= !pcb.send.loss.in_recovery();
         if pcb.send.board.una() >= flow.nxt {

@@ -8,6 +8,7 @@ use core::net::IpAddr;
 
 use proto_core::time::{Duration, Instant};
 
+use super::repairs::Repairs;
 use super::turns::Pace;
 use crate::mintree::MinTree;
 use crate::ranges::Span;
@@ -95,6 +96,18 @@ pub(crate) struct Flow {
     pub(crate) members: u32,
     /// Some member's congestion window held all back when this offset was reached.
     pub(crate) limited_at: u64,
+    /// When there was nothing to send although windows allowed it, or it had to wait for a reason other than a
+    /// congestion window, and the offset reached then.
+    pub(crate) starved: Option<(Instant, u64)>,
+    /// The member whose congestion control governs the rate of all; `None` with one receiver, and before any has
+    /// acknowledged data.
+    pub(crate) representative: Option<u32>,
+    /// Another member whose congestion window holds the flow back, and since when.
+    pub(crate) holder: Option<(u32, Instant)>,
+    /// Lost data that several receivers may lack.
+    pub(crate) repairs: Repairs,
+    /// Bytes that are sent at once.
+    pub(crate) quantum_bytes: u64,
     /// Silly window avoidance is overridden once.
     pub(crate) override_once: bool,
     pub(crate) nagle: bool,
@@ -148,6 +161,11 @@ impl Flow {
             pushed: 0,
             members: 0,
             limited_at: 0,
+            starved: None,
+            representative: None,
+            holder: None,
+            repairs: Repairs::default(),
+            quantum_bytes: u64::MAX,
             override_once: false,
             nagle,
             trial_end: None,
@@ -162,6 +180,17 @@ impl Flow {
     /// The place of one of its members in the trees.
     pub(crate) fn slot(&self, member: u32) -> usize {
         member.saturating_sub(self.first) as usize
+    }
+
+    /// Whether the rate follows another receiver than this member.
+    pub(crate) fn is_governed_by_another(&self, member: u32) -> bool {
+        self.representative.is_some_and(|other| other != member)
+    }
+
+    /// A member has left: the rate is not its any more.
+    pub(crate) fn forget_representative(&mut self, member: u32) {
+        self.representative = self.representative.filter(|&other| other != member);
+        self.holder = self.holder.filter(|&(other, _)| other != member);
     }
 
     /// The timestamp clock: milliseconds (RFC 7323 §4.1), the same for all receivers.
@@ -212,7 +241,8 @@ impl Flow {
         let all_acked = self.unas.min() >= self.nxt;
         let whole = room.min(self.unsent) / payload * payload;
         let len = if whole > 0 {
-            let most = payload * BURST_SEGMENTS;
+            let paced = self.quantum_bytes / payload;
+            let most = payload * BURST_SEGMENTS.min(paced.max(1));
             // A short last segment may ride along, unless it has to wait for more data.
             if room >= self.unsent && whole < most && !self.nagle_waits(false) {
                 self.unsent
@@ -360,6 +390,12 @@ impl Flow {
                 listeners: 1,
             }),
         }
+    }
+
+    /// Whether more than one receiver listens to a group.
+    pub(crate) fn is_shared(&self, address: IpAddr) -> bool {
+        let mut groups = self.groups.iter();
+        groups.any(|group| group.address == address && group.listeners > 1)
     }
 
     pub(crate) fn remove_listener(&mut self, address: IpAddr) {

@@ -9,11 +9,11 @@
 //! | [`Mode::UnicastOnly`] | unicast | unicast | no |
 //! | [`Mode::UnicastGroup`] | unicast and multicast | unicast | yes |
 //! | [`Mode::UnicastGroupOnly`] | unicast | unicast | yes |
-//! | [`Mode::Multicast`], [`Mode::MulticastOnly`] | multicast | unicast | yes |
+//! | [`Mode::Multicast`], [`Mode::MulticastOnly`] | multicast | unicast; multicast where several lack the same | yes |
 //!
 //! One multicast copy serves all receivers of a group, whatever their number; it is sent as long as one may
 //! listen. In step means: the same bytes at the same time, within the intersection of all windows (§2.1, step
-//! 12).
+//! 12); of congestion windows, that of the receiver with the lowest rate counts (`endpoint/representative.rs`).
 //!
 //! # Counting
 //!
@@ -26,12 +26,14 @@
 
 pub(crate) mod flow;
 pub(crate) mod mode;
-pub(crate) mod session;
+pub(crate) mod repairs;
+mod session;
 mod turns;
 mod unreached;
 
 pub(crate) use flow::{Blocked, Copy, Flow};
 pub(crate) use mode::Reception;
 pub use mode::{FALL_BACK_LOSSES, FALL_FORWARD_PERCENT, FALL_FORWARD_SEGMENTS, Mode};
+pub(crate) use repairs::Turn;
 pub(crate) use session::{Buffer, GroupState, RATE_CHECK, RATE_SAMPLE, Session, Watch};
 pub(crate) use unreached::Unreached;

@@ -4,7 +4,7 @@ use proto_core::time::{Duration, Instant};
 
 use super::fin::Fin;
 use super::{Pcb, Timer};
-use crate::cc::Ack;
+use crate::cc::{Ack, Delivery, Newest};
 use crate::error::Error;
 use crate::group::Flow;
 use crate::ranges::Span;
@@ -131,6 +131,7 @@ impl Pcb {
         let send = &mut self.send;
         let flight = send.board.pipe(flow.nxt);
         let min_rtt = send.rtt.min();
+        let (newest, arrived) = (send.board.newest(), send.board.arrived());
         let multicast_from = self.multicast.reception.multicast_from();
         let delivered = send
             .board
@@ -162,8 +163,50 @@ impl Pcb {
         if delivered.acked > 0 {
             self.send.rtt.reset_back_off();
         }
-        self.revise_losses(now, ack, duplicate, &delivered, flow, flight);
-        self.grow(now, &delivered, flow, flight);
+        let lost = self.revise_losses(now, ack, duplicate, &delivered, flow, flight);
+        if self.send.cc.is_bbr() {
+            let newest = self
+                .send
+                .board
+                .newest()
+                .filter(|_| self.send.board.newest() != newest);
+            // Where more ranges arrive than the scoreboard takes, each report of them would count again.
+            let newly = self.send.board.arrived().saturating_sub(arrived);
+            let delivered = Delivered { newly, ..delivered };
+            self.deliver(now, &delivered, newest, lost, flow);
+        } else {
+            self.grow(now, &delivered, flow, flight);
+        }
+        if let Some(smoothed) = self.send.rtt.smoothed() {
+            self.send.cc.observe(now, smoothed);
+        }
+    }
+
+    /// Passes what was delivered, and lost, to BBR.
+    pub(super) fn deliver(
+        &mut self,
+        now: Instant,
+        delivered: &Delivered,
+        newest: Option<(Instant, Option<u64>)>,
+        lost: u64,
+        flow: &Flow,
+    ) {
+        let una = self.send.board.una();
+        let before = una.saturating_sub(delivered.acked);
+        let window_limited = self.send.window.has_limited(before);
+        self.send.cc.on_delivery(&Delivery {
+            now,
+            newly: delivered.newly,
+            lost,
+            newest: newest.map(|(sent, end)| Newest { sent, end }),
+            in_flight: self.send.board.pipe(flow.nxt),
+            nxt: flow.nxt,
+            rtt: delivered.rtt,
+            smoothed_rtt: self.send.rtt.smoothed(),
+            starved: flow.starved.filter(|_| !window_limited),
+            follows: self.send.follows && !window_limited,
+            window_limited,
+        });
     }
 
     /// RFC 6298 §3: never from retransmissions, unless a timestamp identifies them (RFC 7323 §4.1).

@@ -1,5 +1,7 @@
 //! Losses to one peer: how they are found, what they cost, and their repair.
 
+use core::net::IpAddr;
+
 use proto_core::time::{Duration, Instant};
 
 use super::{Pcb, Timer};
@@ -14,6 +16,9 @@ use crate::wire::Segment;
 
 /// After this many recoveries without a duplicate the reordering window shrinks again.
 const QUIET_RECOVERIES: u8 = 16;
+
+/// Lost segments of one receiver, at most, that wait for other receivers which lack the same.
+const MAX_SHARED: u64 = 16;
 
 /// How losses were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,7 +119,7 @@ impl Losses {
         }
     }
 
-    /// Returns the limit of the bytes in flight, if losses set one.
+    /// Returns the limit of the bytes in flight, if losses set one that counts with CUBIC and NewReno.
     pub(super) fn window(&self) -> Option<u64> {
         self.in_fast_recovery().then(|| self.prr.window())
     }
@@ -153,7 +158,7 @@ impl Losses {
 
 impl Pcb {
     /// An acknowledgement up to `ack` was taken: recovery may end, or begin. `flight`: bytes that were in flight
-    /// until then.
+    /// until then. Returns the number of bytes newly lost.
     pub(super) fn revise_losses(
         &mut self,
         now: Instant,
@@ -162,7 +167,7 @@ impl Pcb {
         delivered: &Delivered,
         flow: &Flow,
         flight: u64,
-    ) {
+    ) -> u64 {
         if delivered.acked > 0 {
             self.send.loss.duplicate_acks = 0;
         }
@@ -171,8 +176,11 @@ impl Pcb {
             let lost = self.detect(now, flow, flight);
             self.note_disorder(delivered, flight, flow);
             self.proportion(delivered, lost, flow);
+            lost
         } else {
+            let before = self.send.board.lost_bytes();
             self.without_sack(duplicate, delivered, flow, flight);
+            self.send.board.lost_bytes().saturating_sub(before)
         }
     }
 
@@ -182,11 +190,12 @@ impl Pcb {
         let lost = self.detect(now, flow, flight);
         if lost > 0 {
             self.proportion(&Delivered::default(), lost, flow);
+            self.deliver(now, &Delivered::default(), None, lost, flow);
         }
     }
 
     /// The retransmission timer fired: everything outstanding is lost.
-    pub(super) fn lose_outstanding(&mut self, flow: &Flow) {
+    pub(super) fn lose_outstanding(&mut self, now: Instant, flow: &Flow) {
         let in_flight = self.send.board.pipe(flow.nxt);
         let carried = self.send.loss.carried().max(in_flight);
         let highest = self.multicast.reception.highest();
@@ -196,6 +205,7 @@ impl Pcb {
         if first {
             self.may_undo();
         }
+        self.deliver(now, &Delivered::default(), None, lost.bytes, flow);
         self.send.cc.on_timeout(carried, first);
         if self.send.board.lost_bytes() > self.send.cc.window() {
             // The window holds back repairs, so that it grows with their acknowledgements (RFC 5681 §3.1).
@@ -212,6 +222,7 @@ impl Pcb {
         self.send.probes.forget();
         self.timers.stop(Timer::Tail);
         self.timers.stop(Timer::Rack);
+        self.timers.stop(Timer::Repair);
     }
 
     /// RFC 8985 §6: detects losses; returns the number of bytes newly lost.
@@ -323,16 +334,45 @@ impl Pcb {
         });
     }
 
-    /// Lost bytes that the congestion window lets go (RFC 6675 §5): all retransmissions are unicast.
-    pub(super) fn lost_to_repair(&self, flow: &Flow) -> Option<Span> {
-        if self.send.board.lost_bytes() == 0 {
+    /// Lost bytes at or after an offset that the congestion window lets go (RFC 6675 §5).
+    fn lost_from(&self, flow: &Flow, offset: u64) -> Option<Span> {
+        if self.send.board.lost_bytes() == 0 || self.timers.is_set(Timer::Repair) {
             return None;
         }
-        let span = self.send.board.next_lost(self.repair_payload(flow))?;
+        let span = self
+            .send
+            .board
+            .next_lost(offset, self.repair_payload(flow))?;
         let fits = self.send.board.pipe(flow.nxt) + span.len()
             <= self.send.flight_window(self.handshake.agreed().sack);
         let forced = |recovery: Recovery| recovery.force_one;
         (fits || self.send.loss.recovery.is_some_and(forced)).then_some(span)
+    }
+
+    /// The first lost bytes that may be sent again.
+    pub(super) fn lost_to_repair(&self, flow: &Flow) -> Option<Span> {
+        self.lost_from(flow, 0)
+    }
+
+    /// Lost bytes at or after an offset that other receivers of its group may lack too, and the group. By unicast, and at
+    /// once, go what a timeout found, and the losses of a full queue: they are many, and differ between receivers.
+    pub(crate) fn lost_to_share(&self, flow: &Flow, offset: u64) -> Option<(IpAddr, Span)> {
+        let group = self.multicast.group?;
+        let shares = self.multicast.mode.multicasts()
+            && flow.is_shared(group)
+            && self.state.sends()
+            && self.send.loss.in_fast_recovery()
+            && self.send.board.lost_bytes() <= MAX_SHARED * u64::from(flow.payload);
+        let span = self.lost_from(flow, offset).filter(|_| shares)?;
+        Some((group, span))
+    }
+
+    /// These lost bytes were sent again at this time, to all receivers.
+    pub(crate) fn was_repaired(&mut self, at: Instant, flow: &Flow, span: Span) {
+        self.send.loss.force_one(false);
+        self.send.board.sent_to_group(span, at);
+        let una = self.send.board.una();
+        self.send.loss.sent_again(span, flow.stamp_at(at), una);
     }
 
     fn leave_recovery(&mut self, ack: u64, nxt: u64) {

@@ -34,7 +34,8 @@ pub(crate) use send::Send;
 use fin::Fin;
 use liveness::Liveness;
 use record::Record;
-use timers::{Timer, Timers};
+pub(crate) use timers::Timer;
+use timers::Timers;
 
 use crate::config::{Config, GroupConfig};
 use crate::error::Failure;

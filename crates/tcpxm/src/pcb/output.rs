@@ -47,9 +47,7 @@ impl Pcb {
             return Some(self.pure_ack(now, flow));
         }
         if let Some(span) = self.lost_to_repair(flow) {
-            self.send.loss.force_one(false);
-            self.send.board.sent_again(span, now);
-            return Some(self.again(now, flow, span));
+            return Some(self.repair(now, flow, span));
         }
         if self.send.probes.take_tail()
             && let Some(plan) = self.tail_probe(now, flow)
@@ -103,6 +101,19 @@ impl Pcb {
             options,
             data: Some(span),
         }
+    }
+
+    /// Sends lost bytes again.
+    pub(crate) fn repair(&mut self, now: Instant, flow: &Flow, span: Span) -> Plan {
+        self.send.loss.force_one(false);
+        self.send.board.sent_again(span, now);
+        self.again(now, flow, span)
+    }
+
+    /// Lost bytes are sent again to the group.
+    pub(crate) fn repair_to_group(&mut self, now: Instant, flow: &Flow, span: Span) {
+        self.repair(now, flow, span);
+        self.send.board.sent_to_group(span, now);
     }
 
     pub(super) fn again(&mut self, now: Instant, flow: &Flow, span: Span) -> Plan {
@@ -183,6 +194,7 @@ impl Pcb {
     /// New data was sent while nothing was outstanding.
     pub(crate) fn begin_outstanding(&mut self, now: Instant, flow: &Flow) {
         self.send.progress = now;
+        self.send.cc.on_restart(now, self.send.board.una());
         self.timers.stop(Timer::Persist);
         self.arm_rto(now);
         self.arm_tail(now, flow);

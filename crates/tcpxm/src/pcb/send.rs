@@ -96,6 +96,10 @@ pub(crate) struct Send {
     pub(super) progress: Instant,
     pub(crate) retransmissions: u64,
     pub(super) hole: path::Hole,
+    /// Another receiver governs the rate of the group.
+    pub(crate) follows: bool,
+    /// Since when its long-run rate has been low enough to take over.
+    pub(crate) slower_since: Option<Instant>,
 }
 
 impl Send {
@@ -113,6 +117,8 @@ impl Send {
             progress: now,
             retransmissions: 0,
             hole: path::Hole::default(),
+            follows: false,
+            slower_since: None,
         }
     }
 
@@ -124,7 +130,18 @@ impl Send {
 
     /// Returns the number of bytes that may be in flight.
     pub(super) fn flight_window(&self, sack: bool) -> u64 {
-        let repairs = self.loss.window().filter(|_| sack);
-        repairs.unwrap_or_else(|| self.cc.window())
+        let proportional = sack && !self.cc.is_bbr();
+        let repairs = self.loss.window().filter(|_| proportional);
+        let window = repairs.unwrap_or_else(|| self.cc.window());
+        if self.follows {
+            window.max(self.cc.follower_window())
+        } else {
+            window
+        }
+    }
+
+    /// Returns the long-run rate of the peer in bytes a second.
+    pub(crate) fn long_run_rate(&self) -> Option<u64> {
+        self.cc.long_run_rate(self.rtt.smoothed())
     }
 }

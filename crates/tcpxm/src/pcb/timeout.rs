@@ -17,6 +17,8 @@ impl Pcb {
         if self.timers.fired(Timer::Rack, now) {
             self.reordering_expired(now, flow);
         }
+        // From now on they are due.
+        self.timers.fired(Timer::Repair, now);
         if self.timers.fired(Timer::Tail, now) {
             self.tail_expired(now, flow);
         }
@@ -46,7 +48,7 @@ impl Pcb {
         }
         self.counters.timeouts += 1;
         self.suspect_hole();
-        self.lose_outstanding(flow);
+        self.lose_outstanding(now, flow);
         if self.send.fin == Fin::Sent {
             self.send.fin = Fin::Lost;
         }

@@ -11,6 +11,8 @@ pub(crate) enum Timer {
     Tail,
     /// A loss may be certain then (RFC 8985 §6.2).
     Rack,
+    /// Repairs wait until then for other receivers that lack the same data.
+    Repair,
     /// Zero-window probe, and the override of silly window avoidance (RFC 9293 §3.8.6).
     Persist,
     /// Delayed acknowledgement.
@@ -27,4 +29,4 @@ impl TimerId for Timer {
     }
 }
 
-pub(crate) type Timers = proto_core::timer::Timers<Timer, 7>;
+pub(crate) type Timers = proto_core::timer::Timers<Timer, 8>;

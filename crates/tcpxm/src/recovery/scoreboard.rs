@@ -30,6 +30,8 @@ pub(crate) const MAX_AGAIN: usize = 32;
 struct Again {
     span: Span,
     time: Instant,
+    /// By multicast.
+    shared: bool,
 }
 
 /// The most recently sent byte range known to have been delivered (RFC 8985 §6.2, step 2).
@@ -49,7 +51,8 @@ pub(crate) struct Delivered {
     pub(crate) newly: u64,
     /// Round-trip time of the newest byte that was never sent again.
     pub(crate) rtt: Option<Duration>,
-    /// Some of the newly delivered bytes at or after the given offset arrived on their first transmission.
+    /// Some of the newly delivered bytes at or after the given offset arrived on their first transmission, or were
+    /// sent again by multicast.
     pub(crate) first_try: Option<u64>,
     /// Some of the newly delivered bytes, wherever they are, arrived on their first sending.
     pub(crate) any_first_try: bool,
@@ -94,8 +97,21 @@ impl Scoreboard {
         self.sacked.bytes() + self.inflated
     }
 
+    /// Bytes of the stream known to have arrived.
+    pub(crate) fn arrived(&self) -> u64 {
+        self.una + self.gone()
+    }
+
     pub(crate) fn has_sacked(&self) -> bool {
         !self.sacked.is_empty()
+    }
+
+    /// When the most recently sent bytes known to have arrived were sent, and the offset after them if they were sent
+    /// once.
+    pub(crate) fn newest(&self) -> Option<(Instant, Option<u64>)> {
+        let newest = self.newest?;
+        let once = newest.end > self.again_high && newest.end == self.first_high;
+        Some((newest.time, once.then_some(newest.end)))
     }
 
     /// Bytes lost and not yet sent again.
@@ -199,12 +215,18 @@ impl Scoreboard {
                 self.advance_newest(time, end, rtt);
             }
         }
-        self.deliver_again(span, now, min_rtt);
+        self.deliver_again(span, now, min_rtt, delivered);
     }
 
     /// Retransmitted data that has arrived: its time counts only if the acknowledgement cannot be for the first
     /// transmission (RFC 8985 §6.2, step 2).
-    fn deliver_again(&mut self, span: Span, now: Instant, min_rtt: Option<Duration>) {
+    fn deliver_again(
+        &mut self,
+        span: Span,
+        now: Instant,
+        min_rtt: Option<Duration>,
+        delivered: &mut Delivered,
+    ) {
         let mut at = 0;
         while at < self.again.len() {
             let again = self.again[at];
@@ -212,6 +234,11 @@ impl Scoreboard {
             if part.is_empty() {
                 at += 1;
                 continue;
+            }
+            if again.shared {
+                // It shows that multicast works as well as a first sending does.
+                delivered.any_first_try = true;
+                delivered.first_try = delivered.first_try.max(Some(part.end));
             }
             let rtt = now - again.time;
             if min_rtt.is_some_and(|least| rtt >= least) {
@@ -401,13 +428,16 @@ impl Scoreboard {
         self.inflated = 0;
     }
 
-    /// Returns the next range to send again, at most `max` bytes; `None` also while too many retransmissions
-    /// are unacknowledged.
-    pub(crate) fn next_lost(&self, max: u64) -> Option<Span> {
+    /// Returns the next range to send again at or after an offset, at most `max` bytes; `None` also while too many
+    /// retransmissions are unacknowledged.
+    pub(crate) fn next_lost(&self, offset: u64, max: u64) -> Option<Span> {
         if self.again.len() >= MAX_AGAIN {
             return None;
         }
-        let lost = self.lost.first()?;
+        let lost = self.lost.as_slice().iter();
+        let lost = lost
+            .map(|lost| lost.clip(offset, u64::MAX))
+            .find(|lost| !lost.is_empty())?;
         Some(lost.clip(0, lost.start + max))
     }
 
@@ -425,13 +455,20 @@ impl Scoreboard {
 
     /// These bytes were sent again now.
     pub(crate) fn sent_again(&mut self, span: Span, now: Instant) {
+        self.record_again(span, now, false);
+    }
+
+    /// These bytes were sent again at this time, to a group.
+    pub(crate) fn sent_to_group(&mut self, span: Span, time: Instant) {
+        self.record_again(span, time, true);
+    }
+
+    fn record_again(&mut self, span: Span, now: Instant, shared: bool) {
         self.lost.remove(span);
         self.again_high = self.again_high.max(span.end);
-        if let Some(again) = self
-            .again
-            .iter_mut()
-            .find(|again| again.span.end == span.start && again.time == now)
-        {
+        if let Some(again) = self.again.iter_mut().find(|again| {
+            again.span.end == span.start && again.time == now && again.shared == shared
+        }) {
             again.span.end = span.end;
             return;
         }
@@ -442,7 +479,11 @@ impl Scoreboard {
         if self.again.len() >= MAX_AGAIN {
             self.again.swap_remove(0);
         }
-        self.again.push(Again { span, time: now });
+        self.again.push(Again {
+            span,
+            time: now,
+            shared,
+        });
     }
 
     /// A duplicate reached the receiver (RFC 2883): it was delayed, not lost. The window grows by a quarter, at

@@ -304,7 +304,7 @@ fn one_loss_at_a_receiver_that_is_not_the_narrowest_slows_the_group_down() {
         // Half, or 70 %, and what the window has grown by in the round trips since.
         let most = match congestion_control {
             CongestionControl::NewReno => before / 2 + 2,
-            CongestionControl::Cubic => before * 7 / 10 + 2,
+            CongestionControl::Cubic | CongestionControl::Bbr => before * 7 / 10 + 2,
         };
         assert!(after > 1 && after <= most, "{before}, then {after}");
     }

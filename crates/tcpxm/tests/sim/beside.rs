@@ -13,6 +13,11 @@ use crate::group::{group, group_net, start};
 const A: u16 = 1;
 const B: u16 = 2;
 const X: u16 = 3;
+const CONTROLS: [CongestionControl; 3] = [
+    CongestionControl::Cubic,
+    CongestionControl::NewReno,
+    CongestionControl::Bbr,
+];
 const SECONDS: u64 = if cfg!(debug_assertions) { 120 } else { 240 };
 
 /// As in the paper, with a jitter of one packet: without it the queue before A drops the packets of one
@@ -73,7 +78,7 @@ fn share(
 
 #[test]
 fn a_group_and_a_connection_get_half_of_a_link_each() {
-    for control in [CongestionControl::Cubic, CongestionControl::NewReno] {
+    for control in CONTROLS {
         for seed in 1..=2 {
             let share = share(control, seed, [link(); 4], A, (1, SECONDS));
             println!("{control:?}, seed {seed}: {share:.1} %");
@@ -87,7 +92,7 @@ fn a_group_and_a_connection_get_half_of_a_link_each() {
 /// of the 10.
 #[test]
 fn a_group_gives_way_to_a_connection_at_its_second_narrowest_receiver() {
-    for control in [CongestionControl::Cubic, CongestionControl::NewReno] {
+    for control in CONTROLS {
         let wide = link().rate_bps(100_000_000);
         let links = [wide, link(), link().rate_bps(10_000_000), wide];
         let share = share(control, 1, links, B, (5, 30));

@@ -1,6 +1,7 @@
 //! Endpoints in virtual time, over links that misbehave.
 
 mod alternatives;
+mod bbr;
 mod beside;
 mod common;
 mod flows;

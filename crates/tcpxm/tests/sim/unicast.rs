@@ -116,9 +116,11 @@ fn bad_link(seed: u64) {
         side.mtu = 576 + dice.below(925) as u16;
         side.user_timeout = Duration::from_secs(600);
         side.connect_timeout = Duration::from_secs(200);
-        if dice.below(2) == 0 {
-            side.congestion_control = CongestionControl::NewReno;
-        }
+        side.congestion_control = match dice.below(3) {
+            0 => CongestionControl::NewReno,
+            1 => CongestionControl::Bbr,
+            _ => CongestionControl::Cubic,
+        };
     }
     let [a, b] = configs;
     let (to_b, to_a) = (
@@ -250,7 +252,11 @@ fn an_abort_is_a_reset_for_the_other_side() {
 #[test]
 fn data_flows_at_the_rate_of_the_link() {
     // 20 Mbit/s, 20 ms round trip, a queue of one bandwidth-delay product.
-    for kind in [CongestionControl::Cubic, CongestionControl::NewReno] {
+    for kind in [
+        CongestionControl::Cubic,
+        CongestionControl::NewReno,
+        CongestionControl::Bbr,
+    ] {
         let link = LinkConfig::new()
             .delay(Duration::from_millis(5))
             .rate_bps(20_000_000)

@@ -73,7 +73,7 @@ fn every_byte_is_in_one_state() {
     flight.board.lose_first(SEGMENT, flight.nxt);
     assert_eq!(flight.board.lost_bytes(), 1_000);
     assert_eq!(flight.board.pipe(flight.nxt), 6_000);
-    assert_eq!(flight.board.next_lost(600), Some(span(1_000, 1_600)));
+    assert_eq!(flight.board.next_lost(0, 600), Some(span(1_000, 1_600)));
     flight.board.sent_again(span(1_000, 2_000), at(23));
     assert_eq!(flight.board.lost_bytes(), 0);
     assert_eq!(flight.board.pipe(flight.nxt), 7_000);
@@ -99,7 +99,7 @@ fn an_earlier_segment_is_lost_after_a_quarter_of_a_round_trip() {
     assert_eq!(timer, Some(at(25)));
     let (lost, timer) = flight.detect(at(25));
     assert_eq!((lost.bytes, timer), (1_000, None));
-    assert_eq!(flight.board.next_lost(9_000), Some(span(0, 2_000)));
+    assert_eq!(flight.board.next_lost(0, 9_000), Some(span(0, 2_000)));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_repair_is_lost_when_later_data_arrives_and_its_time_is_over() {
     let (lost, timer) = flight.detect(at(49));
     assert_eq!((lost.bytes, timer), (1_000, None));
     assert_eq!(lost.in_a_row, 0, "not sent for the first time");
-    assert_eq!(flight.board.next_lost(9_000), Some(span(0, 1_000)));
+    assert_eq!(flight.board.next_lost(0, 9_000), Some(span(0, 1_000)));
 }
 
 #[test]
@@ -245,9 +245,9 @@ fn repairs_are_remembered_up_to_a_bound() {
     assert_eq!(flight.board.again.len(), MAX_AGAIN);
     flight.board.lose_first(SEGMENT, flight.nxt);
     assert_eq!(flight.board.again.len(), MAX_AGAIN - 1);
-    assert!(flight.board.next_lost(SEGMENT).is_some());
+    assert!(flight.board.next_lost(0, SEGMENT).is_some());
     flight.board.sent_again(span(90_000, 91_000), at(204));
-    assert_eq!(flight.board.next_lost(SEGMENT), None, "others wait");
+    assert_eq!(flight.board.next_lost(0, SEGMENT), None, "others wait");
     flight.acknowledge(at(230), 0, &[span(20_200, 20_300)]);
     assert_eq!(flight.board.again.len(), MAX_AGAIN);
     flight.board.sent_again(span(94_000, 95_000), at(205));
@@ -277,7 +277,7 @@ fn a_timeout_loses_all_but_what_the_receiver_holds() {
     assert_eq!((lost.bytes, lost.in_a_row, lost.end), (5_000, 2_000, 6_000));
     assert!(flight.board.has_sacked());
     assert_eq!(flight.board.pipe(flight.nxt), 0);
-    assert_eq!(flight.board.next_lost(9_000), Some(span(0, 3_000)));
+    assert_eq!(flight.board.next_lost(0, 9_000), Some(span(0, 3_000)));
     flight.board.forget_lost();
     assert_eq!(
         (flight.board.lost_bytes(), flight.board.pipe(flight.nxt)),
@@ -307,7 +307,7 @@ fn without_sack_duplicate_acknowledgements_stand_for_segments() {
     flight.board.deflate();
     assert_eq!(flight.board.pipe(flight.nxt), 4_000);
     assert_eq!(flight.board.lose_first(SEGMENT, flight.nxt), 1_000);
-    assert_eq!(flight.board.next_lost(9_000), Some(span(2_000, 3_000)));
+    assert_eq!(flight.board.next_lost(0, 9_000), Some(span(2_000, 3_000)));
     assert_eq!(
         flight.board.lose_first(SEGMENT, flight.nxt),
         0,

@@ -1,0 +1,156 @@
+//! Repairs that several receivers of a flow lack: one multicast copy instead of a unicast copy for each.
+//!
+//! A receiver's repair waits for a quarter of a round trip, 25 ms at most. If another receiver lacks the same data
+//! meanwhile, one copy goes to the group at once, and it also counts for those that turn out to lack the data within
+//! half a round trip. Otherwise the receiver gets the data by unicast.
+
+use alloc::vec::Vec;
+
+use proto_core::time::{Duration, Instant};
+
+/// Repairs known at once. Beyond it they go by unicast without a wait.
+const MAX_REPAIRS: usize = 32;
+const LONGEST_WAIT: Duration = Duration::from_millis(25);
+/// A repair that nothing has asked for during this time is forgotten when there is no place for another one.
+const FORGET: Duration = Duration::from_secs(1);
+
+/// Data that a receiver lacks.
+#[derive(Clone, Copy, Debug)]
+struct Repair {
+    start: u64,
+    /// The member that lacked it first, and when that was found.
+    first: u32,
+    since: Instant,
+    /// When a copy went to the group.
+    sent: Option<Instant>,
+}
+
+/// How a receiver gets a repair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// Not before this time, unless another receiver lacks it too.
+    Wait(Instant),
+    Unicast,
+    Multicast,
+    /// A copy went to the group at this time.
+    Sent(Instant),
+}
+
+/// The repairs of a flow.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Repairs {
+    list: Vec<Repair>,
+}
+
+impl Repairs {
+    /// Returns how a member gets the data at this offset, which it lacks. `round_trip`: its smoothed one.
+    pub(crate) fn ask(
+        &mut self,
+        now: Instant,
+        start: u64,
+        member: u32,
+        round_trip: Duration,
+    ) -> Turn {
+        let wait = (round_trip / 4).min(LONGEST_WAIT);
+        let known = self.list.iter().position(|repair| repair.start == start);
+        let Some(at) = known else {
+            return self.begin(now, start, member, wait);
+        };
+        let repair = &mut self.list[at];
+        match repair.sent {
+            Some(sent) if now - sent <= round_trip / 2 => Turn::Sent(sent),
+            Some(_) => {
+                // It has lost the copy as well.
+                self.list.swap_remove(at);
+                self.begin(now, start, member, wait)
+            }
+            None if repair.first != member => {
+                repair.sent = Some(now);
+                Turn::Multicast
+            }
+            None if now >= repair.since + wait => {
+                self.list.swap_remove(at);
+                Turn::Unicast
+            }
+            None => Turn::Wait(repair.since + wait),
+        }
+    }
+
+    fn begin(&mut self, now: Instant, start: u64, member: u32, wait: Duration) -> Turn {
+        if self.list.len() >= MAX_REPAIRS {
+            self.list
+                .retain(|repair| now - repair.sent.unwrap_or(repair.since) < FORGET);
+        }
+        if self.list.len() >= MAX_REPAIRS {
+            return Turn::Unicast;
+        }
+        self.list.push(Repair {
+            start,
+            first: member,
+            since: now,
+            sent: None,
+        });
+        Turn::Wait(now + wait)
+    }
+
+    /// All receivers have everything before this offset.
+    pub(crate) fn release(&mut self, offset: u64) {
+        self.list.retain(|repair| repair.start >= offset);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(40);
+
+    fn at(millis: i64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    #[test]
+    fn one_receiver_waits_for_a_quarter_of_a_round_trip() {
+        let mut repairs = Repairs::default();
+        assert_eq!(repairs.ask(at(0), 100, 1, RTT), Turn::Wait(at(10)));
+        assert_eq!(repairs.ask(at(9), 100, 1, RTT), Turn::Wait(at(10)));
+        assert_eq!(repairs.ask(at(10), 100, 1, RTT), Turn::Unicast);
+        assert_eq!(
+            repairs.ask(at(20), 100, 1, RTT),
+            Turn::Wait(at(30)),
+            "lost again"
+        );
+        let far = Duration::from_secs(2);
+        assert_eq!(repairs.ask(at(0), 500, 1, far), Turn::Wait(at(25)));
+    }
+
+    #[test]
+    fn several_share_one_copy() {
+        let mut repairs = Repairs::default();
+        repairs.ask(at(0), 100, 1, RTT);
+        assert_eq!(repairs.ask(at(5), 100, 2, RTT), Turn::Multicast);
+        assert_eq!(repairs.ask(at(10), 100, 1, RTT), Turn::Sent(at(5)));
+        assert_eq!(repairs.ask(at(25), 100, 3, RTT), Turn::Sent(at(5)));
+        assert_eq!(
+            repairs.ask(at(26), 100, 3, RTT),
+            Turn::Wait(at(36)),
+            "lost again"
+        );
+    }
+
+    #[test]
+    fn their_number_is_bounded() {
+        let mut repairs = Repairs::default();
+        for start in 0..MAX_REPAIRS as u64 {
+            assert_eq!(repairs.ask(at(0), start, 1, RTT), Turn::Wait(at(10)));
+        }
+        assert_eq!(repairs.ask(at(0), 1_000, 1, RTT), Turn::Unicast);
+        repairs.release(10);
+        assert_eq!(repairs.list.len(), MAX_REPAIRS - 10);
+        assert_eq!(repairs.ask(at(0), 1_000, 1, RTT), Turn::Wait(at(10)));
+        for start in 0..100 {
+            repairs.ask(at(2_000), start, 1, RTT);
+        }
+        assert_eq!(repairs.list.len(), MAX_REPAIRS);
+    }
+}
