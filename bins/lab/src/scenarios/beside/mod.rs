@@ -58,12 +58,7 @@ impl Scenario for Beside {
         report.tables.push(table(&lines));
         for line in &lines {
             let name = format!("{} beside {}", line.ours, line.other);
-            report.timed(
-                format!("{name}: the flow that has less"),
-                line.least_mbps(),
-                "Mbit/s",
-                Bound::AtLeast(LEAST_MBPS),
-            );
+            line.judge(&mut report, &name);
             report.plots.extend(line.plot(&name));
         }
         report.datum("pairs", &lines);
@@ -142,9 +137,17 @@ impl Line {
         (seconds > 0.0).then(|| [rate(0), rate(1)])
     }
 
-    /// Mbit/s of the one that has less; not a number without a result.
-    fn least_mbps(&self) -> f64 {
-        self.means().map_or(f64::NAN, |[a, b]| a.min(b))
+    /// Both must have run, and neither may starve.
+    fn judge(&self, report: &mut Report, name: &str) {
+        report.holds(
+            format!("{name}: both ran all the time"),
+            self.means().is_some(),
+        );
+        if let Some([ours, other]) = self.means() {
+            let name = format!("{name}: the flow that has less");
+            let least = ours.min(other);
+            report.timed(name, least, "Mbit/s", Bound::AtLeast(LEAST_MBPS));
+        }
     }
 
     /// Rates over time.
@@ -240,7 +243,10 @@ mod tests {
             failed: None,
         };
         assert_eq!(line.means(), Some([4.0, 20.0]));
-        assert_eq!(line.least_mbps(), 4.0);
+        let mut report = Report::new("beside", "");
+        line.judge(&mut report, "pair");
+        let passed: Vec<bool> = report.checks.iter().map(|check| check.passed).collect();
+        assert_eq!(passed, [true, false], "4 Mbit/s are too few");
         line.failed = Some("mcp refuses".to_owned());
         assert_eq!(line.means(), None);
     }

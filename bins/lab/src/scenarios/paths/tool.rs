@@ -32,6 +32,8 @@ pub(super) const NAMES: [&str; 13] = [
 const UFTP_KBPS: i64 = 1_000;
 /// Parity of udpcast: stripes, parity packets of each, data packets of each.
 const UDPCAST_PARITY: &str = "8x8/128";
+/// Its rate, just under that of the link: it has no congestion control.
+const UDPCAST_RATE: &str = "90m";
 /// Parity segments of NORM for each block of 64.
 const NORM_PARITY: u8 = 4;
 
@@ -190,6 +192,7 @@ fn uftp() -> Uftp {
 fn udpcast() -> Udpcast {
     Udpcast {
         parity: Some(UDPCAST_PARITY),
+        rate: Some(UDPCAST_RATE),
     }
 }
 

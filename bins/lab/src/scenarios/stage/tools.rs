@@ -55,7 +55,10 @@ impl Tool for Uftp {
     }
 }
 
+#[derive(Default)]
 pub(crate) struct Udpcast {
+    /// `--max-bitrate`, if any.
+    pub(crate) rate: Option<&'static str>,
     /// `--fec`, if any: parity sent with each slice, `INTERLEAVExREDUNDANCY/STRIPE`.
     pub(crate) parity: Option<&'static str>,
 }
@@ -85,9 +88,14 @@ impl Tool for Udpcast {
     fn sender(&self, stage: &Stage) -> Result<Launch> {
         let receivers = stage.receivers.len().to_string();
         let parity = self.parity.into_iter().flat_map(|fec| ["--fec", fec]);
+        let rate = self
+            .rate
+            .into_iter()
+            .flat_map(|rate| ["--max-bitrate", rate]);
         Ok(external("udp-sender", "udp-sender")?
             .args(UDPCAST_COMMON)
             .args(parity)
+            .args(rate)
             .args(["--full-duplex", "--rexmit-hello-interval", "10"])
             .args(["--retries-until-drop", "10000", "--max-wait", "10"])
             .args(["--min-receivers", &receivers, "--file"])

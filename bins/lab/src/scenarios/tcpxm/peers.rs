@@ -143,7 +143,7 @@ impl Run<'_> {
             rate_kbps: if slow { UFTP_SLOW_KBPS } else { -1 },
             tfmcc: false,
         };
-        let others: [&dyn Tool; 2] = [&Udpcast { parity: None }, &uftp];
+        let others: [&dyn Tool; 2] = [&Udpcast::default(), &uftp];
         outcomes.extend(contest.compare(&title, &mut stage, &others, norm_bps)?);
         contest.context.note(format!("{title}: TCP"));
         outcomes.push(contest.best(|| tcp(&mut stage, Ends::Files))?);

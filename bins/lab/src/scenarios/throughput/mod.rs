@@ -116,7 +116,7 @@ impl Run<'_> {
             rate_kbps: -1,
             tfmcc: false,
         };
-        let tools: [&dyn Tool; 3] = [&FAST, &uftp, &Udpcast { parity: None }];
+        let tools: [&dyn Tool; 3] = [&FAST, &uftp, &Udpcast::default()];
         let outcomes = self.0.compare(title, &mut stage, &tools, rate_bps)?;
         for other in &outcomes[1..] {
             let ratio = outcomes[0].goodput_bps / other.goodput_bps;
@@ -171,7 +171,7 @@ impl Run<'_> {
             rate_kbps: 97_000,
             tfmcc: false,
         };
-        let tools: [&dyn Tool; 3] = [&ltp, &uftp, &Udpcast { parity: None }];
+        let tools: [&dyn Tool; 3] = [&ltp, &uftp, &Udpcast::default()];
         let norm = Some(NORM_SLOW_BPS);
         let outcomes = self.0.compare(title, &mut stage, &tools, norm)?;
         let ltp = &outcomes[0];
