@@ -20,8 +20,7 @@ const TCP_PORT: u16 = 7_120;
 const LTP_PORT: u16 = 5_010;
 
 /// What a flow is carried by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// `mcp --congestion`.
     Mcp(&'static str),
@@ -52,9 +51,15 @@ impl fmt::Display for Kind {
     }
 }
 
+impl Serialize for Kind {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
 /// The programs of a flow, the sender's first.
 enum Programs {
-    Mcp(Running),
+    Mcp(Box<Running>),
     Ltp(Vec<Process>),
     Tcp(endless::Flow),
 }
@@ -82,7 +87,7 @@ impl Flow {
                     ..Copying::default()
                 };
                 let copying = copying.send(&["--congestion", control, "--group", &group]);
-                Programs::Mcp(Running::start(stage, &copying)?)
+                Programs::Mcp(Box::new(Running::start(stage, &copying)?))
             }
             Kind::Ltp => Programs::Ltp(ltp(stage, &mine, place, LTP_PORT + number)?),
             Kind::Tcp(control) => {

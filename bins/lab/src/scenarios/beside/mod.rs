@@ -1,4 +1,5 @@
-//! `beside`: each of our transports beside a kernel TCP flow, and beside another of ours, on one bottleneck.
+//! `beside`: each of our transports beside a kernel TCP flow, and beside another of ours, on one bottleneck; and kernel TCP
+//! in the place of ours, as a control.
 
 mod flow;
 mod network;
@@ -15,7 +16,7 @@ use crate::prelude::*;
                   ours has two receivers, of which the first is counted; a TCP flow has one."
 )]
 pub(crate) struct Beside {
-    /// Our transports, with commas
+    /// Our transports, with commas; tcp-cubic is a control: kernel TCP in their place
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = OURS)]
     ours: Vec<String>,
     /// What each of them has beside it, with commas
@@ -27,7 +28,7 @@ pub(crate) struct Beside {
     seconds: f64,
 }
 
-const OURS: [&str; 4] = ["all", "mcp-cubic", "mcp-bbr", "ltp"];
+const OURS: [&str; 5] = ["all", "mcp-cubic", "mcp-bbr", "ltp", "tcp-cubic"];
 const OTHERS: [&str; 6] = ["all", "tcp-cubic", "tcp-bbr", "mcp-cubic", "mcp-bbr", "ltp"];
 const SAMPLE: Duration = Duration::from_millis(500);
 /// Time limit for a flow to start, and the bytes at its receiver that show that it has.
@@ -190,7 +191,7 @@ fn wait_for_bytes(stage: &mut Stage, flow: &mut Flow) -> Result<()> {
 }
 
 fn table(lines: &[Line]) -> Table {
-    let header = "ours | beside | ours Mbit/s | beside Mbit/s | share of ours % | failed";
+    let header = "first | second | first Mbit/s | second Mbit/s | share of the first % | failed";
     let mut table = Table::with_header("shares of 100 Mbit/s", header);
     for line in lines {
         let mut row: Vec<Cell> = vec![line.ours.to_string().into(), line.other.to_string().into()];
@@ -224,8 +225,8 @@ mod tests {
             seconds: 2.0,
         };
         let pairs = beside.pairs();
-        // Three of ours beside two of TCP, and six pairs of ours.
-        assert_eq!(pairs.len(), 12);
+        // Three of ours beside two of TCP, six pairs of ours, and the control beside two of TCP.
+        assert_eq!(pairs.len(), 14);
         let twice = |(a, b): &(Kind, Kind)| a != b && pairs.contains(&(*b, *a));
         assert!(!pairs.iter().any(twice), "{pairs:?}");
     }

@@ -29,7 +29,7 @@ use super::stage::play::reason;
                   receiver loses packets on its own. With htb, HTB and its queue are on the sender's interface, \
                   nftables loses packets at each receiver, the round trip is that of the machine, and there are no \
                   bursts. uftp, udpcast, and libnorm-dev with a C++ compiler must be installed: what is absent is \
-                  named and not run. All of it takes hours."
+                  named and not run. All of it takes most of a day; its parts can run one by one."
 )]
 pub(crate) struct Paths {
     /// Tools, with commas

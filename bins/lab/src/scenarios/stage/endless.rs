@@ -12,11 +12,11 @@ use crate::prelude::*;
 
 const BLOCK: usize = 16 * 1024;
 
-/// A kernel TCP flow from memory to nowhere.
+/// A kernel TCP flow from memory to nowhere. Dropping it stops it too.
 pub(crate) struct Flow {
     delivered: Arc<AtomicU64>,
     over: Arc<AtomicBool>,
-    threads: [JoinHandle<Result<()>>; 2],
+    threads: Vec<JoinHandle<Result<()>>>,
 }
 
 impl Flow {
@@ -61,7 +61,7 @@ impl Flow {
         Ok(Flow {
             delivered,
             over,
-            threads: [pour, drain],
+            threads: vec![pour, drain],
         })
     }
 
@@ -71,13 +71,19 @@ impl Flow {
     }
 
     /// Stops it, and waits until the last byte has arrived.
-    pub(crate) fn end(self) -> Result<()> {
+    pub(crate) fn end(mut self) -> Result<()> {
         self.over.store(true, Ordering::Relaxed);
-        for thread in self.threads {
+        for thread in self.threads.drain(..) {
             thread
                 .join()
                 .map_err(|_| anyhow!("the TCP flow panicked"))??;
         }
         Ok(())
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
     }
 }
