@@ -39,6 +39,11 @@ impl Kind {
             _ => Kind::Ltp,
         }
     }
+
+    /// Whether it is the kernel's.
+    pub(super) fn is_tcp(self) -> bool {
+        matches!(self, Kind::Tcp(_))
+    }
 }
 
 impl fmt::Display for Kind {
