@@ -27,9 +27,9 @@ use super::stage::play::reason;
 #[command(
     after_help = "Link of 100 Mbit/s at the sender; with the emulator it has the round trip and the queue, and each \
                   receiver loses packets on its own; short queues hold 10 frames at least, bdp 20, deep 200. With htb, \
-                  HTB and its queue are on the sender's interface, nftables loses packets at each receiver, the round trip is that of the machine, and there are no \
-                  bursts. uftp, udpcast, and libnorm-dev with a C++ compiler must be installed: what is absent is \
-                  named and not run. All of it takes most of a day; its parts can run one by one."
+                  HTB and its queue are on the sender's interface, nftables loses packets at each receiver, the round \
+                  trip is that of the machine, and there are no bursts. uftp, udpcast, and libnorm-dev with a C++ \
+                  compiler must be installed: what is absent is named and not run. All of it takes most of a day; its parts can run one by one."
 )]
 pub(crate) struct Paths {
     /// Tools, with commas
