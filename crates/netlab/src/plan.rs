@@ -31,6 +31,9 @@ pub struct Shape {
     /// Probability that a frame is lost (ARP is exempt: its one-second retry would dominate what is
     /// measured).
     pub loss: f64,
+    /// Mean number of frames that are lost one after the other (the model of Gilbert: a link is good or bad, and loses
+    /// everything while it is bad); up to 1, each frame is lost independently. `loss` stays the mean.
+    pub loss_burst: f64,
     /// Probability that a frame is held back long enough for others to overtake it.
     pub reorder: f64,
     /// Probability that a frame arrives twice.
@@ -48,6 +51,7 @@ impl Shape {
         }
         Shape {
             loss: 0.0,
+            loss_burst: 0.0,
             reorder: 0.0,
             duplicate: 0.0,
             ..self

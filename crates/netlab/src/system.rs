@@ -121,9 +121,23 @@ impl Network {
     /// # Errors
     /// When `tc` refuses.
     pub fn shape_by_htb(&self, node: NodeId, link: LinkId, rate_bps: u64) -> Result<()> {
+        self.shape_by_htb_with_queue(node, link, rate_bps, HTB_QUEUE)
+    }
+
+    /// Limits a node's sending rate on a link, in bit/s, by HTB with a queue of this many packets.
+    ///
+    /// # Errors
+    /// When `tc` refuses.
+    pub fn shape_by_htb_with_queue(
+        &self,
+        node: NodeId,
+        link: LinkId,
+        rate_bps: u64,
+        queue_packets: u32,
+    ) -> Result<()> {
         means::used("HTB on the sender's interface");
         let name = self.interface(node, link)?;
-        let (rate, queue) = (format!("{rate_bps}bit"), HTB_QUEUE.to_string());
+        let (rate, queue) = (format!("{rate_bps}bit"), queue_packets.to_string());
         let commands = [
             [
                 "qdisc", "replace", "dev", &name, "root", "handle", "1:", "htb", "default", "1",

@@ -1,6 +1,7 @@
 //! The registry of scenarios.
 
 mod adapt;
+mod beside;
 pub(crate) mod bfed;
 mod dyram;
 mod forwarding;
@@ -8,6 +9,7 @@ pub(crate) mod ldc;
 mod links;
 mod lms_scenarios;
 mod overhead;
+mod paths;
 mod replier_failure;
 mod soak;
 mod stage;
@@ -22,6 +24,7 @@ use sims::scenario::Entry;
 /// Every scenario, in the order of `lab list`.
 const ALL: &[Entry] = &[
     Entry::of::<adapt::Adapt>(),
+    Entry::of::<beside::Beside>(),
     Entry::of::<bfed::ControlFailover>(),
     Entry::of::<sims::Convergence>(),
     Entry::of::<bfed::FrameSize>(),
@@ -49,6 +52,7 @@ const ALL: &[Entry] = &[
     Entry::of::<links::Links>(),
     Entry::of::<lms_scenarios::LmsScenarios>(),
     Entry::of::<overhead::Overhead>(),
+    Entry::of::<paths::Paths>(),
     Entry::of::<sims::Recovery>(),
     Entry::of::<replier_failure::ReplierFailure>(),
     Entry::of::<soak::Soak>(),

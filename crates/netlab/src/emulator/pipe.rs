@@ -46,6 +46,8 @@ pub struct Pipe {
     busy_until: u64,
     /// With jitter: departure time of the last frame.
     latest: u64,
+    /// With bursts of losses: every frame is lost.
+    bad: bool,
     pub(crate) counts: Counts,
 }
 
@@ -61,6 +63,7 @@ impl Pipe {
             random: seed,
             busy_until: 0,
             latest: 0,
+            bad: false,
             counts: Counts::default(),
         }
     }
@@ -82,6 +85,23 @@ impl Pipe {
     fn happens(&mut self, probability: f64) -> bool {
         // 53 random bits make a number in [0, 1).
         probability > 0.0 && ((self.next() >> 11) as f64) < probability * 9_007_199_254_740_992.0
+    }
+
+    /// Whether the next frame is lost.
+    fn loses(&mut self) -> bool {
+        let Shape {
+            loss, loss_burst, ..
+        } = self.shape;
+        if loss_burst <= 1.0 {
+            return self.happens(loss);
+        }
+        // The mean length of a burst and the share of bad frames give both transitions.
+        let change = match self.bad {
+            true => 1.0 / loss_burst,
+            false => loss / (loss_burst * (1.0 - loss).max(f64::EPSILON)),
+        };
+        self.bad ^= self.happens(change);
+        self.bad
     }
 
     /// Nanoseconds that a frame of this length takes on the link.
@@ -111,7 +131,7 @@ impl Pipe {
         }
         self.busy_until = start + takes;
         // A lost frame has used the transmitter: it is lost on the wire.
-        if !spared && self.happens(self.shape.loss) {
+        if !spared && self.loses() {
             self.counts.lost += 1;
             return Disposition::default();
         }
@@ -189,6 +209,25 @@ mod tests {
         assert_ne!(lose(7), lose(8));
         let lost = lose(7).iter().filter(|lost| **lost).count();
         assert!((1_850..2_150).contains(&lost), "{lost}");
+    }
+
+    #[test]
+    fn bursts_have_their_mean_and_their_length() {
+        let shape = Shape {
+            loss_burst: 8.0,
+            ..Shape::lossy(0.01)
+        };
+        let mut pipe = Pipe::new(shape, 3);
+        let (mut lost, mut bursts, mut bad) = (0, 0, false);
+        for _ in 0..1_000_000 {
+            let is_lost = pipe.arrive(0, 100, false).first.is_none();
+            bursts += u32::from(is_lost && !bad);
+            lost += u32::from(is_lost);
+            bad = is_lost;
+        }
+        assert!((9_000..11_000).contains(&lost), "{lost}");
+        let length = f64::from(lost) / f64::from(bursts);
+        assert!((7.5..8.5).contains(&length), "{length}");
     }
 
     #[test]

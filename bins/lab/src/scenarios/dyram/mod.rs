@@ -4,7 +4,7 @@ mod election;
 mod forwarding;
 mod relay_failure;
 mod services;
-mod stage;
+pub(super) mod stage;
 mod timed_relay;
 mod tree;
 mod upgrade;

@@ -12,8 +12,8 @@ pub(super) const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 4, 1
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A session that relays help.
-pub(super) struct Stage {
-    pub(super) session: Session,
+pub(crate) struct Stage {
+    pub(crate) session: Session,
     pub(super) relays: Vec<Daemon>,
     /// Owners of multicast routes, when routers forward the group and relays serve recovery beside it.
     routes: Vec<Process>,
@@ -33,7 +33,7 @@ fn address(network: &Network, from: NodeId, relay: NodeId) -> Result<SocketAddrV
 
 impl Stage {
     /// The endpoints' relays: the source's, and for each receiver the relays it may attach to.
-    pub(super) fn new(
+    pub(crate) fn new(
         network: Network,
         source: (NodeId, NodeId),
         receivers: &[(NodeId, Vec<NodeId>)],
@@ -76,7 +76,7 @@ impl Stage {
     }
 
     /// Starts relays, each with the parents it may attach to, and waits until they answer.
-    pub(super) fn start(&mut self, relays: &[(NodeId, Vec<NodeId>)], more: &str) -> Result<()> {
+    pub(crate) fn start(&mut self, relays: &[(NodeId, Vec<NodeId>)], more: &str) -> Result<()> {
         let beside = !self.routes.is_empty();
         for (node, parents) in relays {
             let relay = start_relay(&self.session.network, *node, parents, beside, more)?;

@@ -51,7 +51,7 @@ impl<'a> Contest<'a> {
     ) -> Result<Vec<Outcome>> {
         let program = self.norm.clone();
         let norm = program.as_deref().zip(norm_bps);
-        let norm = norm.map(|(program, rate_bps)| Norm { program, rate_bps });
+        let norm = norm.map(|(program, rate_bps)| Norm::at(program, rate_bps));
         let norm = norm.as_ref().map(|norm| norm as &dyn Tool);
         let mut outcomes = Vec::new();
         for tool in tools.iter().copied().chain(norm) {

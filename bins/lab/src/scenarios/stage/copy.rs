@@ -8,6 +8,9 @@ use netlab::Event;
 const LOOK: Duration = Duration::from_millis(10);
 const LOOKS: u32 = 8;
 
+/// Exit code of `mcp` for arguments that it does not take.
+const USAGE: i32 = 2;
+
 /// How a copy is made.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Copying {
@@ -84,6 +87,8 @@ pub(crate) struct Copied {
     pub(crate) overhead: f64,
     /// The exit code of `mcp`.
     pub(crate) exit_code: i32,
+    /// The first line that is no event: `mcp` says there why it refuses its arguments.
+    pub(crate) message: String,
     /// The most memory that `mcp` was seen to use, bytes.
     pub(crate) sender_memory: u64,
     /// The most that any `mcpd` was seen to use, bytes.
@@ -245,6 +250,7 @@ impl Running {
             wire,
             overhead: wire.bytes as f64 / stage.bytes as f64,
             exit_code,
+            message: self.sender.log().into_iter().next().unwrap_or_default(),
             sender_memory: self.memory[0],
             receiver_memory: self.memory[1],
             sender_cpu: self.cpu.0.as_secs_f64(),

@@ -6,11 +6,13 @@
 //! | [`Setting`], [`Stage`] | the network: the sender's link, each receiver's own, and whether multicast reaches it |
 //! | [`copy`] | `mcpd` on each receiver, `mcp` on the sender, and their reports |
 //! | [`tcp`] | kernel TCP, one stream to each receiver, all at once |
+//! | [`endless`] | a kernel TCP flow beside which something else is measured |
 //! | [`contest`] | several tools, the best of some rounds of each |
 //! | [`play`], [`tools`], [`norm`] | other tools, where they are installed |
 
 pub(super) mod contest;
 pub(super) mod copy;
+pub(super) mod endless;
 pub(super) mod norm;
 pub(super) mod play;
 pub(super) mod tcp;
@@ -128,6 +130,8 @@ pub(super) struct Stage {
     pub(super) bytes: u64,
     /// Owners of the routers' multicast routes.
     pub(super) routes: Vec<Process>,
+    /// Time limit of every transfer, instead of one that follows from the file's length.
+    pub(super) limit: Option<Duration>,
 }
 
 /// Bytes of IP packets that this namespace has sent to groups.
@@ -204,6 +208,7 @@ impl Stage {
             file,
             bytes,
             routes: Vec::new(),
+            limit: None,
         })
     }
 
@@ -283,11 +288,13 @@ impl Stage {
 
     /// Time limit of a transfer by polycast's tools.
     pub(super) fn timeout(&self) -> Duration {
-        Duration::from_secs(40 + self.bytes / 100_000)
+        let usual = Duration::from_secs(40 + self.bytes / 100_000);
+        self.limit.unwrap_or(usual)
     }
 
     /// Time limit of each program of other tools: ten times what 100 Mbit/s need, and 20 s.
     pub(super) fn foreign_limit(&self) -> Duration {
-        Duration::from_secs(20 + self.bytes / 1_250_000)
+        let usual = Duration::from_secs(20 + self.bytes / 1_250_000);
+        self.limit.unwrap_or(usual)
     }
 }

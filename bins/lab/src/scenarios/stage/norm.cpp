@@ -1,9 +1,11 @@
 // One file by NORM (RFC 5740) with the library of its authors, at the setting that serves it best on an
-// otherwise idle network: congestion control off, a rate from outside, big buffers, a first estimate of
-// the round trip of one millisecond. In C++ because the library's header is no C in all its releases.
+// otherwise idle network: a rate from outside or, where that is 0, congestion control (NORM-CC), big buffers,
+// a first estimate of the round trip of one millisecond. In C++ because the library's header is no C in all its releases.
 //
-//   norm send INTERFACE GROUP PORT FILE BITS_PER_S RECEIVERS    ends when all receivers have confirmed
-//   norm recv INTERFACE GROUP PORT FILE NODE                    stays until it is stopped
+//   norm send INTERFACE GROUP PORT FILE BITS_PER_S RECEIVERS PARITY    ends when all receivers have confirmed
+//   norm recv INTERFACE GROUP PORT FILE NODE                           stays until it is stopped
+//
+// PARITY is the number of parity segments sent with each block of 64 before anyone requests them.
 //
 // Receivers are the nodes 1, 2, ... Parts of a copy lie in the folder FILE.part, which must exist.
 // Both tell what happens as JSON, one event a line.
@@ -19,6 +21,7 @@ constexpr unsigned BUFFER_BYTES = 64u << 20;
 constexpr UINT16 SEGMENT_BYTES = 1400;
 constexpr UINT16 BLOCK_SEGMENTS = 64;
 constexpr UINT16 PARITY_SEGMENTS = 16;
+constexpr double FIRST_RATE = 1e6;
 constexpr double ROUND_TRIP_S = 0.001;
 constexpr double BACKOFF_ROUND_TRIPS = 1;
 constexpr NormNodeId SENDER = 1000;
@@ -34,9 +37,9 @@ void tell(const char *event) {
 }
 
 int send(NormInstanceHandle norm, NormSessionHandle session, const char *file, double rate,
-         unsigned receivers) {
-    NormSetTxRate(session, rate);
-    NormSetCongestionControl(session, false);
+         unsigned receivers, unsigned parity) {
+    NormSetTxRate(session, rate > 0 ? rate : FIRST_RATE);
+    NormSetCongestionControl(session, rate <= 0);
     NormSetGrttEstimate(session, ROUND_TRIP_S);
     NormSetGroupSize(session, receivers);
     NormSetBackoffFactor(session, BACKOFF_ROUND_TRIPS);
@@ -44,6 +47,7 @@ int send(NormInstanceHandle norm, NormSessionHandle session, const char *file, d
         NormAddAckingNode(session, node);
     if (!NormStartSender(session, 1, BUFFER_BYTES, SEGMENT_BYTES, BLOCK_SEGMENTS, PARITY_SEGMENTS))
         return fail("the sender does not start");
+    NormSetAutoParity(session, static_cast<unsigned char>(parity));
     NormSetTxSocketBuffer(session, SOCKET_BYTES);
     const NormObjectHandle object = NormFileEnqueue(session, file);
     if (object == NORM_OBJECT_INVALID)
@@ -86,9 +90,10 @@ int receive(NormInstanceHandle norm, NormSessionHandle session, const char *file
 } // namespace
 
 int main(int count, char **words) {
-    const bool sends = count == 8 && std::strcmp(words[1], "send") == 0;
+    const bool sends = count == 9 && std::strcmp(words[1], "send") == 0;
     if (!sends && (count != 7 || std::strcmp(words[1], "recv") != 0))
-        return fail("send INTERFACE GROUP PORT FILE BITS_PER_S RECEIVERS, or recv ... FILE NODE");
+        return fail(
+            "send INTERFACE GROUP PORT FILE BITS_PER_S RECEIVERS PARITY, or recv ... FILE NODE");
     const NormInstanceHandle norm = NormCreateInstance();
     const NormNodeId node = sends ? SENDER : NormNodeId(std::atoi(words[6]));
     const NormSessionHandle session =
@@ -98,7 +103,8 @@ int main(int count, char **words) {
     NormSetMulticastInterface(session, words[2]);
     NormSetTTL(session, 1);
     if (sends)
-        return send(norm, session, words[5], std::atof(words[6]), unsigned(std::atoi(words[7])));
+        return send(norm, session, words[5], std::atof(words[6]), unsigned(std::atoi(words[7])),
+                    unsigned(std::atoi(words[8])));
     char folder[512];
     std::snprintf(folder, sizeof folder, "%s.part/", words[5]);
     if (!NormSetCacheDirectory(norm, folder))

@@ -14,8 +14,21 @@ const COMPILER: &str = "c++";
 
 pub(crate) struct Norm<'a> {
     pub(crate) program: &'a Path,
-    /// Bits a second.
+    /// Bits a second; 0: congestion control finds the rate.
     pub(crate) rate_bps: u64,
+    /// Parity segments that are sent with each block of 64 before a receiver requests them.
+    pub(crate) parity: u8,
+}
+
+impl Norm<'_> {
+    /// At a fixed rate; parity on request alone.
+    pub(crate) fn at(program: &Path, rate_bps: u64) -> Norm<'_> {
+        Norm {
+            program,
+            rate_bps,
+            parity: 0,
+        }
+    }
 }
 
 /// Compiles the program; why that does not work here.
@@ -54,7 +67,7 @@ pub(crate) fn best_rate(program: &Path, stage: &mut Stage) -> Result<(u64, Vec<O
     let mut trials: Vec<(u64, Outcome)> = Vec::new();
     let mut failure = None;
     for rate_bps in TRIED_MBPS.map(|mbps| mbps * 1_000_000) {
-        match play(&Norm { program, rate_bps }, stage) {
+        match play(&Norm::at(program, rate_bps), stage) {
             Ok(outcome) => trials.push((rate_bps, outcome)),
             Err(error) => {
                 let over_time = error.is::<OverTime>();
@@ -85,7 +98,15 @@ const GROUP: [&str; 3] = ["eth0", "239.9.3.1", "6003"];
 
 impl Tool for Norm<'_> {
     fn name(&self) -> String {
-        format!("NORM at {} Mbit/s", self.rate_bps / 1_000_000)
+        let rate = match self.rate_bps {
+            0 => "with congestion control".to_owned(),
+            rate_bps => format!("at {} Mbit/s", rate_bps / 1_000_000),
+        };
+        let parity = match self.parity {
+            0 => String::new(),
+            parity => format!(", {parity} parity segments a block in advance"),
+        };
+        format!("NORM {rate}{parity}")
     }
 
     fn receiver(&self, number: usize, copy: &Path) -> Result<Launch> {
@@ -108,7 +129,8 @@ impl Tool for Norm<'_> {
             .arg("send")
             .args(GROUP)
             .arg(&stage.file)
-            .args([self.rate_bps.to_string(), stage.receivers.len().to_string()]))
+            .args([self.rate_bps.to_string(), stage.receivers.len().to_string()])
+            .arg(self.parity.to_string()))
     }
 
     fn receivers_end(&self) -> bool {

@@ -1,8 +1,8 @@
-//! Kernel TCP, one stream to each receiver, all at once. CUBIC on every stream, whatever the machine's
-//! default is.
+//! Kernel TCP, one stream to each receiver, all at once. The congestion control of every stream is set, whatever
+//! the machine's default is; it is CUBIC unless the caller names another.
 
 use std::fs::File;
-use std::io::{Read as _, Write};
+use std::io::{ErrorKind, Read as _, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
 use nix::sys::socket::{setsockopt, sockopt};
@@ -14,6 +14,8 @@ use crate::prelude::*;
 const PORT: u16 = 7_001;
 const BLOCK: usize = 256 * 1024;
 const CONTROL: &str = "cubic";
+/// Time between looks at a stream's time limit.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Where the bytes come from and go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +42,36 @@ impl Streams {
     }
 }
 
-/// A receiver's end: the copy it writes, if any, how many bytes came and when the last did.
-fn sink(listener: &TcpListener, copy: Option<&Path>) -> Result<(u64, Instant)> {
+/// What all streams of one transfer have in common.
+#[derive(Clone, Copy, Debug)]
+struct Flow<'a> {
+    ends: Ends,
+    /// The congestion control.
+    control: &'a str,
+    /// When the streams are given up.
+    until: Option<Instant>,
+}
+
+/// A receiver's end: the copy it writes, if any, how many bytes came and when the last did. When the time is over, the
+/// stream is closed, and the sender's end fails.
+fn sink(
+    listener: &TcpListener,
+    copy: Option<&Path>,
+    until: Option<Instant>,
+) -> Result<(u64, Instant)> {
     let (mut stream, _) = listener.accept()?;
+    stream.set_read_timeout(until.map(|_| LOOK))?;
     let mut file = copy.map(File::create).transpose()?;
     let mut block = vec![0; BLOCK];
     let mut total = 0;
     loop {
-        let count = stream.read(&mut block)?;
+        if until.is_some_and(|until| Instant::now() > until) {
+            bail!("TCP delivered {total} bytes within the time limit");
+        }
+        let count = match stream.read(&mut block) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            read => read?,
+        };
         if count == 0 {
             return Ok((total, Instant::now()));
         }
@@ -88,6 +112,16 @@ pub(crate) fn tcp(stage: &mut Stage, ends: Ends) -> Result<Outcome> {
 
 /// Streams to these receivers (counted from 0), all at once; what arrived is checked.
 pub(crate) fn streams(stage: &mut Stage, receivers: &[usize], ends: Ends) -> Result<Streams> {
+    streams_by(stage, receivers, ends, CONTROL)
+}
+
+/// The same with this congestion control, within the stage's time limit if it has one.
+pub(crate) fn streams_by(
+    stage: &mut Stage,
+    receivers: &[usize],
+    ends: Ends,
+    control: &str,
+) -> Result<Streams> {
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
     let mut listeners = Vec::new();
     let mut targets = Vec::new();
@@ -103,7 +137,12 @@ pub(crate) fn streams(stage: &mut Stage, receivers: &[usize], ends: Ends) -> Res
     }
     let before = stage.wire()?;
     let start = Instant::now();
-    let received = carry(stage, ends, &listeners, &targets, &copies)?;
+    let flow = Flow {
+        ends,
+        control,
+        until: stage.limit.map(|limit| start + limit),
+    };
+    let received = carry(stage, flow, &listeners, &targets, &copies)?;
     let wire = stage.wire()?.since(before);
     for (bytes, _) in &received {
         ensure!(
@@ -124,11 +163,16 @@ pub(crate) fn streams(stage: &mut Stage, receivers: &[usize], ends: Ends) -> Res
 /// Runs both ends of all streams; returns the bytes that each received, and when the last arrived.
 fn carry(
     stage: &Stage,
-    ends: Ends,
+    flow: Flow<'_>,
     listeners: &[TcpListener],
     targets: &[SocketAddr],
     copies: &[Option<PathBuf>],
 ) -> Result<Vec<(u64, Instant)>> {
+    let Flow {
+        ends,
+        control,
+        until,
+    } = flow;
     let (bytes, file) = (stage.bytes, (ends == Ends::Files).then_some(&stage.file));
     // The kernel completes connections before they are accepted; a failed one ends the transfer.
     let mut streams = stage.network.within(stage.sender, || {
@@ -136,8 +180,8 @@ fn carry(
         Ok(connected?)
     })?;
     for stream in &streams {
-        setsockopt(stream, sockopt::TcpCongestion, &CONTROL.into())
-            .with_context(|| format!("congestion control {CONTROL}"))?;
+        setsockopt(stream, sockopt::TcpCongestion, &control.into())
+            .with_context(|| format!("congestion control {control}"))?;
     }
     std::thread::scope(|scope| {
         for stream in &mut streams {
@@ -150,7 +194,7 @@ fn carry(
         let sinks: Vec<_> = listeners
             .iter()
             .zip(copies)
-            .map(|(listener, copy)| scope.spawn(|| sink(listener, copy.as_deref())))
+            .map(|(listener, copy)| scope.spawn(move || sink(listener, copy.as_deref(), until)))
             .collect();
         sinks
             .into_iter()

@@ -13,6 +13,8 @@ pub(crate) fn folder(copy: &Path) -> Result<&Path> {
 pub(crate) struct Uftp {
     /// Kilobits a second, -1 for as fast as it can.
     pub(crate) rate_kbps: i64,
+    /// TFMCC (RFC 4654) finds the rate, from `rate_kbps` on.
+    pub(crate) tfmcc: bool,
 }
 
 /// Arguments of both programs: the interface, the group of announcements, the socket's buffer.
@@ -42,6 +44,7 @@ impl Tool for Uftp {
         Ok(external("uftp", "uftp")?
             .args(UFTP_COMMON)
             .args(["-R", &self.rate_kbps.to_string(), "-P", "239.9.1.1"])
+            .args(["-C", if self.tfmcc { "tfmcc" } else { "none" }])
             .args(["-Y", "none", "-b", "1464", "-r", "0.01:0.005:0.5"])
             .args(["-H", &hosts.join(",")])
             .arg(&stage.file))
@@ -52,13 +55,23 @@ impl Tool for Uftp {
     }
 }
 
-pub(crate) struct Udpcast;
+#[derive(Default)]
+pub(crate) struct Udpcast {
+    /// `--max-bitrate`, if any.
+    pub(crate) rate: Option<&'static str>,
+    /// `--fec`, if any: parity sent with each slice, `INTERLEAVExREDUNDANCY/STRIPE`.
+    pub(crate) parity: Option<&'static str>,
+}
 
 const UDPCAST_COMMON: [&str; 4] = ["--nokbd", "--no-progress", "--interface", "eth0"];
 
 impl Tool for Udpcast {
     fn name(&self) -> String {
-        "udpcast".to_owned()
+        match self.parity {
+            None => "udpcast",
+            Some(_) => "udpcast with parity",
+        }
+        .to_owned()
     }
 
     fn programs(&self) -> &'static [&'static str] {
@@ -74,8 +87,15 @@ impl Tool for Udpcast {
 
     fn sender(&self, stage: &Stage) -> Result<Launch> {
         let receivers = stage.receivers.len().to_string();
+        let parity = self.parity.into_iter().flat_map(|fec| ["--fec", fec]);
+        let rate = self
+            .rate
+            .into_iter()
+            .flat_map(|rate| ["--max-bitrate", rate]);
         Ok(external("udp-sender", "udp-sender")?
             .args(UDPCAST_COMMON)
+            .args(parity)
+            .args(rate)
             .args(["--full-duplex", "--rexmit-hello-interval", "10"])
             .args(["--retries-until-drop", "10000", "--max-wait", "10"])
             .args(["--min-receivers", &receivers, "--file"])

@@ -141,8 +141,9 @@ impl Run<'_> {
         let mut outcomes = vec![contest.best(|| mcp(&mut stage))?];
         let uftp = Uftp {
             rate_kbps: if slow { UFTP_SLOW_KBPS } else { -1 },
+            tfmcc: false,
         };
-        let others: [&dyn Tool; 2] = [&Udpcast, &uftp];
+        let others: [&dyn Tool; 2] = [&Udpcast::default(), &uftp];
         outcomes.extend(contest.compare(&title, &mut stage, &others, norm_bps)?);
         contest.context.note(format!("{title}: TCP"));
         outcomes.push(contest.best(|| tcp(&mut stage, Ends::Files))?);

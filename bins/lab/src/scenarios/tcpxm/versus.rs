@@ -1,15 +1,8 @@
 //! `tcpxm-vs-tcp`: a session beside a kernel TCP flow (§4.1, Figure 11).
 
-use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
-
-use nix::sys::socket::{setsockopt, sockopt};
-
 use super::super::stage::Stage;
 use super::super::stage::copy::{Copied, Copying, Running};
+use super::super::stage::endless::Flow;
 use super::testbed::{Pc, Session, Testbed};
 use crate::prelude::*;
 
@@ -40,7 +33,6 @@ const CONTROL: &str = "cubic";
 /// Both have started by then, and slow start is over; seconds.
 const SETTLE: f64 = 5.0;
 const SAMPLE: Duration = Duration::from_millis(200);
-const BLOCK: usize = 16 * 1024;
 
 impl Scenario for Versus {
     const NAME: &'static str = "tcpxm-vs-tcp";
@@ -129,10 +121,7 @@ fn build(jitter: Duration, bytes: u64) -> Result<Testbed> {
 /// What a kernel TCP flow in mcp's place and the other one have, in Mbit/s.
 fn kernels(stage: &Stage, seconds: u64) -> Result<(f64, f64)> {
     let x = stage.receivers[Pc::X as usize];
-    let flows = [
-        Flow::start(stage, x, PORT)?,
-        Flow::start(stage, stage.sender, PORT + 1)?,
-    ];
+    let flows = [to_a(stage, x, PORT)?, to_a(stage, stage.sender, PORT + 1)?];
     std::thread::sleep(Duration::from_secs_f64(SETTLE));
     let read = || flows.each_ref().map(Flow::delivered);
     let (began, before) = (Instant::now(), read());
@@ -148,7 +137,7 @@ fn kernels(stage: &Stage, seconds: u64) -> Result<(f64, f64)> {
 /// The copy, and how many bytes the TCP flow had delivered when, from the start of mcp.
 fn play(testbed: &mut Testbed, control: &str) -> Result<(Copied, Vec<(f64, u64)>)> {
     let stage = &mut testbed.stage;
-    let flow = Flow::start(stage, stage.receivers[Pc::X as usize], PORT)?;
+    let flow = to_a(stage, stage.receivers[Pc::X as usize], PORT)?;
     let copying = Copying {
         receivers: vec![Pc::A as usize, Pc::B as usize],
         ..Copying::default()
@@ -170,66 +159,8 @@ fn play(testbed: &mut Testbed, control: &str) -> Result<(Copied, Vec<(f64, u64)>
     Ok((copied, progress))
 }
 
-/// A kernel TCP flow to PC-A that runs until it is stopped.
-struct Flow {
-    delivered: Arc<AtomicU64>,
-    over: Arc<AtomicBool>,
-    threads: [JoinHandle<Result<()>>; 2],
-}
-
-impl Flow {
-    fn start(stage: &Stage, from: NodeId, port: u16) -> Result<Flow> {
-        let a = stage.receivers[Pc::A as usize];
-        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-        let listener = stage.network.within(a, || Ok(TcpListener::bind(any)?))?;
-        let to = SocketAddr::from((stage.network.plan().address(a), port));
-        let mut source = stage.network.within(from, || Ok(TcpStream::connect(to)?))?;
-        setsockopt(&source, sockopt::TcpCongestion, &CONTROL.into())
-            .with_context(|| format!("congestion control {CONTROL}"))?;
-        let (mut sink, _) = listener.accept()?;
-        let (delivered, over) = (
-            Arc::new(AtomicU64::new(0)),
-            Arc::new(AtomicBool::new(false)),
-        );
-        let stop = Arc::clone(&over);
-        let pour = std::thread::spawn(move || {
-            let block = vec![0x5a; BLOCK];
-            while !stop.load(Ordering::Relaxed) {
-                source.write_all(&block)?;
-            }
-            source.shutdown(Shutdown::Both)?;
-            Ok(())
-        });
-        let count = Arc::clone(&delivered);
-        let drain = std::thread::spawn(move || {
-            let mut block = vec![0; BLOCK];
-            loop {
-                let len = sink.read(&mut block)?;
-                if len == 0 {
-                    return Ok(());
-                }
-                count.fetch_add(len as u64, Ordering::Relaxed);
-            }
-        });
-        Ok(Flow {
-            delivered,
-            over,
-            threads: [pour, drain],
-        })
-    }
-
-    /// Bytes that have arrived.
-    fn delivered(&self) -> u64 {
-        self.delivered.load(Ordering::Relaxed)
-    }
-
-    fn end(self) -> Result<()> {
-        self.over.store(true, Ordering::Relaxed);
-        for thread in self.threads {
-            thread
-                .join()
-                .map_err(|_| anyhow!("the TCP flow panicked"))??;
-        }
-        Ok(())
-    }
+/// A kernel TCP flow to PC-A.
+fn to_a(stage: &Stage, from: NodeId, port: u16) -> Result<Flow> {
+    let a = stage.receivers[Pc::A as usize];
+    Flow::start(&stage.network, (from, a), port, CONTROL)
 }

@@ -112,7 +112,11 @@ impl Run<'_> {
         let title = "no segmentation offloads";
         let rate_bps = self.0.norm_rate(title, setting)?;
         let mut stage = Stage::build(setting)?;
-        let tools: [&dyn Tool; 3] = [&FAST, &Uftp { rate_kbps: -1 }, &Udpcast];
+        let uftp = Uftp {
+            rate_kbps: -1,
+            tfmcc: false,
+        };
+        let tools: [&dyn Tool; 3] = [&FAST, &uftp, &Udpcast::default()];
         let outcomes = self.0.compare(title, &mut stage, &tools, rate_bps)?;
         for other in &outcomes[1..] {
             let ratio = outcomes[0].goodput_bps / other.goodput_bps;
@@ -163,7 +167,11 @@ impl Run<'_> {
             rate: "100M",
             ..FAST
         };
-        let tools: [&dyn Tool; 3] = [&ltp, &Uftp { rate_kbps: 97_000 }, &Udpcast];
+        let uftp = Uftp {
+            rate_kbps: 97_000,
+            tfmcc: false,
+        };
+        let tools: [&dyn Tool; 3] = [&ltp, &uftp, &Udpcast::default()];
         let norm = Some(NORM_SLOW_BPS);
         let outcomes = self.0.compare(title, &mut stage, &tools, norm)?;
         let ltp = &outcomes[0];

@@ -27,6 +27,7 @@ const PORT: Shape = Shape {
     queue_bytes: 0,
     jitter: Duration::ZERO,
     loss: 0.0,
+    loss_burst: 0.0,
     reorder: 0.0,
     duplicate: 0.0,
     inbound_only: false,
