@@ -262,6 +262,9 @@ impl Running {
 impl Copied {
     /// Checks that every receiver is verified.
     fn expect_whole(self) -> Result<Copied> {
+        if self.exit_code == USAGE {
+            bail!("mcp refuses: {}", self.message);
+        }
         for host in &self.hosts {
             ensure!(
                 host.whole,
