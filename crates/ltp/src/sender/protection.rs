@@ -11,7 +11,7 @@ use crate::replier::{Repair, Target, Wanted, With};
 use crate::store::{Store, StoreError};
 use crate::wire::parity::{self, PARITY_HEADER_LEN};
 use crate::wire::request::Kind;
-use crate::{Destination, Geometry, Transmit};
+use crate::{Destination, Geometry, Transmit, tfmcc};
 
 /// Fractions of a packet in which the amount of parity in advance is adapted.
 const UNIT: u32 = 64;
@@ -62,6 +62,8 @@ impl Advance {
 pub(super) struct Protection {
     encoder: Owned<Encoder>,
     advance: Advance,
+    /// Losses of blocks before this one are those of slow start, which ends by them, and say nothing about the next.
+    settled: u64,
 }
 
 impl Protection {
@@ -69,6 +71,7 @@ impl Protection {
         Some(Protection {
             encoder: Encoder::new(geometry, 0)?,
             advance: Advance::new(parity),
+            settled: 0,
         })
     }
 }
@@ -113,7 +116,12 @@ impl<S: Store> Sender<'_, S> {
             Some(protection) if kind == Kind::DataOrParity && is_whole && serves_several => {
                 let count = mask.count_ones();
                 let is_random = count * RANDOM_LOSS <= packets.max(RANDOM_LOSS);
-                if is_proven && is_random && protection.encoder.is_first_request(block as u32) {
+                let is_settled = block >= protection.settled;
+                if is_proven
+                    && is_random
+                    && is_settled
+                    && protection.encoder.is_first_request(block as u32)
+                {
                     protection.advance.requested(packets);
                 }
                 Wanted {
@@ -129,9 +137,14 @@ impl<S: Store> Sender<'_, S> {
     /// A block was sent whole: queues its parity in advance.
     pub(super) fn protect(&mut self, block: u64) {
         let packets = self.content.packets_of(block);
+        let congestion = self.congestion.as_ref();
+        let in_slow_start = congestion.is_some_and(tfmcc::Sender::is_slow_start);
         let Some(protection) = &mut self.protection else {
             return;
         };
+        if in_slow_start {
+            protection.settled = block + 1;
+        }
         let count = protection.advance.next(packets);
         if count == 0 {
             return;

@@ -3,7 +3,10 @@
 use ltp::tfmcc::{MANY, TOO_SLOW};
 use ltp::wire::pace::{Feedback, Pace};
 use ltp::wire::report::{Status, Verdict};
-use ltp::{Destination, Error, Meta, ReceiverFailure, SenderConfig, SenderEvent, SessionId};
+use ltp::wire::request::{self, Kind};
+use ltp::{
+    Destination, Error, Meta, Parity, ReceiverFailure, SenderConfig, SenderEvent, SessionId,
+};
 
 use super::{BLOCK, PAYLOAD, SESSION, Sent, Solo, at, content, host};
 
@@ -53,6 +56,37 @@ fn tell(solo: &mut Solo, meta: &Meta, feedback: &Feedback) -> Result<(), Error> 
     let mut packet = vec![0; feedback.buffer_len()];
     feedback.emit(&mut packet);
     solo.handle(meta, &packet)
+}
+
+/// Blocks have five packets.
+#[test]
+fn losses_of_slow_start_bring_no_parity_in_advance() {
+    let (mut solo, tokens) = busy(2, |config| config.parity = Some(Parity::Auto));
+    let request = |solo: &mut Solo, blocks: std::ops::Range<u64>| {
+        for block in blocks {
+            let lost = request::Repr {
+                token: tokens[1],
+                ..super::request(Kind::DataOrParity, block as u32 * 5, block as u32 * 5)
+            };
+            let _ = solo.ask(&Meta::unicast(host(1)), &lost);
+        }
+    };
+    solo.run_to(at(2_000));
+    let begun = solo.sender.progress().0 / BLOCK as u64;
+    request(&mut solo, 0..begun);
+    solo.run_to(at(2_500));
+    assert!(begun > 3 && solo.sender.stats().parity_unicast > 0);
+    assert_eq!(solo.sender.stats().parity_in_advance, 0);
+    // A loss ends slow start.
+    let feedback = limited(&solo, tokens[0], 100_000);
+    assert_eq!(tell(&mut solo, &Meta::unicast(host(0)), &feedback), Ok(()));
+    let first = solo.sender.progress().0 / BLOCK as u64 + 1;
+    solo.run_to(at(8_000));
+    let last = solo.sender.progress().0 / BLOCK as u64;
+    assert!(last > first + 10, "{first} {last}");
+    request(&mut solo, first..last);
+    solo.run_to(at(12_000));
+    assert!(solo.sender.stats().parity_in_advance > 0);
 }
 
 #[test]
