@@ -77,8 +77,11 @@ impl Bench {
         config.mtu = 1500;
         config.timestamps = script.flag();
         config.sack = script.flag();
-        config.congestion_control =
-            script.of(&[CongestionControl::Cubic, CongestionControl::NewReno]);
+        config.congestion_control = script.of(&[
+            CongestionControl::Cubic,
+            CongestionControl::NewReno,
+            CongestionControl::Bbr,
+        ]);
         config.pacing = script.flag();
         config.receive_buffer = BUFFER;
         config.send_buffer = BUFFER;

@@ -329,11 +329,14 @@ impl Session {
         self.network.start(receiver, launch)
     }
 
-    /// Starts `lms-send` in the source. It repairs with packets, as in the papers: the experiments compare how many were
-    /// lost, and who repaired them.
+    /// Starts `lms-send` in the source. Without `--parity` it repairs with packets, as in the papers: the experiments
+    /// compare how many were lost, and who repaired them.
     pub(crate) fn send(&self, file: &Path, more: &[&str]) -> Result<Process> {
-        let launch = self.endpoint("lms-send", self.source);
-        let launch = launch.args(["--parity", "off"]).args(more).arg(file);
+        let mut launch = self.endpoint("lms-send", self.source);
+        if !more.contains(&"--parity") {
+            launch = launch.args(["--parity", "off"]);
+        }
+        let launch = launch.args(more).arg(file);
         self.network.start(self.source, launch)
     }
 }

@@ -13,7 +13,7 @@ pub(crate) struct Bottleneck {
     /// Size of the file in MiB (quick: 8)
     #[arg(long, default_value_t = 128, default_value_if("quick", "true", "8"))]
     mib: u64,
-    /// Congestion control of mcp: cubic, newreno, or both with a comma
+    /// Congestion control of mcp: cubic, newreno, bbr, or several with a comma
     #[arg(long, value_delimiter = ',', default_value = "cubic", value_parser = CONTROLS)]
     cc: Vec<String>,
 }
@@ -26,7 +26,7 @@ const LOSSES: [f64; 2] = [0.0, 0.01];
 const TARGET_MBPS: f64 = 88.0;
 
 /// What `--cc` takes.
-const CONTROLS: [&str; 3] = ["all", "cubic", "newreno"];
+const CONTROLS: [&str; 4] = ["all", "cubic", "newreno", "bbr"];
 
 impl Scenario for Bottleneck {
     const NAME: &'static str = "tcpxm-bottleneck";
