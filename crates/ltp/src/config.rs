@@ -5,9 +5,11 @@ use core::net::SocketAddr;
 
 use proto_core::time::Duration;
 
-use crate::SessionId;
 use crate::digest::Digest;
+use crate::parity::longest_data;
+use crate::wire::Seq;
 use crate::wire::sync::MAX_NAME_LEN;
+use crate::{Geometry, SessionId};
 
 /// The name of a content: any bytes. An application that turns it into a path must check it.
 pub type Name = heapless::Vec<u8, MAX_NAME_LEN>;
@@ -188,6 +190,16 @@ impl SenderConfig {
             &mut self.repair.hold_down,
             &mut self.repair.aggregate,
         ]);
+    }
+
+    /// Returns how the content is cut: packets no longer than `max_packet_len`, those of parity included. `None` unless a
+    /// block of `block_exponent` is 1 to 64 of them.
+    pub fn geometry(&self) -> Option<Geometry> {
+        let longest = match self.parity {
+            Some(_) => longest_data(self.max_packet_len),
+            None => self.max_packet_len,
+        };
+        Geometry::for_packet_len(self.block_exponent, longest, Seq(self.first_sequence))
     }
 
     /// Creates a configuration with defaults, for a stream to that group.

@@ -165,6 +165,6 @@ pub use lms_proto::{LmsOption, TurningPoint};
 pub use proto_core::Machine;
 pub use proto_core::time::{Duration, Instant};
 pub use receiver::{Missing, Receiver};
-pub use sender::{Sender, longest_data};
+pub use sender::Sender;
 pub use session::{ConfigError, Destination, Meta, Path, SessionId, Transmit};
 pub use stats::{ReceiverStats, SenderStats};

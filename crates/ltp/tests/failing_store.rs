@@ -4,9 +4,10 @@ mod common;
 
 use common::{content, group, host, seed, sender_config, source};
 use ltp::store::{HeapRing, Store, StoreError};
+use ltp::wire::data;
 use ltp::{
-    Destination, Failure, Instant, Meta, Receiver, ReceiverConfig, ReceiverEvent, ReceiverFailure,
-    Sender, SenderEvent,
+    Destination, Failure, Instant, Meta, Parity, Receiver, ReceiverConfig, ReceiverEvent,
+    ReceiverFailure, Sender, SenderEvent,
 };
 
 const BLOCK: usize = 1 << 12;
@@ -18,6 +19,10 @@ enum Call {
     Write,
     Block,
     Commit,
+    /// Bytes that came, to restore others from parity.
+    Read,
+    /// The same; the store says that it has not got them, and works on.
+    Missing,
 }
 
 /// A store that does one thing `left` times, and then no more.
@@ -29,6 +34,9 @@ struct Failing {
 
 impl Failing {
     fn count(&mut self, call: Call) -> Result<(), StoreError> {
+        if call == Call::Read && self.call == Call::Missing {
+            self.left = self.left.checked_sub(1).ok_or(StoreError::NotStored)?;
+        }
         if call == self.call {
             self.left = self.left.checked_sub(1).ok_or(StoreError::Failed)?;
         }
@@ -47,6 +55,7 @@ impl Store for Failing {
     }
 
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        self.count(Call::Read)?;
         self.bytes.read(offset, out)
     }
 
@@ -60,12 +69,13 @@ impl Store for Failing {
     }
 }
 
-/// Runs a session over a perfect link; returns the last event of the receiver, and why the sender no longer waits.
+/// Runs a session over a link that loses the first packet of each block, once; parity comes in advance. Returns the last event of the receiver, and why the sender no longer waits.
 fn run(call: Call, left: usize) -> (Option<ReceiverEvent>, Option<ReceiverFailure>) {
     let bytes = content(BLOCK * BLOCKS, 1);
     let mut config = sender_config(bytes.len());
     config.block_exponent = BLOCK.trailing_zeros() as u8;
     config.receivers = Some(1);
+    config.parity = Some(Parity::Percent(30));
     let mut now = Instant::ZERO;
     let mut sender = Sender::new(config, HeapRing::whole(bytes.clone()), seed(1), now).unwrap();
     let store = Failing {
@@ -75,6 +85,7 @@ fn run(call: Call, left: usize) -> (Option<ReceiverEvent>, Option<ReceiverFailur
     };
     let config = ReceiverConfig::new(group());
     let mut receiver = Receiver::new(config, store, seed(2), now);
+    let per_block = sender.geometry().packets_per_block();
     let (mut last, mut given_up) = (None, None);
     let mut buffer = [0; 2048];
     while !sender.is_finished() || !receiver.is_finished() {
@@ -83,7 +94,13 @@ fn run(call: Call, left: usize) -> (Option<ReceiverEvent>, Option<ReceiverFailur
                 Destination::Unicast(_) => Meta::unicast(source()),
                 _ => Meta::group(source()),
             };
-            let _ = receiver.handle_packet(now, &meta, &buffer[..transmit.len]);
+            let packet = &buffer[..transmit.len];
+            let data = data::Packet::new_checked(packet).ok();
+            let first =
+                data.is_some_and(|data| !data.is_repair() && data.sequence().0 % per_block == 0);
+            if !first {
+                let _ = receiver.handle_packet(now, &meta, packet);
+            }
         }
         while let Some(transmit) = receiver.poll_transmit(now, &mut buffer) {
             let meta = Meta::unicast(host(0));
@@ -108,7 +125,7 @@ fn run(call: Call, left: usize) -> (Option<ReceiverEvent>, Option<ReceiverFailur
 
 #[test]
 fn a_failed_store_ends_the_receiver_and_the_source_hears_it() {
-    for call in [Call::Write, Call::Block, Call::Commit] {
+    for call in [Call::Write, Call::Block, Call::Commit, Call::Read] {
         for left in 0..BLOCKS {
             let (last, given_up) = run(call, left);
             let failed = matches!(
@@ -127,12 +144,23 @@ fn a_failed_store_ends_the_receiver_and_the_source_hears_it() {
 
 #[test]
 fn a_store_that_works_gets_everything() {
-    for call in [Call::Write, Call::Block, Call::Commit] {
+    for call in [Call::Write, Call::Block, Call::Commit, Call::Read] {
         let (last, given_up) = run(call, usize::MAX);
         assert!(
             matches!(last, Some(ReceiverEvent::Complete { .. })),
             "{last:?}"
         );
+        assert_eq!(given_up, None);
+    }
+}
+
+/// What cannot be restored is requested.
+#[test]
+fn a_store_without_the_bytes_to_restore_from_gets_everything() {
+    for left in 0..BLOCKS {
+        let (last, given_up) = run(Call::Missing, left);
+        let is_whole = matches!(last, Some(ReceiverEvent::Complete { .. }));
+        assert!(is_whole, "after {left}: {last:?}");
         assert_eq!(given_up, None);
     }
 }

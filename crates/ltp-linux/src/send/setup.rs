@@ -66,7 +66,7 @@ pub(super) fn config(
     config.key = given.group.key;
     config.max_packet_len = max_packet_len;
     config.parity = given.parity;
-    config.block_exponent = block_exponent(max_packet_len, given.parity.is_some());
+    config.block_exponent = block_exponent(&config);
     config.receivers = given.receivers;
     config.congestion = given.rate == Rate::Congestion;
     config.min_rate_bps = given.min_rate_bps;
@@ -88,13 +88,12 @@ pub(super) fn config(
 }
 
 /// The largest block, 64 KiB at most, that packets of this length cut into 64 or fewer.
-fn block_exponent(max_packet_len: u16, has_parity: bool) -> u8 {
-    let longest = match has_parity {
-        true => ltp::longest_data(max_packet_len),
-        false => max_packet_len,
+fn block_exponent(config: &SenderConfig) -> u8 {
+    let mut config = config.clone();
+    let fits = |exponent: &u8| {
+        config.block_exponent = *exponent;
+        config.geometry().is_some()
     };
-    let fits =
-        |exponent: &u8| Geometry::for_packet_len(*exponent, longest, ltp::wire::Seq(0)).is_some();
     (Geometry::MIN_EXPONENT..=16)
         .rev()
         .find(fits)

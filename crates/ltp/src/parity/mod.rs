@@ -1,4 +1,4 @@
-//! Parity: packets computed from a whole block, any of which stands for any packet of it (RFC 5740 §3, RFC 5510).
+//! Parity: packets computed from a whole block, any of which stands for any packet of it, as in NORM (RFC 5740).
 //!
 //! A repair helps the receivers that lack that packet; parity helps each receiver that lacks some packet of the block.
 //! To `n` receivers with independent losses the source sends as many parity packets as the worst of them lost, instead of
@@ -26,6 +26,8 @@ pub(crate) use codec::Shelf;
 pub(crate) use shelf::Shelf;
 
 use crate::store::StoreError;
+use crate::wire::data::DATA_HEADER_LEN;
+use crate::wire::parity::PARITY_HEADER_LEN;
 
 /// Where an encoder lies, so that a machine without parity is no larger.
 #[cfg(feature = "alloc")]
@@ -66,4 +68,11 @@ pub(crate) trait Packets {
 /// Returns the length of a shard, for packets with this payload.
 pub(crate) const fn shard_len(payload_len: u16) -> usize {
     (payload_len as usize).next_multiple_of(2)
+}
+
+/// Returns the length of the longest DATA packet in a session whose PARITY is to fit `max_packet_len`, in bytes of UDP
+/// payload.
+pub(crate) const fn longest_data(max_packet_len: u16) -> u16 {
+    let shard = max_packet_len.saturating_sub(PARITY_HEADER_LEN as u16);
+    (shard & !1) + DATA_HEADER_LEN as u16
 }

@@ -4,11 +4,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
-use super::{Encoder, NotRestored, Packets, Put, Shelf, shard_len};
+use super::{Encoder, NotRestored, Packets, Put, Shelf, longest_data, shard_len};
 use crate::Geometry;
 use crate::geometry::low_bits;
 use crate::store::StoreError;
 use crate::wire::Seq;
+use crate::wire::parity::PARITY_HEADER_LEN;
 
 fn geometry(exponent: u8, packet_len: u16) -> Geometry {
     Geometry::for_packet_len(exponent, packet_len, Seq(0)).expect("geometry")
@@ -177,4 +178,14 @@ fn the_first_request_of_a_block_is_known() {
     let mut encoder = Encoder::new(&geometry(16, 1436), 0).expect("encoder");
     let first = [0, 7, 7, 0, 1024 + 7, 7].map(|block| encoder.is_first_request(block));
     assert_eq!(first, [true, true, false, false, true, true]);
+}
+
+#[test]
+fn parity_of_the_longest_data_packet_fits() {
+    for max_packet_len in 30..2000 {
+        let payload = longest_data(max_packet_len) - crate::wire::data::DATA_HEADER_LEN as u16;
+        let len = (PARITY_HEADER_LEN + shard_len(payload)) as u16;
+        assert!(len <= max_packet_len, "{max_packet_len}");
+        assert!(len + 2 > max_packet_len, "{max_packet_len}");
+    }
 }

@@ -130,7 +130,7 @@ impl<'a> Gaps<'a> {
 
     /// Whether gaps of the newest block wait until it was sent whole.
     #[inline]
-    pub(super) fn waits_for_block(&self) -> bool {
+    pub(super) fn is_waiting(&self) -> bool {
         self.is_waiting
     }
 

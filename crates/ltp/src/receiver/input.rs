@@ -131,7 +131,7 @@ impl<S: Store> Receiver<'_, S> {
         } else if is_newer && self.is_end_open() {
             self.advance_frontier();
         }
-        if is_newer && self.block_was_awaited() {
+        if is_newer && self.gaps.is_waiting() {
             self.look_for_gaps();
         }
         Ok(())

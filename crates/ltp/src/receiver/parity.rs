@@ -4,7 +4,7 @@
 //! Restored bytes are verified as any others. A block that does not match its digest is requested again from the source,
 //! its packets themselves; after [`MOST_WRONG`] such blocks no parity is taken in this session.
 
-use super::{Phase, Receiver, Timer};
+use super::{Phase, Receiver};
 use crate::config::Assist;
 use crate::error::Error;
 use crate::event::Failure;
@@ -146,9 +146,7 @@ impl<S: Store> Receiver<'_, S> {
         }
         // The source sends parity of whole blocks only.
         let end = geometry.first_packet(block) + u64::from(packets);
-        if end > self.gaps.highest() {
-            self.sent_up_to(end);
-        }
+        self.sent_up_to(end);
         if block >= self.window.end() {
             return Err(Error::BeyondWindow);
         }
@@ -258,11 +256,5 @@ impl<S: Store> Receiver<'_, S> {
         let first = session.geometry().first_packet(block);
         self.gaps.rescan(first);
         self.look_for_gaps();
-    }
-
-    /// Whether a newer block has begun for which gaps waited.
-    #[inline]
-    pub(super) fn block_was_awaited(&self) -> bool {
-        self.gaps.waits_for_block() && !self.timers.is_set(Timer::Gap)
     }
 }

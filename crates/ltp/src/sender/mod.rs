@@ -34,7 +34,6 @@ use content::Content;
 use digests::Digests;
 use heartbeat::{HEARTBEAT_MIN, Heartbeats};
 use protection::Protection;
-pub use protection::longest_data;
 use queue::AnswerQueue;
 pub use receivers::Member;
 use receivers::Receivers;

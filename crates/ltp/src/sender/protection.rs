@@ -76,14 +76,6 @@ impl Protection {
     }
 }
 
-/// Returns the length of the longest DATA packet in a session whose PARITY is to fit `max_packet_len`, in bytes of UDP
-/// payload.
-pub fn longest_data(max_packet_len: u16) -> u16 {
-    let header = crate::wire::data::DATA_HEADER_LEN as u16;
-    let shard = max_packet_len.saturating_sub(PARITY_HEADER_LEN as u16);
-    (shard & !1) + header
-}
-
 impl<S: Store> Sender<'_, S> {
     pub(super) fn has_parity(&self) -> bool {
         self.protection.is_some()

@@ -5,13 +5,12 @@ mod tests;
 
 use proto_core::time::{Duration, Instant};
 
-use super::protection::longest_data;
 use crate::config::SenderConfig;
 use crate::pacing::{FRAME_OVERHEAD, Pacer};
 use crate::storage::SenderStorage;
 use crate::store::Store;
+use crate::wire::MAC_LEN;
 use crate::wire::sync::SYNC_LEN;
-use crate::wire::{MAC_LEN, Seq};
 use crate::{ConfigError, Geometry};
 
 /// The rates of data, answers and repairs.
@@ -126,13 +125,7 @@ pub(super) fn check<S: Store>(
     store: &S,
     storage: &SenderStorage<'_>,
 ) -> Result<Geometry, ConfigError> {
-    let first = Seq(config.first_sequence);
-    let max_packet_len = match config.parity {
-        Some(_) => longest_data(config.max_packet_len),
-        None => config.max_packet_len,
-    };
-    let geometry = Geometry::for_packet_len(config.block_exponent, max_packet_len, first)
-        .ok_or(ConfigError::Geometry)?;
+    let geometry = config.geometry().ok_or(ConfigError::Geometry)?;
     if config.parity.is_some() && !(config.integrity && cfg!(feature = "alloc")) {
         return Err(ConfigError::Parity);
     }

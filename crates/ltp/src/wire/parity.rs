@@ -1,4 +1,4 @@
-//! PARITY: a packet computed from a whole block, which stands for any packet of it (RFC 5740, RFC 5510).
+//! PARITY: a packet computed from a whole block, which stands for any packet of it, as in NORM (RFC 5740).
 //!
 //! ```text
 //! +---------------+---------------+-------------------------------+

@@ -1,6 +1,6 @@
 //! How much parity is sent in advance.
 
-use super::{Advance, longest_data};
+use super::Advance;
 use crate::config::Parity;
 
 #[test]
@@ -49,15 +49,4 @@ fn receivers_that_request_without_need_cost_a_fifth() {
         advance.requested(47);
     }
     assert_eq!(advance.next(47), 9);
-}
-
-#[test]
-fn parity_of_the_longest_data_packet_fits() {
-    for max_packet_len in 30..2000 {
-        let payload = longest_data(max_packet_len) - crate::wire::data::DATA_HEADER_LEN as u16;
-        let shard = crate::parity::shard_len(payload) as u16;
-        let header = super::PARITY_HEADER_LEN as u16;
-        assert!(shard + header <= max_packet_len, "{max_packet_len}");
-        assert!(shard + header + 2 > max_packet_len, "{max_packet_len}");
-    }
 }

@@ -4,6 +4,7 @@ use alloc::vec;
 use core::net::Ipv4Addr;
 
 use super::*;
+use crate::wire::Seq;
 
 /// A DATA packet of 1,012 bytes and its headers.
 const FRAME: usize = 1_024 + crate::wire::data::DATA_HEADER_LEN + FRAME_OVERHEAD;
