@@ -403,8 +403,10 @@ impl<S: Store> Receiver<'_, S> {
                 geometry.packets_per_block()
             };
             let mask = session.mask(block) & low_bits(upto) & !low_bits(index);
-            let missing = mask & !self.window.received(block) & !self.gaps.requested(block);
-            let missing = lowest(missing, self.unrequested(block));
+            let mut missing = mask & !self.window.received(block) & !self.gaps.requested(block);
+            if !self.restoring.is_empty() {
+                missing = lowest(missing, self.unrequested(block));
+            }
             if missing != 0 && !self.gaps.add(block, missing, 0, self.now) {
                 break;
             }
@@ -413,7 +415,7 @@ impl<S: Store> Receiver<'_, S> {
         let is_scanned = self.gaps.scanned >= end;
         self.gaps.is_waiting = is_scanned && end < self.gaps.highest.min(window);
         self.schedule_request();
-        if is_scanned && self.sent_whole() > self.gaps.settled {
+        if self.gaps.is_waiting && end < self.sent_whole().min(window) {
             // Blocks that were sent whole since then have as much time.
             self.look_for_gaps();
         }
