@@ -7,6 +7,7 @@ mod forged;
 use common::packets::request;
 use common::{Group, content, files, link, receiver_config, sender_config};
 use ltp::digest::Hashing;
+use ltp::store::HeapRing;
 use ltp::wire::request::Kind;
 use ltp::{Assist, ConfigError, Duration, Meta, Parity, ReceiverConfig, SenderConfig};
 use netsim::Loss;
@@ -225,4 +226,42 @@ fn parity_that_is_held_counts_when_a_restarted_source_sends_again() {
     net.set_sender(Some(start(18)));
     net.run_until(LIMIT, |net| net.all_complete());
     net.check_content(&bytes);
+}
+
+#[test]
+fn what_the_parity_that_is_held_restores_is_not_requested() {
+    let bytes = content(1 << 18, 19);
+    let config = sender(&bytes, Some(Parity::Percent(2)));
+    let mut net = files(&bytes, 2, 19, config, &receiver_config());
+    // Three packets of each block are lost; one parity packet is sent in advance.
+    let deaf = net.receivers[0];
+    net.lose(move |to, packet| {
+        let number = || u32::from_be_bytes([packet[8], packet[9], packet[10], packet[11]]) % 47;
+        packet[0] == 0x11 && to == deaf && (7..10).contains(&number())
+    });
+    net.run_until(LIMIT, |net| net.all_complete());
+    net.check_content(&bytes);
+    let stats = net.receiver(0).stats();
+    assert_eq!(stats.lost_packets, 4 * 3);
+    assert_eq!(stats.requested_packets, 4 * 2);
+    assert_eq!(stats.restored_packets, 4 * 3);
+}
+
+#[test]
+fn a_gap_before_a_pause_of_the_source_is_requested() {
+    let mut config = SenderConfig::new(common::group());
+    config.parity = Some(Parity::Auto);
+    config.rate_bps = Some(100_000_000);
+    let now = ltp::Instant::ZERO;
+    let stream = ltp::Sender::new(config, HeapRing::new(1 << 18), common::seed(1), now);
+    let store = HeapRing::new(1 << 18);
+    let receiver = ltp::Receiver::new(receiver_config(), store, common::seed(2), now);
+    let mut net = Group::new(stream.expect("configuration"), vec![receiver], 20);
+    net.lose(move |_, packet| packet[0] == 0x11 && packet[11] == 3);
+    net.run_for(Duration::from_millis(50));
+    let bytes = content(20 * 1395, 20);
+    net.with_sender(|sender, now| sender.send(now, &bytes).expect("room"));
+    // Half a block, and then nothing: there is no parity of it.
+    net.run_until(LIMIT, |net| net.receiver(0).stats().repairs == 1);
+    assert_eq!(net.receiver(0).stats().data_packets, 19);
 }

@@ -5,6 +5,7 @@ mod congestion;
 mod digests;
 mod heartbeats;
 mod output;
+mod parity;
 mod relay;
 mod reports;
 mod requests;
