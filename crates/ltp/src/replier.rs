@@ -32,7 +32,7 @@ pub(crate) enum With {
     /// As many parity packets as the mask, which has no holes, has bits. Two requests for different losses are served
     /// by the larger number.
     Parity,
-    /// Parity that nobody requested: a request after it is for more.
+    /// Parity that nobody requested. A later request is not held down by it.
     Advance,
 }
 

@@ -270,7 +270,7 @@ fn parity_for_the_worst_receiver_serves_the_others() {
         .queue(at(0), GROUP, &parity(7, 1))
         .expect("served by those");
     assert_eq!(make(&mut repairs, at(0)), group(3).collect::<Vec<_>>());
-    // On its way to all: only what is more than that is sent.
+    // Three are in flight to the group: a request for five gets two more.
     let served = repairs.queue(at(99), GROUP, &parity(7, 3));
     assert_eq!(served, Err(Error::RequestHeldDown));
     repairs
