@@ -198,6 +198,12 @@ impl Flow {
         self.stamp_base.wrapping_add(now.total_millis() as u32)
     }
 
+    /// Returns a time before which the segment with this timestamp was sent; `None`: no segment had it lately.
+    pub(crate) fn sent_before(&self, now: Instant, stamp: u32) -> Option<Instant> {
+        let age_ms = self.stamp_at(now).wrapping_sub(stamp);
+        (age_ms < 1 << 20).then(|| Instant::from_millis(now.total_millis() + 1 - i64::from(age_ms)))
+    }
+
     /// Behind the last byte that a receiver can have: of a detached one only the store's end is known.
     pub(crate) fn reach(&self) -> u64 {
         if self.detached {

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::group::Flow;
 use crate::ranges::Span;
 use crate::recovery::Delivered;
+use crate::recovery::scoreboard::AckView;
 use crate::seq::SynNumber;
 use crate::wire::Segment;
 
@@ -128,14 +129,24 @@ impl Pcb {
         duplicate: bool,
         flow: &Flow,
     ) {
+        let sent_before = self
+            .echo(segment)
+            .and_then(|echo| flow.sent_before(now, echo));
         let send = &mut self.send;
         let flight = send.board.pipe(flow.nxt);
-        let min_rtt = send.rtt.min();
         let (newest, arrived) = (send.board.newest(), send.board.arrived());
-        let multicast_from = self.multicast.reception.multicast_from();
-        let delivered = send
-            .board
-            .acknowledge(ack, sacks, multicast_from, &flow.log, now, min_rtt);
+        let delivered = send.board.acknowledge(
+            ack,
+            sacks,
+            &AckView {
+                now,
+                multicast_from: self.multicast.reception.multicast_from(),
+                log: &flow.log,
+                min_rtt: send.rtt.min(),
+                smoothed_rtt: send.rtt.smoothed(),
+                sent_before,
+            },
+        );
         if delivered.newly > 0 {
             send.progress = now;
             send.probes.has_arrived();
@@ -209,6 +220,12 @@ impl Pcb {
         });
     }
 
+    /// The timestamp that a segment echoes, if timestamps were agreed on.
+    fn echo(&self, segment: &Segment<'_>) -> Option<u32> {
+        let echo = segment.options.timestamps.map(|(_, echo)| echo);
+        echo.filter(|&echo| echo != 0 && self.handshake.agreed().timestamps)
+    }
+
     /// RFC 6298 §3: never from retransmissions, unless a timestamp identifies them (RFC 7323 §4.1).
     fn take_rtt(
         &mut self,
@@ -219,11 +236,8 @@ impl Pcb {
     ) {
         if let Some(rtt) = delivered.rtt {
             self.send.rtt.sample(rtt);
-        } else if let (true, true, Some((_, echo))) = (
-            delivered.acked > 0,
-            self.handshake.agreed().timestamps,
-            segment.options.timestamps,
-        ) && echo != 0
+        } else if delivered.acked > 0
+            && let Some(echo) = self.echo(segment)
             && self.send.loss.is_current(echo)
         {
             // An echo from before the last retransmission would count the wait for it as well.

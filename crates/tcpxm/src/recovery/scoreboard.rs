@@ -124,30 +124,19 @@ impl Scoreboard {
         (nxt - self.una).saturating_sub(self.gone() + self.lost.bytes())
     }
 
-    /// Handles a cumulative acknowledgement and selective ones, all within the sent data. `multicast_from`:
-    /// where data began to be sent by multicast alone.
+    /// Handles a cumulative acknowledgement and selective ones, all within the sent data.
     pub(crate) fn acknowledge(
         &mut self,
         ack: u64,
         sacks: &[Span],
-        multicast_from: u64,
-        log: &SentLog,
-        now: Instant,
-        min_rtt: Option<Duration>,
+        view: &AckView<'_>,
     ) -> Delivered {
         let mut delivered = Delivered {
             acked: ack.saturating_sub(self.una),
             ..Delivered::default()
         };
         if delivered.acked > 0 {
-            self.deliver(
-                Span::new(self.una, ack),
-                multicast_from,
-                log,
-                now,
-                min_rtt,
-                &mut delivered,
-            );
+            self.deliver(Span::new(self.una, ack), view, &mut delivered);
             self.una = ack;
             self.sacked.remove_below(ack);
             self.lost.remove_below(ack);
@@ -158,7 +147,7 @@ impl Scoreboard {
             if span.is_empty() || self.sacked.covers(span) {
                 continue;
             }
-            self.deliver(span, multicast_from, log, now, min_rtt, &mut delivered);
+            self.deliver(span, view, &mut delivered);
             if self.sacked.insert(span).is_some() {
                 self.lost.remove(span);
             }
@@ -167,15 +156,7 @@ impl Scoreboard {
     }
 
     /// The bytes of `span` have arrived; some of them may have been known to.
-    fn deliver(
-        &mut self,
-        span: Span,
-        multicast_from: u64,
-        log: &SentLog,
-        now: Instant,
-        min_rtt: Option<Duration>,
-        delivered: &mut Delivered,
-    ) {
+    fn deliver(&mut self, span: Span, view: &AckView<'_>, delivered: &mut Delivered) {
         let highest_sacked = self.sacked.last().map_or(0, |held| held.end);
         let mut newly = 0;
         let mut first_try_end = None;
@@ -203,30 +184,25 @@ impl Scoreboard {
         if let Some(end) = first_try_end {
             self.reordering |= end < highest_sacked;
             delivered.any_first_try = true;
-            if end > multicast_from {
+            if end > view.multicast_from {
                 delivered.first_try = delivered.first_try.max(Some(end));
             }
             self.first_high = self.first_high.max(end);
-            if let Some((time, _)) = log.times_of(end - 1) {
-                let rtt = now - time;
+            if let Some((time, _)) = view.log.times_of(end - 1) {
+                let rtt = view.now - time;
                 if end > self.again_high {
                     delivered.rtt = Some(delivered.rtt.map_or(rtt, |other| other.min(rtt)));
                 }
                 self.advance_newest(time, end, rtt);
             }
         }
-        self.deliver_again(span, now, min_rtt, delivered);
+        self.deliver_again(span, view, delivered);
     }
 
     /// Retransmitted data that has arrived: its time counts only if the acknowledgement cannot be for the first
     /// transmission (RFC 8985 §6.2, step 2).
-    fn deliver_again(
-        &mut self,
-        span: Span,
-        now: Instant,
-        min_rtt: Option<Duration>,
-        delivered: &mut Delivered,
-    ) {
+    fn deliver_again(&mut self, span: Span, view: &AckView<'_>, delivered: &mut Delivered) {
+        let cumulative = span.start == self.una;
         let mut at = 0;
         while at < self.again.len() {
             let again = self.again[at];
@@ -240,8 +216,8 @@ impl Scoreboard {
                 delivered.any_first_try = true;
                 delivered.first_try = delivered.first_try.max(Some(part.end));
             }
-            let rtt = now - again.time;
-            if min_rtt.is_some_and(|least| rtt >= least) {
+            let rtt = view.now - again.time;
+            if view.is_certain(again.time, rtt, cumulative) {
                 self.advance_newest(again.time, part.end, rtt);
             }
             self.cut_again(at, span);
@@ -544,6 +520,36 @@ impl Run {
             bytes,
             in_a_row: self.longest,
             end: self.end.unwrap_or(0),
+        }
+    }
+}
+
+/// What an acknowledgement is judged by.
+pub(crate) struct AckView<'a> {
+    pub(crate) now: Instant,
+    /// Data was sent by multicast alone from this offset on.
+    pub(crate) multicast_from: u64,
+    pub(crate) log: &'a SentLog,
+    pub(crate) min_rtt: Option<Duration>,
+    pub(crate) smoothed_rtt: Option<Duration>,
+    /// The segment that moved the cumulative acknowledgement on was sent before this time, by its timestamp.
+    pub(crate) sent_before: Option<Instant>,
+}
+
+impl AckView<'_> {
+    /// Whether what was sent again at this time has arrived, and not what was sent first (RFC 8985 §6.2, step 2). The
+    /// timestamp tells for data that the cumulative acknowledgement covers. For other data the RFC's bound, the
+    /// shortest round trip, says little on a path whose queue is many times as long; the usual one has to pass nearly.
+    fn is_certain(&self, sent_again: Instant, rtt: Duration, cumulative: bool) -> bool {
+        let Some(least) = self.min_rtt else {
+            return false;
+        };
+        match self.sent_before.filter(|_| cumulative) {
+            Some(before) => sent_again < before && rtt >= least,
+            None => {
+                let usual = self.smoothed_rtt.unwrap_or_default();
+                rtt >= least.max(usual - usual / 4)
+            }
         }
     }
 }

@@ -159,11 +159,22 @@ impl Sampler {
         })
     }
 
+    /// The state after an acknowledgement. It replaces that after the one before unless they are `quantum` apart: of
+    /// what arrives in a lump, nothing counts as arrived after it.
     fn push(&mut self, time: Instant, arrived: u64, app_limited: bool, quantum: Duration) {
-        if let Some(last) = self.points[..self.len].last_mut()
-            && time < last.time + quantum
+        let mut point = Point {
+            time,
+            sent: self.sent,
+            delivered: self.delivered,
+            lost: self.lost,
+            arrived,
+            app_limited,
+        };
+        if let [.., before, last] = &mut self.points[..self.len]
+            && last.time < before.time + quantum
         {
-            last.app_limited |= app_limited;
+            point.app_limited |= last.app_limited;
+            *last = point;
             return;
         }
         if self.len == MAX_POINTS {
@@ -173,14 +184,7 @@ impl Sampler {
             }
             self.len = MAX_POINTS / 2;
         }
-        self.points[self.len] = Point {
-            time,
-            sent: self.sent,
-            delivered: self.delivered,
-            lost: self.lost,
-            arrived,
-            app_limited,
-        };
+        self.points[self.len] = point;
         self.len += 1;
     }
 }
@@ -250,6 +254,27 @@ mod tests {
             .acknowledge(&ack(181, 1_000, 90, 10_000, 20_000), None)
             .unwrap();
         assert!(sample.rate <= 10_000 * 1_000 / 90, "{sample:?}");
+    }
+
+    #[test]
+    fn of_a_lump_nothing_counts_as_delivered_after_it() {
+        let mut sampler = Sampler::default();
+        sampler.restart(at(0), 0);
+        // Twenty acknowledgements in four milliseconds, then data, and the next lump ten milliseconds later.
+        let mut end = 0;
+        for lump in 0..3 {
+            let began = 10 * (lump + 1);
+            for step in 0..20 {
+                end += 1_000;
+                let ack = ack(began + step / 5, 1_000, began - 6, end, 100_000);
+                if let Some(sample) = sampler.acknowledge(&ack, None) {
+                    assert!(sample.rate <= 2_000_000, "{sample:?}");
+                }
+            }
+        }
+        let last = ack(40, 1_000, 34, end + 1_000, 100_000);
+        let sample = sampler.acknowledge(&last, None).unwrap();
+        assert_eq!((sample.delivered, sample.rate), (1_000, 100_000));
     }
 
     #[test]

@@ -19,6 +19,7 @@ struct Flight {
     in_recovery: bool,
     /// Behind the last byte that came by multicast.
     highest: u64,
+    smoothed_rtt: Duration,
 }
 
 impl Flight {
@@ -30,6 +31,7 @@ impl Flight {
             nxt: 0,
             in_recovery: false,
             highest: 0,
+            smoothed_rtt: ROUND_TRIP,
         };
         for millis in 0..segments {
             flight.send(at(millis));
@@ -43,9 +45,25 @@ impl Flight {
     }
 
     fn acknowledge(&mut self, now: Instant, ack: u64, sacks: &[Span]) -> Delivered {
-        let min_rtt = Some(ROUND_TRIP);
-        self.board
-            .acknowledge(ack, sacks, 3_000, &self.log, now, min_rtt)
+        self.acknowledge_sent_before(None, now, ack, sacks)
+    }
+
+    fn acknowledge_sent_before(
+        &mut self,
+        sent_before: Option<Instant>,
+        now: Instant,
+        ack: u64,
+        sacks: &[Span],
+    ) -> Delivered {
+        let view = AckView {
+            now,
+            multicast_from: 3_000,
+            log: &self.log,
+            min_rtt: Some(ROUND_TRIP),
+            smoothed_rtt: Some(self.smoothed_rtt),
+            sent_before,
+        };
+        self.board.acknowledge(ack, sacks, &view)
     }
 
     fn detect(&mut self, now: Instant) -> (Lost, Option<Instant>) {
@@ -196,6 +214,40 @@ fn a_repair_is_lost_when_later_data_arrives_and_its_time_is_over() {
     assert_eq!((lost.bytes, timer), (1_000, None));
     assert_eq!(lost.in_a_row, 0, "not sent for the first time");
     assert_eq!(flight.board.next_lost(0, 9_000), Some(span(0, 1_000)));
+}
+
+#[test]
+fn an_acknowledgement_of_the_first_sending_says_nothing_of_later_data() {
+    for (sent_before, newest) in [
+        (None, at(24)),
+        (Some(at(25)), at(24)),
+        (Some(at(24)), at(3)),
+        (Some(at(1)), at(3)),
+    ] {
+        let mut flight = Flight::of(4);
+        flight.acknowledge(at(23), 0, &[span(1_000, 4_000)]);
+        flight.detect(at(23));
+        flight.board.sent_again(span(0, 1_000), at(24));
+        flight.acknowledge_sent_before(sent_before, at(45), 4_000, &[]);
+        let (time, _) = flight.board.newest().unwrap();
+        assert_eq!(time, newest, "echo of before {sent_before:?}");
+    }
+}
+
+#[test]
+fn a_repair_that_seems_to_arrive_sooner_than_usual_may_be_the_first_sending() {
+    for (smoothed_ms, lost) in [(24, 2_000), (40, 0)] {
+        let mut flight = Flight::of(3);
+        flight.smoothed_rtt = Duration::from_millis(smoothed_ms);
+        flight.acknowledge(at(23), 0, &[span(2_000, 3_000)]);
+        flight.detect(at(28));
+        flight.send(at(29));
+        flight.send(at(30));
+        flight.board.sent_again(span(1_000, 2_000), at(31));
+        flight.acknowledge(at(51), 0, &[span(1_000, 3_000)]);
+        flight.in_recovery = true;
+        assert_eq!(flight.detect(at(51)).0.bytes, lost, "{smoothed_ms} ms");
+    }
 }
 
 #[test]
