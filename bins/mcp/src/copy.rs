@@ -220,23 +220,24 @@ impl Copy {
 
     fn host(&mut self, index: usize, report: Report) {
         match report {
-            Report::Connected { address, local } => {
-                if let Some(twin) = self.twin(index, address) {
+            Report::Connected(connected) => {
+                if let Some(twin) = self.twin(index, connected.address) {
                     let failed = Failed::new(Reason::InTheWay, None, &twin);
                     self.members[index].command(Command::Fail(failed));
                     return;
                 }
                 let member = &mut self.members[index];
-                member.address = Some(address);
-                member.local = Some(local);
+                member.address = Some(connected.address);
+                member.local = Some(connected.local);
+                member.connected_in = Some(connected.took);
                 self.show.comparing(index);
                 self.events.emit(&Event::Host {
                     host: &member.target.text,
-                    address: Some(address),
+                    address: Some(connected.address),
                     state: "connected",
                     held: 0,
                 });
-                let prepared = self.prepare(index, local);
+                let prepared = self.prepare(index, connected.local);
                 self.members[index].command(Command::Offer(prepared));
             }
             Report::Event(event) => self.event(index, event),

@@ -24,6 +24,8 @@ use crate::host::routing_hint;
 use crate::resend::{Resend, Sent};
 use crate::tree::Tree;
 
+/// RFC 6298 §2.1.
+const LONGEST_FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Size of the send buffer; receivers that are not in step get older data from the files.
 const SEND_BUFFER: usize = 16 << 20;
 /// Largest IP packet, unless the MTU of the interface is smaller.
@@ -296,6 +298,22 @@ pub(crate) fn explain(failure: Failure, carrier: Carrier) -> String {
     }
 }
 
+/// The receivers of a data connection.
+pub(crate) struct Receivers {
+    pub(crate) addresses: Vec<IpAddr>,
+    /// The same on all of them.
+    pub(crate) port: u16,
+    /// The longest time that one of their control connections took to open.
+    pub(crate) longest_connect: Option<Duration>,
+}
+
+/// Returns how long to wait for the first answer of a host whose control connection opened in this time: as RFC 6298
+/// §2.2 after one sample, and no more than without any.
+fn first_timeout(connect: Duration) -> mcp_control::Duration {
+    let timeout = (connect * 3).min(LONGEST_FIRST_TIMEOUT);
+    mcp_control::Duration::from_micros(timeout.as_micros() as u64)
+}
+
 /// The stream to all receivers.
 pub(crate) struct Outgoing {
     group: XmGroup,
@@ -309,15 +327,15 @@ impl Outgoing {
     pub(crate) fn open(
         reservation: &Reservation,
         options: &Options,
-        receivers: &[IpAddr],
-        port: u16,
+        receivers: Receivers,
         group: Option<IpAddr>,
         key: Option<[u8; 32]>,
         what: (Arc<Tree>, Arc<Layout>),
     ) -> io::Result<(Outgoing, Handle, mpsc::UnboundedReceiver<DataEvent>)> {
         let endpoint = &reservation.0;
         let local = endpoint.local_address();
-        let mut config = GroupConfig::new(local, receivers.to_vec(), port);
+        let mut config = GroupConfig::new(local, receivers.addresses, receivers.port);
+        config.initial_rto = receivers.longest_connect.map(first_timeout);
         config.mode = match options.mode {
             args::Mode::Auto => GroupMode::Auto,
             args::Mode::Unicast => GroupMode::Unicast,

@@ -45,15 +45,21 @@ pub(crate) enum Command {
     Fail(Failed),
 }
 
+/// A control connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Connected {
+    pub(crate) address: SocketAddr,
+    /// This host's address on the connection.
+    pub(crate) local: SocketAddr,
+    /// How long the handshake of TCP took: a round trip, or more.
+    pub(crate) took: Duration,
+}
+
 /// A message of a host to the copy.
 #[derive(Debug)]
 pub(crate) enum Report {
     /// The connection is open and authenticated.
-    Connected {
-        address: SocketAddr,
-        /// This host's address on the connection.
-        local: SocketAddr,
-    },
+    Connected(Connected),
     Event(ClientEvent),
 }
 
@@ -94,7 +100,7 @@ impl Host {
             reached = timeout_at(deadline + AGAIN * 2, reach(&self.common, &self.target)) => reached,
             failed = given_up(&mut self.commands) => Ok(Err(failed)),
         };
-        let (stream, address) = match reached {
+        let (stream, address, took) = match reached {
             Ok(Ok(reached)) => reached,
             Ok(Err(failed)) => return self.unreached(failed).await,
             Err(_) => return self.unreached(silent()).await,
@@ -106,8 +112,13 @@ impl Host {
                 return self.unreached(failed).await;
             }
         };
+        let connected = Report::Connected(Connected {
+            address,
+            local,
+            took,
+        });
         let Some(credentials) = &self.common.credentials else {
-            self.tell(Report::Connected { address, local }).await;
+            self.tell(connected).await;
             return self.converse(stream).await;
         };
         let name = match credentials.server_name(self.target.name()) {
@@ -120,7 +131,7 @@ impl Host {
         let connector = TlsConnector::from(Arc::clone(&credentials.client));
         match timeout_at(deadline, connector.connect(name, stream)).await {
             Ok(Ok(stream)) => {
-                self.tell(Report::Connected { address, local }).await;
+                self.tell(connected).await;
                 self.converse(stream).await;
             }
             Ok(Err(error)) => {
@@ -195,8 +206,11 @@ impl Host {
     }
 }
 
-/// Connects to the first address that answers, in order.
-async fn reach(common: &Common, target: &Target) -> Result<(TcpStream, SocketAddr), Failed> {
+/// Connects to the first address that answers, in order; says how long that attempt took.
+async fn reach(
+    common: &Common,
+    target: &Target,
+) -> Result<(TcpStream, SocketAddr, Duration), Failed> {
     let failed = |text: &str| Failed::new(Reason::Closed, None, text);
     let addresses = hosts::resolve(target, common.family).await;
     let addresses = addresses.map_err(|text| failed(&text))?;
@@ -214,11 +228,12 @@ async fn reach(common: &Common, target: &Target) -> Result<(TcpStream, SocketAdd
             // Each address gets its share of the remaining time.
             let left = common.deadline.saturating_duration_since(Instant::now());
             let share = left / u32::try_from(addresses.len() - at).unwrap_or(1);
+            let began = Instant::now();
             let connected = timeout(share, connect(common, *address)).await;
             match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 Ok(stream) => {
                     let _ = stream.set_nodelay(true);
-                    return Ok((stream, *address));
+                    return Ok((stream, *address, began.elapsed()));
                 }
                 Err(error) => last = Some(error),
             }

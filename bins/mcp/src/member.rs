@@ -106,6 +106,8 @@ pub(crate) struct Member {
     pub(crate) address: Option<SocketAddr>,
     /// This host's address on its control connection.
     pub(crate) local: Option<SocketAddr>,
+    /// How long its control connection took to open.
+    pub(crate) connected_in: Option<Duration>,
     pub(crate) has: BlockSet,
     pub(crate) held_bytes: u64,
     /// It takes part in the data connection.
@@ -144,6 +146,7 @@ impl Member {
             before: None,
             address: None,
             local: None,
+            connected_in: None,
             has: BlockSet::default(),
             held_bytes: 0,
             takes_data: false,

@@ -69,6 +69,11 @@ impl RoundTrip {
         }
     }
 
+    /// Sets the timeout before the first sample, for a path that other connections have measured (RFC 9040 §5).
+    pub fn set_initial(&mut self, initial: Duration) {
+        self.initial_us = micros(initial);
+    }
+
     /// Adds a sample (RFC 6298 §2.2, §2.3): alpha is 1/8, beta 1/4. Zero counts as one microsecond.
     pub fn sample(&mut self, sample: Duration) {
         let sample_us = micros(sample).max(1);
@@ -132,6 +137,17 @@ mod tests {
         round_trip.sample(Duration::from_millis(480));
         assert_eq!(round_trip.smoothed(), Some(Duration::from_millis(410)));
         assert_eq!(round_trip.timeout(1), Duration::from_millis(410 + 4 * 170));
+    }
+
+    #[test]
+    fn another_first_timeout_counts_until_the_first_sample_and_keeps_the_bounds() {
+        let mut round_trip = RoundTrip::new(LIMITS);
+        round_trip.set_initial(Duration::from_millis(300));
+        assert_eq!(round_trip.timeout(2), Duration::from_millis(600));
+        round_trip.set_initial(Duration::from_millis(3));
+        assert_eq!(round_trip.timeout(1), LIMITS.min);
+        round_trip.sample(Duration::from_millis(400));
+        assert_eq!(round_trip.timeout(1), Duration::from_millis(400 + 4 * 200));
     }
 
     #[test]

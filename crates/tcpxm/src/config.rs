@@ -209,6 +209,10 @@ pub struct GroupConfig {
     /// [`Config::connect_timeout`]: data begins when all have answered or this time is over, and completes the
     /// handshake of a receiver to which the last acknowledgement of it was lost.
     pub connect_timeout: Duration,
+    /// The retransmission timeout until a round trip was measured: a lost SYN delays all receivers by it. `None`: one
+    /// second (RFC 6298 §2.1). Three times the longest round trip of other connections to the receivers is a good
+    /// value (RFC 9040 §5); [`Config::min_rto`] is the least.
+    pub initial_rto: Option<Duration>,
     /// The group fails when fewer than this have answered by then; at least 1.
     pub min_receivers: usize,
     /// A receiver that does not acknowledge anything for this long is dropped.
@@ -265,6 +269,7 @@ impl GroupConfig {
             max_alternatives: 0,
             alternative_ranges: default_alternative_ranges(),
             connect_timeout: Duration::from_secs(10),
+            initial_rto: None,
             min_receivers: 1,
             receiver_timeout: Duration::from_secs(30),
             multicast_timeout: Duration::from_secs(3),

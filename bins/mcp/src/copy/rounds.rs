@@ -9,7 +9,7 @@ use mcp_control::wire::plan::{Carrier, DataKey};
 use mcp_control::{BlockSet, DataPath, Failed, Layout, Reason};
 
 use super::{Copy, Source, Watch, start_reader};
-use crate::data::{Options, Outgoing, Reservation};
+use crate::data::{Options, Outgoing, Receivers, Reservation};
 use crate::events::Event;
 use crate::host::{Command, routing_hint};
 use crate::member::{Member, Stage};
@@ -259,10 +259,18 @@ impl Copy {
         };
         let source_port = reservation.port();
         let what = (Arc::clone(&self.tree), Arc::clone(layout));
+        let connects = self.receivers.iter();
+        let receivers = Receivers {
+            addresses,
+            port,
+            longest_connect: connects
+                .filter_map(|&at| self.members[at].connected_in)
+                .max(),
+        };
         let (outgoing, handle, data) =
-            Outgoing::open(reservation, options, &addresses, port, group, key, what).map_err(
-                |error| anyhow!("cannot open the data connection: {}", routing_hint(&error)),
-            )?;
+            Outgoing::open(reservation, options, receivers, group, key, what).map_err(|error| {
+                anyhow!("cannot open the data connection: {}", routing_hint(&error))
+            })?;
         self.data = Some(data);
         for &at in &self.receivers {
             self.members[at].set_mode(options.first_mode());

@@ -131,6 +131,8 @@ pub(crate) struct Bbr {
     idle_restart: bool,
     /// Another receiver governs the rate.
     follows: bool,
+    /// In rounds before this one losses may be of data that was sent to probe.
+    settled: u64,
 }
 
 impl Bbr {
@@ -153,6 +155,7 @@ impl Bbr {
             has_rtt: false,
             idle_restart: false,
             follows: false,
+            settled: 0,
         }
     }
 
@@ -260,7 +263,7 @@ impl Bbr {
             self.full.now = true;
             self.bounds.inflight_high = self.inflight(WINDOW).max(self.bounds.inflight_latest);
         }
-        if lossy && !self.state.is_probing() {
+        if lossy && !self.state.is_probing() && self.rounds.count >= self.settled {
             self.bounds.adapt(self.bandwidth.get(), self.window);
         }
         self.loss_events = 0;
@@ -275,7 +278,14 @@ impl Bbr {
         self.full.update(&sample, self.rounds.started);
         if self.state == State::Startup && self.full.reached {
             self.state = State::Drain;
+            self.rounds.restart(self.sampler.delivered);
+            self.probing_ends();
         }
+    }
+
+    /// What was sent to probe is acknowledged within a round, and its losses are found in the one after.
+    fn probing_ends(&mut self) {
+        self.settled = self.rounds.count + 2;
     }
 
     /// The product of bandwidth and delay, times a gain in percent.

@@ -6,6 +6,7 @@ mod groups;
 mod input;
 mod listener;
 mod output;
+mod pacing;
 mod queue;
 mod repairs;
 mod representative;

@@ -71,6 +71,7 @@ impl<S: Store> Endpoint<S> {
     /// Sends what control blocks have to send by themselves: handshakes, repairs, acknowledgements.
     fn transmit_own(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         while let Some(index) = self.ready.front() {
+            self.hold_repairs(now, index);
             let repair = self.shared_repair(now, index);
             if let Some(SharedRepair::Multicast(group, span)) = repair {
                 let written = self.repair_group(now, index, group, span, buffer);
@@ -119,35 +120,6 @@ impl<S: Store> Endpoint<S> {
             flow.spread.spend(now, written.len as u64);
         }
         Some(written)
-    }
-
-    /// New data waits for repairs: with BBR all that is sent to the receiver that governs the rate is paced.
-    fn pace_repair(&mut self, now: Instant, index: u32, bytes: u64) {
-        if let Some((pcb, flow, _)) = self.parts(index)
-            && pcb.send.cc.is_bbr()
-            && !flow.is_governed_by_another(pcb.slot.member)
-        {
-            flow.spread.spend(now, bytes);
-        }
-    }
-
-    /// Sets the rate of the next burst of new data.
-    fn set_pace(&mut self, session: u32, number: u32) {
-        let governing = self
-            .representative(session, number)
-            .or_else(|| self.narrowest(session, number));
-        let Some(pcb) = governing.and_then(|index| self.pcbs.get(index)) else {
-            return;
-        };
-        let (rate, quantum) = match pcb.send.cc.pacing() {
-            Some(pacing) => pacing,
-            None if self.config.pacing => (Self::spread_rate(pcb), u64::MAX),
-            None => return,
-        };
-        if let Some(flow) = self.flow(session, number) {
-            flow.spread.rate_bps = rate;
-            flow.quantum_bytes = quantum;
-        }
     }
 
     /// The rest of a burst that was begun, before all that was asked for since: it counts as sent

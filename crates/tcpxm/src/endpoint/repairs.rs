@@ -11,7 +11,7 @@ use crate::ranges::Span;
 use crate::store::Store;
 
 /// Segments of one receiver that wait at once; what follows them waits until they have been sent.
-const MAX_WAITING: usize = 8;
+const MAX_WAITING: usize = 64;
 
 /// A repair that does not wait any more.
 pub(super) enum SharedRepair {

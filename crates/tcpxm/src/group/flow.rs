@@ -117,6 +117,8 @@ pub(crate) struct Flow {
     pub(crate) detached: bool,
     /// Spreads data over the round trip (pacing).
     pub(crate) spread: Pace,
+    /// With BBR, spreads repairs by unicast to members that do not govern the rate: new data does not wait for them.
+    pub(crate) aside: Pace,
     /// In the session's list of flows that wait for that.
     pub(crate) spreading: bool,
     /// In the session's queue for its rate.
@@ -171,6 +173,7 @@ impl Flow {
             trial_end: None,
             detached: false,
             spread: Pace::default(),
+            aside: Pace::default(),
             spreading: false,
             waiting: false,
             queued: false,

@@ -36,4 +36,5 @@ pub(crate) use mode::Reception;
 pub use mode::{FALL_BACK_LOSSES, FALL_FORWARD_PERCENT, FALL_FORWARD_SEGMENTS, Mode};
 pub(crate) use repairs::Turn;
 pub(crate) use session::{Buffer, GroupState, RATE_CHECK, RATE_SAMPLE, Session, Watch};
+pub(crate) use turns::Pace;
 pub(crate) use unreached::Unreached;

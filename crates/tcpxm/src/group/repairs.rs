@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 
 use proto_core::time::{Duration, Instant};
 
-/// Repairs known at once. Beyond it they go by unicast without a wait.
-const MAX_REPAIRS: usize = 32;
+/// Repairs known at once, 40 bytes each. Beyond it they go by unicast without a wait.
+const MAX_REPAIRS: usize = 512;
 const LONGEST_WAIT: Duration = Duration::from_millis(25);
 /// A repair that nothing has asked for during this time is forgotten when there is no place for another one.
 const FORGET: Duration = Duration::from_secs(1);
@@ -39,6 +39,7 @@ pub(crate) enum Turn {
 /// The repairs of a flow.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Repairs {
+    /// By offset.
     list: Vec<Repair>,
 }
 
@@ -52,8 +53,7 @@ impl Repairs {
         round_trip: Duration,
     ) -> Turn {
         let wait = (round_trip / 4).min(LONGEST_WAIT);
-        let known = self.list.iter().position(|repair| repair.start == start);
-        let Some(at) = known else {
+        let Ok(at) = self.place(start) else {
             return self.begin(now, start, member, wait);
         };
         let repair = &mut self.list[at];
@@ -61,7 +61,7 @@ impl Repairs {
             Some(sent) if now - sent <= round_trip / 2 => Turn::Sent(sent),
             Some(_) => {
                 // It has lost the copy as well.
-                self.list.swap_remove(at);
+                self.list.remove(at);
                 self.begin(now, start, member, wait)
             }
             None if repair.first != member => {
@@ -69,11 +69,16 @@ impl Repairs {
                 Turn::Multicast
             }
             None if now >= repair.since + wait => {
-                self.list.swap_remove(at);
+                self.list.remove(at);
                 Turn::Unicast
             }
             None => Turn::Wait(repair.since + wait),
         }
+    }
+
+    fn place(&self, start: u64) -> Result<usize, usize> {
+        self.list
+            .binary_search_by_key(&start, |repair| repair.start)
     }
 
     fn begin(&mut self, now: Instant, start: u64, member: u32, wait: Duration) -> Turn {
@@ -84,18 +89,21 @@ impl Repairs {
         if self.list.len() >= MAX_REPAIRS {
             return Turn::Unicast;
         }
-        self.list.push(Repair {
+        let (Ok(at) | Err(at)) = self.place(start);
+        let repair = Repair {
             start,
             first: member,
             since: now,
             sent: None,
-        });
+        };
+        self.list.insert(at, repair);
         Turn::Wait(now + wait)
     }
 
     /// All receivers have everything before this offset.
     pub(crate) fn release(&mut self, offset: u64) {
-        self.list.retain(|repair| repair.start >= offset);
+        let (Ok(at) | Err(at)) = self.place(offset);
+        self.list.drain(..at);
     }
 }
 
@@ -148,9 +156,10 @@ mod tests {
         repairs.release(10);
         assert_eq!(repairs.list.len(), MAX_REPAIRS - 10);
         assert_eq!(repairs.ask(at(0), 1_000, 1, RTT), Turn::Wait(at(10)));
-        for start in 0..100 {
+        // The old ones are forgotten when there is no place for another one.
+        for start in 2_000..2_100 {
             repairs.ask(at(2_000), start, 1, RTT);
         }
-        assert_eq!(repairs.list.len(), MAX_REPAIRS);
+        assert_eq!(repairs.list.len(), 100);
     }
 }

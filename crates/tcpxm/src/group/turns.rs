@@ -67,6 +67,12 @@ impl Pace {
         self.next = Some(from + Duration::from_micros(us));
     }
 
+    /// When what was sent has had its time, if that is later than `ahead` from now.
+    pub(crate) fn ahead_until(&self, now: Instant, ahead: Duration) -> Option<Instant> {
+        self.next
+            .filter(|&next| self.rate_bps > 0 && next > now + ahead)
+    }
+
     /// When sending may go on, if not now.
     pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
         self.next.filter(|_| !self.allows(now))

@@ -143,7 +143,6 @@ impl Pcb {
                 multicast_from: self.multicast.reception.multicast_from(),
                 log: &flow.log,
                 min_rtt: send.rtt.min(),
-                smoothed_rtt: send.rtt.smoothed(),
                 sent_before,
             },
         );

@@ -17,9 +17,6 @@ use crate::wire::Segment;
 /// After this many recoveries without a duplicate the reordering window shrinks again.
 const QUIET_RECOVERIES: u8 = 16;
 
-/// Lost segments of one receiver, at most, that wait for other receivers which lack the same.
-const MAX_SHARED: u64 = 16;
-
 /// How losses were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Found {
@@ -354,15 +351,14 @@ impl Pcb {
         self.lost_from(flow, 0)
     }
 
-    /// Lost bytes at or after an offset that other receivers of its group may lack too, and the group. By unicast, and at
-    /// once, go what a timeout found, and the losses of a full queue: they are many, and differ between receivers.
+    /// Lost bytes at or after an offset that other receivers of its group may lack too, and the group. What a timeout
+    /// found goes by unicast, and at once.
     pub(crate) fn lost_to_share(&self, flow: &Flow, offset: u64) -> Option<(IpAddr, Span)> {
         let group = self.multicast.group?;
         let shares = self.multicast.mode.multicasts()
             && flow.is_shared(group)
             && self.state.sends()
-            && self.send.loss.in_fast_recovery()
-            && self.send.board.lost_bytes() <= MAX_SHARED * u64::from(flow.payload);
+            && self.send.loss.in_fast_recovery();
         let span = self.lost_from(flow, offset).filter(|_| shares)?;
         Some((group, span))
     }

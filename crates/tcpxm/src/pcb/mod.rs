@@ -246,6 +246,9 @@ impl Pcb {
         self.limits.connect_timeout = group.connect_timeout.min(LONGEST);
         self.limits.user_timeout = group.receiver_timeout.min(LONGEST);
         self.limits.multicast_timeout = group.multicast_timeout.min(LONGEST);
+        if let Some(initial) = group.initial_rto {
+            self.send.rtt.set_initial(initial);
+        }
         // The attempt may be shorter than the first timeout.
         let rto = self.send.rtt.rto().min(self.limits.connect_timeout);
         self.timers.set(Timer::Rto, now + rto);

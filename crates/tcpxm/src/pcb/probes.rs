@@ -123,18 +123,22 @@ impl Pcb {
             return self.repair_probe(now, flow);
         }
         let span = self.send.board.tail(flow.nxt, self.repair_payload(flow));
-        if matches!(self.send.fin, Fin::Sent | Fin::Lost) {
-            return Some(self.fin(now, flow));
-        }
+        let with_fin = matches!(self.send.fin, Fin::Sent | Fin::Lost);
         if span.is_empty() {
-            return None;
+            return with_fin.then(|| self.fin(now, flow));
         }
         self.send.probes.sent = Sent::Tail {
             end: flow.nxt,
             stamp: flow.stamp_at(now),
         };
         self.send.board.sent_again(span, now);
-        Some(self.again(now, flow, span))
+        let mut plan = self.again(now, flow, span);
+        if with_fin {
+            // A FIN alone would not show that the last data is lost.
+            self.send.fin = Fin::Sent;
+            plan.flags.fin = true;
+        }
+        Some(plan)
     }
 
     /// In fast recovery: the first bytes that the receiver lacks, once more. Their acknowledgement shows

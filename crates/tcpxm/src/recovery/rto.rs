@@ -30,6 +30,11 @@ impl Rtt {
         }
     }
 
+    /// Sets the timeout before the first sample.
+    pub(crate) fn set_initial(&mut self, initial: Duration) {
+        self.estimate.set_initial(initial);
+    }
+
     /// Adds a sample of a segment that was not retransmitted, or that a timestamp tells from its retransmission
     /// (Karn's rule, RFC 6298 §3).
     pub(crate) fn sample(&mut self, rtt: Duration) {

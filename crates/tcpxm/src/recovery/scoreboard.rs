@@ -217,7 +217,8 @@ impl Scoreboard {
                 delivered.first_try = delivered.first_try.max(Some(part.end));
             }
             let rtt = view.now - again.time;
-            if view.is_certain(again.time, rtt, cumulative) {
+            let last = self.newest.map(|newest| newest.rtt);
+            if view.is_certain(again.time, cumulative, last) {
                 self.advance_newest(again.time, part.end, rtt);
             }
             self.cut_again(at, span);
@@ -531,7 +532,6 @@ pub(crate) struct AckView<'a> {
     pub(crate) multicast_from: u64,
     pub(crate) log: &'a SentLog,
     pub(crate) min_rtt: Option<Duration>,
-    pub(crate) smoothed_rtt: Option<Duration>,
     /// The segment that moved the cumulative acknowledgement on was sent before this time, by its timestamp.
     pub(crate) sent_before: Option<Instant>,
 }
@@ -539,17 +539,16 @@ pub(crate) struct AckView<'a> {
 impl AckView<'_> {
     /// Whether what was sent again at this time has arrived, and not what was sent first (RFC 8985 §6.2, step 2). The
     /// timestamp tells for data that the cumulative acknowledgement covers. For other data the RFC's bound, the
-    /// shortest round trip, says little on a path whose queue is many times as long; the usual one has to pass nearly.
-    fn is_certain(&self, sent_again: Instant, rtt: Duration, cumulative: bool) -> bool {
+    /// shortest round trip, says little on a path whose queue is many times as long: `last`, the round trip of the
+    /// newest delivery before, has to pass nearly.
+    fn is_certain(&self, sent_again: Instant, cumulative: bool, last: Option<Duration>) -> bool {
         let Some(least) = self.min_rtt else {
             return false;
         };
-        match self.sent_before.filter(|_| cumulative) {
-            Some(before) => sent_again < before && rtt >= least,
-            None => {
-                let usual = self.smoothed_rtt.unwrap_or_default();
-                rtt >= least.max(usual - usual / 4)
-            }
+        let rtt = self.now - sent_again;
+        match (self.sent_before.filter(|_| cumulative), last) {
+            (Some(before), _) => sent_again < before && rtt >= least,
+            (None, last) => rtt >= least.max(last.map_or(least, |last| last - last / 4)),
         }
     }
 }

@@ -32,7 +32,10 @@ fn mbps(
         receivers[0].2 = far.loss(Loss::Bernoulli(loss));
     }
     let mut net = group_net(3, (machine, narrow), receivers);
-    start(&mut net, &group(count), len);
+    // One lost SYN in forty would hide what losses cost later.
+    let mut group = group(count);
+    group.initial_rto = Some(Duration::from_millis(200));
+    start(&mut net, &group, len);
     assert!(net.run(600, closed), "{:?}", net.host(0).events);
     assert_delivered(&net, 1..=count, len, "losses");
     let finished = (1..=count).filter_map(|host| net.host(host).finished_at);
@@ -45,7 +48,7 @@ fn mbps(
 #[test]
 fn receivers_that_lose_independently_do_not_slow_the_group_down() {
     let least = [
-        (CongestionControl::Cubic, [80.0, 72.0]),
+        (CongestionControl::Cubic, [80.0, 74.0]),
         (CongestionControl::Bbr, [80.0, 70.0]),
     ];
     for (control, least) in least {

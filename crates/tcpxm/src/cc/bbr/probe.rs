@@ -87,6 +87,9 @@ impl Bbr {
     }
 
     pub(super) fn begin_down(&mut self, ack: &Delivery) {
+        if self.state == State::Up {
+            self.probing_ends();
+        }
         self.bounds.reset_signals();
         self.probe.up_bytes = u64::MAX;
         let delivered = self.sampler.delivered;
