@@ -31,7 +31,7 @@ use crate::tree::Tree;
 
 pub(crate) use holders::Reach;
 use holders::{Finding, LOOK};
-pub(crate) use limiting::Limit;
+pub(crate) use limiting::{Limit, MIN_ROUND_TRIP};
 use prepare::Source;
 use watching::Watch;
 

@@ -13,13 +13,13 @@ use mcp_control::wire::plan::Carrier;
 use mcp_control::{Digest, Layout};
 use tcpxm_tokio::seal::{Sealer, segment_key};
 use tcpxm_tokio::{
-    Config, CongestionControl, Failure, GroupChoice, GroupConfig, GroupEvent, GroupHandle,
-    GroupMode, Mode, State, XmEndpoint, XmGroup,
+    Config, CongestionControl, ConnStats, Failure, GroupChoice, GroupConfig, GroupEvent,
+    GroupHandle, GroupMode, Mode, State, XmEndpoint, XmGroup,
 };
 use tokio::sync::mpsc;
 
 use crate::args::{self, Args, MinRate};
-use crate::copy::Reach;
+use crate::copy::{MIN_ROUND_TRIP, Reach};
 use crate::host::routing_hint;
 use crate::resend::{Resend, Sent};
 use crate::tree::Tree;
@@ -264,20 +264,37 @@ impl Handle {
     /// Returns the state of a receiver; `None` when its connection has ended.
     pub(crate) fn reach(&self, receiver: usize) -> Option<Reach> {
         let stats = self.0.stats(receiver)?;
-        let window = stats.congestion_window.min(stats.send_window);
+        let round_trip = stats.smoothed_rtt;
+        let round_trip = round_trip.map(|time| Duration::from_micros(time.total_micros()));
+        let (allowed, in_use) = congestion(&stats, round_trip);
+        let closed = stats.outstanding + stats.payload as u64 > stats.send_window;
         let connecting = matches!(stats.state, State::SynSent | State::SynReceived);
         Some(Reach {
             acknowledged: stats.acknowledged,
             is_due: connecting || stats.outstanding > 0,
-            is_full: connecting || stats.outstanding + stats.payload as u64 > window,
+            is_full: connecting || closed || in_use,
             in_step: connecting || stats.mode != Mode::UnicastOnly,
-            window,
-            round_trip: stats
-                .smoothed_rtt
-                .map(|time| Duration::from_micros(time.total_micros())),
+            window: allowed.min(stats.send_window),
+            round_trip,
             is_unicast: stats.mode.unicasts(),
             is_multicast: stats.mode.multicasts(),
         })
+    }
+}
+
+/// Returns how many bytes congestion control lets be on their way to a receiver, and whether they are. With BBR that is
+/// not the window, which is twice what the path carries, but what it has measured, where it governs the rate.
+fn congestion(stats: &ConnStats, round_trip: Option<Duration>) -> (u64, bool) {
+    match (stats.bandwidth_bps, round_trip) {
+        (Some(bandwidth), Some(round_trip)) => {
+            let round_trip_us = round_trip.max(MIN_ROUND_TRIP).as_micros() as u64;
+            let carried = (bandwidth / 8).saturating_mul(round_trip_us) / 1_000_000;
+            (carried, stats.governs && stats.outstanding * 2 >= carried)
+        }
+        _ => {
+            let window = stats.congestion_window;
+            (window, stats.outstanding + stats.payload as u64 > window)
+        }
     }
 }
 

@@ -76,7 +76,8 @@ pub use store::Archive;
 pub use stream::{StreamHandle, XmListener, XmStream};
 pub use tcpxm::wire::{SegmentKey, is_group};
 pub use tcpxm::{
-    Carrier, CongestionControl, Failure, GroupChoice, GroupConfig, GroupMode, Mode, Prefix, State,
+    Carrier, CongestionControl, ConnStats, Failure, GroupChoice, GroupConfig, GroupMode, Mode,
+    Prefix, State,
 };
 
 use driver::Driver;

@@ -68,6 +68,11 @@ pub struct ConnStats {
     pub received: u64,
     /// Congestion window in bytes.
     pub congestion_window: u64,
+    /// What BBR has measured that the path carries, in bits of data per second, without what recent losses allow of it;
+    /// `None` with other algorithms, and before a measurement.
+    pub bandwidth_bps: Option<u64>,
+    /// No other receiver of its group governs the rate.
+    pub governs: bool,
     /// Bytes that the other side's window lets us send from the first unacknowledged one on.
     pub send_window: u64,
     /// Smoothed round-trip time, once measured.

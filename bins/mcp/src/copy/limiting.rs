@@ -8,7 +8,7 @@
 //! | figure | of the host that limits | of each of the others |
 //! | --- | --- | --- |
 //! | window used up | in at least half of the samples | |
-//! | acknowledges | something in the second half of the period | |
+//! | acknowledges | something in the second half of the period, and two thirds of what it takes | |
 //! | what it takes | the most of all samples: one lost packet does not lower it | the median |
 //!
 //! The host is named where the others could take [`NAMED`] hundredths of its rate. It is served separately where they
@@ -44,7 +44,7 @@ const SEPARATE: u64 = 200;
 /// How long the copy would still take at the present rate for a separate copy to be worth it.
 const WORTH: Duration = Duration::from_secs(1);
 /// Shortest round-trip time that counts: measurements are no finer than the delays of two hosts.
-const MIN_ROUND_TRIP: Duration = Duration::from_millis(1);
+pub(crate) const MIN_ROUND_TRIP: Duration = Duration::from_millis(1);
 
 /// The receiver that limits the rate of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,6 +183,7 @@ impl Limiting {
         if others_bps.saturating_mul(100) < rate_bps.saturating_mul(NAMED)
             || !path.is_mostly_full(now, window)
             || !path.advances(now, window)
+            || rate_bps.saturating_mul(2) > path.advance_bps(now, window).saturating_mul(3)
         {
             return None;
         }
@@ -269,6 +270,15 @@ impl Path {
     fn advances(&self, now: Instant, window: Duration) -> bool {
         let oldest = self.within(now, window / 2).last();
         oldest.is_some_and(|oldest| self.acknowledged > oldest.acknowledged)
+    }
+
+    /// Returns the rate at which it has acknowledged data. What limits the rate takes about that.
+    fn advance_bps(&self, now: Instant, window: Duration) -> u64 {
+        let oldest = self.within(now, window).last();
+        oldest.map_or(0, |oldest| {
+            let progress = self.acknowledged.saturating_sub(oldest.acknowledged);
+            per_second(progress, now - oldest.at)
+        })
     }
 
     fn is_mostly_full(&self, now: Instant, window: Duration) -> bool {
@@ -358,6 +368,20 @@ mod tests {
         let earliest = (SETTLE + WINDOW).as_millis() as u64;
         let worth = worth.expect("worth it");
         assert!((earliest..earliest + 200).contains(&worth), "{worth} ms");
+    }
+
+    #[test]
+    fn a_host_that_acknowledges_much_less_than_it_could_take_limits_nothing() {
+        for (takes, limits) in [(SLOW * 14 / 10, true), (SLOW * 2, false)] {
+            let narrow = |at| Reach {
+                is_full: true,
+                ..path(takes, SLOW, at)
+            };
+            let mut limiting = Limiting::new(2);
+            let all = |at| vec![Some(narrow(at)), Some(path(FAST, SLOW, at))];
+            let (last, _) = run(&mut limiting, 3000, all);
+            assert_eq!(last.is_some(), limits, "{takes}");
+        }
     }
 
     #[test]

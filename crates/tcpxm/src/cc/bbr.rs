@@ -179,6 +179,11 @@ impl Bbr {
         self.bandwidth.get().min(self.bounds.bandwidth_low)
     }
 
+    /// The estimate without the bounds that recent losses set.
+    pub(super) fn measured_bandwidth(&self) -> u64 {
+        self.bandwidth.get()
+    }
+
     /// Bytes a second.
     pub(super) fn pacing_rate(&self) -> u64 {
         self.pacing_rate

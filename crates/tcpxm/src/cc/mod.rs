@@ -107,6 +107,12 @@ impl Controller {
         Some((bbr.pacing_rate().saturating_mul(8).max(1), bbr.quantum()))
     }
 
+    /// Returns the bandwidth that BBR has measured, in bits a second.
+    pub(crate) fn bandwidth_bps(&self) -> Option<u64> {
+        let measured = self.bbr.as_deref()?.measured_bandwidth();
+        (measured > 0).then_some(measured.saturating_mul(8))
+    }
+
     /// Takes an acknowledgement, or a detection of losses, for BBR.
     pub(crate) fn on_delivery(&mut self, delivery: &Delivery) {
         if let Some(bbr) = &mut self.bbr {

@@ -522,6 +522,8 @@ impl<S: Store> Endpoint<S> {
             outstanding: flow.nxt - una,
             received: pcb.receive.data.next(),
             congestion_window: pcb.send.cc.window(),
+            bandwidth_bps: pcb.send.cc.bandwidth_bps(),
+            governs: !flow.is_governed_by_another(pcb.slot.member),
             send_window: pcb.send.window.edge().saturating_sub(una),
             smoothed_rtt: pcb.send.rtt.smoothed(),
             rto: pcb.send.rtt.rto(),
