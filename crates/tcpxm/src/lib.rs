@@ -92,10 +92,11 @@
 //! | streams | bytes from 0, in 64 bits; the wire carries 32 and wraps |
 //! | rates | bits a second |
 //! | windows | at most 1 GiB (RFC 7323); a receive window never shrinks |
-//! | a connection | at most 4 KiB beside its buffers as the receiver of a group; as a receiver that listens to one 1 KiB more |
+//! | a connection | at most 4 KiB beside its buffers as the receiver of a group, without what losses need; as a receiver that listens to one 1 KiB more |
 //! | a connection's buffers | [`Config::receive_buffer`], [`Config::send_buffer`]; nothing before the first byte |
-//! | out-of-order data | within the receive buffer, in at most 128 ranges |
-//! | a group | its store, once; 4 KiB a receiver |
+//! | out-of-order data | within the receive buffer, in at most 512 ranges of 16 bytes |
+//! | what is missing at a receiver | 256 ranges each that have arrived, are lost, or were sent again: 20 KiB, taken as losses need it |
+//! | a group | its store, once; 4 KiB a receiver; 20 KiB for repairs that several lack |
 //! | connections | [`Config::max_connections`]; half-open ones [`Config::max_half_open`], the oldest gives way |
 //! | events | one of each kind and connection |
 //! | work | constant or logarithmic in the number of connections and receivers for each packet; a group's close walks its receivers, and so does, with a least rate, the look for stragglers 40 times a second |

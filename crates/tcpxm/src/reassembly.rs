@@ -4,7 +4,7 @@ use crate::ranges::{Ranges, Span};
 use crate::store::{Ring, Store};
 
 /// Limit of out-of-order ranges; a segment that would add one more is dropped.
-pub(crate) const MAX_RANGES: usize = 128;
+pub(crate) const MAX_RANGES: usize = 512;
 
 /// A receive buffer of bounded length. Data beyond it was never offered a window and is clipped.
 #[derive(Debug)]

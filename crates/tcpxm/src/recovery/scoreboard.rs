@@ -9,30 +9,20 @@
 //! | lost, to be sent again | `lost` | | no |
 //! | sent again, not acknowledged | `again` | with the entry | yes |
 
+mod resent;
 #[cfg(test)]
 mod tests;
-
-use alloc::vec::Vec;
 
 use proto_core::time::{Duration, Instant};
 
 use super::log::SentLog;
 use crate::ranges::{Ranges, Span};
+use resent::{Again, Resent};
 
 /// Limit of selectively acknowledged ranges; others are found later by the cumulative acknowledgement.
-pub(crate) const MAX_SACKED: usize = 48;
+pub(crate) const MAX_SACKED: usize = 256;
 /// Limit of lost ranges; others stay in flight until they are found lost again.
 const MAX_LOST: usize = MAX_SACKED + 2;
-/// Limit of ranges sent again and not yet acknowledged; others wait.
-pub(crate) const MAX_AGAIN: usize = 32;
-
-#[derive(Clone, Copy, Debug)]
-struct Again {
-    span: Span,
-    time: Instant,
-    /// By multicast.
-    shared: bool,
-}
 
 /// The most recently sent byte range known to have been delivered (RFC 8985 §6.2, step 2).
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +54,9 @@ pub(crate) struct Scoreboard {
     una: u64,
     sacked: Ranges<MAX_SACKED>,
     lost: Ranges<MAX_LOST>,
-    again: Vec<Again>,
+    again: Resent,
+    /// Each byte before it, from `una` on, is in one of these three.
+    settled: u64,
     newest: Option<Newest>,
     /// Behind the last byte that arrived on its first sending: all before were sent earlier.
     first_high: u64,
@@ -149,7 +141,9 @@ impl Scoreboard {
             }
             self.deliver(span, view, &mut delivered);
             if self.sacked.insert(span).is_some() {
-                self.lost.remove(span);
+                self.remove_lost(span);
+            } else {
+                self.settled = self.settled.min(span.start);
             }
         }
         delivered
@@ -166,12 +160,8 @@ impl Scoreboard {
             let mut end = gap.end;
             while end > gap.start {
                 let last = end - 1;
-                if let Some(again) = self
-                    .again
-                    .iter()
-                    .find(|a| !a.span.clip(last, end).is_empty())
-                {
-                    end = again.span.start.max(gap.start);
+                if let Some(again) = self.again.holding(last) {
+                    end = again.start.max(gap.start);
                 } else if let Some(lost) = self.lost.holding(last) {
                     end = lost.start.max(gap.start);
                 } else {
@@ -203,38 +193,33 @@ impl Scoreboard {
     /// transmission (RFC 8985 §6.2, step 2).
     fn deliver_again(&mut self, span: Span, view: &AckView<'_>, delivered: &mut Delivered) {
         let cumulative = span.start == self.una;
-        let mut at = 0;
-        while at < self.again.len() {
-            let again = self.again[at];
+        for at in 0..self.again.within(span).len() {
+            let again = self.again.within(span)[at];
             let part = again.span.clip(span.start, span.end);
-            if part.is_empty() {
-                at += 1;
-                continue;
-            }
             if again.shared {
                 // It shows that multicast works as well as a first sending does.
                 delivered.any_first_try = true;
                 delivered.first_try = delivered.first_try.max(Some(part.end));
             }
-            let rtt = view.now - again.time;
             let last = self.newest.map(|newest| newest.rtt);
             if view.is_certain(again.time, cumulative, last) {
-                self.advance_newest(again.time, part.end, rtt);
+                self.advance_newest(again.time, part.end, view.now - again.time);
             }
-            self.cut_again(at, span);
         }
+        let forgotten = self.again.cut(span);
+        self.unsettle(forgotten);
     }
 
-    /// Removes a range from an entry; the parts on either side stay, as far as there is space for one more
-    /// entry.
-    fn cut_again(&mut self, at: usize, span: Span) {
-        let again = self.again.swap_remove(at);
-        let left = again.span.clip(0, span.start);
-        let right = again.span.clip(span.end, u64::MAX);
-        for span in [left, right] {
-            if !span.is_empty() && self.again.len() < MAX_AGAIN {
-                self.again.push(Again { span, ..again });
-            }
+    /// Bytes from there on may be in none of the lists any more.
+    fn unsettle(&mut self, from: Option<u64>) {
+        self.settled = self.settled.min(from.unwrap_or(u64::MAX));
+    }
+
+    fn remove_lost(&mut self, span: Span) {
+        self.lost.remove(span);
+        if self.lost.as_slice().len() >= MAX_LOST {
+            // A part may have been removed too.
+            self.settled = self.una;
         }
     }
 
@@ -286,9 +271,14 @@ impl Scoreboard {
         let upper = self.first_high.max(view.log.sent_by(newest.time - tick));
         let upper = upper.min(view.nxt);
         let expired = view.log.sent_by(view.now - patience).min(upper);
-        let mut at = self.una;
         let mut run = Run::default();
-        while let Some(hole) = self.next_hole(at, upper) {
+        self.settled = self.settled.max(self.una);
+        loop {
+            let Some(hole) = self.next_hole(self.settled, upper) else {
+                self.settled = self.settled.max(upper);
+                break;
+            };
+            self.settled = hole.start;
             if hole.start >= expired {
                 if let Some((_, time)) = view.log.times_of(hole.start) {
                     sooner(time + patience);
@@ -302,23 +292,21 @@ impl Scoreboard {
             if hole_end > view.highest {
                 run.add(Span::new(hole.start, hole_end), &self.sacked);
             }
-            at = hole_end;
+            self.settled = hole_end;
         }
         // Second sendings, each with a time of its own.
-        let mut index = 0;
-        while index < self.again.len() {
-            let again = self.again[index];
-            if (again.time, again.span.end) < (newest.time, newest.end) {
-                let due = again.time + patience;
-                if due > view.now {
-                    sooner(due);
-                } else if self.lost.insert(again.span).is_some() {
-                    self.again.swap_remove(index);
-                    continue;
-                }
+        let lost = &mut self.lost;
+        self.again.retain(|again| {
+            if (again.time, again.span.end) >= (newest.time, newest.end) {
+                return true;
             }
-            index += 1;
-        }
+            let due = again.time + patience;
+            if due > view.now {
+                sooner(due);
+                return true;
+            }
+            lost.insert(again.span).is_none()
+        });
         let bytes = self.lost.bytes() - before;
         (run.lost(bytes), timer)
     }
@@ -331,13 +319,7 @@ impl Scoreboard {
                 .sacked
                 .holding(at)
                 .or_else(|| self.lost.holding(at))
-                .or_else(|| {
-                    let held = self
-                        .again
-                        .iter()
-                        .find(|a| !a.span.clip(at, at + 1).is_empty());
-                    held.map(|again| again.span)
-                });
+                .or_else(|| self.again.holding(at));
             if let Some(known) = known {
                 at = known.end;
                 continue;
@@ -345,11 +327,7 @@ impl Scoreboard {
             let end = [
                 self.sacked.gaps(at, upper).next().map(|gap| gap.end),
                 self.lost.gaps(at, upper).next().map(|gap| gap.end),
-                self.again
-                    .iter()
-                    .map(|again| again.span.start)
-                    .filter(|&start| start > at)
-                    .min(),
+                self.again.next_start(at),
             ];
             let end = end.into_iter().flatten().min().unwrap_or(upper).min(upper);
             return Some(Span::new(at, end));
@@ -376,6 +354,7 @@ impl Scoreboard {
             at = hole.end;
         }
         self.again.clear();
+        self.settled = self.una;
         let before = self.lost.bytes();
         self.lost.clear();
         for gap in self.sacked.gaps(self.una, nxt) {
@@ -392,6 +371,7 @@ impl Scoreboard {
         let span = Span::new(self.una, (self.una + segment).min(nxt));
         self.again
             .retain(|again| again.span.clip(span.start, span.end).is_empty());
+        self.settled = self.una;
         self.lost.insert(span).unwrap_or(0)
     }
 
@@ -408,7 +388,7 @@ impl Scoreboard {
     /// Returns the next range to send again at or after an offset, at most `max` bytes; `None` also while too many
     /// retransmissions are unacknowledged.
     pub(crate) fn next_lost(&self, offset: u64, max: u64) -> Option<Span> {
-        if self.again.len() >= MAX_AGAIN {
+        if self.again.is_full() {
             return None;
         }
         let lost = self.lost.as_slice().iter();
@@ -441,26 +421,14 @@ impl Scoreboard {
     }
 
     fn record_again(&mut self, span: Span, now: Instant, shared: bool) {
-        self.lost.remove(span);
+        self.remove_lost(span);
         self.again_high = self.again_high.max(span.end);
-        if let Some(again) = self.again.iter_mut().find(|again| {
-            again.span.end == span.start && again.time == now && again.shared == shared
-        }) {
-            again.span.end = span.end;
-            return;
-        }
-        let overlaps = |again: &Again| !again.span.clip(span.start, span.end).is_empty();
-        while let Some(at) = self.again.iter().position(overlaps) {
-            self.cut_again(at, span);
-        }
-        if self.again.len() >= MAX_AGAIN {
-            self.again.swap_remove(0);
-        }
-        self.again.push(Again {
+        let forgotten = self.again.insert(Again {
             span,
             time: now,
             shared,
         });
+        self.unsettle(forgotten);
     }
 
     /// A duplicate reached the receiver (RFC 2883): it was delayed, not lost. The window grows by a quarter, at
@@ -473,6 +441,7 @@ impl Scoreboard {
     /// Data that was not sent again yet counts as in flight and unacknowledged again.
     pub(crate) fn forget_lost(&mut self) {
         self.lost.clear();
+        self.settled = self.una;
     }
 
     /// Many recoveries without a duplicate: back to a quarter.

@@ -1,7 +1,7 @@
 //! What losses that have nothing to do with each other cost a group, in virtual time.
 
 use netsim::{LinkConfig, Loss};
-use tcpxm::{CongestionControl, Duration};
+use tcpxm::{CongestionControl, Duration, Instant};
 
 use crate::common::{Plan, config};
 use crate::group::{assert_delivered, closed, group, group_net, lan, receivers, start};
@@ -99,4 +99,33 @@ fn the_worst_receiver_alone_governs_the_rate() {
     println!("{one:.2} and {eight:.2} Mbit/s");
     assert!(eight > one * 0.7, "{one:.2} and {eight:.2} Mbit/s");
     assert!(eight < one * 1.3, "{one:.2} and {eight:.2} Mbit/s");
+}
+
+/// Slow start fills the queue of a long path, and hundreds of segments between others are lost: several times what one
+/// acknowledgement can report.
+#[test]
+fn an_overflow_on_a_long_path_is_repaired_within_a_few_round_trips() {
+    for count in [1, 8] {
+        let mut machine = config();
+        machine.receive_buffer = 4 << 20;
+        let narrow = LinkConfig::new().rate_bps(100_000_000).queue_packets(833);
+        let far = LinkConfig::new().delay(Duration::from_millis(50));
+        let trusting = Plan {
+            trusting: true,
+            ..Plan::default()
+        };
+        let receivers = vec![(machine.clone(), trusting, far); count];
+        let mut net = group_net(3, (machine, narrow), receivers);
+        let len = 8 << 20;
+        start(&mut net, &group(count), len);
+        assert!(net.run(600, closed), "{:?}", net.host(0).events);
+        assert_delivered(&net, 1..=count, len, "overflow");
+        let stats = net.host(0).endpoint.stats();
+        assert!(stats.retransmissions > 500, "{stats:?}");
+        let finished = (1..=count).filter_map(|host| net.host(host).finished_at);
+        let last = finished.max().unwrap();
+        println!("{count} receivers: {last}");
+        // Slow start takes seven round trips, and the link 0.7 s for the data.
+        assert!(last < Instant::from_millis(2_000), "{count}: {last}");
+    }
 }

@@ -1,3 +1,6 @@
+use alloc::vec::Vec;
+
+use super::resent::MAX_AGAIN;
 use super::*;
 
 const SEGMENT: u64 = 1_000;
@@ -266,40 +269,54 @@ fn a_repair_that_arrives_in_part_stays_in_flight_with_its_rest() {
     let mut flight = Flight::of(6);
     flight.board.sent_again(span(0, 3_000), at(30));
     flight.acknowledge(at(60), 0, &[span(1_000, 2_000)]);
-    let mut again: Vec<Span> = flight.board.again.iter().map(|again| again.span).collect();
+    let mut again: Vec<Span> = flight
+        .board
+        .again
+        .as_slice()
+        .iter()
+        .map(|again| again.span)
+        .collect();
     again.sort_by_key(|span| span.start);
     assert_eq!(again, [span(0, 1_000), span(2_000, 3_000)]);
     flight.acknowledge(at(61), 3_000, &[]);
-    assert!(flight.board.again.is_empty());
+    assert!(flight.board.again.as_slice().is_empty());
 }
 
 #[test]
 fn repairs_are_remembered_up_to_a_bound() {
-    let mut flight = Flight::of(100);
-    flight.board.sent_again(span(0, 1_000), at(200));
-    flight.board.sent_again(span(1_000, 2_000), at(200));
-    assert_eq!(flight.board.again.len(), 1, "one after the other");
-    flight.board.sent_again(span(2_000, 3_000), at(201));
-    flight.board.sent_again(span(5_000, 6_000), at(201));
-    assert_eq!(flight.board.again.len(), 3);
-    flight.board.sent_again(span(5_200, 5_300), at(202));
-    assert_eq!(flight.board.again.len(), 5, "cut in two by a later one");
-    for number in 10..37 {
+    let mut flight = Flight::of(1_000);
+    flight.board.sent_again(span(0, 1_000), at(2_000));
+    flight.board.sent_again(span(1_000, 2_000), at(2_000));
+    assert_eq!(
+        flight.board.again.as_slice().len(),
+        1,
+        "one after the other"
+    );
+    flight.board.sent_again(span(2_000, 3_000), at(2_001));
+    flight.board.sent_again(span(5_000, 6_000), at(2_001));
+    assert_eq!(flight.board.again.as_slice().len(), 3);
+    flight.board.sent_again(span(5_200, 5_300), at(2_002));
+    assert_eq!(
+        flight.board.again.as_slice().len(),
+        5,
+        "cut in two by a later one"
+    );
+    for number in 10..261 {
         let start = 2 * number * SEGMENT;
         flight
             .board
-            .sent_again(span(start, start + SEGMENT), at(203));
+            .sent_again(span(start, start + SEGMENT), at(2_003));
     }
-    assert_eq!(flight.board.again.len(), MAX_AGAIN);
+    assert_eq!(flight.board.again.as_slice().len(), MAX_AGAIN);
     flight.board.lose_first(SEGMENT, flight.nxt);
-    assert_eq!(flight.board.again.len(), MAX_AGAIN - 1);
+    assert_eq!(flight.board.again.as_slice().len(), MAX_AGAIN - 1);
     assert!(flight.board.next_lost(0, SEGMENT).is_some());
-    flight.board.sent_again(span(90_000, 91_000), at(204));
+    flight.board.sent_again(span(900_000, 901_000), at(2_004));
     assert_eq!(flight.board.next_lost(0, SEGMENT), None, "others wait");
-    flight.acknowledge(at(230), 0, &[span(20_200, 20_300)]);
-    assert_eq!(flight.board.again.len(), MAX_AGAIN);
-    flight.board.sent_again(span(94_000, 95_000), at(205));
-    assert_eq!(flight.board.again.len(), MAX_AGAIN);
+    flight.acknowledge(at(2_030), 0, &[span(20_200, 20_300)]);
+    assert_eq!(flight.board.again.as_slice().len(), MAX_AGAIN);
+    flight.board.sent_again(span(940_000, 941_000), at(2_005));
+    assert_eq!(flight.board.again.as_slice().len(), MAX_AGAIN);
 }
 
 #[test]
@@ -375,4 +392,66 @@ fn probes_are_the_ends_of_what_is_missing() {
     assert_eq!(flight.board.head(flight.nxt, 9_000), span(1_000, 2_000));
     let flight = Flight::of(6);
     assert_eq!(flight.board.head(flight.nxt, 90_000), span(0, 6_000));
+}
+
+/// What detection remembers of the bytes that it has looked at is only an abbreviation.
+#[test]
+fn detection_finds_what_a_search_from_the_start_finds() {
+    let mut dice = 7_u64;
+    let mut roll = |sides: u64| {
+        dice = dice
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (dice >> 33) % sides
+    };
+    let mut most = [0; 3];
+    for run in 0..20 {
+        let mut flight = Flight::of(0);
+        // Scattered losses of long flights exceed all limits, short ones none.
+        let flight_segments = [60, 600, 2_000][run % 3];
+        for now in 0..6_000 {
+            let (una, nxt) = (flight.board.una(), flight.nxt);
+            if (nxt - una) / SEGMENT < flight_segments {
+                flight.send(at(now));
+            }
+            let start = una + roll((nxt - una) / SEGMENT + 1) * SEGMENT;
+            let some = span(start, (start + (1 + roll(3)) * SEGMENT).min(flight.nxt));
+            match roll(400) {
+                0 => drop(flight.board.lose_all(flight.nxt, 0)),
+                1 => flight.board.forget_lost(),
+                2 => drop(flight.board.lose_first(SEGMENT, flight.nxt)),
+                3 => drop(flight.acknowledge(at(now), some.end, &[])),
+                4..50 => flight.board.sent_to_group(some, at(now - 1)),
+                50..300 => drop(flight.acknowledge(at(now), una, &[some])),
+                _ => {}
+            }
+            while now / 1_000 % 2 == 0
+                && let Some(lost) = flight.board.next_lost(una, SEGMENT)
+            {
+                flight.board.sent_again(lost, at(now));
+            }
+            let mut plain = flight.board.clone();
+            plain.settled = 0;
+            let same = core::mem::replace(&mut flight.board, plain);
+            let expected = flight.detect(at(now));
+            let plain = core::mem::replace(&mut flight.board, same);
+            let found = flight.detect(at(now));
+            assert_eq!(found.1, expected.1, "run {run}, {now} ms");
+            assert_eq!(
+                flight.board.lost.as_slice(),
+                plain.lost.as_slice(),
+                "run {run}, {now} ms"
+            );
+            let board = &flight.board;
+            let sizes = [
+                board.sacked.as_slice().len(),
+                board.lost.as_slice().len(),
+                board.again.as_slice().len(),
+            ];
+            for (most, size) in most.iter_mut().zip(sizes) {
+                *most = size.max(*most);
+            }
+        }
+    }
+    assert_eq!(most, [MAX_SACKED, MAX_LOST, MAX_AGAIN]);
 }
