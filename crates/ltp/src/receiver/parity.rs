@@ -203,8 +203,8 @@ impl<S: Store> Receiver<'_, S> {
         let arrival = self.gaps.limit(block, missing.saturating_sub(held), tag);
         if let Some(arrival) = arrival {
             self.recovery.arrived(&arrival, self.now);
-            if self.gaps.is_unscanned() {
-                // There may be room for requests again.
+            if self.gaps.is_unscanned() && !self.gaps.is_waiting() {
+                // There was no room for more requests.
                 self.look_for_gaps();
             }
         }
