@@ -9,8 +9,8 @@ use ltp::digest::Hashing;
 use ltp::store::HeapRing;
 use ltp::wire::sync;
 use ltp::{
-    Assist, Delivery, Duration, Failure, Instant, Meta, Receiver, ReceiverEvent, Sender,
-    SenderEvent,
+    Assist, Delivery, Duration, Failure, Instant, Meta, Parity, Receiver, ReceiverEvent, Sender,
+    SenderConfig, SenderEvent,
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -18,9 +18,25 @@ const BLOCK: usize = 1 << 12;
 
 /// A session of small blocks, begun but far from done; the window of receivers is `window` blocks.
 fn begun(bytes: &[u8], number: u64, window: usize, assist: Assist, delivery: Delivery) -> Group {
+    let config = small_blocks(bytes);
+    begun_with(config, bytes, number, window, assist, delivery)
+}
+
+fn small_blocks(bytes: &[u8]) -> SenderConfig {
     let mut config = sender_config(bytes.len());
     config.block_exponent = BLOCK.trailing_zeros() as u8;
     config.rate_bps = Some(10_000_000);
+    config
+}
+
+fn begun_with(
+    config: SenderConfig,
+    bytes: &[u8],
+    number: u64,
+    window: usize,
+    assist: Assist,
+    delivery: Delivery,
+) -> Group {
     let store = HeapRing::whole(bytes.to_vec());
     let sender = Sender::new(config, store, seed(number), Instant::ZERO).unwrap();
     let receivers = (1..=3)
@@ -126,6 +142,32 @@ fn a_content_much_longer_than_the_window() {
     net.set_loss(0.02);
     finish(&mut net, &bytes, wrong);
     check_others(&net);
+}
+
+/// Blocks that parity restored are found to be right, and the forged ones are not repaired with it.
+#[test]
+fn a_transfer_that_parity_repaired() {
+    let bytes = content(100 * BLOCK - 1234, 11);
+    for assist in [Assist::None, Assist::Lms] {
+        for parity in [Parity::OnRequest, Parity::Percent(20)] {
+            let mut config = small_blocks(&bytes);
+            config.parity = Some(parity);
+            let mut net = begun_with(config, &bytes, 11, 128, assist, Delivery::Store);
+            net.set_loss(0.05);
+            let next = unsent(&net);
+            for block in [next, next + 7, 99] {
+                forge(&mut net, 0, block);
+            }
+            finish(&mut net, &bytes, 3);
+            for receiver in net.receivers() {
+                assert!(receiver.stats().restored_packets > 0);
+            }
+            assert_eq!(net.receiver(0).stats().restored_wrongly, 0);
+            if assist == Assist::None {
+                check_others(&net);
+            }
+        }
+    }
 }
 
 #[test]

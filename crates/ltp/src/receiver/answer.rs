@@ -9,6 +9,7 @@
 //! | turned, for packets that this host lacks | dropped: its own request is on its way |
 //! | turned, for packets that this host has just received as repairs to the group | dropped: the same repair reaches the requester |
 //! | turned, for packets that it stores | repaired to the turning point, within its rate |
+//! | turned, for packets or parity of a block that it has whole | as many parity packets, less those that have just come to the group on request; parity in advance does not count |
 
 use lms_proto::{Kind as OptionKind, TurningPoint};
 use managed::ManagedSlice;

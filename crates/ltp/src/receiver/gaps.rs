@@ -407,7 +407,12 @@ impl<S: Store> Receiver<'_, S> {
             if !self.restoring.is_empty() {
                 missing = lowest(missing, self.unrequested(block));
             }
-            if missing != 0 && !self.gaps.add(block, missing, 0, self.now) {
+            // The bytes of a rejected block come from the source.
+            let attempts = match self.window.was_rejected(block) {
+                true => self.config.attempts_before_source,
+                false => 0,
+            };
+            if missing != 0 && !self.gaps.add(block, missing, attempts, self.now) {
                 break;
             }
             self.gaps.scanned = geometry.first_packet(block) + u64::from(upto);

@@ -130,7 +130,9 @@ impl<S: Store> Receiver<'_, S> {
         if !is_cut_so {
             return Err(Error::BeyondEnd);
         }
-        if meta.path == Path::Group || !self.recovery.is_lms() {
+        // Requests from below are for what is lacking beside the parity that was sent in advance.
+        let is_answer = repr.tag != 0;
+        if is_answer && (meta.path == Path::Group || !self.recovery.is_lms()) {
             self.window.note_parity(block, self.now);
         }
         if matches!(self.phase, Phase::Failed | Phase::Ended) {
@@ -201,6 +203,10 @@ impl<S: Store> Receiver<'_, S> {
         let arrival = self.gaps.limit(block, missing.saturating_sub(held), tag);
         if let Some(arrival) = arrival {
             self.recovery.arrived(&arrival, self.now);
+            if self.gaps.is_unscanned() && !self.gaps.is_waiting() {
+                // There was no room for more requests.
+                self.look_for_gaps();
+            }
         }
         if missing == 0 {
             self.restoring.shelf.remove(block as u32);

@@ -376,7 +376,8 @@ impl<'a> Window<'a> {
         slot.map_or(0, |slot| slot.repaired)
     }
 
-    /// Parity of a block came, to receivers below too: one more of it will not be requested there.
+    /// Parity of a block that was requested came, to receivers below too: requests of theirs that are on their way are
+    /// for one more than they lack.
     pub(super) fn note_parity(&mut self, block: u64, now: Instant) {
         let slot = &mut self.slots[block as usize & self.mask];
         if slot.block == block as u32 {

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod forged;
+mod restart;
 
 use common::packets::request;
 use common::{Group, content, files, link, receiver_config, sender_config};

@@ -9,6 +9,7 @@ mod data;
 mod digests;
 mod end;
 mod heartbeats;
+mod parity;
 mod relay;
 mod replier;
 mod reports;

@@ -240,3 +240,26 @@ fn requests_are_counted_up_to_255() {
     assert_eq!(compose(&mut gaps, 255, at(50)).1, 1);
     assert_eq!(gaps.due(at(100)), Some(255));
 }
+
+#[test]
+fn parity_that_is_held_limits_what_is_requested_of_a_block() {
+    let mut gaps = gaps();
+    assert!(gaps.add(1, 0b1011, 0, at(0)));
+    assert!(gaps.add(1, 0b1_0000, 0, at(0)));
+    assert!(gaps.add(2, 0b11, 0, at(0)));
+    compose(&mut gaps, 0, at(5));
+    assert!(gaps.limit(1, 4, Some(9)).is_none(), "no more are requested");
+    let arrival = gaps.limit(1, 3, Some(9)).expect("one request is shorter");
+    assert!(arrival.answers);
+    assert_eq!((arrival.sent, arrival.attempts), (at(5), 1));
+    assert_eq!(gaps.requested(1).count_ones(), 3);
+    assert_eq!(gaps.outstanding, 5);
+    // The tag of another request measures nothing.
+    let arrival = gaps.limit(1, 1, Some(8)).expect("shorter again");
+    assert!(!arrival.answers);
+    assert_eq!((gaps.requested(1).count_ones(), gaps.outstanding), (1, 3));
+    assert!(gaps.limit(1, 0, None).is_some());
+    assert_eq!((gaps.requested(1), gaps.requested(2)), (0, 0b11));
+    assert_eq!((gaps.used, gaps.outstanding), (1, 2));
+    assert!(gaps.limit(1, 0, None).is_none());
+}
