@@ -116,9 +116,7 @@ impl<S: Store> Endpoint<S> {
         let slot = self.pcbs.get(index)?.slot;
         self.stats.shared_repairs += 1;
         let written = self.write_group(now, (slot.session, slot.flow), group, span, buffer)?;
-        if let Some(flow) = self.flow(slot.session, slot.flow) {
-            flow.spread.spend(now, written.len as u64);
-        }
+        self.pace_shared_repair(now, index, written.len as u64);
         Some(written)
     }
 

@@ -23,8 +23,10 @@ impl<S: Store> Endpoint<S> {
         let Some(pcb) = governing.and_then(|index| self.pcbs.get(index)) else {
             return;
         };
+        let replaced = self.replaced(session, number);
+        let replaced = replaced.and_then(|index| self.pcbs.get(index)?.send.cc.pacing());
         let (rate, quantum) = match pcb.send.cc.pacing() {
-            Some(pacing) => pacing,
+            Some(pacing) => replaced.map_or(pacing, |bound| pacing.min(bound)),
             None if self.config.pacing => (Self::spread_rate(pcb), u64::MAX),
             None => return,
         };
@@ -57,6 +59,17 @@ impl<S: Store> Endpoint<S> {
             && pcb.send.cc.is_bbr()
         {
             pace_of(pcb, flow).spend(now, bytes);
+        }
+    }
+
+    /// Bytes were sent again to a group for this receiver. They go to the path that the rate fits, whoever lacks them;
+    /// and also to that of a receiver that does not govern it, whose next repairs wait for them.
+    pub(super) fn pace_shared_repair(&mut self, now: Instant, index: u32, bytes: u64) {
+        if let Some((pcb, flow, _)) = self.parts(index) {
+            flow.spread.spend(now, bytes);
+            if pcb.send.cc.is_bbr() && flow.is_governed_by_another(pcb.slot.member) {
+                flow.aside.spend(now, bytes);
+            }
         }
     }
 }

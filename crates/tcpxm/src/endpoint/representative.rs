@@ -11,6 +11,9 @@
 //! Each receiver has a controller of its own, which counts the losses of that receiver and grows as far as it would
 //! alone. If the group sends more than a path can carry for long, the controller of that receiver falls below that of
 //! the representative, and it takes over.
+//!
+//! One that takes over since it holds the group back may have a high rate: all that it has acknowledged before. Until it
+//! has a lower one than the receiver that it replaced, that one's pace counts.
 
 use proto_core::time::{Duration, Instant};
 
@@ -41,6 +44,8 @@ impl<S: Store> Endpoint<S> {
             }
             (None, _) => (false, false),
         };
+        let bound = self.replaced(session, number);
+        let bound = bound.and_then(|index| self.pcbs.get(index)?.send.long_run_rate());
         let now = self.now;
         let Some((pcb, flow, _)) = self.parts(index) else {
             return;
@@ -58,9 +63,14 @@ impl<S: Store> Endpoint<S> {
         }
         if flow.members < 2 {
             flow.representative = None;
+            flow.replaced = None;
         } else if takes_over {
             flow.representative = Some(member);
             flow.holder = None;
+        }
+        let governs = flow.representative == Some(member);
+        if governs && rate.is_some_and(|rate| bound.is_none_or(|bound| rate <= bound)) {
+            flow.replaced = None;
         }
         pcb.send.follows = flow.is_governed_by_another(member);
     }
@@ -68,6 +78,10 @@ impl<S: Store> Endpoint<S> {
     /// The congestion window of a receiver holds the flow back. With BBR windows are twice what a path needs: if it
     /// does so for a round trip, its path is narrower than that of the representative.
     pub(super) fn held_back_by(&mut self, index: u32, now: Instant) {
+        let Some(slot) = self.pcbs.get(index).map(|pcb| pcb.slot) else {
+            return;
+        };
+        let replaced = self.slowest_before(slot.session, slot.flow);
         let Some((pcb, flow, _)) = self.parts(index) else {
             return;
         };
@@ -82,6 +96,7 @@ impl<S: Store> Endpoint<S> {
             Some((holder, since)) if holder == member => {
                 if round_trip.is_some_and(|rtt| now - since >= rtt) {
                     flow.representative = Some(member);
+                    flow.replaced = replaced.filter(|&other| other != member);
                     flow.holder = None;
                     pcb.send.follows = false;
                 }
@@ -96,5 +111,25 @@ impl<S: Store> Endpoint<S> {
         let flow = session.flows.get(flow as usize)?;
         let member = flow.representative? as usize;
         session.members.get(member).copied().flatten()
+    }
+
+    /// Returns the control block of the receiver that the representative has replaced by holding the group back.
+    pub(super) fn replaced(&self, session: u32, flow: u32) -> Option<u32> {
+        let session = self.sessions.get(session)?;
+        let flow = session.flows.get(flow as usize)?;
+        let member = flow.replaced? as usize;
+        session.members.get(member).copied().flatten()
+    }
+
+    /// The member whose pace counts, of the representative and of the one it has replaced.
+    fn slowest_before(&self, session: u32, flow: u32) -> Option<u32> {
+        let both = [
+            self.representative(session, flow),
+            self.replaced(session, flow),
+        ];
+        let both = both.into_iter().flatten();
+        let both = both.filter_map(|index| self.pcbs.get(index));
+        let slowest = both.min_by_key(|pcb| pcb.send.cc.pacing());
+        slowest.map(|pcb| pcb.slot.member)
     }
 }

@@ -104,6 +104,8 @@ pub(crate) struct Flow {
     pub(crate) representative: Option<u32>,
     /// Another member whose congestion window holds the flow back, and since when.
     pub(crate) holder: Option<(u32, Instant)>,
+    /// The receiver that governed the rate until one took over that held the flow back.
+    pub(crate) replaced: Option<u32>,
     /// Lost data that several receivers may lack.
     pub(crate) repairs: Repairs,
     /// Bytes that are sent at once.
@@ -166,6 +168,7 @@ impl Flow {
             starved: None,
             representative: None,
             holder: None,
+            replaced: None,
             repairs: Repairs::default(),
             quantum_bytes: u64::MAX,
             override_once: false,
@@ -194,6 +197,7 @@ impl Flow {
     pub(crate) fn forget_representative(&mut self, member: u32) {
         self.representative = self.representative.filter(|&other| other != member);
         self.holder = self.holder.filter(|&(other, _)| other != member);
+        self.replaced = self.replaced.filter(|&other| other != member);
     }
 
     /// The timestamp clock: milliseconds (RFC 7323 §4.1), the same for all receivers.

@@ -162,4 +162,25 @@ mod tests {
         }
         assert_eq!(repairs.list.len(), 100);
     }
+
+    #[test]
+    fn who_fills_the_table_leaves_unicast_to_the_others_for_a_second() {
+        let mut repairs = Repairs::default();
+        for start in 0..MAX_REPAIRS as u64 {
+            repairs.ask(at(0), start, 1, RTT);
+        }
+        for millis in [0, 500, 999] {
+            for member in [2, 3] {
+                assert_eq!(repairs.ask(at(millis), 1_000, member, RTT), Turn::Unicast);
+            }
+        }
+        assert_eq!(
+            repairs.ask(at(999), 7, 2, RTT),
+            Turn::Multicast,
+            "it said that it lacks this, too"
+        );
+        assert_eq!(repairs.ask(at(1_000), 1_000, 2, RTT), Turn::Wait(at(1_010)));
+        assert_eq!(repairs.ask(at(1_001), 1_000, 3, RTT), Turn::Multicast);
+        assert_eq!(repairs.list.len(), 2);
+    }
 }

@@ -341,6 +341,15 @@ impl Node for Host {
 /// Time, port to which a packet would go, packet: is it lost?
 pub(crate) type DropRule = Box<dyn FnMut(Instant, u16, &[u8]) -> bool>;
 
+/// A host that is not what it seems: sees what goes to it, and replaces what comes from it.
+pub(crate) trait Disguise {
+    /// A packet on its way to the host, which gets it. Returns packets to host 0 and when they leave.
+    fn towards(&mut self, now: Instant, packet: &[u8]) -> Vec<(Instant, Vec<u8>)>;
+
+    /// A packet of the host. Returns those that go to host 0 instead, and when they leave.
+    fn from(&mut self, now: Instant, packet: &[u8]) -> Vec<(Instant, Vec<u8>)>;
+}
+
 /// Forwards by host number: port 0 leads to host 0, port n to host n. Multicast goes to all but its
 /// source, as far as it is allowed to.
 pub(crate) struct Switch {
@@ -356,9 +365,29 @@ pub(crate) struct Switch {
     pub(crate) left: BTreeSet<u16>,
     /// Where the groups that are named here go; the others go everywhere.
     pub(crate) trees: BTreeMap<Ipv4Addr, BTreeSet<u16>>,
+    /// By port.
+    pub(crate) disguises: BTreeMap<u16, Box<dyn Disguise>>,
+    /// Packets of hosts in disguise to host 0, by when they leave and by number.
+    held: BTreeMap<(Instant, u64), Vec<u8>>,
+    numbered: u64,
 }
 
 impl Switch {
+    fn hold(&mut self, packets: Vec<(Instant, Vec<u8>)>) {
+        for (at, packet) in packets {
+            self.numbered += 1;
+            self.held.insert((at, self.numbered), packet);
+        }
+    }
+
+    fn release(&mut self, now: Instant, io: &mut Io<'_>) {
+        while let Some(first) = self.held.first_entry()
+            && first.key().0 <= now
+        {
+            io.send(Port(0), &first.remove());
+        }
+    }
+
     pub(crate) fn new() -> Self {
         Self {
             deaf: BTreeMap::new(),
@@ -367,12 +396,29 @@ impl Switch {
             groups: BTreeSet::new(),
             left: BTreeSet::new(),
             trees: BTreeMap::new(),
+            disguises: BTreeMap::new(),
+            held: BTreeMap::new(),
+            numbered: 0,
         }
     }
 }
 
 impl Node for Switch {
+    fn handle_timeout(&mut self, now: Instant, io: &mut Io<'_>) {
+        self.release(now, io);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.held.first_key_value().map(|((at, _), _)| *at)
+    }
+
     fn handle_packet(&mut self, now: Instant, port: Port, packet: &[u8], io: &mut Io<'_>) {
+        if let Some(disguise) = self.disguises.get_mut(&port.0) {
+            let packets = disguise.from(now, packet);
+            self.hold(packets);
+            self.release(now, io);
+            return;
+        }
         let to = Ipv4Addr::new(packet[16], packet[17], packet[18], packet[19]);
         if to.is_multicast() {
             self.groups.insert(to);
@@ -384,7 +430,11 @@ impl Node for Switch {
                 self.from_sender.1 += 1;
             }
         }
+        let mut answers = Vec::new();
         let mut forward = |port: u16, io: &mut Io<'_>| {
+            if let Some(disguise) = self.disguises.get_mut(&port) {
+                answers.extend(disguise.towards(now, packet));
+            }
             let drop = self.drop.as_mut();
             if !drop.is_some_and(|drop| drop(now, port, packet)) {
                 io.forward(Port(port));
@@ -393,6 +443,8 @@ impl Node for Switch {
         if !to.is_multicast() {
             let [_, _, high, low] = to.octets();
             forward(u16::from_be_bytes([high, low]), io);
+            self.hold(answers);
+            self.release(now, io);
             return;
         }
         for other in 0..io.ports() {
@@ -409,6 +461,8 @@ impl Node for Switch {
                 forward(other, io);
             }
         }
+        self.hold(answers);
+        self.release(now, io);
     }
 }
 

@@ -20,6 +20,9 @@ struct Path {
     /// One in this many segments is lost; 0: none.
     lose: u64,
     rate: u64,
+    /// Acknowledgements wait for the next multiple of this, or for a random time up to it.
+    lump: Duration,
+    random: bool,
 }
 
 impl Path {
@@ -35,6 +38,8 @@ impl Path {
             free_at: Instant::ZERO,
             lose: 0,
             rate: RATE,
+            lump: Duration::ZERO,
+            random: false,
         }
     }
 
@@ -54,9 +59,25 @@ impl Path {
             self.nxt += SEGMENT;
             let takes = Duration::from_micros(SEGMENT * 1_000_000 / self.rate);
             self.free_at = self.free_at.max(self.now) + takes;
-            self.flight
-                .push_back((self.now, self.nxt, self.free_at + RTT));
+            let arrives = self.acknowledged_at(self.free_at + RTT);
+            self.flight.push_back((self.now, self.nxt, arrives));
         }
+    }
+
+    /// When the acknowledgement of data arrives that arrived at the path's end at this time.
+    fn acknowledged_at(&self, at: Instant) -> Instant {
+        let lump = self.lump.total_micros() as i64;
+        if lump == 0 {
+            return at;
+        }
+        let us = at.total_micros();
+        let held = if self.random {
+            at + Duration::from_micros(self.nxt.wrapping_mul(0x9e37_79b9_7f4a_7c15) % lump as u64)
+        } else {
+            Instant::from_micros((us + lump - 1) / lump * lump)
+        };
+        let last = self.flight.back().map_or(Instant::ZERO, |last| last.2);
+        held.max(last + Duration::from_micros(200))
     }
 
     fn in_flight(&self) -> u64 {
@@ -214,4 +235,37 @@ fn bounds_come_back_when_nothing_was_lost() {
     assert!(path.bbr.bandwidth() < RATE);
     path.bbr.restore(&saved);
     assert!(path.bbr.bandwidth() > RATE * 9 / 10);
+}
+
+#[test]
+fn late_acknowledgements_and_lumps_of_them_tell_no_more_than_the_path_takes() {
+    for (lump_ms, random) in [
+        (5, false),
+        (10, false),
+        (25, false),
+        (5, true),
+        (10, true),
+        (40, true),
+    ] {
+        // Samples are coarser where lumps are further apart than a round trip.
+        let limit = if lump_ms > 20 && !random { 14 } else { 13 };
+        let mut path = Path::new();
+        path.lump = Duration::from_millis(lump_ms);
+        path.random = random;
+        let (mut most, mut least) = (0, u64::MAX);
+        for step in 0..40_000 {
+            path.step();
+            let bandwidth = path.bbr.bandwidth();
+            most = most.max(bandwidth);
+            if step > 5_000 {
+                least = least.min(bandwidth);
+            }
+        }
+        std::println!("{lump_ms} ms, random: {random}: {least} to {most}");
+        assert!(
+            most <= RATE * limit / 10,
+            "{lump_ms} ms, random: {random}: {most}"
+        );
+        assert!(least >= RATE / 2, "{lump_ms} ms, random: {random}: {least}");
+    }
 }
