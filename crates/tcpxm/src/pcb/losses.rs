@@ -6,7 +6,7 @@ use proto_core::time::{Duration, Instant};
 
 use super::{Pcb, Timer};
 use crate::cc::Saved;
-use crate::group::Flow;
+use crate::group::{Flow, Mode};
 use crate::ranges::Span;
 use crate::recovery::prr::Progress;
 use crate::recovery::scoreboard::{DetectView, Lost};
@@ -14,6 +14,8 @@ use crate::recovery::{Carried, Delivered, Disorder, Prr};
 use crate::seq::stamp_before;
 use crate::wire::Segment;
 
+/// Copies of the first flight to sixty receivers, at 100 Mbit/s.
+const COPIES_APART: Duration = Duration::from_millis(50);
 /// After this many recoveries without a duplicate the reordering window shrinks again.
 const QUIET_RECOVERIES: u8 = 16;
 
@@ -222,6 +224,15 @@ impl Pcb {
         self.timers.stop(Timer::Repair);
     }
 
+    /// How much later than one copy of the data another one may arrive, where there are two: that by unicast waits for
+    /// those of all other receivers.
+    fn copies_apart(&self) -> Option<Duration> {
+        let two = self.multicast.mode == Mode::UnicastGroup
+            && self.multicast.reception.percent() != Some(0);
+        let round_trip = self.send.rtt.smoothed().unwrap_or_default();
+        two.then(|| round_trip.max(COPIES_APART))
+    }
+
     /// RFC 8985 §6: detects losses; returns the number of bytes newly lost.
     fn detect(&mut self, now: Instant, flow: &Flow, flight: u64) -> u64 {
         let view = DetectView {
@@ -233,6 +244,7 @@ impl Pcb {
             min_rtt: self.send.rtt.min(),
             smoothed_rtt: self.send.rtt.smoothed(),
             highest: self.multicast.reception.highest(),
+            copies_apart: self.copies_apart(),
         };
         let (lost, again) = self.send.board.detect(&view);
         match again {

@@ -260,6 +260,7 @@ impl Scoreboard {
             view.min_rtt,
             view.smoothed_rtt,
         );
+        let window = window.max(view.copies_apart.unwrap_or_default());
         let patience = newest.rtt + window;
         let before = self.lost.bytes();
         let mut timer: Option<Instant> = None;
@@ -451,7 +452,7 @@ impl Scoreboard {
 }
 
 /// Newly detected losses.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Lost {
     pub(crate) bytes: u64,
     /// The longest run of them that were sent for the first time, with nothing received between them, and
@@ -535,4 +536,6 @@ pub(crate) struct DetectView<'a> {
     pub(crate) smoothed_rtt: Option<Duration>,
     /// Behind the last byte that is known to have come by multicast.
     pub(crate) highest: u64,
+    /// Each byte goes by unicast and by multicast: one of the copies may be this much later.
+    pub(crate) copies_apart: Option<Duration>,
 }

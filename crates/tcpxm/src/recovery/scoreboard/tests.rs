@@ -22,6 +22,7 @@ struct Flight {
     in_recovery: bool,
     /// Behind the last byte that came by multicast.
     highest: u64,
+    copies_apart: Option<Duration>,
 }
 
 impl Flight {
@@ -33,6 +34,7 @@ impl Flight {
             nxt: 0,
             in_recovery: false,
             highest: 0,
+            copies_apart: None,
         };
         for millis in 0..segments {
             flight.send(at(millis));
@@ -76,6 +78,7 @@ impl Flight {
             min_rtt: Some(ROUND_TRIP),
             smoothed_rtt: Some(ROUND_TRIP),
             highest: self.highest,
+            copies_apart: self.copies_apart,
         })
     }
 }
@@ -214,6 +217,17 @@ fn a_repair_is_lost_when_later_data_arrives_and_its_time_is_over() {
     assert_eq!((lost.bytes, timer), (1_000, None));
     assert_eq!(lost.in_a_row, 0, "not sent for the first time");
     assert_eq!(flight.board.next_lost(0, 9_000), Some(span(0, 1_000)));
+}
+
+#[test]
+fn where_there_are_two_copies_the_later_one_has_its_time() {
+    let mut flight = Flight::of(6);
+    flight.copies_apart = Some(Duration::from_millis(50));
+    flight.acknowledge(at(22), 0, &[span(1_000, 6_000)]);
+    // The newest was sent after 5 ms, and took 17.
+    assert_eq!(flight.detect(at(22)), (Lost::default(), Some(at(67))));
+    assert_eq!(flight.detect(at(66)).0.bytes, 0);
+    assert_eq!(flight.detect(at(67)).0.bytes, 1_000);
 }
 
 #[test]
