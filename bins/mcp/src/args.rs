@@ -217,8 +217,7 @@ pub(crate) enum CongestionControl {
     Cubic,
     /// RFC 5681 and 6582
     Newreno,
-    /// BBR version 3, draft-ietf-ccwg-bbr: a model of the path instead of losses; for one host over a long or lossy
-    /// path. With several hosts it is not reliable yet: some fall back to unicast
+    /// BBR version 3, draft-ietf-ccwg-bbr: a model of the path instead of losses, for long or lossy paths
     Bbr,
 }
 
