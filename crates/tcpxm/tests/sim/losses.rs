@@ -66,7 +66,8 @@ fn receivers_that_lose_independently_do_not_slow_the_group_down() {
 /// A window for 20 ms and 1 % is far from filling the link; that of eight receivers is still that of one.
 #[test]
 fn eight_receivers_have_the_window_of_one() {
-    let [one, eight] = [1, 8].map(|count| mbps(CongestionControl::Cubic, count, 20, 32 << 20, None));
+    let [one, eight] =
+        [1, 8].map(|count| mbps(CongestionControl::Cubic, count, 20, 32 << 20, None));
     println!("{one:.1} and {eight:.1} Mbit/s");
     assert!(eight > one * 0.6, "{one:.1} and {eight:.1} Mbit/s");
     let [one, eight] = [1, 8].map(|count| mbps(CongestionControl::Bbr, count, 20, 32 << 20, None));
