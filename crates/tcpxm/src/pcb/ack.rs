@@ -129,9 +129,8 @@ impl Pcb {
         duplicate: bool,
         flow: &Flow,
     ) {
-        let sent_before = self
-            .echo(segment)
-            .and_then(|echo| flow.sent_before(now, echo));
+        let echo = self.echo(segment).filter(|_| self.send.board.has_resent());
+        let sent_before = echo.and_then(|echo| flow.sent_before(now, echo));
         let send = &mut self.send;
         let flight = send.board.pipe(flow.nxt);
         let (newest, arrived) = (send.board.newest(), send.board.arrived());

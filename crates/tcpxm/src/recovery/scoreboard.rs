@@ -98,6 +98,11 @@ impl Scoreboard {
         !self.sacked.is_empty()
     }
 
+    /// Whether bytes were sent again that are not acknowledged.
+    pub(crate) fn has_resent(&self) -> bool {
+        !self.again.is_empty()
+    }
+
     /// When the most recently sent bytes known to have arrived were sent, and the offset after them if they were sent
     /// once.
     pub(crate) fn newest(&self) -> Option<(Instant, Option<u64>)> {

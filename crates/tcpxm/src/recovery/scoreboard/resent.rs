@@ -27,6 +27,10 @@ impl Resent {
         &self.0
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.0.len() >= MAX_AGAIN
     }
