@@ -432,3 +432,14 @@ fn name(mode: Mode) -> &'static str {
         Mode::Multicast => "multicast",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_timeout_is_three_round_trips_and_a_second_at_most() {
+        let of = |ms| first_timeout(Duration::from_millis(ms)).total_millis();
+        assert_eq!([0, 20, 333, 334, 60_000].map(of), [0, 60, 999, 1000, 1000]);
+    }
+}

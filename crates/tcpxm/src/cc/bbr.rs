@@ -131,7 +131,7 @@ pub(crate) struct Bbr {
     idle_restart: bool,
     /// Another receiver governs the rate.
     follows: bool,
-    /// In rounds before this one losses may be of data that was sent to probe.
+    /// Losses that are found before this round may be of data that was sent to probe.
     settled: u64,
 }
 

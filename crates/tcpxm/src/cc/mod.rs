@@ -27,7 +27,7 @@ pub enum CongestionControl {
     Cubic,
     /// NewReno (RFC 5681, RFC 6582).
     NewReno,
-    /// BBR, version 3 (draft-ietf-ccwg-bbr-03). New data is paced, whatever
+    /// BBR, version 3 (draft-ietf-ccwg-bbr-03). All data is paced, whatever
     /// [`Config::pacing`](crate::Config::pacing) says.
     Bbr,
 }

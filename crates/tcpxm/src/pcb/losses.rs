@@ -14,7 +14,7 @@ use crate::recovery::{Carried, Delivered, Disorder, Prr};
 use crate::seq::stamp_before;
 use crate::wire::Segment;
 
-/// Copies of the first flight to sixty receivers, at 100 Mbit/s.
+/// Copies of the first flight to forty receivers take this long at 100 Mbit/s.
 const COPIES_APART: Duration = Duration::from_millis(50);
 /// After this many recoveries without a duplicate the reordering window shrinks again.
 const QUIET_RECOVERIES: u8 = 16;

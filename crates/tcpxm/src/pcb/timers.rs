@@ -11,7 +11,7 @@ pub(crate) enum Timer {
     Tail,
     /// A loss may be certain then (RFC 8985 §6.2).
     Rack,
-    /// Repairs wait until then for other receivers that lack the same data.
+    /// Repairs wait until then: for other receivers that lack the same data, or for their time (pacing).
     Repair,
     /// Zero-window probe, and the override of silly window avoidance (RFC 9293 §3.8.6).
     Persist,

@@ -1,13 +1,13 @@
 //! What a sender does about losses when little or nothing is in flight any more: its receivers are made
 //! by hand, and time is virtual.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use tcpxm::store::Ring;
-use tcpxm::wire::{Options, Segment};
+use tcpxm::wire::{GroupOption, Options, Segment};
 use tcpxm::{
-    Config, CongestionControl, ConnId, ConnStats, Duration, Endpoint, GroupConfig, GroupId,
-    Instant, Meta, Seq, Stats,
+    Config, CongestionControl, ConnId, ConnStats, Duration, Endpoint, GroupChoice, GroupConfig,
+    GroupId, Instant, Meta, Seq, Stats,
 };
 
 use crate::hand::{ACK, Hand, PORT, flags, ip};
@@ -15,6 +15,14 @@ use crate::hand::{ACK, Hand, PORT, flags, ip};
 /// Bytes of a segment, and the round trip of the handshake, which is what the path is known by.
 const SEGMENT: u32 = 1000;
 const ROUND_TRIP_MS: u64 = 20;
+
+const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 192, 0, 99));
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GroupAnswer {
+    None,
+    Offered,
+}
 
 /// A group in step whose receivers get everything by unicast, and acknowledge what a test says.
 struct Sender {
@@ -26,11 +34,17 @@ struct Sender {
 
 impl Sender {
     fn new(config: Config, receivers: u8) -> Self {
+        Self::with_group(config, receivers, GroupAnswer::None)
+    }
+
+    /// `answer`: what the receivers say to the group that is offered.
+    fn with_group(config: Config, receivers: u8, answer_group: GroupAnswer) -> Self {
         let now = Instant::from_secs(1);
         let mut endpoint = Endpoint::new(config, [3; 32], now);
         let addresses = (1..=receivers).map(|n| IpAddr::from([10, 0, 0, n]));
         let local = "10.0.1.1:4444".parse().unwrap();
-        let group = GroupConfig::new(local, addresses.collect(), PORT);
+        let mut group = GroupConfig::new(local, addresses.collect(), PORT);
+        group.group = GroupChoice::Given(GROUP);
         let group = endpoint
             .open_group(now, &group, Ring::new(1 << 20))
             .unwrap();
@@ -51,6 +65,9 @@ impl Sender {
             answer.ack = sender.iss.plus(1);
             answer.options.mss = Some(SEGMENT as u16);
             answer.options.sack_permitted = true;
+            if answer_group == GroupAnswer::Offered {
+                answer.options.group = Some(GroupOption::Named(GROUP));
+            }
             sender.inject(n, &answer);
         }
         sender
@@ -231,6 +248,27 @@ fn a_lone_segment_is_probed_before_the_timeout() {
         assert!(expected_ms.contains(&after_ms), "{after_ms} ms");
         let stats = sender.stats();
         assert_eq!((stats.timeouts, stats.probes), (0, 1), "{after_ms} ms");
+    }
+}
+
+/// While it is not known whether multicast works, each segment goes by unicast and by multicast. A hole among those that
+/// came by multicast is no loss while its unicast copy may be on its way.
+#[test]
+fn of_two_copies_the_later_one_has_its_time() {
+    for (answer, at_once) in [(GroupAnswer::None, true), (GroupAnswer::Offered, false)] {
+        let mut sender = Sender::with_group(Config::default(), 1, answer);
+        sender.write(10);
+        assert_eq!(sender.sent(1).len(), 10);
+        let before = sender.state(1).congestion_window;
+        sender.wait(ROUND_TRIP_MS);
+        sender.acknowledge(1, 0, &[(1, 10)]);
+        assert_eq!(sender.sent(1) == [0], at_once);
+        if at_once {
+            continue;
+        }
+        assert_eq!(sender.state(1).congestion_window, before);
+        let (again, after_ms) = sender.wait_for(1, 300);
+        assert_eq!((again, after_ms), (vec![0], 50));
     }
 }
 
