@@ -26,7 +26,7 @@
 //! use core::net::Ipv4Addr;
 //! use igmp::{Config, Iface, Instant, InterfaceConfig, Member, Storage};
 //!
-//! let interface = InterfaceConfig { address: Ipv4Addr::new(192, 0, 2, 7), prefix_len: 24 };
+//! let interface = InterfaceConfig::ipv4(Ipv4Addr::new(192, 0, 2, 7), 24);
 //! let now = Instant::ZERO;
 //! // Room for 8 groups and 64 sources.
 //! let mut member = Member::new(Config::new(Iface(0), interface), Storage::owned(8, 64), [7; 32], now);
@@ -45,6 +45,7 @@
 #[cfg(feature = "alloc")]
 extern crate alloc;
 
+mod address;
 mod config;
 pub mod datagram;
 pub mod member;
@@ -54,6 +55,7 @@ mod stats;
 mod types;
 pub mod wire;
 
+pub use self::address::{Address, Numbered};
 pub use self::config::{Config, MemberStorage, QuerierStorage, StaticStorage, Storage};
 pub use self::member::Member;
 pub use self::proxy::{Proxy, ProxyEvent};

@@ -1,7 +1,12 @@
 //! Interfaces, addresses, and what a driver says about a packet.
 
 use core::fmt;
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use proto_core::hash::HashKey;
+use proto_core::slab::TableKey;
+
+use crate::Address;
 
 /// A router-local interface number. The driver chooses the numbers; small and dense ones keep
 /// the tables small, since a set of interfaces is a bitmap up to the largest number.
@@ -39,26 +44,26 @@ impl fmt::Display for LinkAddr {
     }
 }
 
-/// What names a multicast forwarding entry: `(S, G)`, or `(*, G)` with source `0.0.0.0`.
+/// What names a multicast forwarding entry: `(S, G)`, or `(*, G)` with the unspecified address as source.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Key {
+pub struct Key<A = Ipv4Addr> {
     /// The original source, [`Key::ANY_SOURCE`] for a shared tree.
-    pub source: Ipv4Addr,
+    pub source: A,
     /// The multicast group.
-    pub group: Ipv4Addr,
+    pub group: A,
 }
 
-impl Key {
+impl<A: Address> Key<A> {
     /// The source of a shared tree, `(*, G)`.
-    pub const ANY_SOURCE: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+    pub const ANY_SOURCE: A = A::UNSPECIFIED;
 
     /// The key of a source tree.
-    pub const fn new(source: Ipv4Addr, group: Ipv4Addr) -> Self {
+    pub const fn new(source: A, group: A) -> Self {
         Key { source, group }
     }
 
     /// The key of a shared tree.
-    pub const fn any_source(group: Ipv4Addr) -> Self {
+    pub const fn any_source(group: A) -> Self {
         Key {
             source: Self::ANY_SOURCE,
             group,
@@ -71,7 +76,14 @@ impl Key {
     }
 }
 
-impl fmt::Display for Key {
+impl<A: Address> TableKey for Key<A> {
+    #[inline]
+    fn hash(&self, key: &HashKey) -> u64 {
+        self.source.hash_pair(self.group, key).hash()
+    }
+}
+
+impl<A: Address> fmt::Display for Key<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_any_source() {
             write!(f, "(*, {})", self.group)
@@ -83,55 +95,79 @@ impl fmt::Display for Key {
 
 /// What a machine must know of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct InterfaceConfig {
-    /// The router's own address on it: the turning-point address it writes, and the source of
-    /// what it sends.
-    pub address: Ipv4Addr,
-    /// Length of the subnet's prefix, 0 to 32 bits. Packets of neighbours outside it are refused.
+pub struct InterfaceConfig<A = Ipv4Addr> {
+    /// This node's own address: of a router, the turning-point address that it writes, to which hosts anywhere in
+    /// the tree send. With IPv6 it may be that of another interface.
+    pub address: A,
+    /// Length of the prefix of the link's subnet: the first bits of `address`, 0 to all.
     pub prefix_len: u8,
+    /// The source of what it sends to the link: for IPv4 `address` again, for IPv6 the interface's link-local address.
+    pub link_local: A,
 }
 
-impl InterfaceConfig {
-    /// Whether `address` lies on this interface's subnet.
-    pub fn on_link(&self, address: Ipv4Addr) -> bool {
-        (self.address.to_bits() ^ address.to_bits()) & self.mask() == 0
+impl InterfaceConfig<Ipv4Addr> {
+    /// An interface with this address, on the subnet of its first `prefix_len` bits.
+    pub const fn ipv4(address: Ipv4Addr, prefix_len: u8) -> Self {
+        InterfaceConfig {
+            address,
+            prefix_len,
+            link_local: address,
+        }
+    }
+}
+
+impl InterfaceConfig<Ipv6Addr> {
+    /// An interface with these addresses, on the subnet of the first `prefix_len` bits of the first of them.
+    pub const fn ipv6(address: Ipv6Addr, prefix_len: u8, link_local: Ipv6Addr) -> Self {
+        InterfaceConfig {
+            address,
+            prefix_len,
+            link_local,
+        }
+    }
+}
+
+impl<A: Address> InterfaceConfig<A> {
+    /// Whether `address` lies on this interface's subnet. A link-local address lies on every link; for IPv4 it must be
+    /// of the subnet too.
+    pub fn on_link(&self, address: A) -> bool {
+        self.address.shares_prefix(address, self.prefix_len)
+            || (A::HAS_LINK_LOCAL && address.is_link_local())
     }
 
-    /// Whether `address` is the subnet's own (all bits of the host part 0) or its broadcast address
-    /// (all 1), and so no host's. Prefixes of 31 and 32 bits have neither (RFC 3021).
-    pub fn is_reserved(&self, address: Ipv4Addr) -> bool {
-        let host = address.to_bits() & !self.mask();
-        self.prefix_len < 31 && self.on_link(address) && (host == 0 || host == !self.mask())
+    /// Whether `address` is one of this node's own two.
+    pub fn is_own(&self, address: A) -> bool {
+        address == self.address || address == self.link_local
     }
 
-    fn mask(&self) -> u32 {
-        let shift = 32 - u32::from(self.prefix_len.min(32));
-        u32::MAX.checked_shl(shift).unwrap_or(0)
+    /// Whether `address` is reserved on this subnet, and so no host's ([`Address::is_reserved`]).
+    pub fn is_reserved(&self, address: A) -> bool {
+        self.address.shares_prefix(address, self.prefix_len) && address.is_reserved(self.prefix_len)
     }
 }
 
 /// Where on its link a packet goes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum NextHop {
+pub enum NextHop<A = Ipv4Addr> {
     /// A multicast frame to the address of the packet's own group.
     Group,
     /// A unicast frame to one neighbour; `link` is `None` while its link address is unknown,
     /// then the driver resolves it.
     Neighbour {
         /// The neighbour's address on that link.
-        addr: Ipv4Addr,
+        addr: A,
         /// Its link address, as learnt from the last packet it sent.
         link: Option<LinkAddr>,
     },
 }
 
-/// A packet to send, a whole IPv4 packet of `len` bytes in the caller's buffer.
+/// A packet to send, a whole IP packet of `len` bytes in the caller's buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Transmit {
+pub struct Transmit<A = Ipv4Addr> {
     /// The interface to send it on.
     pub iface: Iface,
     /// Where on that link.
-    pub next_hop: NextHop,
+    pub next_hop: NextHop<A>,
     /// Length of the packet in bytes.
     pub len: usize,
 }

@@ -57,10 +57,7 @@ fn router(groups: usize, interfaces: u16) -> Router<'static> {
     let mut router = Router::new(config, storage, [7; 32], now);
     let downstream: Vec<Iface> = (1..=interfaces).map(Iface).collect();
     for iface in (0..=interfaces).map(Iface) {
-        let config = InterfaceConfig {
-            address: address(iface),
-            prefix_len: 24,
-        };
+        let config = InterfaceConfig::ipv4(address(iface), 24);
         router.set_interface(now, iface, config).unwrap();
     }
     let neighbour = Neighbour {

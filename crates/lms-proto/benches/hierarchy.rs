@@ -34,10 +34,7 @@ fn hierarchy(entries: u32, neighbours: u32) -> (Hierarchy<'static>, Vec<EntryId>
     };
     let mut h = Hierarchy::new(config, Storage::owned(capacity), [1; 32], NOW);
     for iface in 0..2 {
-        let config = InterfaceConfig {
-            address: Ipv4Addr::new(10, iface, 0, 1),
-            prefix_len: 16,
-        };
+        let config = InterfaceConfig::ipv4(Ipv4Addr::new(10, iface, 0, 1), 16);
         h.set_interface(NOW, Iface(iface.into()), config).unwrap();
     }
     let ids = (0..entries)

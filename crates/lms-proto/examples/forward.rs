@@ -38,10 +38,7 @@ fn main() {
     let (source, h1, h2) = (Iface(0), Iface(1), Iface(2));
     for iface in [source, h1, h2] {
         let address = Ipv4Addr::new(10, 0, iface.0 as u8, 1);
-        let config = InterfaceConfig {
-            address,
-            prefix_len: 24,
-        };
+        let config = InterfaceConfig::ipv4(address, 24);
         router
             .set_interface(now, iface, config)
             .expect("room for four");

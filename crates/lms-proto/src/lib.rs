@@ -30,7 +30,7 @@
 //! let (up, down) = (Iface(0), Iface(1));
 //! for iface in [up, down] {
 //!     let address = Ipv4Addr::new(10, 0, iface.0 as u8, 1);
-//!     router.set_interface(now, iface, InterfaceConfig { address, prefix_len: 24 })?;
+//!     router.set_interface(now, iface, InterfaceConfig::ipv4(address, 24))?;
 //! }
 //! let key = Key::new(Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(232, 1, 1, 1));
 //! router.install(now, key, up, &[down])?;

@@ -36,10 +36,7 @@ where
 }
 
 fn host_endpoint(now: Instant) -> Endpoint<'static> {
-    let interface = InterfaceConfig {
-        address: host(1, 7),
-        prefix_len: 24,
-    };
+    let interface = InterfaceConfig::ipv4(host(1, 7), 24);
     let config = endpoint::Config::new(Iface(1), interface);
     Endpoint::new(config, endpoint::Storage::owned(8), [3; 32], now)
 }
@@ -94,10 +91,7 @@ fn hierarchy_router(now: Instant) -> Router<'static> {
     let storage = router::Storage::with_capacity(8, 64).with_hierarchy(capacity);
     let mut router = Router::new(config, storage, [1; 32], now);
     for iface in 0..4 {
-        let config = InterfaceConfig {
-            address: host(iface, 1),
-            prefix_len: 24,
-        };
+        let config = InterfaceConfig::ipv4(host(iface, 1), 24);
         router.set_interface(now, Iface(iface), config).unwrap();
     }
     let below = [Iface(1), Iface(2), Iface(3)];

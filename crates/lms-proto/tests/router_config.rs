@@ -18,10 +18,7 @@ fn router(policy: Policy) -> Router<'static> {
     };
     let mut router = Router::new(config, Storage::with_capacity(8, 4), [1; 32], Instant::ZERO);
     for (iface, third) in [(UP, 0), (DOWN, 1)] {
-        let config = InterfaceConfig {
-            address: Ipv4Addr::new(10, 0, third, 1),
-            prefix_len: 24,
-        };
+        let config = InterfaceConfig::ipv4(Ipv4Addr::new(10, 0, third, 1), 24);
         router.set_interface(Instant::ZERO, iface, config).unwrap();
     }
     router.install(Instant::ZERO, KEY, UP, &[DOWN]).unwrap();

@@ -85,10 +85,7 @@ impl Lms {
             .iter()
             .find(|a| a.address == local.address);
         let prefix_len = own.map_or(32, |own| own.prefix_len);
-        let config = InterfaceConfig {
-            address: local.address,
-            prefix_len,
-        };
+        let config = InterfaceConfig::ipv4(local.address, prefix_len);
         let mut config = Config::new(IFACE, config);
         config.repair_ttl = given.group.ttl;
         config.answer_unelected = given.replier.repair_unelected;

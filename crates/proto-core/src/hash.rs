@@ -1,4 +1,4 @@
-//! The keyed hash of tables: SipHash-1-3 of 8 bytes, or of 12 with the same first 8.
+//! Keyed hashes: SipHash-1-3 for tables, SipHash-2-4 for what is shown to others.
 
 use core::fmt;
 
@@ -25,14 +25,39 @@ impl HashKey {
     #[inline]
     #[must_use]
     pub fn prefix(&self, key: u64) -> Prefix {
-        let mut v = [
+        let mut v = self.start();
+        compress(&mut v, key);
+        Prefix { v, words: 1 }
+    }
+
+    /// Returns SipHash-2-4 of these words, each as 8 bytes, little-endian: a tag that nobody without the key can make,
+    /// even one who has seen others.
+    #[inline]
+    #[must_use]
+    pub fn tag<const WORDS: usize>(&self, message: [u64; WORDS]) -> u64 {
+        let mut v = self.start();
+        let end = ((8 * WORDS) as u64) << 56;
+        for block in message.into_iter().chain([end]) {
+            v[3] ^= block;
+            round(&mut v);
+            round(&mut v);
+            v[0] ^= block;
+        }
+        v[2] ^= 0xff;
+        for _ in 0..4 {
+            round(&mut v);
+        }
+        v[0] ^ v[1] ^ v[2] ^ v[3]
+    }
+
+    #[inline]
+    fn start(&self) -> [u64; 4] {
+        [
             self.0 ^ 0x736f_6d65_7073_6575,
             self.1 ^ 0x646f_7261_6e64_6f6d,
             self.0 ^ 0x6c79_6765_6e65_7261,
             self.1 ^ 0x7465_6462_7974_6573,
-        ];
-        compress(&mut v, key);
-        Prefix(v)
+        ]
     }
 }
 
@@ -43,30 +68,43 @@ impl fmt::Debug for HashKey {
     }
 }
 
-/// A hash of which the first 8 bytes are in: computed once, finished in several ways.
+/// A hash of which the first words of 8 bytes are in: computed once, finished in several ways.
 #[derive(Clone, Copy, Debug)]
-pub struct Prefix([u64; 4]);
+pub struct Prefix {
+    v: [u64; 4],
+    words: u8,
+}
 
 impl Prefix {
-    /// Returns the hash of the 8 bytes alone.
+    /// Takes 8 more bytes in, little-endian.
+    #[inline]
+    #[must_use]
+    pub fn then(mut self, word: u64) -> Prefix {
+        compress(&mut self.v, word);
+        self.words = self.words.wrapping_add(1);
+        self
+    }
+
+    /// Returns the hash of what is in.
     #[inline]
     #[must_use]
     pub fn hash(self) -> u64 {
-        self.finish(8 << 56)
+        self.finish(0, 0)
     }
 
-    /// Returns the hash of the 8 bytes and the 4 bytes of `more`, little-endian.
+    /// Returns the hash of what is in and the 4 bytes of `more`, little-endian.
     #[inline]
     #[must_use]
     pub fn hash_with(self, more: u32) -> u64 {
-        self.finish(12 << 56 | u64::from(more))
+        self.finish(4, more.into())
     }
 
     /// The last block: what is left of the message, and its length in the highest byte.
     #[inline]
-    fn finish(self, last: u64) -> u64 {
-        let Prefix(mut v) = self;
-        compress(&mut v, last);
+    fn finish(self, len: u64, rest: u64) -> u64 {
+        let Prefix { mut v, words } = self;
+        let total = (8 * u64::from(words) + len) & 0xff;
+        compress(&mut v, total << 56 | rest);
         v[2] ^= 0xff;
         for _ in 0..3 {
             round(&mut v);
@@ -100,7 +138,7 @@ fn round(v: &mut [u64; 4]) {
 mod tests {
     extern crate std;
 
-    use siphasher::sip::SipHasher13;
+    use siphasher::sip::{SipHasher13, SipHasher24};
 
     use super::*;
 
@@ -119,6 +157,19 @@ mod tests {
             let bytes = [&key.to_le_bytes()[..], &more.to_le_bytes()].concat();
             let other = SipHasher13::new_with_keys(k0, k1).hash(&bytes);
             assert_eq!(HashKey(k0, k1).prefix(key).hash_with(more), other);
+            let words = [key, next(), next(), next()];
+            let bytes = words.map(u64::to_le_bytes).concat();
+            let hash_key = HashKey(k0, k1);
+            let all = words[1..]
+                .iter()
+                .fold(hash_key.prefix(key), |hash, &word| hash.then(word));
+            let other = SipHasher13::new_with_keys(k0, k1);
+            assert_eq!(all.hash(), other.hash(&bytes));
+            let longer = [&bytes[..], &more.to_le_bytes()].concat();
+            assert_eq!(all.hash_with(more), other.hash(&longer));
+            let other = SipHasher24::new_with_keys(k0, k1);
+            assert_eq!(hash_key.tag(words), other.hash(&bytes));
+            assert_eq!(hash_key.tag([key]), other.hash(&bytes[..8]));
         }
     }
 

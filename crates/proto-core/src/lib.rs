@@ -8,7 +8,7 @@
 //! | [`time`] | [`Instant`](time::Instant) and [`Duration`](time::Duration), in microseconds |
 //! | `clock` (feature `std`) | `Clock`, the clock that drivers run machines with |
 //! | `frames` (feature `alloc`) | `Frames`: cuts a byte stream into length-prefixed frames |
-//! | [`hash`] | [`HashKey`](hash::HashKey), the keyed hash of tables |
+//! | [`hash`] | [`HashKey`](hash::HashKey): keyed hashes for tables, and tags |
 //! | [`key`] | the content of a key file: a secret of 32 bytes |
 //! | [`machine`] | [`Machine`], the contract between a protocol machine and its driver |
 //! | [`round_trip`] | [`RoundTrip`](round_trip::RoundTrip): round-trip times and timeouts of RFC 6298 |

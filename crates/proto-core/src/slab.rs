@@ -13,10 +13,26 @@ use crate::time::Instant;
 /// No slot.
 pub const NIL: u32 = u32::MAX;
 
+/// A key that values of a [`Slab`] are looked up by.
+pub trait TableKey: Copy + Eq {
+    /// Returns the keyed hash.
+    fn hash(&self, key: &HashKey) -> u64;
+}
+
+impl TableKey for u64 {
+    #[inline]
+    fn hash(&self, key: &HashKey) -> u64 {
+        key.hash(*self)
+    }
+}
+
 /// A value of a [`Slab`], with the key to look it up by.
 pub trait Keyed {
+    /// The key.
+    type Key: TableKey;
+
     /// Returns the key: unique in its table, and constant while the value is in it.
-    fn key(&self) -> u64;
+    fn key(&self) -> Self::Key;
 }
 
 /// One slot of a [`Slab`]. A table holds as many values as it has slots.
@@ -98,14 +114,14 @@ impl<'a, T: Keyed + Default> Slab<'a, T> {
         self.free == NIL
     }
 
-    fn bucket_of(&self, key: u64) -> usize {
-        let hash = self.hash_key.hash(key) as u32;
+    fn bucket_of(&self, key: T::Key) -> usize {
+        let hash = key.hash(&self.hash_key) as u32;
         ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
     }
 
     /// Returns the slot of the value with this key.
     #[must_use]
-    pub fn find(&self, key: u64) -> Option<u32> {
+    pub fn find(&self, key: T::Key) -> Option<u32> {
         if self.slots.is_empty() {
             return None;
         }
@@ -335,6 +351,8 @@ mod tests {
     struct Number(u64);
 
     impl Keyed for Number {
+        type Key = u64;
+
         fn key(&self) -> u64 {
             self.0
         }

@@ -17,10 +17,7 @@ use crate::script::{Lines, Script};
 const GROUPS: usize = 3;
 
 fn config(iface: u16) -> Config {
-    let interface = InterfaceConfig {
-        address: Ipv4Addr::new(10, 1, iface as u8, 5),
-        prefix_len: 24,
-    };
+    let interface = InterfaceConfig::ipv4(Ipv4Addr::new(10, 1, iface as u8, 5), 24);
     let mut config = Config::new(Iface(iface), interface);
     config.sources_per_group = 4;
     config

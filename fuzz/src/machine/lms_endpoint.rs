@@ -85,10 +85,7 @@ pub(super) fn query(script: &mut Script<'_>, from: Ipv4Addr) -> Vec<u8> {
 
 pub fn run(bytes: &[u8]) {
     let mut script = Script::new(bytes);
-    let interface = InterfaceConfig {
-        address: Ipv4Addr::new(10, 1, 1, 7),
-        prefix_len: 24,
-    };
+    let interface = InterfaceConfig::ipv4(Ipv4Addr::new(10, 1, 1, 7), 24);
     let mut config = Config::new(Iface(1), interface);
     config.answer_unelected = script.flag();
     let reports_per_s = config.reports_per_s;

@@ -236,10 +236,7 @@ impl Bench {
     }
 
     fn interface(&mut self, iface: Iface) {
-        let config = InterfaceConfig {
-            address: address(iface.0, 1),
-            prefix_len: 24,
-        };
+        let config = InterfaceConfig::ipv4(address(iface.0, 1), 24);
         let (router, now) = (&mut self.router, self.now);
         let _ = self.meter.run(|| router.set_interface(now, iface, config));
     }

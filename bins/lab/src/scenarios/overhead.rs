@@ -167,10 +167,7 @@ impl Bench {
 
     /// H1 sends a repair as `lms-recv` does; returns the bytes handed to the kernel.
     fn dmcast(&self, form: Form, point: lms_proto::TurningPoint) -> Result<usize> {
-        let interface = InterfaceConfig {
-            address: self.bed.h1.address,
-            prefix_len: 24,
-        };
+        let interface = InterfaceConfig::ipv4(self.bed.h1.address, 24);
         let config = endpoint::Config {
             form,
             ..endpoint::Config::new(Iface(1), interface)

@@ -340,10 +340,7 @@ impl DataPath {
                     self.router.remove_interface(now, iface);
                     return true;
                 };
-                let config = InterfaceConfig {
-                    address: address.address,
-                    prefix_len: address.prefix_len,
-                };
+                let config = InterfaceConfig::ipv4(address.address, address.prefix_len);
                 if let Err(error) = self.router.set_interface(now, iface, config) {
                     tracing::warn!(event = "interface_failed", interface = slot.name, %error, "cannot use the interface");
                 }

@@ -315,10 +315,7 @@ impl Proxy {
         let mut wanted = BTreeMap::new();
         for (iface, slot) in interfaces.iter().filter(|(_, slot)| fits(&slot.name)) {
             let Some(own) = slot.address else { continue };
-            let config = InterfaceConfig {
-                address: own.address,
-                prefix_len: own.prefix_len,
-            };
+            let config = InterfaceConfig::ipv4(own.address, own.prefix_len);
             wanted.insert(iface, (slot.index, config));
         }
         // Without an upstream interface no downstream interface is served.

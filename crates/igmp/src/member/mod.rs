@@ -63,6 +63,8 @@ impl Default for MemberGroup {
 }
 
 impl Keyed for MemberGroup {
+    type Key = u64;
+
     fn key(&self) -> u64 {
         self.address.to_bits().into()
     }
@@ -103,6 +105,8 @@ fn source_key(group: u32, address: Ipv4Addr) -> u64 {
 }
 
 impl Keyed for MemberSource {
+    type Key = u64;
+
     fn key(&self) -> u64 {
         source_key(self.group, self.address)
     }

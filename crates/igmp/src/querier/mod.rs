@@ -106,6 +106,8 @@ impl Default for Group {
 }
 
 impl Keyed for Group {
+    type Key = u64;
+
     fn key(&self) -> u64 {
         self.address.to_bits().into()
     }
@@ -145,6 +147,8 @@ fn source_key(group: u32, address: Ipv4Addr) -> u64 {
 }
 
 impl Keyed for Source {
+    type Key = u64;
+
     fn key(&self) -> u64 {
         source_key(self.group, self.address)
     }

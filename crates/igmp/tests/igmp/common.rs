@@ -21,10 +21,7 @@ pub(crate) fn meta(iface: u16) -> Meta {
 }
 
 pub(crate) fn igmp_config(iface: u16) -> Config {
-    let interface = InterfaceConfig {
-        address: host(iface, 10),
-        prefix_len: 24,
-    };
+    let interface = InterfaceConfig::ipv4(host(iface, 10), 24);
     Config::new(Iface(iface), interface)
 }
 

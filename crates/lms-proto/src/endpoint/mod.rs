@@ -35,7 +35,7 @@
 //! use lms_proto::hier::Cost;
 //! use lms_proto::{Iface, Instant, InterfaceConfig, Key};
 //!
-//! let interface = InterfaceConfig { address: Ipv4Addr::new(10, 0, 1, 7), prefix_len: 24 };
+//! let interface = InterfaceConfig::ipv4(Ipv4Addr::new(10, 0, 1, 7), 24);
 //! let mut memory = StaticStorage::<2, 4>::default();
 //! let config = Config::new(Iface(3), interface);
 //! let mut endpoint = Endpoint::new(config, memory.lend(), [1; 32], Instant::ZERO);
@@ -116,6 +116,8 @@ impl Default for Session {
 }
 
 impl Keyed for Session {
+    type Key = u64;
+
     fn key(&self) -> u64 {
         packed(self.key)
     }
@@ -149,6 +151,8 @@ impl Default for Announcement {
 }
 
 impl Keyed for Announcement {
+    type Key = u64;
+
     fn key(&self) -> u64 {
         packed(self.key)
     }

@@ -50,7 +50,7 @@
 //! let mut hierarchy = Hierarchy::new(Config::default(), memory.lend(), [7; 32], now);
 //! let (up, down) = (Iface(0), Iface(1));
 //! for (iface, address) in [(up, [10, 0, 0, 2]), (down, [10, 0, 1, 1])] {
-//!     let config = InterfaceConfig { address: address.into(), prefix_len: 24 };
+//!     let config = InterfaceConfig::ipv4(address.into(), 24);
 //!     hierarchy.set_interface(now, iface, config).unwrap();
 //! }
 //! let key = Key::new(Ipv4Addr::new(10, 9, 9, 9), Ipv4Addr::new(232, 1, 1, 1));

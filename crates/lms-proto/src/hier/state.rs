@@ -59,6 +59,8 @@ pub(super) fn entry_key(key: Key) -> u64 {
 }
 
 impl Keyed for Entry {
+    type Key = u64;
+
     fn key(&self) -> u64 {
         entry_key(self.key)
     }
@@ -102,6 +104,8 @@ pub(super) fn neighbour_key(entry: u32, peer: u32) -> u64 {
 }
 
 impl Keyed for Neighbour {
+    type Key = u64;
+
     fn key(&self) -> u64 {
         neighbour_key(self.entry, self.peer)
     }
@@ -141,6 +145,8 @@ pub(super) fn peer_key(iface: Iface, address: Ipv4Addr) -> u64 {
 }
 
 impl Keyed for Peer {
+    type Key = u64;
+
     fn key(&self) -> u64 {
         peer_key(self.iface, self.address)
     }
@@ -189,6 +195,8 @@ pub(super) fn advert_key(entry: u32, iface: Iface, kind: Kind) -> u64 {
 }
 
 impl Keyed for Advert {
+    type Key = u64;
+
     fn key(&self) -> u64 {
         advert_key(self.entry, self.iface, self.kind)
     }
@@ -217,10 +225,7 @@ impl Default for Stream {
         Stream {
             iface: Iface::UNSET,
             kind: Kind::Update,
-            config: InterfaceConfig {
-                address: Ipv4Addr::UNSPECIFIED,
-                prefix_len: 0,
-            },
+            config: InterfaceConfig::ipv4(Ipv4Addr::UNSPECIFIED, 0),
             ring_head: NIL,
             ring_tail: NIL,
             ring_len: 0,
@@ -238,6 +243,8 @@ pub(super) fn stream_key(iface: Iface, kind: Kind) -> u64 {
 }
 
 impl Keyed for Stream {
+    type Key = u64;
+
     fn key(&self) -> u64 {
         stream_key(self.iface, self.kind)
     }

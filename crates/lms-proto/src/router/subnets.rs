@@ -127,10 +127,10 @@ mod tests {
     ];
 
     const fn config(address: [u8; 4], prefix_len: u8) -> InterfaceConfig {
-        InterfaceConfig {
-            address: Ipv4Addr::new(address[0], address[1], address[2], address[3]),
+        InterfaceConfig::ipv4(
+            Ipv4Addr::new(address[0], address[1], address[2], address[3]),
             prefix_len,
-        }
+        )
     }
 
     fn config_of(iface: u32) -> Option<InterfaceConfig> {

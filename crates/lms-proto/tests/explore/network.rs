@@ -86,10 +86,7 @@ pub(crate) fn meta(iface: Iface, from: usize) -> Meta {
 }
 
 fn interface(address: Ipv4Addr) -> InterfaceConfig {
-    InterfaceConfig {
-        address,
-        prefix_len: 24,
-    }
+    InterfaceConfig::ipv4(address, 24)
 }
 
 fn new_router(node: usize, seed: u8, now: Instant) -> Router<'static> {

@@ -62,10 +62,7 @@ pub(crate) fn router(config: Config) -> Router<'static> {
     let storage = Storage::with_capacity(8, 64).with_hierarchy(hierarchy);
     let mut router = Router::new(config, storage, [1; 32], NOW);
     for iface in (1..=5).map(Iface) {
-        let config = InterfaceConfig {
-            address: address(iface),
-            prefix_len: 24,
-        };
+        let config = InterfaceConfig::ipv4(address(iface), 24);
         router.set_interface(NOW, iface, config).unwrap();
     }
     router

@@ -165,10 +165,7 @@ fn link_that_leaves_the_entry_takes_its_offers_and_others_stay() {
 #[test]
 fn changed_address_forgets_the_offers_of_the_link() {
     let mut router = elected();
-    let config = InterfaceConfig {
-        address: Ipv4Addr::new(10, 1, 2, 2),
-        prefix_len: 24,
-    };
+    let config = InterfaceConfig::ipv4(Ipv4Addr::new(10, 1, 2, 2), 24);
     router.set_interface(after(1), REPLIER, config).unwrap();
     assert_eq!(
         (replier_of(&router), router.hierarchy().offer_count()),
@@ -184,10 +181,7 @@ fn changed_address_forgets_the_offers_of_the_link() {
 #[test]
 fn what_the_hierarchy_has_no_room_for_is_refused_whole() {
     let mut router = elected();
-    let config = |n: u8| InterfaceConfig {
-        address: Ipv4Addr::new(10, 1, n, 1),
-        prefix_len: 24,
-    };
+    let config = |n: u8| InterfaceConfig::ipv4(Ipv4Addr::new(10, 1, n, 1), 24);
     for n in 6..9 {
         router
             .set_interface(after(1), Iface(n.into()), config(n))
@@ -226,10 +220,7 @@ fn hierarchy_is_left_and_entered_with_the_policy() {
     ];
     assert_eq!(told(&mut router, after(5)), expected);
     // What changes meanwhile is known afterwards.
-    let config = InterfaceConfig {
-        address: Ipv4Addr::new(10, 1, 9, 1),
-        prefix_len: 24,
-    };
+    let config = InterfaceConfig::ipv4(Ipv4Addr::new(10, 1, 9, 1), 24);
     router.set_interface(after(5), DOWN2, config).unwrap();
     router
         .install(after(5), KEY, ELSEWHERE, &[REPLIER, DOWN2])

@@ -191,10 +191,7 @@ fn restarted() -> Router<'static> {
     use lms_proto::router::Storage;
     let mut router = Router::new(endless(), Storage::with_capacity(8, 64), [2; 32], NOW);
     for iface in (1..=5).map(Iface) {
-        let config = InterfaceConfig {
-            address: address(iface),
-            prefix_len: 24,
-        };
+        let config = InterfaceConfig::ipv4(address(iface), 24);
         router.set_interface(NOW, iface, config).unwrap();
     }
     router

@@ -223,10 +223,7 @@ fn update(cost: u16) -> Vec<u8> {
         NOW,
     );
     for (iface, address) in [(UP, [10, 1, 3, 200]), (DOWN, [10, 77, 0, 1])] {
-        let config = lms_proto::InterfaceConfig {
-            address: address.into(),
-            prefix_len: 24,
-        };
+        let config = lms_proto::InterfaceConfig::ipv4(address.into(), 24);
         below.set_interface(NOW, iface, config).unwrap();
     }
     below.install(NOW, KEY, UP, &[DOWN]).unwrap();
@@ -386,10 +383,7 @@ fn a_removed_parent_is_no_parent() {
 #[test]
 fn a_changed_address_is_the_new_turning_point() {
     let mut router = router_with_replier();
-    let config = lms_proto::InterfaceConfig {
-        address: [10, 88, 0, 1].into(),
-        prefix_len: 16,
-    };
+    let config = lms_proto::InterfaceConfig::ipv4([10, 88, 0, 1].into(), 16);
     router.set_interface(NOW, REPLIER, config).unwrap();
     let (_, bytes) = copies(&mut router, NOW, DOWN, &unturned()).remove(0);
     let (_, option) = LmsOption::parse(&bytes[20..]).unwrap();
@@ -407,10 +401,7 @@ fn odd_interfaces_are_refused() {
     let mut router = with(Policy::Hierarchy);
     let before = state(&router);
     let mut refused = |iface, address: [u8; 4]| {
-        let config = lms_proto::InterfaceConfig {
-            address: address.into(),
-            prefix_len: 24,
-        };
+        let config = lms_proto::InterfaceConfig::ipv4(address.into(), 24);
         router.set_interface(NOW, Iface(iface), config).unwrap_err()
     };
     use lms_proto::router::InterfaceError;

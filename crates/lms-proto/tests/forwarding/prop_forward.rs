@@ -200,10 +200,7 @@ fn new_router() -> Router<'static> {
     };
     let mut router = Router::new(config, storage, [3; 32], NOW);
     for iface in 0..IFACES {
-        let config = InterfaceConfig {
-            address: iface_address(iface),
-            prefix_len: 24,
-        };
+        let config = InterfaceConfig::ipv4(iface_address(iface), 24);
         router.set_interface(NOW, Iface(iface), config).unwrap();
     }
     router

@@ -36,10 +36,7 @@ fn configured(config: Config, count: u16, seed: u8) -> Hierarchy<'static> {
 }
 
 fn interface(iface: u16, n: u8) -> InterfaceConfig {
-    InterfaceConfig {
-        address: host(iface, n),
-        prefix_len: 24,
-    }
+    InterfaceConfig::ipv4(host(iface, n), 24)
 }
 
 fn say(h: &mut Hierarchy<'_>, now: Instant, iface: u16, n: u8, g: u16, cost: u16) {

@@ -42,10 +42,7 @@ pub(crate) const CAPACITY: Capacity = Capacity {
 pub(crate) fn hierarchy(config: Config, capacity: Capacity) -> Hierarchy<'static> {
     let mut h = Hierarchy::new(config, Storage::owned(capacity), [9; 32], ms(0));
     for iface in 0..4 {
-        let config = InterfaceConfig {
-            address: host(iface, 1),
-            prefix_len: 24,
-        };
+        let config = InterfaceConfig::ipv4(host(iface, 1), 24);
         h.set_interface(ms(0), Iface(iface), config)
             .expect("room for the interfaces");
     }

@@ -262,10 +262,7 @@ fn interface_that_goes_takes_its_neighbours_and_comes_back() {
     assert_eq!(elected(&h, key), Some((host(2, 5), 6)));
     h.remove_interface(ms(300), UP);
     run(&mut h, ms(30_000));
-    let config = lms_proto::InterfaceConfig {
-        address: host(0, 1),
-        prefix_len: 24,
-    };
+    let config = lms_proto::InterfaceConfig::ipv4(host(0, 1), 24);
     h.handle_packet(ms(30_000), &meta(2), &is_in(host(2, 5), key, 6))
         .unwrap();
     h.set_interface(ms(30_000), UP, config).unwrap();

@@ -22,10 +22,7 @@ const ME: u8 = 7;
 const HOLD: Duration = Duration::from_secs(35);
 
 fn endpoint() -> Endpoint<'static> {
-    let interface = InterfaceConfig {
-        address: host(1, ME),
-        prefix_len: 24,
-    };
+    let interface = InterfaceConfig::ipv4(host(1, ME), 24);
     Endpoint::new(
         Config::new(Iface(1), interface),
         Storage::owned(8),
@@ -162,13 +159,7 @@ fn withdraws_twice_and_at_leave_says_that_it_left() {
 
 #[test]
 fn where_nobody_is_elected_hosts_may_answer_all_the_same() {
-    let mut config = Config::new(
-        Iface(1),
-        InterfaceConfig {
-            address: host(1, ME),
-            prefix_len: 24,
-        },
-    );
+    let mut config = Config::new(Iface(1), InterfaceConfig::ipv4(host(1, ME), 24));
     config.answer_unelected = true;
     let mut e = Endpoint::new(config, Storage::owned(4), [7; 32], ms(0));
     let key = group(1);
@@ -454,10 +445,7 @@ fn sessions_are_bounded() {
 #[test]
 fn dmcast_is_what_encap_makes_of_it() {
     for form in [Form::Classic, Form::Single] {
-        let interface = InterfaceConfig {
-            address: host(1, ME),
-            prefix_len: 24,
-        };
+        let interface = InterfaceConfig::ipv4(host(1, ME), 24);
         let config = Config {
             form,
             ..Config::new(Iface(1), interface)

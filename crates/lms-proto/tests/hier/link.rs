@@ -42,10 +42,7 @@ fn machine(interfaces: [(u16, u8, u8); 2], parent: u16, seed: u8) -> Hierarchy<'
     };
     let mut h = Hierarchy::new(config, Storage::owned(CAPACITY), [seed; 32], ms(0));
     for (iface, link, n) in interfaces {
-        let config = InterfaceConfig {
-            address: host(link.into(), n),
-            prefix_len: 24,
-        };
+        let config = InterfaceConfig::ipv4(host(link.into(), n), 24);
         h.set_interface(ms(0), Iface(iface), config).unwrap();
     }
     h.install(ms(0), key(), Iface(parent)).unwrap();
@@ -53,10 +50,7 @@ fn machine(interfaces: [(u16, u8, u8); 2], parent: u16, seed: u8) -> Hierarchy<'
 }
 
 fn host_machine(n: u8, cost: u16, seed: u8) -> Endpoint<'static> {
-    let interface = InterfaceConfig {
-        address: host(1, n),
-        prefix_len: 24,
-    };
+    let interface = InterfaceConfig::ipv4(host(1, n), 24);
     let config = endpoint::Config::new(Iface(1), interface);
     let mut e = Endpoint::new(config, endpoint::Storage::owned(2), [seed; 32], ms(0));
     e.join(ms(0), key(), Cost(cost)).unwrap();

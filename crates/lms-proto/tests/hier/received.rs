@@ -149,10 +149,7 @@ fn leave_of_a_source_without_an_entry_leaves_the_group() {
 #[test]
 fn sender_must_be_a_host_of_the_link() {
     let mut h = hierarchy(Config::default(), CAPACITY);
-    let everywhere = InterfaceConfig {
-        address: host(1, 1),
-        prefix_len: 0,
-    };
+    let everywhere = InterfaceConfig::ipv4(host(1, 1), 0);
     h.set_interface(ms(0), Iface(1), everywhere).unwrap();
     h.install(ms(0), group(0), UP).unwrap();
     for source in ["0.0.0.0", "224.0.0.1", "239.1.1.1"] {

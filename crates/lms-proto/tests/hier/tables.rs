@@ -302,10 +302,7 @@ fn full_table_forgets_the_neighbour_that_is_idle_for_longest() {
 fn one_address_on_two_links_is_two_neighbours() {
     let mut h = with_entries(1, Config::default(), CAPACITY);
     for iface in [1, 2] {
-        let config = InterfaceConfig {
-            address: host(9, 1),
-            prefix_len: 24,
-        };
+        let config = InterfaceConfig::ipv4(host(9, 1), 24);
         h.set_interface(ms(0), Iface(iface), config).unwrap();
         let packet = is_in(host(9, 7), group(0), 6 - iface);
         h.handle_packet(ms(0), &meta(iface), &packet).unwrap();
@@ -327,10 +324,7 @@ fn interface_with_another_address_starts_again() {
     say(&mut h, ms(0), 2, 8, 0, 5);
     say(&mut h, ms(0), 1, 9, 9, 5);
     run(&mut h, ms(1_000));
-    let config = |n, prefix_len| InterfaceConfig {
-        address: host(1, n),
-        prefix_len,
-    };
+    let config = |n, prefix_len| InterfaceConfig::ipv4(host(1, n), prefix_len);
     let before = format!("{h:?}");
     h.set_interface(ms(1_000), Iface(1), config(1, 24)).unwrap();
     assert_eq!(format!("{h:?}"), before, "the same address changes nothing");
@@ -365,10 +359,7 @@ fn removed_interface_falls_silent_and_frees_what_it_held() {
         ..CAPACITY
     };
     let mut h = with_entries(2, Config::default(), capacity);
-    let config = InterfaceConfig {
-        address: host(1, 1),
-        prefix_len: 24,
-    };
+    let config = InterfaceConfig::ipv4(host(1, 1), 24);
     // Before the first messages, and after them with a change that waits.
     for (start, changes) in [(0, false), (10_000, true)] {
         let at = |after: u64| ms(start + after);
@@ -415,10 +406,7 @@ fn removed_interface_falls_silent_and_frees_what_it_held() {
 #[test]
 fn interface_beyond_the_storage_is_refused() {
     let mut h = with_entries(1, Config::default(), CAPACITY);
-    let config = InterfaceConfig {
-        address: host(4, 1),
-        prefix_len: 24,
-    };
+    let config = InterfaceConfig::ipv4(host(4, 1), 24);
     let refused = h.set_interface(ms(0), Iface(4), config);
     assert_eq!(refused, Err(Full::Interfaces));
     let packet = is_in(host(4, 7), group(0), 1);
@@ -433,10 +421,7 @@ fn interface_beyond_the_storage_is_refused() {
     let mut memory = StaticStorage::<1, 1, 1, 2, 3>::default();
     let mut h = Hierarchy::new(Config::default(), memory.lend(), [1; 32], ms(0));
     h.set_interface(ms(0), Iface(4), config).unwrap();
-    let other = InterfaceConfig {
-        address: host(5, 1),
-        prefix_len: 24,
-    };
+    let other = InterfaceConfig::ipv4(host(5, 1), 24);
     for _ in 0..2 {
         let refused = h.set_interface(ms(0), Iface(5), other);
         assert_eq!(refused, Err(Full::Interfaces));

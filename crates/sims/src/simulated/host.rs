@@ -285,10 +285,7 @@ const UPLINK: Meta = Meta {
 
 /// The host's side of LMS-HIER, which offers to be a replier from the start.
 fn endpoint(plan: &Plan, node: u32, seed: [u8; 32]) -> Endpoint<'static> {
-    let interface = InterfaceConfig {
-        address: plan.tree.address(node),
-        prefix_len: SUBNET_BITS,
-    };
+    let interface = InterfaceConfig::ipv4(plan.tree.address(node), SUBNET_BITS);
     let config = endpoint::Config::new(UPLINK.iface, interface);
     let storage = endpoint::Storage::owned(1);
     let seed = netsim::derive_seed(&seed, 1, 0);

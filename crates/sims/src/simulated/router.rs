@@ -148,10 +148,7 @@ fn lms_router(plan: &Plan, node: u32, help: Help, seed: [u8; 32]) -> Router<'sta
     };
     let now = Instant::ZERO;
     let mut router = Router::new(config, storage(children, help), seed, now);
-    let interface = InterfaceConfig {
-        address: plan.tree.address(node),
-        prefix_len: SUBNET_BITS,
-    };
+    let interface = InterfaceConfig::ipv4(plan.tree.address(node), SUBNET_BITS);
     for port in 0..=children {
         router
             .set_interface(now, Iface(port), interface)

@@ -286,10 +286,7 @@ fn host<'a>(tables: &'a mut ReceiverTables, number: u8, now: Instant) -> Host<'a
 fn router<'a>(tables: &'a mut RouterTables, now: Instant) -> Router<'a> {
     let mut router = Router::new(router::Config::default(), tables.lend(), [9; 32], now);
     for number in 0..3u16 {
-        let interface = InterfaceConfig {
-            address: Ipv4Addr::new(10, 0, number as u8, 1),
-            prefix_len: 24,
-        };
+        let interface = InterfaceConfig::ipv4(Ipv4Addr::new(10, 0, number as u8, 1), 24);
         if router.set_interface(now, Iface(number), interface).is_err() {
             panic!("there is room for three");
         }
