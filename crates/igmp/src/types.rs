@@ -159,6 +159,8 @@ pub enum NextHop<A = Ipv4Addr> {
         /// Its link address, as learnt from the last packet it sent.
         link: Option<LinkAddr>,
     },
+    /// Wherever this node's own unicast routing sends it, by the packet's destination.
+    Routed,
 }
 
 /// A packet to send, a whole IP packet of `len` bytes in the caller's buffer.

@@ -252,7 +252,7 @@ fn forward(c: &mut Criterion) {
             request(case, Form::Classic, frame);
         }),
         ("request-single", |_, _, case, frame| {
-            request(case, Form::Single, frame);
+            request(case, Form::Own, frame);
         }),
         ("dmcast", |router, now, case, frame| {
             let number = ask(router, now, case, frame);

@@ -73,14 +73,16 @@ extern crate alloc;
 
 pub mod carrier;
 pub mod endpoint;
+mod family;
 pub mod hier;
 pub mod router;
 pub mod rule;
+mod shim;
 pub mod table;
-mod types;
 pub mod wire;
 
-pub use igmp::{Iface, InterfaceConfig, Key, LinkAddr, Meta, NextHop, Transmit};
+pub use family::{Family, Ip};
+pub use igmp::{Address, Iface, InterfaceConfig, Key, LinkAddr, Meta, NextHop, Transmit};
 pub use proto_core::time::{Duration, Instant};
 pub use router::Router;
 pub use wire::option::{Form, Kind, LmsOption, TurningPoint};

@@ -50,12 +50,12 @@ fn goldens() -> Vec<(&'static [u8], Form, LmsOption)> {
         ),
         (
             &REQUEST_SINGLE[..],
-            Form::Single,
+            Form::Own,
             option(Kind::Request, turned()),
         ),
         (
             &DMCAST_SINGLE[..],
-            Form::Single,
+            Form::Own,
             option(Kind::Dmcast, turned()),
         ),
     ]
@@ -181,7 +181,7 @@ fn what_the_wire_cannot_say_is_not_written() {
         Err(EmitError::Space)
     );
     assert_eq!(
-        good.emit(Form::Single, &mut buffer[..19]),
+        good.emit(Form::Own, &mut buffer[..19]),
         Err(EmitError::Space)
     );
 }
@@ -204,7 +204,7 @@ fn option() -> impl Strategy<Value = LmsOption> {
 proptest! {
     #[test]
     fn emit_then_parse_gives_the_value(option in option(), single in any::<bool>()) {
-        let form = if single { Form::Single } else { Form::Classic };
+        let form = if single { Form::Own } else { Form::Classic };
         let mut bytes = [0; 20];
         let len = option.emit(form, &mut bytes).unwrap();
         prop_assert_eq!(LmsOption::parse(&bytes[..len]), Ok((form, option)));

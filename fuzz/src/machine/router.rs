@@ -93,7 +93,7 @@ fn option(script: &mut Script<'_>, kind: Kind, key: Key) -> LmsOption {
 }
 
 fn form(script: &mut Script<'_>) -> Form {
-    script.of(&[Form::Classic, Form::Single])
+    script.of(&[Form::Classic, Form::Own])
 }
 
 fn request(script: &mut Script<'_>) -> Vec<u8> {

@@ -43,7 +43,7 @@ impl Scenario for Overhead {
         context.note("requests and dmcasts with the classic option, and the same without LMS");
         let classic = bench.measure(Form::Classic)?;
         context.note("the same with the single option");
-        let single = bench.measure(Form::Single)?;
+        let single = bench.measure(Form::Own)?;
         drop(bench);
         compare(&mut report, &classic, &single);
         judge(&mut report, "classic", &classic, 16);

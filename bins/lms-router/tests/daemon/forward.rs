@@ -15,7 +15,7 @@ fn scenario_1_a_request_of_h2_turns_and_reaches_h1() {
         let bed = Testbed::new();
         let daemon = start(&bed.router);
         let [src, h1, h2] = bed.endpoints(None);
-        for form in [Form::Classic, Form::Single] {
+        for form in [Form::Classic, Form::Own] {
             h2.ask_as(request(), form, b"nak");
             let heard = h1.heard(SOON).expect("H1 hears the request");
             // Which interface that is, the router alone knows.

@@ -1,148 +1,166 @@
 //! Requests and dmcasts: the option, and the packets around it (LMS §6.3).
 
-use core::net::{IpAddr, Ipv4Addr};
-
-use smoltcp::wire::{IpProtocol, Ipv4Packet, UdpPacket};
+use core::fmt;
 
 use super::Endpoint;
-use crate::wire::encap::ComposeError;
-use crate::wire::ipv4::HEADER_LEN;
+use crate::wire::ipv4::PROTOCOL_UDP;
 use crate::wire::option::EmitError;
-use crate::{Key, Kind, LmsOption, TurningPoint};
+use crate::wire::udp::{Header, Ports, Sum, pseudo_header};
+use crate::{Family, Key, Kind, LmsOption, TurningPoint};
 
 const UDP_HEADER_LEN: usize = 8;
-const OPTION_END: u8 = 0;
-const OPTION_NOP: u8 = 1;
 
-/// The LMS option among the IPv4 options of a packet, as `recvmsg` gives them (`IP_RECVOPTS`).
-/// `None` where there is none, or options that cannot be read.
-pub fn find_option(options: &[u8]) -> Option<LmsOption> {
-    let mut rest = options;
-    loop {
-        match *rest.first()? {
-            OPTION_END => return None,
-            OPTION_NOP => rest = &rest[1..],
-            _ => {
-                if let Ok((_, option)) = LmsOption::parse(rest) {
-                    return Some(option);
-                }
-                let len = usize::from(*rest.get(1)?);
-                rest = rest.get(len.max(2)..)?;
+/// Why a dmcast cannot be written.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DmcastError {
+    /// The turning point is unset, or an address is of the other family.
+    TurningPoint,
+    /// The buffer is shorter than the packet.
+    Space,
+    /// The packet would be longer than 65,535 bytes.
+    TooLong,
+}
+
+impl fmt::Display for DmcastError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DmcastError::TurningPoint => {
+                "the turning point is unset, or of the other address family"
             }
+            DmcastError::Space => "buffer too short for the dmcast",
+            DmcastError::TooLong => "the dmcast would be too long",
+        })
+    }
+}
+
+impl core::error::Error for DmcastError {}
+
+impl From<EmitError> for DmcastError {
+    fn from(error: EmitError) -> Self {
+        match error {
+            EmitError::Space => DmcastError::Space,
+            EmitError::Family | EmitError::TurningPoint => DmcastError::TurningPoint,
         }
     }
 }
 
-/// The UDP ports of the data stream that a repair belongs to.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct DmcastPorts {
-    /// The source's port.
-    pub source: u16,
-    /// The group's port.
-    pub destination: u16,
+fn option<A: Family>(kind: Kind, key: Key<A>, turning_point: Option<TurningPoint>) -> LmsOption {
+    LmsOption {
+        kind,
+        turning_point,
+        source: key.source.into(),
+        group: key.group.into(),
+    }
 }
 
-impl Endpoint<'_> {
-    /// Writes the option of a request for data of `key`, not turned yet, to `buffer`: the
-    /// ancillary data of `sendmsg` (`IP_RETOPTS`). Returns its length.
+impl<A: Family> Endpoint<'_, A> {
+    /// Writes what a request for data of `key` carries, not turned yet, to `buffer`, as `sendmsg` takes it as ancillary
+    /// data: the option (`IP_RETOPTS`), or the hop-by-hop header with it (`IPV6_HOPOPTS`). Returns its length.
     ///
     /// # Errors
-    /// [`EmitError::Space`] when `buffer` is shorter than the option.
-    pub fn request_option(&self, key: Key, buffer: &mut [u8]) -> Result<usize, EmitError> {
-        let option = LmsOption {
-            kind: Kind::Request,
-            turning_point: None,
-            source: key.source.into(),
-            group: key.group.into(),
-        };
-        option.emit(self.config.form, buffer)
+    /// [`EmitError::Space`] when `buffer` is shorter than that.
+    pub fn request_option(&self, key: Key<A>, buffer: &mut [u8]) -> Result<usize, EmitError> {
+        let option = option(Kind::Request, key, None);
+        A::emit_ancillary(&option, self.config.form, buffer)
+    }
+
+    /// Writes a request for data of `key`, not turned yet, as the payload of a datagram of the UDP carrier, which goes to
+    /// the carrier's port of the source. Returns its length.
+    ///
+    /// # Errors
+    /// [`EmitError::Space`] when `buffer` is shorter than that.
+    pub fn request_datagram(
+        &self,
+        key: Key<A>,
+        ports: Ports,
+        request: &[u8],
+        buffer: &mut [u8],
+    ) -> Result<usize, EmitError> {
+        let option = option(Kind::Request, key, None);
+        datagram::<A>(&option, 0, ports, request, buffer)
+    }
+
+    /// Writes a dmcast as the payload of a datagram of the UDP carrier, which goes to the carrier's port of the turning
+    /// point. Returns its length.
+    ///
+    /// # Errors
+    /// [`EmitError::Space`] when `buffer` is shorter than that, [`EmitError::TurningPoint`] and [`EmitError::Family`] when
+    /// the turning point is unset or of the other family.
+    pub fn dmcast_datagram(
+        &self,
+        key: Key<A>,
+        turning_point: TurningPoint,
+        ports: Ports,
+        repair: &[u8],
+        buffer: &mut [u8],
+    ) -> Result<usize, EmitError> {
+        let option = option(Kind::Dmcast, key, Some(turning_point));
+        datagram::<A>(&option, self.config.repair_ttl, ports, repair, buffer)
     }
 
     /// Bytes that a dmcast has before the payload of its inner UDP datagram.
-    pub const fn dmcast_overhead(&self) -> usize {
-        HEADER_LEN + LmsOption::buffer_len(self.config.form) + HEADER_LEN + UDP_HEADER_LEN
+    pub fn dmcast_overhead(&self) -> usize {
+        A::outer_len(self.config.form) + A::IP_HEADER_LEN + UDP_HEADER_LEN
     }
 
     /// Writes a whole dmcast: a UDP datagram from the source of `key` to its group with this
     /// payload, around it the packet to the turning point. Send it raw. Returns its length.
     ///
     /// # Errors
-    /// [`ComposeError::TooLong`] when the packet would be longer than 65,535 bytes,
-    /// [`ComposeError::Space`] when `buffer` is shorter than the packet, and
-    /// [`ComposeError::TurningPoint`] when the turning point is unset or not an IPv4 address.
+    /// [`DmcastError::TooLong`] when the packet would be longer than 65,535 bytes,
+    /// [`DmcastError::Space`] when `buffer` is shorter than the packet, and
+    /// [`DmcastError::TurningPoint`] when the turning point is unset or of the other family.
     pub fn dmcast(
         &self,
-        key: Key,
+        key: Key<A>,
         turning_point: TurningPoint,
-        ports: DmcastPorts,
+        ports: Ports,
         payload: &[u8],
         buffer: &mut [u8],
-    ) -> Result<usize, ComposeError> {
-        let outer_len = HEADER_LEN + LmsOption::buffer_len(self.config.form);
+    ) -> Result<usize, DmcastError> {
         let len = self.dmcast_overhead() + payload.len();
-        let total_len = u16::try_from(len).map_err(|_| ComposeError::TooLong)?;
-        let out = buffer.get_mut(..len).ok_or(ComposeError::Space)?;
-        let IpAddr::V4(router) = turning_point.router else {
-            return Err(ComposeError::TurningPoint);
-        };
-        let (outer, inner) = out.split_at_mut(outer_len);
-        let option = LmsOption {
-            kind: Kind::Dmcast,
-            turning_point: Some(turning_point),
-            source: key.source.into(),
-            group: key.group.into(),
-        };
-        option
-            .emit(self.config.form, &mut outer[HEADER_LEN..])
-            .map_err(|why| match why {
-                EmitError::TurningPoint => ComposeError::TurningPoint,
-                EmitError::Space | EmitError::Family => ComposeError::Space,
-            })?;
-        let datagram = &mut inner[HEADER_LEN..];
-        datagram[UDP_HEADER_LEN..].copy_from_slice(payload);
-        let mut udp = UdpPacket::new_unchecked(datagram);
-        udp.set_src_port(ports.source);
-        udp.set_dst_port(ports.destination);
-        udp.set_len(total_len - outer_len as u16 - HEADER_LEN as u16);
-        udp.fill_checksum(&key.source.into(), &key.group.into());
-        let inner_ends = (
-            key.source,
-            key.group,
-            IpProtocol::Udp,
-            self.config.repair_ttl,
-        );
-        header(inner, HEADER_LEN, total_len - outer_len as u16, inner_ends);
-        let replier = self.config.interface.address;
-        let outer_ends = (
-            replier,
-            router,
-            IpProtocol::Unknown(4),
-            self.config.dmcast_ttl,
-        );
-        header(outer, outer_len, total_len, outer_ends);
+        u16::try_from(len).map_err(|_| DmcastError::TooLong)?;
+        let out = buffer.get_mut(..len).ok_or(DmcastError::Space)?;
+        let (outer, inner) = out.split_at_mut(A::outer_len(self.config.form));
+        let router = A::from_ip(turning_point.router).ok_or(DmcastError::TurningPoint)?;
+        let option = option(Kind::Dmcast, key, Some(turning_point));
+        let (from, hops) = (self.config.interface.address, self.config.dmcast_ttl);
+        A::emit_outer(
+            outer,
+            inner.len(),
+            hops,
+            (from, router),
+            &option,
+            self.config.form,
+        )?;
+
+        let (ip, udp) = inner.split_at_mut(A::IP_HEADER_LEN);
+        let hops = self.config.repair_ttl;
+        A::emit_ip(ip, udp.len(), PROTOCOL_UDP, hops, key.source, key.group)
+            .ok_or(DmcastError::TooLong)?;
+        let udp_len = udp.len();
+        udp[..2].copy_from_slice(&ports.source.to_be_bytes());
+        udp[2..4].copy_from_slice(&ports.group.to_be_bytes());
+        udp[4..6].copy_from_slice(&(udp_len as u16).to_be_bytes());
+        udp[6..8].fill(0);
+        udp[UDP_HEADER_LEN..].copy_from_slice(payload);
+        let sum = Sum::of(udp).plus(pseudo_header(key.source, key.group, udp_len));
+        udp[6..8].copy_from_slice(&sum.checksum().to_be_bytes());
         Ok(len)
     }
 }
 
-fn header(
-    out: &mut [u8],
-    header_len: usize,
-    total_len: u16,
-    (source, destination, protocol, ttl): (Ipv4Addr, Ipv4Addr, IpProtocol, u8),
-) {
-    let mut ip = Ipv4Packet::new_unchecked(out);
-    ip.set_version(4);
-    ip.set_header_len(header_len as u8);
-    ip.set_dscp(0);
-    ip.set_ecn(0);
-    ip.set_total_len(total_len);
-    ip.set_ident(0);
-    ip.clear_flags();
-    ip.set_dont_frag(true);
-    ip.set_frag_offset(0);
-    ip.set_hop_limit(ttl);
-    ip.set_next_header(protocol);
-    ip.set_src_addr(source);
-    ip.set_dst_addr(destination);
-    ip.fill_checksum();
+fn datagram<A: Family>(
+    option: &LmsOption,
+    hop_limit: u8,
+    ports: Ports,
+    payload: &[u8],
+    buffer: &mut [u8],
+) -> Result<usize, EmitError> {
+    let header = Header::<A>::of(option, hop_limit, ports)?;
+    let len = Header::<A>::LEN + payload.len();
+    let out = buffer.get_mut(..len).ok_or(EmitError::Space)?;
+    header.emit(out)?;
+    out[Header::<A>::LEN..].copy_from_slice(payload);
+    Ok(len)
 }

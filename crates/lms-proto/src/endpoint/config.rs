@@ -1,19 +1,21 @@
 //! Configuration and storage of an endpoint.
 
+use core::net::Ipv4Addr;
+
 use managed::ManagedSlice;
 
 use super::{Announcement, Session};
 use crate::hier::{MAX_REFRESH, MIN_REFRESH, Slot};
-use crate::{Duration, Form, Iface, InterfaceConfig};
+use crate::{Duration, Family, Form, Iface, InterfaceConfig};
 
 /// Configuration of an [`Endpoint`](super::Endpoint).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Config {
+pub struct Config<A = Ipv4Addr> {
     /// The interface that packets arrive on and leave by.
     pub iface: Iface,
     /// This host's address there, and its subnet: only routers on it are believed.
-    pub interface: InterfaceConfig,
-    /// Form of the options that are written. Classic.
+    pub interface: InterfaceConfig<A>,
+    /// Form of the options that are written; IPv6 has the own form alone. The own form.
     pub form: Form,
     /// How often an offer is repeated while no router announces an interval, 100 ms to 18 s.
     /// 10 s.
@@ -40,13 +42,13 @@ pub struct Config {
     pub repair_ttl: u8,
 }
 
-impl Config {
+impl<A: Family> Config<A> {
     /// The defaults, for one interface.
-    pub const fn new(iface: Iface, interface: InterfaceConfig) -> Self {
+    pub const fn new(iface: Iface, interface: InterfaceConfig<A>) -> Self {
         Config {
             iface,
             interface,
-            form: Form::Classic,
+            form: Form::Own,
             refresh: Duration::from_secs(10),
             reports_per_s: 50,
             router_packets_per_s: 2_000,
@@ -70,14 +72,14 @@ impl Config {
 
 /// Storage of an [`Endpoint`](super::Endpoint), borrowed or owned.
 #[derive(Debug)]
-pub struct Storage<'a> {
+pub struct Storage<'a, A = Ipv4Addr> {
     /// One for each key joined.
-    pub sessions: ManagedSlice<'a, Slot<Session>>,
+    pub sessions: ManagedSlice<'a, Slot<Session<A>>>,
     /// Two for each session, one where all are `(*, G)`.
-    pub announcements: ManagedSlice<'a, Slot<Announcement>>,
+    pub announcements: ManagedSlice<'a, Slot<Announcement<A>>>,
 }
 
-impl Storage<'static> {
+impl<A: Family> Storage<'static, A> {
     /// Storage on the heap for this many sessions.
     #[cfg(feature = "alloc")]
     pub fn owned(sessions: usize) -> Self {
@@ -95,12 +97,12 @@ impl Storage<'static> {
 
 /// Storage in arrays, for a build with no heap.
 #[derive(Debug)]
-pub struct StaticStorage<const SESSIONS: usize, const ANNOUNCEMENTS: usize> {
-    sessions: [Slot<Session>; SESSIONS],
-    announcements: [Slot<Announcement>; ANNOUNCEMENTS],
+pub struct StaticStorage<const SESSIONS: usize, const ANNOUNCEMENTS: usize, A = Ipv4Addr> {
+    sessions: [Slot<Session<A>>; SESSIONS],
+    announcements: [Slot<Announcement<A>>; ANNOUNCEMENTS],
 }
 
-impl<const S: usize, const A: usize> Default for StaticStorage<S, A> {
+impl<const S: usize, const N: usize, A: Family> Default for StaticStorage<S, N, A> {
     fn default() -> Self {
         StaticStorage {
             sessions: core::array::from_fn(|_| Slot::default()),
@@ -109,9 +111,9 @@ impl<const S: usize, const A: usize> Default for StaticStorage<S, A> {
     }
 }
 
-impl<const S: usize, const A: usize> StaticStorage<S, A> {
+impl<const S: usize, const N: usize, A: Family> StaticStorage<S, N, A> {
     /// Lends the arrays.
-    pub fn lend(&mut self) -> Storage<'_> {
+    pub fn lend(&mut self) -> Storage<'_, A> {
         Storage {
             sessions: ManagedSlice::Borrowed(&mut self.sessions),
             announcements: ManagedSlice::Borrowed(&mut self.announcements),

@@ -27,13 +27,13 @@
 //! UDP port 4138 to 224.0.0.254), send what `poll_transmit` writes through a raw socket, call
 //! `handle_timeout` at `poll_timeout`. On the way out [`Endpoint::request_option`] and
 //! [`Endpoint::dmcast`] build what goes with a request and a repair, on the way in
-//! [`find_option`] reads what `recvmsg` gave.
+//! [`Family::find_option`] reads what `recvmsg` gave.
 //!
 //! ```
 //! use core::net::Ipv4Addr;
-//! use lms_proto::endpoint::{Answer, Config, Endpoint, Refusal, StaticStorage, find_option};
+//! use lms_proto::endpoint::{Answer, Config, Endpoint, Refusal, StaticStorage};
 //! use lms_proto::hier::Cost;
-//! use lms_proto::{Iface, Instant, InterfaceConfig, Key};
+//! use lms_proto::{Family as _, Iface, Instant, InterfaceConfig, Key};
 //!
 //! let interface = InterfaceConfig::ipv4(Ipv4Addr::new(10, 0, 1, 7), 24);
 //! let mut memory = StaticStorage::<2, 4>::default();
@@ -49,7 +49,7 @@
 //! // A request's option, as ancillary data. No replier is elected yet, so this host does not answer it.
 //! let mut option = [0; 20];
 //! let len = endpoint.request_option(key, &mut option).unwrap();
-//! let read = find_option(&option[..len]).unwrap();
+//! let read = Ipv4Addr::find_option(&option[..len]).unwrap();
 //! assert_eq!(endpoint.should_answer(&read), Answer::No(Refusal::NoRouter));
 //! ```
 //!
@@ -71,13 +71,13 @@ use proto_core::TokenBucket;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 
-pub use self::compose::{DmcastPorts, find_option};
+pub use self::compose::DmcastError;
 pub use self::config::{Config, StaticStorage, Storage};
 pub use self::stats::{DropReason, Drops, Stats};
 
 use crate::hier::Cost;
 use crate::hier::replay::ReplayGuard;
-use crate::{Duration, Instant, Key, Kind, LmsOption};
+use crate::{Duration, Family, Instant, Key, Kind, LmsOption};
 use proto_core::slab::{Keyed, NIL, Slab};
 
 /// Routers of one link that ELECTED messages are taken from.
@@ -85,14 +85,10 @@ const ROUTERS: usize = 8;
 /// Sessions or announcements that one call of `handle_timeout` deals with.
 const STEPS: usize = 64;
 
-fn packed(key: Key) -> u64 {
-    u64::from(key.source.to_bits()) << 32 | u64::from(key.group.to_bits())
-}
-
 /// The offer of this host for one key.
 #[derive(Clone, Debug)]
-pub struct Session {
-    key: Key,
+pub struct Session<A = Ipv4Addr> {
+    key: Key<A>,
     cost: Cost,
     /// Withdrawals left to send; at 0 the offer is reported, if there is one.
     withdrawals: u8,
@@ -102,9 +98,9 @@ pub struct Session {
     was_told: bool,
 }
 
-impl Default for Session {
+impl<A: Family> Default for Session<A> {
     fn default() -> Self {
-        let key = Key::any_source(Ipv4Addr::UNSPECIFIED);
+        let key = Key::any_source(A::UNSPECIFIED);
         Session {
             key,
             cost: Cost::WITHDRAWN,
@@ -115,32 +111,32 @@ impl Default for Session {
     }
 }
 
-impl Keyed for Session {
-    type Key = u64;
+impl<A: Family> Keyed for Session<A> {
+    type Key = Key<A>;
 
-    fn key(&self) -> u64 {
-        packed(self.key)
+    fn key(&self) -> Key<A> {
+        self.key
     }
 }
 
 /// The announcement of a router about one key.
 #[derive(Clone, Debug)]
-pub struct Announcement {
-    key: Key,
+pub struct Announcement<A = Ipv4Addr> {
+    key: Key<A>,
     /// Sessions that use it.
     session_count: u32,
     /// The router that announced it; valid until the slot's timer says otherwise.
-    router: Option<Ipv4Addr>,
-    elected: Option<Ipv4Addr>,
+    router: Option<A>,
+    elected: Option<A>,
     /// List of those that changed.
     next_changed: u32,
     is_changed: bool,
 }
 
-impl Default for Announcement {
+impl<A: Family> Default for Announcement<A> {
     fn default() -> Self {
         Announcement {
-            key: Key::any_source(Ipv4Addr::UNSPECIFIED),
+            key: Key::any_source(A::UNSPECIFIED),
             session_count: 0,
             router: None,
             elected: None,
@@ -150,18 +146,18 @@ impl Default for Announcement {
     }
 }
 
-impl Keyed for Announcement {
-    type Key = u64;
+impl<A: Family> Keyed for Announcement<A> {
+    type Key = Key<A>;
 
-    fn key(&self) -> u64 {
-        packed(self.key)
+    fn key(&self) -> Key<A> {
+        self.key
     }
 }
 
 /// A router of this link.
 #[derive(Clone, Copy, Debug)]
-struct Router {
-    address: Ipv4Addr,
+struct Router<A> {
+    address: A,
     replay_guard: ReplayGuard,
     bucket: TokenBucket,
     received_at: Instant,
@@ -169,17 +165,17 @@ struct Router {
 
 /// A general query: the sessions from slot `from` on are not scheduled yet.
 #[derive(Clone, Copy, Debug)]
-struct Sweep {
+struct Sweep<A> {
     from: u32,
     /// Only sessions of this group, where one is given.
-    group: Option<Ipv4Addr>,
+    group: Option<A>,
     max_delay: Duration,
     since: Instant,
 }
 
 /// The elected replier on this link.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Election {
+pub enum Election<A = Ipv4Addr> {
     /// No LMS router announces this key here.
     NoRouter,
     /// There is an LMS router; the replier, if any, is not on this link.
@@ -187,7 +183,7 @@ pub enum Election {
     /// This host.
     Me,
     /// Another host or router of this link.
-    Other(Ipv4Addr),
+    Other(A),
 }
 
 /// Whether to answer a request.
@@ -204,7 +200,7 @@ pub enum Answer {
 /// Why not to answer a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refusal {
-    /// The option is a dmcast's, or not of IPv4.
+    /// The option is a dmcast's, or not of this family.
     NotARequest,
     /// No router has turned it: it is for the source.
     NotTurned,
@@ -218,14 +214,14 @@ pub enum Refusal {
 
 /// Events for the application.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Event {
+pub enum Event<A = Ipv4Addr> {
     /// What is announced about this key changed; with `(*, G)` it also counts for the sessions
     /// `(S, G)` about which nothing is announced themselves.
     ElectionChanged {
         /// The key of the announcement.
-        key: Key,
+        key: Key<A>,
         /// The elected replier.
-        election: Election,
+        election: Election<A>,
     },
 }
 
@@ -243,11 +239,11 @@ impl core::error::Error for Full {}
 
 /// The machine. See the [module's documentation](self).
 #[derive(Debug)]
-pub struct Endpoint<'a> {
-    config: Config,
-    sessions: Slab<'a, Session>,
-    announcements: Slab<'a, Announcement>,
-    routers: [Option<Router>; ROUTERS],
+pub struct Endpoint<'a, A = Ipv4Addr> {
+    config: Config<A>,
+    sessions: Slab<'a, Session<A>>,
+    announcements: Slab<'a, Announcement<A>>,
+    routers: [Option<Router<A>>; ROUTERS],
     changed_head: u32,
     /// Interval of reports, by the hold time that routers announce.
     refresh: Duration,
@@ -256,16 +252,16 @@ pub struct Endpoint<'a> {
     groups_so_far: u32,
     groups_since: Instant,
     /// The general query in progress.
-    query: Option<Sweep>,
+    query: Option<Sweep<A>>,
     /// Earliest time of the next report.
     next_allowed: Instant,
     rng: ChaCha8Rng,
     stats: Stats,
 }
 
-impl<'a> Endpoint<'a> {
+impl<'a, A: Family> Endpoint<'a, A> {
     /// An endpoint with no session.
-    pub fn new(config: Config, storage: Storage<'a>, seed: [u8; 32], now: Instant) -> Self {
+    pub fn new(config: Config<A>, storage: Storage<'a, A>, seed: [u8; 32], now: Instant) -> Self {
         let mut rng = ChaCha8Rng::from_seed(seed);
         let config = config.clamped();
         Endpoint {
@@ -286,7 +282,7 @@ impl<'a> Endpoint<'a> {
     }
 
     /// The configuration, with every value inside its bounds.
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &Config<A> {
         &self.config
     }
 
@@ -296,8 +292,8 @@ impl<'a> Endpoint<'a> {
     ///
     /// # Errors
     /// [`Full`] when there is no room for a new session.
-    pub fn join(&mut self, now: Instant, key: Key, cost: Cost) -> Result<(), Full> {
-        let s = match self.sessions.find(packed(key)) {
+    pub fn join(&mut self, now: Instant, key: Key<A>, cost: Cost) -> Result<(), Full> {
+        let s = match self.sessions.find(key) {
             Some(s) => s,
             None => self.add_session(key)?,
         };
@@ -318,7 +314,7 @@ impl<'a> Endpoint<'a> {
         Ok(())
     }
 
-    fn add_session(&mut self, key: Key) -> Result<u32, Full> {
+    fn add_session(&mut self, key: Key<A>) -> Result<u32, Full> {
         let s = self
             .sessions
             .insert(Session {
@@ -338,8 +334,8 @@ impl<'a> Endpoint<'a> {
         Ok(s)
     }
 
-    fn add_announcement(&mut self, key: Key) -> bool {
-        let found = match self.announcements.find(packed(key)) {
+    fn add_announcement(&mut self, key: Key<A>) -> bool {
+        let found = match self.announcements.find(key) {
             Some(a) => Ok(a),
             None => self.announcements.insert(Announcement {
                 key,
@@ -352,8 +348,8 @@ impl<'a> Endpoint<'a> {
         found.is_ok()
     }
 
-    fn drop_announcement(&mut self, key: Key) {
-        let Some(a) = self.announcements.find(packed(key)) else {
+    fn drop_announcement(&mut self, key: Key<A>) {
+        let Some(a) = self.announcements.find(key) else {
             return;
         };
         let announcement = &mut self.announcements[a];
@@ -370,8 +366,8 @@ impl<'a> Endpoint<'a> {
 
     /// Withdraws the offer and removes the session: a record reports to the router that the host has left
     /// (S, G). Leave the group's socket afterwards.
-    pub fn leave(&mut self, now: Instant, key: Key) {
-        let Some(s) = self.sessions.find(packed(key)) else {
+    pub fn leave(&mut self, now: Instant, key: Key<A>) {
+        let Some(s) = self.sessions.find(key) else {
             return;
         };
         let session = &mut self.sessions[s];
@@ -399,22 +395,22 @@ impl<'a> Endpoint<'a> {
         self.sessions.len()
     }
 
-    fn announced(&self, key: Key) -> Option<&Announcement> {
-        let a = self.announcements.find(packed(key))?;
+    fn announced(&self, key: Key<A>) -> Option<&Announcement<A>> {
+        let a = self.announcements.find(key)?;
         Some(&self.announcements[a]).filter(|announcement| announcement.router.is_some())
     }
 
-    fn election_of(&self, announcement: &Announcement) -> Election {
+    fn election_of(&self, announcement: &Announcement<A>) -> Election<A> {
         match (announcement.router, announcement.elected) {
             (None, _) => Election::NoRouter,
             (_, None) => Election::Elsewhere,
-            (_, Some(host)) if host == self.config.interface.address => Election::Me,
+            (_, Some(host)) if self.config.interface.is_own(host) => Election::Me,
             (_, Some(host)) => Election::Other(host),
         }
     }
 
     /// Returns the elected replier of a key: what is announced about `(S, G)`, else about `(*, G)`; O(1).
-    pub fn election(&self, key: Key) -> Election {
+    pub fn election(&self, key: Key<A>) -> Election<A> {
         let announced = self
             .announced(key)
             .or_else(|| self.announced(Key::any_source(key.group)));
@@ -425,9 +421,8 @@ impl<'a> Endpoint<'a> {
 
     /// Whether this host answers a request that came with this option; O(1).
     pub fn should_answer(&self, option: &LmsOption) -> Answer {
-        let (core::net::IpAddr::V4(source), core::net::IpAddr::V4(group)) =
-            (option.source, option.group)
-        else {
+        let addresses = (A::from_ip(option.source), A::from_ip(option.group));
+        let (Some(source), Some(group)) = addresses else {
             return Answer::No(Refusal::NotARequest);
         };
         if option.kind != Kind::Request {
@@ -439,7 +434,7 @@ impl<'a> Endpoint<'a> {
         let key = Key::new(source, group);
         let has_joined = |key| {
             self.sessions
-                .find(packed(key))
+                .find(key)
                 .is_some_and(|s| !self.sessions[s].is_leaving)
         };
         if !has_joined(key) && !has_joined(Key::any_source(group)) {
@@ -456,7 +451,7 @@ impl<'a> Endpoint<'a> {
     }
 
     /// Returns the next event; drain until `None`.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<Event<A>> {
         while self.changed_head != NIL {
             let a = self.changed_head;
             let announcement = &mut self.announcements[a];
@@ -515,7 +510,7 @@ impl<'a> Endpoint<'a> {
 }
 
 proto_core::impl_machine! {
-    impl['a] Endpoint<'a> {
-        Meta = crate::Meta; Transmit = crate::Transmit; Event = Event; Error = DropReason;
+    impl['a, A: Family] Endpoint<'a, A> {
+        Meta = crate::Meta; Transmit = crate::Transmit<A>; Event = Event<A>; Error = DropReason;
     }
 }

@@ -1,22 +1,20 @@
-//! Messages of the link's routers: IGMP queries and ELECTED messages.
-
-use core::net::Ipv4Addr;
+//! Messages of the link's routers: IGMP or MLD queries and ELECTED messages.
 
 use proto_core::{RateLimit, TokenBucket};
 use rand_core::Rng;
 
-use super::{Announcement, DropReason, Election, Endpoint, ROUTERS, Router, STEPS, Sweep, packed};
+use super::{Announcement, DropReason, Election, Endpoint, ROUTERS, Router, STEPS, Sweep};
 use crate::hier::replay::ReplayGuard;
 use crate::hier::{hold_time, refresh_time};
+use crate::shim::datagram::{self, Ip};
+use crate::shim::wire::{Message, Query};
 use crate::wire::hier::{self, Header, Kind};
-use crate::{Duration, Instant, Key, Meta};
-use igmp::datagram::{self, Ip};
-use igmp::wire::{Message, PROTOCOL, Query};
+use crate::{Duration, Family, Instant, Key, Meta};
 
 const PROTOCOL_UDP: u8 = 17;
 
-impl Endpoint<'_> {
-    /// Handles an IGMP packet or LMS-HIER message, a whole IPv4 packet. Messages that are not for hosts are accepted and
+impl<A: Family> Endpoint<'_, A> {
+    /// Handles an IGMP or MLD packet or LMS-HIER message, a whole IP packet. Messages that are not for hosts are accepted and
     /// ignored.
     ///
     /// # Errors
@@ -30,22 +28,22 @@ impl Endpoint<'_> {
     ) -> Result<(), DropReason> {
         let result = if meta.iface != self.config.iface {
             Err(DropReason::WrongInterface)
-        } else if let Some(ip) = datagram::parse(packet, PROTOCOL_UDP) {
+        } else if let Some(ip) = datagram::parse::<A>(packet, PROTOCOL_UDP) {
             self.handle_hier(now, &ip)
-        } else if let Some(ip) = datagram::parse(packet, PROTOCOL) {
-            self.handle_igmp(now, &ip)
+        } else if let Some(ip) = datagram::parse::<A>(packet, A::MEMBERSHIP_PROTOCOL) {
+            self.handle_membership(now, &ip)
         } else {
             Err(DropReason::Malformed)
         };
         result.map_err(|reason| self.stats.drop(reason))
     }
 
-    fn handle_hier(&mut self, now: Instant, ip: &Ip<'_>) -> Result<(), DropReason> {
-        if ip.destination != hier::GROUP {
+    fn handle_hier(&mut self, now: Instant, ip: &Ip<'_, A>) -> Result<(), DropReason> {
+        if ip.destination != A::LINK_GROUP {
             return Err(DropReason::Malformed);
         }
         let payload = datagram::udp_payload(ip, hier::PORT).ok_or(DropReason::Malformed)?;
-        let view = match hier::View::new_checked(payload) {
+        let view = match hier::View::<A>::new_checked(payload) {
             Ok(view) => view,
             Err(hier::ParseError::Version) => {
                 self.check_sender(ip)?;
@@ -81,8 +79,8 @@ impl Endpoint<'_> {
 
     /// Applies the announcement of a router about one key. Of several routers on a link, one that elects a neighbour there
     /// takes precedence over one that elects none.
-    fn announce(&mut self, router: Ipv4Addr, entry: &hier::Entry, expires: Instant) {
-        let Some(a) = self.announcements.find(packed(entry.key)) else {
+    fn announce(&mut self, router: A, entry: &hier::Entry<A>, expires: Instant) {
+        let Some(a) = self.announcements.find(entry.key) else {
             return;
         };
         let before = &self.announcements[a];
@@ -120,8 +118,8 @@ impl Endpoint<'_> {
         self.groups_before.max(self.groups_so_far)
     }
 
-    fn handle_igmp(&mut self, now: Instant, ip: &Ip<'_>) -> Result<(), DropReason> {
-        let message = Message::parse(ip.payload).map_err(|_| DropReason::Malformed)?;
+    fn handle_membership(&mut self, now: Instant, ip: &Ip<'_, A>) -> Result<(), DropReason> {
+        let message = Message::of(ip).map_err(|_| DropReason::Malformed)?;
         let Message::Query(query) = message else {
             self.stats.ignored += 1;
             return Ok(());
@@ -138,13 +136,13 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    fn answer(&mut self, now: Instant, query: &Query<'_>) {
+    fn answer(&mut self, now: Instant, query: &Query<'_, A>) {
         let max_delay = query.max_response_time();
         if query.is_general() {
             self.sweep(now, None, max_delay);
             return;
         }
-        let sources = query.v3.map(|v3| v3.sources).unwrap_or_default();
+        let sources = query.sources().unwrap_or_default();
         self.answer_for(now, Key::any_source(query.group), max_delay);
         for source in sources.iter() {
             self.answer_for(now, Key::new(source, query.group), max_delay);
@@ -156,7 +154,7 @@ impl Endpoint<'_> {
     }
 
     /// Schedules the reports of a group's sessions, or of all, within `max_delay`. A sweep in progress starts again, for all.
-    fn sweep(&mut self, now: Instant, group: Option<Ipv4Addr>, max_delay: Duration) {
+    fn sweep(&mut self, now: Instant, group: Option<A>, max_delay: Duration) {
         let sweep = match self.query {
             None => Sweep {
                 from: 0,
@@ -179,8 +177,8 @@ impl Endpoint<'_> {
         self.spread_query(now);
     }
 
-    fn answer_for(&mut self, now: Instant, key: Key, max_delay: Duration) {
-        if let Some(s) = self.sessions.find(packed(key)) {
+    fn answer_for(&mut self, now: Instant, key: Key<A>, max_delay: Duration) {
+        if let Some(s) = self.sessions.find(key) {
             self.schedule_report(now, s, max_delay);
         }
     }
@@ -227,16 +225,15 @@ impl Endpoint<'_> {
         }
     }
 
-    fn check_sender(&self, ip: &Ip<'_>) -> Result<(), DropReason> {
+    fn check_sender(&self, ip: &Ip<'_, A>) -> Result<(), DropReason> {
         let interface = self.config.interface;
         if ip.ttl != 1 {
             return Err(DropReason::Ttl);
         }
-        if ip.source == interface.address {
+        if interface.is_own(ip.source) {
             return Err(DropReason::OwnAddress);
         }
-        let is_host = !ip.source.is_unspecified() && !ip.source.is_multicast();
-        if !is_host || !interface.on_link(ip.source) {
+        if !ip.source.is_unicast() || !interface.on_link(ip.source) {
             return Err(DropReason::WrongSubnet);
         }
         Ok(())
@@ -247,7 +244,7 @@ impl Endpoint<'_> {
     fn admit(
         &mut self,
         now: Instant,
-        address: Ipv4Addr,
+        address: A,
         header: Option<&Header>,
     ) -> Result<usize, DropReason> {
         let known = self
@@ -282,7 +279,7 @@ impl Endpoint<'_> {
 
     fn silent_router(&self, now: Instant) -> Option<usize> {
         let silence = hold_time(self.refresh);
-        let routers: &[Option<Router>; ROUTERS] = &self.routers;
+        let routers: &[Option<Router<A>>; ROUTERS] = &self.routers;
         let received_at = |r: &usize| routers[*r].map(|router| router.received_at);
         (0..ROUTERS)
             .min_by_key(received_at)

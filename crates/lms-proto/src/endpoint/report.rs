@@ -1,32 +1,32 @@
-//! What this host says: IGMPv3 reports with its offers.
+//! What this host says: IGMPv3 or MLDv2 reports with its offers.
 
 use rand_core::Rng;
 
 use super::{Endpoint, Session};
 use crate::hier::Cost;
-use crate::{Duration, Instant, NextHop, Transmit};
-use igmp::datagram::{self, IGMP_AT};
-use igmp::wire::{ALL_V3_ROUTERS, RecordType, ReportWriter};
+use crate::shim::datagram::{self, membership_at};
+use crate::shim::wire::{RecordType, ReportWriter};
+use crate::{Duration, Family, Instant, NextHop, Transmit};
 
 /// A late driver may catch up on this time at once.
 const CATCH_UP: Duration = Duration::from_millis(100);
 /// A withdrawal is repeated within this time.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The shortest buffer that `poll_transmit` takes: one offer with its source.
-const MIN_LEN: usize = IGMP_AT + 8 + 8 + 4 + 4;
-/// Reports stay within the smallest MTU that IGMP has to expect.
-const MAX_LEN: usize = 576;
+const fn min_len<A: Family>() -> usize {
+    membership_at::<A>() + 8 + (4 + 2 * A::LEN) + 4
+}
 
-impl Endpoint<'_> {
-    /// The next report to send raw, a whole IPv4 packet of up to 576 bytes; `None` also where
-    /// `buffer` is shorter than 48 bytes.
-    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+impl<A: Family> Endpoint<'_, A> {
+    /// The next report to send raw, a whole IP packet within the smallest MTU of its family; `None` also where
+    /// `buffer` is shorter than one with one offer, 48 or 96 bytes.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit<A>> {
         let (first, _) = self.sessions.next_due()?;
-        if first > now || self.next_allowed > now || buffer.len() < MIN_LEN {
+        if first > now || self.next_allowed > now || buffer.len() < min_len::<A>() {
             return None;
         }
-        let end = buffer.len().min(MAX_LEN);
-        let mut writer = ReportWriter::new(&mut buffer[IGMP_AT..end])?;
+        let end = buffer.len().min(A::SMALLEST_MTU);
+        let mut writer = ReportWriter::<A>::new(&mut buffer[membership_at::<A>()..end])?;
         // Up to a tenth earlier, so that hosts that started together drift apart; what shares a
         // report keeps sharing it.
         let refresh = self.refresh.total_micros();
@@ -52,9 +52,9 @@ impl Endpoint<'_> {
         self.stats.records_sent += u64::from(count);
         let gap = Duration::from_micros(1_000_000 / u64::from(self.config.reports_per_s));
         self.next_allowed = self.next_allowed.max(now - CATCH_UP) + gap;
-        let source = self.config.interface.address;
+        let source = self.config.interface.link_local;
         let len = writer.finish();
-        let len = datagram::finish_igmp(buffer, source, ALL_V3_ROUTERS, len)?;
+        let len = datagram::finish_membership(buffer, source, A::REPORTS_TO, len)?;
         Some(Transmit {
             iface: self.config.iface,
             next_hop: NextHop::Group,
@@ -89,7 +89,7 @@ impl Endpoint<'_> {
 
 /// The record of a session. Offers are current-state records, which change no membership that
 /// the kernel has; a leave is one.
-fn what_to_say(session: &Session) -> (RecordType, Cost) {
+fn what_to_say<A: Family>(session: &Session<A>) -> (RecordType, Cost) {
     let kind = match (session.is_leaving, session.key.is_any_source()) {
         (false, false) => RecordType::ModeIsInclude,
         (false, true) => RecordType::ModeIsExclude,

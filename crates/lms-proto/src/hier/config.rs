@@ -1,9 +1,11 @@
 //! Configuration and storage of a hierarchy.
 
+use core::net::Ipv4Addr;
+
 use managed::ManagedSlice;
 
 use super::state::{Advert, Entry, Neighbour, Peer, Stream};
-use crate::Duration;
+use crate::{Duration, Family};
 use proto_core::slab::Slot;
 
 /// Configuration of a [`Hierarchy`](super::Hierarchy).
@@ -81,18 +83,18 @@ pub fn refresh_time(hold: Duration) -> Duration {
 /// Storage of a [`Hierarchy`](super::Hierarchy), borrowed or owned. Each part is a bound; what
 /// does not fit is refused and counted.
 #[derive(Debug)]
-pub struct Storage<'a> {
+pub struct Storage<'a, A = Ipv4Addr> {
     /// Multicast forwarding entries.
-    pub entries: ManagedSlice<'a, Slot<Entry>>,
+    pub entries: ManagedSlice<'a, Slot<Entry<A>>>,
     /// Offers: one for each neighbour of each entry.
-    pub neighbours: ManagedSlice<'a, Slot<Neighbour>>,
+    pub neighbours: ManagedSlice<'a, Slot<Neighbour<A>>>,
     /// Hosts and routers that offers come from, each once whatever the number of its offers.
-    pub peers: ManagedSlice<'a, Slot<Peer>>,
+    pub peers: ManagedSlice<'a, Slot<Peer<A>>>,
     /// Adverts: one for each entry, and one for each downstream link of an entry that an
     /// offer came from.
     pub adverts: ManagedSlice<'a, Slot<Advert>>,
     /// Two for each interface.
-    pub streams: ManagedSlice<'a, Slot<Stream>>,
+    pub streams: ManagedSlice<'a, Slot<Stream<A>>>,
 }
 
 /// How many of each thing a [`Storage`] holds.
@@ -110,7 +112,7 @@ pub struct Capacity {
     pub interfaces: usize,
 }
 
-impl Storage<'static> {
+impl<A: Family> Storage<'static, A> {
     /// Storage on the heap.
     #[cfg(feature = "alloc")]
     pub fn owned(capacity: Capacity) -> Self {
@@ -139,16 +141,17 @@ pub struct StaticStorage<
     const PEERS: usize,
     const ADVERTS: usize,
     const STREAMS: usize,
+    F = Ipv4Addr,
 > {
-    entries: [Slot<Entry>; ENTRIES],
-    neighbours: [Slot<Neighbour>; NEIGHBOURS],
-    peers: [Slot<Peer>; PEERS],
+    entries: [Slot<Entry<F>>; ENTRIES],
+    neighbours: [Slot<Neighbour<F>>; NEIGHBOURS],
+    peers: [Slot<Peer<F>>; PEERS],
     adverts: [Slot<Advert>; ADVERTS],
-    streams: [Slot<Stream>; STREAMS],
+    streams: [Slot<Stream<F>>; STREAMS],
 }
 
-impl<const E: usize, const N: usize, const P: usize, const A: usize, const S: usize> Default
-    for StaticStorage<E, N, P, A, S>
+impl<const E: usize, const N: usize, const P: usize, const A: usize, const S: usize, F: Family>
+    Default for StaticStorage<E, N, P, A, S, F>
 {
     fn default() -> Self {
         use core::array::from_fn;
@@ -162,11 +165,11 @@ impl<const E: usize, const N: usize, const P: usize, const A: usize, const S: us
     }
 }
 
-impl<const E: usize, const N: usize, const P: usize, const A: usize, const S: usize>
-    StaticStorage<E, N, P, A, S>
+impl<const E: usize, const N: usize, const P: usize, const A: usize, const S: usize, F: Family>
+    StaticStorage<E, N, P, A, S, F>
 {
     /// Lends the arrays.
-    pub fn lend(&mut self) -> Storage<'_> {
+    pub fn lend(&mut self) -> Storage<'_, F> {
         Storage {
             entries: ManagedSlice::Borrowed(&mut self.entries),
             neighbours: ManagedSlice::Borrowed(&mut self.neighbours),

@@ -2,17 +2,18 @@
 //! then lowest interface. Insertion O(1), removal O(log n) amortised, no recursion.
 
 use super::state::Neighbour;
+use crate::Family;
 use proto_core::slab::{NIL, Slab};
 
-type Neighbours<'a> = Slab<'a, Neighbour>;
+type Neighbours<'a, A> = Slab<'a, Neighbour<A>>;
 
-fn is_better(neighbours: &Neighbours<'_>, a: u32, b: u32) -> bool {
-    let rank = |n: &Neighbour| (n.cost, n.address, n.iface);
+fn is_better<A: Family>(neighbours: &Neighbours<'_, A>, a: u32, b: u32) -> bool {
+    let rank = |n: &Neighbour<A>| (n.cost, n.address, n.iface);
     rank(&neighbours[a]) < rank(&neighbours[b])
 }
 
 /// Joins two heaps whose roots have no siblings; either may be [`NIL`].
-fn meld(neighbours: &mut Neighbours<'_>, a: u32, b: u32) -> u32 {
+fn meld<A: Family>(neighbours: &mut Neighbours<'_, A>, a: u32, b: u32) -> u32 {
     if a == NIL || b == NIL {
         return if a == NIL { b } else { a };
     }
@@ -32,7 +33,7 @@ fn meld(neighbours: &mut Neighbours<'_>, a: u32, b: u32) -> u32 {
 }
 
 /// Joins a chain of siblings into one heap: pairs from the left, then from the right.
-fn meld_chain(neighbours: &mut Neighbours<'_>, mut at: u32) -> u32 {
+fn meld_chain<A: Family>(neighbours: &mut Neighbours<'_, A>, mut at: u32) -> u32 {
     let mut pairs = NIL;
     while at != NIL {
         let first = at;
@@ -62,14 +63,14 @@ fn meld_chain(neighbours: &mut Neighbours<'_>, mut at: u32) -> u32 {
 }
 
 /// Adds a neighbour that is in no heap; returns the new root.
-pub(super) fn insert(neighbours: &mut Neighbours<'_>, root: u32, n: u32) -> u32 {
+pub(super) fn insert<A: Family>(neighbours: &mut Neighbours<'_, A>, root: u32, n: u32) -> u32 {
     let fresh = &mut neighbours[n];
     (fresh.child, fresh.sibling, fresh.back) = (NIL, NIL, NIL);
     meld(neighbours, root, n)
 }
 
 /// Takes a neighbour out of the heap that it is in; returns the new root.
-pub(super) fn remove(neighbours: &mut Neighbours<'_>, root: u32, n: u32) -> u32 {
+pub(super) fn remove<A: Family>(neighbours: &mut Neighbours<'_, A>, root: u32, n: u32) -> u32 {
     let Neighbour {
         child,
         sibling,
@@ -92,7 +93,7 @@ pub(super) fn remove(neighbours: &mut Neighbours<'_>, root: u32, n: u32) -> u32 
 }
 
 /// The neighbour after `n` in a walk of the heap that visits each once, in no order of rank.
-pub(super) fn next(neighbours: &Neighbours<'_>, n: u32) -> Option<u32> {
+pub(super) fn next<A: Family>(neighbours: &Neighbours<'_, A>, n: u32) -> Option<u32> {
     if neighbours[n].child != NIL {
         return Some(neighbours[n].child);
     }

@@ -89,9 +89,9 @@ pub use self::stats::{DropReason, Drops, Stats};
 pub use crate::wire::hier::Cost;
 pub use proto_core::slab::Slot;
 
-use self::state::{entry_key, neighbour_key, peer_key, stream_key};
+use self::state::{neighbour_key, peer_key, stream_key};
 use crate::wire::hier::Kind;
-use crate::{Iface, Instant, InterfaceConfig, Key, LinkAddr, Meta, NextHop, Transmit};
+use crate::{Family, Iface, Instant, InterfaceConfig, Key, LinkAddr, Meta, NextHop, Transmit};
 use proto_core::slab::{NIL, Slab};
 
 /// Expiries in one call of `handle_timeout`.
@@ -130,11 +130,11 @@ pub struct Elected {
 
 /// One neighbour's offer, for `status`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Offer {
+pub struct Offer<A = Ipv4Addr> {
     /// The interface it came from.
     pub iface: Iface,
     /// Whose it is.
-    pub address: Ipv4Addr,
+    pub address: A,
     /// What it costs.
     pub cost: Cost,
     /// When it runs out; `None` for one that was configured.
@@ -179,24 +179,24 @@ impl core::error::Error for CommandError {}
 
 /// An entry whose elected replier became another, costs something else, or is no more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Changed {
+pub struct Changed<A = Ipv4Addr> {
     /// The entry.
     pub id: EntryId,
     /// Its name.
-    pub key: Key,
+    pub key: Key<A>,
     /// The elected replier.
     pub elected: Option<Elected>,
 }
 
 /// The machine. See the [module's documentation](self).
 #[derive(Debug)]
-pub struct Hierarchy<'a> {
+pub struct Hierarchy<'a, A = Ipv4Addr> {
     config: Config,
-    entries: Slab<'a, Entry>,
-    neighbours: Slab<'a, Neighbour>,
-    peers: Slab<'a, Peer>,
+    entries: Slab<'a, Entry<A>>,
+    neighbours: Slab<'a, Neighbour<A>>,
+    peers: Slab<'a, Peer<A>>,
     adverts: Slab<'a, Advert>,
-    streams: Slab<'a, Stream>,
+    streams: Slab<'a, Stream<A>>,
     /// Peers without offers, longest idle first: the order of eviction.
     idle_head: u32,
     idle_tail: u32,
@@ -207,9 +207,9 @@ pub struct Hierarchy<'a> {
     stats: Stats,
 }
 
-impl<'a> Hierarchy<'a> {
+impl<'a, A: Family> Hierarchy<'a, A> {
     /// A hierarchy with no interface and no entry.
-    pub fn new(config: Config, storage: Storage<'a>, seed: [u8; 32], _now: Instant) -> Self {
+    pub fn new(config: Config, storage: Storage<'a, A>, seed: [u8; 32], _now: Instant) -> Self {
         let mut rng = ChaCha8Rng::from_seed(seed);
         Hierarchy {
             config: config.clamped(),
@@ -251,7 +251,7 @@ impl<'a> Hierarchy<'a> {
         &mut self,
         now: Instant,
         iface: Iface,
-        config: InterfaceConfig,
+        config: InterfaceConfig<A>,
     ) -> Result<(), Full> {
         if let Some(stream) = self.streams.find(stream_key(iface, Kind::Update)) {
             if self.streams[stream].config == config {
@@ -320,8 +320,8 @@ impl<'a> Hierarchy<'a> {
     /// # Errors
     /// [`Full::Entries`] when there is no room for a new entry; [`Full::Adverts`] when there is none for the
     /// advert to the parent.
-    pub fn install(&mut self, now: Instant, key: Key, parent: Iface) -> Result<EntryId, Full> {
-        if let Some(e) = self.entries.find(entry_key(key)) {
+    pub fn install(&mut self, now: Instant, key: Key<A>, parent: Iface) -> Result<EntryId, Full> {
+        if let Some(e) = self.entries.find(key) {
             let advert = match self.find_advert(e, parent, Kind::Update) {
                 Some(advert) => advert,
                 None if self.adverts.is_full() => return Err(Full::Adverts),
@@ -358,8 +358,8 @@ impl<'a> Hierarchy<'a> {
 
     /// Removes an entry and every offer for it; the withdrawal is sent to the links that
     /// knew it. The entry's slot is free once they have been.
-    pub fn remove(&mut self, now: Instant, key: Key) {
-        let Some(e) = self.entries.find(entry_key(key)) else {
+    pub fn remove(&mut self, now: Instant, key: Key<A>) {
+        let Some(e) = self.entries.find(key) else {
             return;
         };
         self.entries[e].is_leaving = true;
@@ -374,8 +374,8 @@ impl<'a> Hierarchy<'a> {
 
     /// Removes every offer for an entry that came from one interface, as when that is no longer
     /// downstream. Takes as long as the entry has neighbours.
-    pub fn remove_downstream(&mut self, now: Instant, key: Key, iface: Iface) {
-        let Some(e) = self.entries.find(entry_key(key)) else {
+    pub fn remove_downstream(&mut self, now: Instant, key: Key<A>, iface: Iface) {
+        let Some(e) = self.entries.find(key) else {
             return;
         };
         // A removal reorders the heap: look for some, remove these, start again.
@@ -408,9 +408,9 @@ impl<'a> Hierarchy<'a> {
     pub fn set_replier(
         &mut self,
         now: Instant,
-        key: Key,
+        key: Key<A>,
         iface: Iface,
-        address: Ipv4Addr,
+        address: A,
         link: Option<LinkAddr>,
         cost: Cost,
     ) -> Result<(), CommandError> {
@@ -439,7 +439,7 @@ impl<'a> Hierarchy<'a> {
     }
 
     /// Takes away what [`Hierarchy::set_replier`] added.
-    pub fn clear_replier(&mut self, now: Instant, key: Key, iface: Iface, address: Ipv4Addr) {
+    pub fn clear_replier(&mut self, now: Instant, key: Key<A>, iface: Iface, address: A) {
         let Some(EntryId(e)) = self.find(key) else {
             return;
         };
@@ -452,8 +452,8 @@ impl<'a> Hierarchy<'a> {
     }
 
     /// The entry of this name.
-    pub fn find(&self, key: Key) -> Option<EntryId> {
-        let e = self.entries.find(entry_key(key))?;
+    pub fn find(&self, key: Key<A>) -> Option<EntryId> {
+        let e = self.entries.find(key)?;
         (!self.entries[e].is_leaving).then_some(EntryId(e))
     }
 
@@ -466,7 +466,7 @@ impl<'a> Hierarchy<'a> {
     }
 
     /// Where packets to a neighbour go; [`NextHop::Group`] where it is not known any more.
-    pub fn next_hop(&self, peer: PeerId) -> NextHop {
+    pub fn next_hop(&self, peer: PeerId) -> NextHop<A> {
         match self.peers.get(peer.slot()) {
             Some(peer) => NextHop::Neighbour {
                 addr: peer.address,
@@ -477,7 +477,7 @@ impl<'a> Hierarchy<'a> {
     }
 
     /// Returns the next entry whose elected replier changed; drain until `None`.
-    pub fn poll_event(&mut self) -> Option<Changed> {
+    pub fn poll_event(&mut self) -> Option<Changed<A>> {
         while self.changed_head != NIL {
             let e = self.changed_head;
             let entry = &mut self.entries[e];
@@ -498,7 +498,7 @@ impl<'a> Hierarchy<'a> {
     }
 
     /// Returns the entries: key, parent, elected replier, number of offers.
-    pub fn entries(&self) -> impl Iterator<Item = (Key, Iface, Option<Elected>, usize)> {
+    pub fn entries(&self) -> impl Iterator<Item = (Key<A>, Iface, Option<Elected>, usize)> {
         self.entries
             .iter()
             .filter(|(_, entry)| !entry.is_leaving)
@@ -509,7 +509,7 @@ impl<'a> Hierarchy<'a> {
     }
 
     /// The offers for one entry, in no particular order.
-    pub fn offers(&self, id: EntryId) -> impl Iterator<Item = Offer> {
+    pub fn offers(&self, id: EntryId) -> impl Iterator<Item = Offer<A>> {
         let mut at = self.entries.get(id.0).map_or(NIL, |entry| entry.root);
         core::iter::from_fn(move || {
             let n = self.neighbours.get(at)?;
@@ -588,5 +588,5 @@ impl<'a> Hierarchy<'a> {
 }
 
 proto_core::impl_machine! {
-    impl['a] Hierarchy<'a> { Meta = Meta; Transmit = Transmit; Event = Changed; Error = DropReason; }
+    impl['a, A: Family] Hierarchy<'a, A> { Meta = Meta; Transmit = Transmit<A>; Event = Changed<A>; Error = DropReason; }
 }

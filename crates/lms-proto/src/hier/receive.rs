@@ -1,33 +1,31 @@
 //! Received offers: checks, the table of neighbours, election.
 
-use core::net::Ipv4Addr;
-
 use proto_core::RateLimit;
 
 use super::config::hold_time;
 use super::state::{Neighbour, Peer, neighbour_key, peer_key, stream_key};
 use super::{DropReason, EntryId, Full, Hierarchy, election};
+use crate::shim::datagram::{self, Ip};
+use crate::shim::wire::{Message, Record, RecordType, Records};
 use crate::wire::hier::{self, Cost, Kind};
-use crate::{Iface, Instant, Key, Meta};
-use igmp::datagram::{self, Ip};
-use igmp::wire::{Message, PROTOCOL, Record, RecordType, Records};
+use crate::{Family, Iface, Instant, Key, Meta};
 use proto_core::slab::NIL;
 
 const PROTOCOL_UDP: u8 = 17;
 
-/// Returns the sender and the version of an LMS-HIER message, a whole IPv4 packet; `None` for other packets. Drivers
+/// Returns the sender and the version of an LMS-HIER message, a whole IP packet; `None` for other packets. Drivers
 /// name both where a message was refused with [`DropReason::Version`].
-pub fn sender_version(packet: &[u8]) -> Option<(Ipv4Addr, u8)> {
-    let ip = datagram::parse(packet, PROTOCOL_UDP)?;
+pub fn sender_version<A: Family>(packet: &[u8]) -> Option<(A, u8)> {
+    let ip = datagram::parse::<A>(packet, PROTOCOL_UDP)?;
     let version = hier::version(datagram::udp_payload(&ip, hier::PORT)?)?;
     Some((ip.source, version))
 }
 
-impl Hierarchy<'_> {
-    /// Handles an LMS-HIER message or an IGMP packet, a whole IPv4 packet. Every interface but the parent counts as
+impl<A: Family> Hierarchy<'_, A> {
+    /// Handles an LMS-HIER message or an IGMP or MLD packet, a whole IP packet. Every interface but the parent counts as
     /// downstream in an entry.
     ///
-    /// Records of an accepted packet are refused one by one, and only counted. IGMP packets without a replier's cost
+    /// Records of an accepted packet are refused one by one, and only counted. IGMP and MLD packets without a replier's cost
     /// are accepted and change nothing.
     ///
     /// # Errors
@@ -53,12 +51,12 @@ impl Hierarchy<'_> {
         now: Instant,
         meta: &Meta,
         packet: &[u8],
-        is_downstream: impl Fn(Key, Iface) -> bool,
+        is_downstream: impl Fn(Key<A>, Iface) -> bool,
     ) -> Result<(), DropReason> {
-        let result = if let Some(ip) = datagram::parse(packet, PROTOCOL_UDP) {
+        let result = if let Some(ip) = datagram::parse::<A>(packet, PROTOCOL_UDP) {
             self.handle_update(now, meta, &ip, is_downstream)
-        } else if let Some(ip) = datagram::parse(packet, PROTOCOL) {
-            self.handle_igmp(now, meta, &ip, is_downstream)
+        } else if let Some(ip) = datagram::parse::<A>(packet, A::MEMBERSHIP_PROTOCOL) {
+            self.handle_membership(now, meta, &ip, is_downstream)
         } else {
             Err(DropReason::Malformed)
         };
@@ -69,22 +67,22 @@ impl Hierarchy<'_> {
         &mut self,
         now: Instant,
         meta: &Meta,
-        ip: &Ip<'_>,
-        is_downstream: impl Fn(Key, Iface) -> bool,
+        ip: &Ip<'_, A>,
+        is_downstream: impl Fn(Key<A>, Iface) -> bool,
     ) -> Result<(), DropReason> {
-        if ip.destination != hier::GROUP {
+        if ip.destination != A::LINK_GROUP {
             return Err(DropReason::Malformed);
         }
         let payload = datagram::udp_payload(ip, hier::PORT).ok_or(DropReason::Malformed)?;
         self.check_sender(meta.iface, ip)?;
-        let view = hier::View::new_checked(payload).map_err(|error| match error {
+        let view = hier::View::<A>::new_checked(payload).map_err(|error| match error {
             hier::ParseError::Version => DropReason::Version,
             _ => DropReason::Malformed,
         })?;
         let header = view.header();
         if header.kind != Kind::Update {
             // The parent's router announces to its link, on which this router is one of the neighbours.
-            let is_ours = |entry: hier::Entry| {
+            let is_ours = |entry: hier::Entry<A>| {
                 let id = self.find(entry.key);
                 id.is_some_and(|id| self.is_below(id, meta.iface, &is_downstream))
             };
@@ -113,15 +111,15 @@ impl Hierarchy<'_> {
         Ok(())
     }
 
-    fn handle_igmp(
+    fn handle_membership(
         &mut self,
         now: Instant,
         meta: &Meta,
-        ip: &Ip<'_>,
-        is_downstream: impl Fn(Key, Iface) -> bool,
+        ip: &Ip<'_, A>,
+        is_downstream: impl Fn(Key<A>, Iface) -> bool,
     ) -> Result<(), DropReason> {
-        let message = Message::parse(ip.payload).map_err(|_| DropReason::Malformed)?;
-        let Message::V3Report(records) = message else {
+        let message = Message::of(ip).map_err(|_| DropReason::Malformed)?;
+        let Message::Report(records) = message else {
             return Ok(());
         };
         let is_known = self.peers.find(peer_key(meta.iface, ip.source)).is_some();
@@ -142,8 +140,8 @@ impl Hierarchy<'_> {
         &mut self,
         now: Instant,
         peer: u32,
-        records: &Records<'_>,
-        is_downstream: &impl Fn(Key, Iface) -> bool,
+        records: &Records<'_, A>,
+        is_downstream: &impl Fn(Key<A>, Iface) -> bool,
     ) {
         let expires = now + hold_time(self.config.refresh);
         for record in records.iter() {
@@ -176,10 +174,10 @@ impl Hierarchy<'_> {
         &mut self,
         now: Instant,
         peer: u32,
-        key: Key,
+        key: Key<A>,
         cost: Cost,
         expires: Instant,
-        is_downstream: &impl Fn(Key, Iface) -> bool,
+        is_downstream: &impl Fn(Key<A>, Iface) -> bool,
     ) {
         let found = self
             .find(key)
@@ -203,30 +201,29 @@ impl Hierarchy<'_> {
         &self,
         id: EntryId,
         iface: Iface,
-        is_downstream: &impl Fn(Key, Iface) -> bool,
+        is_downstream: &impl Fn(Key<A>, Iface) -> bool,
     ) -> bool {
         let entry = &self.entries[id.0];
         entry.parent != iface && is_downstream(entry.key, iface)
     }
 
-    fn check_sender(&self, iface: Iface, ip: &Ip<'_>) -> Result<(), DropReason> {
+    fn check_sender(&self, iface: Iface, ip: &Ip<'_, A>) -> Result<(), DropReason> {
         let stream = self.streams.find(stream_key(iface, Kind::Update));
         let config = self.streams[stream.ok_or(DropReason::UnknownInterface)?].config;
         if ip.ttl != 1 {
             return Err(DropReason::Ttl);
         }
-        if ip.source == config.address {
+        if config.is_own(ip.source) {
             return Err(DropReason::OwnAddress);
         }
-        let is_host = !ip.source.is_unspecified() && !ip.source.is_multicast();
-        if !is_host || !config.on_link(ip.source) {
+        if !ip.source.is_unicast() || !config.on_link(ip.source) {
             return Err(DropReason::WrongSubnet);
         }
         Ok(())
     }
 
     /// The neighbour that sent a packet, if it may send one more.
-    fn admit(&mut self, now: Instant, meta: &Meta, source: Ipv4Addr) -> Result<u32, DropReason> {
+    fn admit(&mut self, now: Instant, meta: &Meta, source: A) -> Result<u32, DropReason> {
         let p = self.peer(meta.iface, source).ok_or(DropReason::PeersFull)?;
         let config = &self.config;
         let limit = RateLimit::new(config.neighbour_packets_per_s, config.neighbour_burst);
@@ -241,7 +238,7 @@ impl Hierarchy<'_> {
     }
 
     /// Finds or adds a neighbour; a full table evicts the one that was idle for longest.
-    pub(super) fn peer(&mut self, iface: Iface, address: Ipv4Addr) -> Option<u32> {
+    pub(super) fn peer(&mut self, iface: Iface, address: A) -> Option<u32> {
         if let Some(known) = self.peers.find(peer_key(iface, address)) {
             return Some(known);
         }
@@ -445,7 +442,7 @@ impl Hierarchy<'_> {
 }
 
 /// Whether a record says, with no cost of its own, that its host left (RFC 3376 §4.2.12).
-fn is_leave(record: &Record<'_>) -> bool {
+fn is_leave<A: Family>(record: &Record<'_, A>) -> bool {
     match record.kind {
         RecordType::BlockOldSources => !record.sources.is_empty(),
         RecordType::ChangeToInclude => record.sources.is_empty(),

@@ -3,9 +3,9 @@
 use super::config::hold_time;
 use super::state::{Advert, advert_key, stream_key};
 use super::{Hierarchy, Neighbour};
-use crate::wire::hier::{self, Cost, ENTRY_LEN, HEADER_LEN, Header, Kind, MAX_ENTRIES, Writer};
-use crate::{Duration, Iface, Instant, NextHop, Transmit};
-use igmp::datagram::{self, UDP_AT};
+use crate::shim::datagram::{self, udp_at};
+use crate::wire::hier::{self, Cost, HEADER_LEN, Header, Kind, Writer, entry_len, max_entries};
+use crate::{Duration, Family, Iface, Instant, NextHop, Transmit};
 use proto_core::slab::NIL;
 
 use rand_core::Rng;
@@ -16,11 +16,11 @@ const WITHDRAWALS: u8 = 3;
 const CATCH_UP: Duration = Duration::from_millis(10);
 
 /// Returns how many messages refresh a ring of adverts. They share it evenly.
-fn messages(ring_len: u32) -> u32 {
-    ring_len.div_ceil(MAX_ENTRIES as u32).max(1)
+fn messages<A: Family>(ring_len: u32) -> u32 {
+    ring_len.div_ceil(max_entries::<A>() as u32).max(1)
 }
 
-impl Hierarchy<'_> {
+impl<A: Family> Hierarchy<'_, A> {
     pub(super) fn find_advert(&self, e: u32, iface: Iface, kind: Kind) -> Option<u32> {
         self.adverts.find(advert_key(e, iface, kind))
     }
@@ -43,7 +43,7 @@ impl Hierarchy<'_> {
     }
 
     /// Returns the current value of an advert.
-    fn value(&self, advert: &Advert) -> hier::Entry {
+    fn value(&self, advert: &Advert) -> hier::Entry<A> {
         let entry = &self.entries[advert.entry];
         let none = hier::Entry {
             key: entry.key,
@@ -214,7 +214,7 @@ impl Hierarchy<'_> {
     /// time and a little early.
     fn interval(&self, ring_len: u32) -> Duration {
         let micros = self.config.refresh.total_micros() / 20 * 19;
-        Duration::from_micros(micros / u64::from(messages(ring_len)))
+        Duration::from_micros(micros / u64::from(messages::<A>(ring_len)))
     }
 
     fn reschedule(&mut self, stream: u32) {
@@ -232,8 +232,8 @@ impl Hierarchy<'_> {
 
     /// Writes the next message to send, a whole IPv4 packet; `buffer` should have room for 1,068 bytes,
     /// in a shorter one fewer entries share a message. `None` below 60 bytes.
-    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
-        if buffer.len() < UDP_AT + HEADER_LEN + ENTRY_LEN {
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit<A>> {
+        if buffer.len() < udp_at::<A>() + HEADER_LEN + entry_len::<A>() {
             return None;
         }
         loop {
@@ -249,12 +249,12 @@ impl Hierarchy<'_> {
 
     /// Writes a message of the ready adverts and, when periodic ones are due, of the next in the ring. `None` without any;
     /// then the stream's timer has been rescheduled.
-    fn message(&mut self, now: Instant, stream: u32, buffer: &mut [u8]) -> Option<Transmit> {
-        let mut writer = Writer::new(&mut buffer[UDP_AT..])?;
+    fn message(&mut self, now: Instant, stream: u32, buffer: &mut [u8]) -> Option<Transmit<A>> {
+        let mut writer = Writer::new(&mut buffer[udp_at::<A>()..])?;
         let is_periodic = self.streams[stream].next_periodic <= now;
         let mut periodic_left = if is_periodic {
             let ring_len = self.streams[stream].ring_len;
-            ring_len.div_ceil(messages(ring_len))
+            ring_len.div_ceil(messages::<A>(ring_len))
         } else {
             0
         };
@@ -278,7 +278,7 @@ impl Hierarchy<'_> {
         let count = writer.count();
         self.sequence = self.sequence.wrapping_add(u32::from(count > 0));
         let s = &self.streams[stream];
-        let (iface, kind, source) = (s.iface, s.kind, s.config.address);
+        let (iface, kind, source) = (s.iface, s.kind, s.config.link_local);
         let hold_time_ms = hold_time(self.config.refresh).total_millis() as u16;
         let header = Header {
             kind,
@@ -295,7 +295,7 @@ impl Hierarchy<'_> {
             Kind::Update => self.stats.updates_sent += 1,
             Kind::Elected => self.stats.elected_sent += 1,
         }
-        let len = datagram::finish_udp(buffer, source, hier::GROUP, hier::PORT, len)?;
+        let len = datagram::finish_udp::<A>(buffer, source, A::LINK_GROUP, hier::PORT, len)?;
         Some(Transmit {
             iface,
             next_hop: NextHop::Group,

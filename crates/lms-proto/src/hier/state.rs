@@ -6,15 +6,14 @@ use proto_core::TokenBucket;
 
 use super::replay::ReplayGuard;
 use crate::wire::hier::{Cost, Kind};
-use crate::{Iface, Instant, InterfaceConfig, Key, LinkAddr};
+use crate::{Family, Iface, Instant, InterfaceConfig, Key, LinkAddr};
+use igmp::Numbered;
 use proto_core::slab::{Keyed, NIL};
-
-pub(super) const NO_KEY: Key = Key::any_source(Ipv4Addr::UNSPECIFIED);
 
 /// A multicast forwarding entry, as the hierarchy sees it.
 #[derive(Clone, Debug)]
-pub struct Entry {
-    pub(super) key: Key,
+pub struct Entry<A = Ipv4Addr> {
+    pub(super) key: Key<A>,
     pub(super) parent: Iface,
     /// The elected neighbour; in the heap of this entry, or [`NIL`].
     pub(super) elected: u32,
@@ -35,10 +34,10 @@ pub struct Entry {
     pub(super) is_leaving: bool,
 }
 
-impl Default for Entry {
+impl<A: Family> Default for Entry<A> {
     fn default() -> Self {
         Entry {
-            key: NO_KEY,
+            key: Key::any_source(A::UNSPECIFIED),
             parent: Iface::UNSET,
             elected: NIL,
             replier_iface: Iface::UNSET,
@@ -54,26 +53,22 @@ impl Default for Entry {
     }
 }
 
-pub(super) fn entry_key(key: Key) -> u64 {
-    u64::from(key.source.to_bits()) << 32 | u64::from(key.group.to_bits())
-}
+impl<A: Family> Keyed for Entry<A> {
+    type Key = Key<A>;
 
-impl Keyed for Entry {
-    type Key = u64;
-
-    fn key(&self) -> u64 {
-        entry_key(self.key)
+    fn key(&self) -> Key<A> {
+        self.key
     }
 }
 
 /// One neighbour's offer to be the replier of one entry.
 #[derive(Clone, Debug)]
-pub struct Neighbour {
+pub struct Neighbour<A = Ipv4Addr> {
     pub(super) entry: u32,
     pub(super) peer: u32,
     pub(super) cost: Cost,
     pub(super) iface: Iface,
-    pub(super) address: Ipv4Addr,
+    pub(super) address: A,
     /// Pairing heap: first child, next sibling, previous sibling or parent.
     pub(super) child: u32,
     pub(super) sibling: u32,
@@ -83,14 +78,14 @@ pub struct Neighbour {
     pub(super) expires: Option<Instant>,
 }
 
-impl Default for Neighbour {
+impl<A: Family> Default for Neighbour<A> {
     fn default() -> Self {
         Neighbour {
             entry: NIL,
             peer: NIL,
             cost: Cost::WITHDRAWN,
             iface: Iface::UNSET,
-            address: Ipv4Addr::UNSPECIFIED,
+            address: A::UNSPECIFIED,
             child: NIL,
             sibling: NIL,
             back: NIL,
@@ -103,7 +98,7 @@ pub(super) fn neighbour_key(entry: u32, peer: u32) -> u64 {
     u64::from(entry) << 32 | u64::from(peer)
 }
 
-impl Keyed for Neighbour {
+impl<A> Keyed for Neighbour<A> {
     type Key = u64;
 
     fn key(&self) -> u64 {
@@ -113,9 +108,9 @@ impl Keyed for Neighbour {
 
 /// A neighbouring host or router.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub struct Peer<A = Ipv4Addr> {
     pub(super) iface: Iface,
-    pub(super) address: Ipv4Addr,
+    pub(super) address: A,
     pub(super) link: Option<LinkAddr>,
     pub(super) replay_guard: ReplayGuard,
     pub(super) bucket: TokenBucket,
@@ -125,11 +120,11 @@ pub struct Peer {
     pub(super) back_idle: u32,
 }
 
-impl Default for Peer {
+impl<A: Family> Default for Peer<A> {
     fn default() -> Self {
         Peer {
             iface: Iface::UNSET,
-            address: Ipv4Addr::UNSPECIFIED,
+            address: A::UNSPECIFIED,
             link: None,
             replay_guard: ReplayGuard::default(),
             bucket: TokenBucket::FULL,
@@ -140,14 +135,17 @@ impl Default for Peer {
     }
 }
 
-pub(super) fn peer_key(iface: Iface, address: Ipv4Addr) -> u64 {
-    u64::from(iface.0) << 32 | u64::from(address.to_bits())
+pub(super) fn peer_key<A>(iface: Iface, address: A) -> Numbered<A> {
+    Numbered {
+        number: iface.0.into(),
+        address,
+    }
 }
 
-impl Keyed for Peer {
-    type Key = u64;
+impl<A: Family> Keyed for Peer<A> {
+    type Key = Numbered<A>;
 
-    fn key(&self) -> u64 {
+    fn key(&self) -> Numbered<A> {
         peer_key(self.iface, self.address)
     }
 }
@@ -204,10 +202,10 @@ impl Keyed for Advert {
 
 /// The messages of one type on one link.
 #[derive(Clone, Debug)]
-pub struct Stream {
+pub struct Stream<A = Ipv4Addr> {
     pub(super) iface: Iface,
     pub(super) kind: Kind,
-    pub(super) config: InterfaceConfig,
+    pub(super) config: InterfaceConfig<A>,
     pub(super) ring_head: u32,
     pub(super) ring_tail: u32,
     pub(super) ring_len: u32,
@@ -220,12 +218,16 @@ pub struct Stream {
     pub(super) next_allowed: Instant,
 }
 
-impl Default for Stream {
+impl<A: Family> Default for Stream<A> {
     fn default() -> Self {
         Stream {
             iface: Iface::UNSET,
             kind: Kind::Update,
-            config: InterfaceConfig::ipv4(Ipv4Addr::UNSPECIFIED, 0),
+            config: InterfaceConfig {
+                address: A::UNSPECIFIED,
+                prefix_len: 0,
+                link_local: A::UNSPECIFIED,
+            },
             ring_head: NIL,
             ring_tail: NIL,
             ring_len: 0,
@@ -242,7 +244,7 @@ pub(super) fn stream_key(iface: Iface, kind: Kind) -> u64 {
     u64::from(iface.0) << 1 | u64::from(kind == Kind::Elected)
 }
 
-impl Keyed for Stream {
+impl<A> Keyed for Stream<A> {
     type Key = u64;
 
     fn key(&self) -> u64 {

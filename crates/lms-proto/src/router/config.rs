@@ -1,7 +1,10 @@
 //! Configuration.
 
+use core::num::NonZeroU16;
+
 use proto_core::RateLimit;
 
+use crate::wire::udp;
 use crate::{Duration, hier};
 
 /// A rate with a burst, for one token bucket.
@@ -56,6 +59,9 @@ pub struct Config {
     /// How long after the last turned request repairs may come, rounded up to quarters of a
     /// second; an hour at most.
     pub repair_time: Duration,
+    /// Port of the UDP carrier, [`PORT`](crate::wire::udp::PORT) unless configured otherwise; `None`: this router does
+    /// not speak it.
+    pub udp_port: Option<NonZeroU16>,
     /// LMS-HIER, for [`Policy::Hierarchy`].
     pub hierarchy: hier::Config,
 }
@@ -67,6 +73,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             policy: Policy::Hierarchy,
+            udp_port: NonZeroU16::new(udp::PORT),
             request_rate: Rate {
                 per_second: 1_000,
                 burst: 100,

@@ -1,55 +1,69 @@
 //! The forwarding path: one packet in, edited in place, one verdict out. No walk over anything.
 
-use core::net::Ipv4Addr;
+use core::num::NonZeroU16;
 use core::ops::Range;
 
 use proto_core::Forward;
 
 use super::policy::Way;
-use super::verdict::Turn;
+use super::verdict::Edit;
 use super::{DropReason, Event, Interface, Meta, Output, Policy, Router, SecondCopy, Verdict};
-use crate::carrier::{Carrier, Class, Dmcast, Encapsulated, Request};
+use crate::carrier::{Carrier, Class, Dmcast, Encapsulated, Request, Udp, Upward};
 use crate::hier::Hierarchy;
 use crate::rule::{self, Action, Role, Tree};
 use crate::table::{Entry, EntryId, Prefix};
-use crate::types::is_host;
+use crate::wire::found::Turn;
 use crate::wire::ipv4;
-use crate::{Iface, Instant, NextHop};
+use crate::{Family, Iface, Instant, Key, NextHop};
 
 const UDP_HEADER_LEN: usize = 8;
 
-impl<C: Carrier> Forward for Router<'_, C> {
+impl<A: Family> Forward for Router<'_, A> {
     type Meta = Meta;
-    type Verdict = Verdict;
+    type Verdict = Verdict<A>;
 
     #[inline]
-    fn forward(&mut self, now: Instant, meta: &Meta, packet: &mut [u8]) -> Verdict {
+    fn forward(&mut self, now: Instant, meta: &Meta, packet: &mut [u8]) -> Verdict<A> {
         Router::forward(self, now, meta, packet)
     }
 }
 
-impl<C: Carrier> Router<'_, C> {
-    /// Forwards one packet: a whole IPv4 packet, with or without the padding of its frame. The bytes are
-    /// edited only where the verdict is [`Verdict::Forward`] or [`Verdict::Multicast`]. The same as
+impl<A: Family> Router<'_, A> {
+    /// Forwards one packet: a whole IP packet of the router's family, with or without the padding of its frame. The
+    /// bytes are edited only where the verdict is [`Verdict::Forward`] or [`Verdict::Multicast`]. The same as
     /// [`Forward::forward`], without an import.
     ///
     /// Allocates nothing; the cost does not depend on the number of groups or interfaces.
     #[inline]
-    pub fn forward(&mut self, now: Instant, meta: &Meta, packet: &mut [u8]) -> Verdict {
-        let meta = *meta;
+    pub fn forward(&mut self, now: Instant, meta: &Meta, packet: &mut [u8]) -> Verdict<A> {
+        let is_datagram = |port: NonZeroU16| Udp::<A>::is_to(packet, port.get());
+        if self.udp_port.is_some_and(is_datagram) {
+            self.forward_by::<Udp<A>>(now, *meta, packet)
+        } else {
+            self.forward_by::<A::Option>(now, *meta, packet)
+        }
+    }
+
+    #[inline]
+    fn forward_by<C: Carrier<Address = A>>(
+        &mut self,
+        now: Instant,
+        meta: Meta,
+        packet: &mut [u8],
+    ) -> Verdict<A> {
         match C::classify(packet) {
             Ok(Class::Request(request)) => match self.policy {
-                Policy::SearchParty { .. } => self.party(now, meta, &request, packet),
-                _ => match self.request(now, meta, &request, packet) {
+                Policy::SearchParty { .. } => self.party::<C>(now, meta, &request, packet),
+                _ => match self.request::<C>(now, meta, &request, packet) {
                     Ok(output) => Verdict::Forward {
                         output,
                         packet: 0..request.len,
                         second: None,
                     },
-                    Err(reason) => self.drop(reason),
+                    Err(reason) => self.refuse::<C>(reason, &request, packet),
                 },
             },
-            Ok(Class::Encapsulated(outer)) => match self.dmcast(now, meta, &outer, packet) {
+            Ok(Class::Encapsulated(outer)) => match self.dmcast::<C>(now, meta, &outer, packet) {
                 Ok(Some((iface, packet))) => Verdict::Multicast { iface, packet },
                 Ok(None) => self.pass(),
                 Err(reason) => self.drop(reason),
@@ -59,35 +73,64 @@ impl<C: Carrier> Router<'_, C> {
         }
     }
 
-    fn pass(&mut self) -> Verdict {
+    /// A request that is not forwarded by an entry. One that travels by unicast routing and is of no entry here goes on
+    /// as the datagram that it is: this router is on its way without being in its tree.
+    fn refuse<C: Carrier<Address = A>>(
+        &mut self,
+        reason: DropReason,
+        request: &Request<A>,
+        packet: &mut [u8],
+    ) -> Verdict<A> {
+        let is_on_its_way = C::UPWARD == Upward::Routed && reason == DropReason::NoEntry;
+        if !is_on_its_way || request.turned {
+            return self.drop(reason);
+        }
+        if request.hop_limit <= 1 {
+            return self.drop(DropReason::TtlExpired);
+        }
+        C::hop(packet);
+        self.stats.requests_routed += 1;
+        Verdict::Forward {
+            output: Output {
+                iface: Iface::UNSET,
+                next_hop: NextHop::Routed,
+            },
+            packet: 0..request.len,
+            second: None,
+        }
+    }
+
+    fn pass(&mut self) -> Verdict<A> {
         self.stats.passed += 1;
         Verdict::Pass
     }
 
-    fn drop(&mut self, reason: DropReason) -> Verdict {
+    fn drop(&mut self, reason: DropReason) -> Verdict<A> {
         self.stats.count_drop(reason);
         Verdict::Drop(reason)
     }
 
     /// Makes the second copy of a request under Search Party out of the bytes of the first
     /// (`packet` of [`Verdict::Forward`]), and says where it goes.
-    pub fn second_copy(&self, copy: SecondCopy, packet: &mut [u8]) -> Output {
-        if let Some((option_at, turn)) = copy.turn {
-            C::turn(packet, option_at, turn.router, turn.number);
+    pub fn second_copy(&self, copy: SecondCopy<A>, packet: &mut [u8]) -> Output<A> {
+        if copy.is_datagram {
+            apply::<Udp<A>>(copy.edit, packet);
+        } else {
+            apply::<A::Option>(copy.edit, packet);
         }
         copy.output
     }
 
     /// A request under any policy that knows a replier: the rule decides.
     #[inline]
-    fn request(
+    fn request<C: Carrier<Address = A>>(
         &mut self,
         now: Instant,
         meta: Meta,
-        request: &Request,
+        request: &Request<A>,
         packet: &mut [u8],
-    ) -> Result<Output, DropReason> {
-        let (id, prefix) = self.lookup(request)?;
+    ) -> Result<Output<A>, DropReason> {
+        let (id, prefix) = self.lookup::<C>(request)?;
         if let Policy::Random { redraw } = self.policy {
             self.refresh_draw(now, id, redraw);
         }
@@ -103,29 +146,21 @@ impl<C: Carrier> Router<'_, C> {
             }
             role => role,
         };
-        let (output, router) = match rule::decide(role, request.turned, tree.replier.is_set()) {
+        let action = match rule::decide(role, request.turned, tree.replier.is_set()) {
             Action::Drop(reason) => return Err(reason.into()),
             Action::ToParent if !tree.parent.is_set() => return Err(DropReason::NoParent),
-            Action::ToParent => (
-                Output {
-                    iface: tree.parent,
-                    next_hop: NextHop::Group,
-                },
-                None,
-            ),
-            action => {
-                let output = Output {
-                    iface: tree.replier,
-                    next_hop: replier,
-                };
-                let router = match action {
-                    Action::Turn => {
-                        Some(turning_address(&self.interfaces, output.iface, meta.iface)?)
-                    }
-                    _ => None,
-                };
-                (output, router)
-            }
+            action => action,
+        };
+        let output = match action {
+            Action::ToParent => upward::<C>(tree.parent),
+            _ => Output {
+                iface: tree.replier,
+                next_hop: replier,
+            },
+        };
+        let router = match action {
+            Action::Turn => Some(turning_address(&self.interfaces, output.iface, meta.iface)?),
+            _ => None,
         };
         if request.hop_limit <= 1 {
             return Err(DropReason::TtlExpired);
@@ -134,25 +169,46 @@ impl<C: Carrier> Router<'_, C> {
             return Err(DropReason::RequestRate);
         }
         // Last, for it costs most.
-        let turn = router.map(|router| Turn {
-            router,
-            number: self.numbers.number(now, prefix, meta.iface),
-        });
-        if turn.is_some() {
-            self.expect_repairs(now, id, request);
-        }
-        self.edit(request, turn, packet);
+        let edit = match router {
+            Some(router) => {
+                let turn = self.turn(now, prefix, request, meta.iface, router);
+                self.expect_repairs(now, id, request);
+                Edit::Turn(request.turn_at, turn)
+            }
+            None if action == Action::ToParent => Edit::Up,
+            None => Edit::Down,
+        };
+        self.edit::<C>(request, edit, packet);
         Ok(output)
+    }
+
+    /// The turning point of a request that arrived on `arrival`.
+    #[inline]
+    fn turn(
+        &self,
+        now: Instant,
+        prefix: Prefix,
+        request: &Request<A>,
+        arrival: Iface,
+        router: A,
+    ) -> Turn<A> {
+        let has_cookie = request.turn_at.cookie_at.is_some();
+        let cookie = || self.cookies.cookie(now, request.key, arrival);
+        Turn {
+            router,
+            number: self.numbers.number(now, prefix, arrival),
+            cookie: if has_cookie { cookie() } else { 0 },
+        }
     }
 
     /// A request is turned: its repairs may come. Has the source of a shared tree looked for.
     #[inline]
-    fn expect_repairs(&mut self, now: Instant, id: EntryId, request: &Request) {
+    fn expect_repairs(&mut self, now: Instant, id: EntryId, request: &Request<A>) {
         let Some(entry) = self.table.get_mut(id) else {
             return;
         };
         entry.add_credit(now, &self.credit_limit);
-        if !entry.key().is_any_source() || !is_host(request.key.source) {
+        if !entry.key().is_any_source() || !request.key.source.is_host() {
             return;
         }
         let (key, parent) = (request.key, entry.parent);
@@ -164,8 +220,11 @@ impl<C: Carrier> Router<'_, C> {
     }
 
     #[inline]
-    fn lookup(&self, request: &Request) -> Result<(EntryId, Prefix), DropReason> {
-        if request.key.group != request.destination {
+    fn lookup<C: Carrier<Address = A>>(
+        &self,
+        request: &Request<A>,
+    ) -> Result<(EntryId, Prefix), DropReason> {
+        if !C::is_addressed(request) {
             return Err(DropReason::GroupMismatch);
         }
         let prefix = self.table.prefix(request.key);
@@ -174,16 +233,23 @@ impl<C: Carrier> Router<'_, C> {
     }
 
     /// A request under Search Party.
-    fn party(&mut self, now: Instant, meta: Meta, request: &Request, packet: &mut [u8]) -> Verdict {
-        let (output, second) = match self.party_copies(now, meta, request, packet) {
+    fn party<C: Carrier<Address = A>>(
+        &mut self,
+        now: Instant,
+        meta: Meta,
+        request: &Request<A>,
+        packet: &mut [u8],
+    ) -> Verdict<A> {
+        let (output, second) = match self.party_copies::<C>(now, meta, request, packet) {
             Ok(copies) => copies,
-            Err(reason) => return self.drop(reason),
+            Err(reason) => return self.refuse::<C>(reason, request, packet),
         };
-        let second = second.map(|(output, turn)| {
-            self.count_request(request, turn);
+        let second = second.map(|(output, edit)| {
+            self.count_request(edit);
             SecondCopy {
                 output,
-                turn: turn.map(|turn| (request.option_at, turn)),
+                edit,
+                is_datagram: C::UPWARD == Upward::Routed,
             }
         });
         Verdict::Forward {
@@ -196,14 +262,14 @@ impl<C: Carrier> Router<'_, C> {
     /// The rule says whether the request may pass, chance says where its copies go. Edits the
     /// packet into the first copy.
     #[expect(clippy::type_complexity, reason = "two copies, the second maybe")]
-    fn party_copies(
+    fn party_copies<C: Carrier<Address = A>>(
         &mut self,
         now: Instant,
         meta: Meta,
-        request: &Request,
+        request: &Request<A>,
         packet: &mut [u8],
-    ) -> Result<(Output, Option<(Output, Option<Turn>)>), DropReason> {
-        let (id, prefix) = self.lookup(request)?;
+    ) -> Result<(Output<A>, Option<(Output<A>, Edit<A>)>), DropReason> {
+        let (id, prefix) = self.lookup::<C>(request)?;
         let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
         let tree = Tree {
             parent: entry.parent,
@@ -220,8 +286,8 @@ impl<C: Carrier> Router<'_, C> {
         } else {
             DropReason::NoParent
         };
-        let plan = |way| self.plan(now, (id, prefix), meta.iface, request, way);
-        let (output, turn) = plan(first.ok_or(no_way)?)?;
+        let plan = |way| self.plan::<C>(now, (id, prefix), meta.iface, request, way);
+        let (output, edit) = plan(first.ok_or(no_way)?)?;
         let second = second.and_then(|way| plan(way).ok());
         if request.hop_limit <= 1 {
             return Err(DropReason::TtlExpired);
@@ -230,48 +296,42 @@ impl<C: Carrier> Router<'_, C> {
             return Err(DropReason::RequestRate);
         }
         let second = second.filter(|_| self.take_request_token(now, id));
-        let turns = [turn, second.and_then(|(_, turn)| turn)];
-        for _ in turns.iter().flatten() {
-            self.expect_repairs(now, id, request);
+        let edits = [Some(edit), second.map(|(_, edit)| edit)];
+        for edit in edits.into_iter().flatten() {
+            if matches!(edit, Edit::Turn(..)) {
+                self.expect_repairs(now, id, request);
+            }
         }
-        self.edit(request, turn, packet);
+        self.edit::<C>(request, edit, packet);
         Ok((output, second))
     }
 
-    /// Returns the output of a copy and its turning point.
-    fn plan(
+    /// Returns the output of a copy, and what changes in it.
+    fn plan<C: Carrier<Address = A>>(
         &self,
         now: Instant,
         (id, prefix): (EntryId, Prefix),
         arrival: Iface,
-        request: &Request,
+        request: &Request<A>,
         way: Way,
-    ) -> Result<(Output, Option<Turn>), DropReason> {
+    ) -> Result<(Output<A>, Edit<A>), DropReason> {
         let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
-        match way {
-            Way::Up => Ok((
-                Output {
-                    iface: entry.parent,
-                    next_hop: NextHop::Group,
-                },
-                None,
-            )),
-            Way::Down(iface) => {
-                let next_hop = match iface == entry.replier_iface() {
-                    true => next_hop(&self.hierarchy, entry),
-                    false => NextHop::Group,
-                };
-                let turned = request.turned;
-                let turn = match turned {
-                    true => None,
-                    false => Some(Turn {
-                        router: turning_address(&self.interfaces, iface, arrival)?,
-                        number: self.numbers.number(now, prefix, arrival),
-                    }),
-                };
-                Ok((Output { iface, next_hop }, turn))
+        let Way::Down(iface) = way else {
+            return Ok((upward::<C>(entry.parent), Edit::Up));
+        };
+        let next_hop = match iface == entry.replier_iface() {
+            true => next_hop(&self.hierarchy, entry),
+            false => NextHop::Group,
+        };
+        let edit = match request.turned {
+            true => Edit::Down,
+            false => {
+                let router = turning_address(&self.interfaces, iface, arrival)?;
+                let turn = self.turn(now, prefix, request, arrival, router);
+                Edit::Turn(request.turn_at, turn)
             }
-        }
+        };
+        Ok((Output { iface, next_hop }, edit))
     }
 
     fn take_request_token(&mut self, now: Instant, id: EntryId) -> bool {
@@ -282,33 +342,43 @@ impl<C: Carrier> Router<'_, C> {
     }
 
     #[inline]
-    fn edit(&mut self, request: &Request, turn: Option<Turn>, packet: &mut [u8]) {
-        match turn {
-            Some(Turn { router, number }) => {
-                C::hop_and_turn(packet, request.option_at, router, number);
+    fn edit<C: Carrier<Address = A>>(
+        &mut self,
+        request: &Request<A>,
+        edit: Edit<A>,
+        packet: &mut [u8],
+    ) {
+        debug_assert!(request.len <= packet.len());
+        match edit {
+            Edit::Turn(at, turn) => {
+                C::hop_and_turn(packet, at, &turn);
+                C::send_down(packet);
             }
-            None => C::hop(packet),
+            edit => {
+                C::hop(packet);
+                apply::<C>(edit, packet);
+            }
         }
-        self.count_request(request, turn);
+        self.count_request(edit);
     }
 
     #[inline]
-    fn count_request(&mut self, request: &Request, turn: Option<Turn>) {
-        match (request.turned, turn) {
-            (true, _) => self.stats.requests_to_replier += 1,
-            (false, Some(_)) => self.stats.requests_turned += 1,
-            (false, None) => self.stats.requests_to_parent += 1,
+    fn count_request(&mut self, edit: Edit<A>) {
+        match edit {
+            Edit::Down => self.stats.requests_to_replier += 1,
+            Edit::Turn(..) => self.stats.requests_turned += 1,
+            Edit::Up => self.stats.requests_to_parent += 1,
         }
     }
 
     /// A dmcast addressed to this router (LMS §6.4.4): every check before anything changes. `None`:
     /// not for this router, or no dmcast.
     #[inline]
-    fn dmcast(
+    fn dmcast<C: Carrier<Address = A>>(
         &mut self,
         now: Instant,
         meta: Meta,
-        outer: &Encapsulated,
+        outer: &Encapsulated<A, C::Outer>,
         packet: &mut [u8],
     ) -> Result<Option<(Iface, Range<usize>)>, DropReason> {
         if !self.is_own_address(outer.to, meta.iface) {
@@ -321,8 +391,9 @@ impl<C: Carrier> Router<'_, C> {
         let prefix = self.table.prefix(dmcast.key);
         let id = self.table.lookup_hashed(dmcast.key, prefix);
         let id = id.ok_or(DropReason::NoEntry)?;
-        self.check_origin(now, meta.iface, id, outer, &dmcast)?;
-        let iface = self.turning_interface(now, meta.iface, (id, prefix), dmcast.iface)?;
+        self.check_origin(now, meta.iface, id, outer.from, dmcast.key)?;
+        let number = (dmcast.iface, dmcast.cookie);
+        let iface = self.turning_interface(now, meta.iface, (id, prefix), dmcast.key, number)?;
         if dmcast.hop_limit <= 1 {
             return Err(DropReason::InnerTtlExpired);
         }
@@ -331,10 +402,7 @@ impl<C: Carrier> Router<'_, C> {
             return Err(DropReason::DmcastRate);
         }
         entry.spend_credit();
-        let inner = C::strip(packet, &dmcast.inner);
-        if let Some(inner) = packet.get_mut(inner.clone()) {
-            C::hop(inner);
-        }
+        let inner = C::unwrap(packet, &dmcast);
         self.stats.dmcasts += 1;
         Ok(Some((iface, inner)))
     }
@@ -347,8 +415,8 @@ impl<C: Carrier> Router<'_, C> {
         now: Instant,
         arrival: Iface,
         id: EntryId,
-        outer: &Encapsulated,
-        dmcast: &Dmcast,
+        from: A,
+        key: Key<A>,
     ) -> Result<(), DropReason> {
         let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
         let tree = Tree {
@@ -358,25 +426,26 @@ impl<C: Carrier> Router<'_, C> {
         if tree.role(arrival, self.table.is_downstream(id, arrival)) == Role::Outside {
             return Err(DropReason::NotOnTree);
         }
-        if !self.may_come_from(outer.from, arrival) {
+        if !self.may_come_from(from, arrival) {
             return Err(DropReason::OuterSource);
         }
         // A source tree's entry has the source that the option and the inner packet name.
-        if entry.key().is_any_source() && !self.sources.contain(now, dmcast.key) {
+        if entry.key().is_any_source() && !self.sources.contain(now, key) {
             return Err(DropReason::SourceNotSeen);
         }
         Ok(())
     }
 
-    /// Returns the interface that a dmcast's number stands for, where a repair is due. Wrong numbers count
-    /// against the interface that they arrived on.
+    /// Returns the interface that a dmcast's number stands for, where a repair is due. With a cookie there is proof
+    /// that this router wrote the number; without one, wrong numbers count against the interface that they arrived on.
     #[inline]
     fn turning_interface(
         &mut self,
         now: Instant,
         arrival: Iface,
         (id, prefix): (EntryId, Prefix),
-        number: Iface,
+        key: Key<A>,
+        (number, cookie): (Iface, Option<u64>),
     ) -> Result<Iface, DropReason> {
         let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
         if !entry.has_credit(now) {
@@ -385,21 +454,53 @@ impl<C: Carrier> Router<'_, C> {
         let limit = self.wrong_number_limit;
         let interface = self.interfaces.get_mut(usize::from(arrival.0));
         let wrong_numbers = &mut interface.ok_or(DropReason::NotOnTree)?.wrong_numbers;
-        if !wrong_numbers.has_token(now, &limit) {
+        if cookie.is_none() && !wrong_numbers.has_token(now, &limit) {
             return Err(DropReason::WrongNumberRate);
         }
         let mut candidates = self.numbers.interfaces(now, prefix, number);
-        let Some(iface) = candidates.find(|&iface| self.table.is_downstream(id, iface)) else {
-            wrong_numbers.take(now, &limit);
-            return Err(DropReason::NotDownstream);
-        };
-        Ok(iface)
+        let found = candidates.find(|&iface| self.table.is_downstream(id, iface));
+        match (found, cookie) {
+            (Some(iface), None) => Ok(iface),
+            (Some(iface), Some(cookie)) if self.cookies.is_valid(now, key, iface, cookie) => {
+                Ok(iface)
+            }
+            (_, Some(_)) => Err(DropReason::Cookie),
+            (None, None) => {
+                wrong_numbers.take(now, &limit);
+                Err(DropReason::NotDownstream)
+            }
+        }
+    }
+}
+
+/// Changes the bytes of a request whose hop is counted.
+#[inline]
+fn apply<C: Carrier>(edit: Edit<C::Address>, packet: &mut [u8]) {
+    match edit {
+        Edit::Up => {}
+        Edit::Down => C::send_down(packet),
+        Edit::Turn(at, turn) => {
+            C::turn(packet, at, &turn);
+            C::send_down(packet);
+        }
+    }
+}
+
+/// Where a request goes towards the source.
+#[inline]
+fn upward<C: Carrier>(parent: Iface) -> Output<C::Address> {
+    Output {
+        iface: parent,
+        next_hop: match C::UPWARD {
+            Upward::Link => NextHop::Group,
+            Upward::Routed => NextHop::Routed,
+        },
     }
 }
 
 /// Whether a dmcast to `address` of this router agrees with itself.
 #[inline]
-fn check_dmcast(dmcast: &Dmcast, address: Ipv4Addr) -> Result<(), DropReason> {
+fn check_dmcast<A: Family, I>(dmcast: &Dmcast<A, I>, address: A) -> Result<(), DropReason> {
     if !dmcast.iface.is_set() {
         Err(DropReason::NoTurningPoint)
     } else if dmcast.router != address {
@@ -415,7 +516,7 @@ fn check_dmcast(dmcast: &Dmcast, address: Ipv4Addr) -> Result<(), DropReason> {
 
 /// What a router multicasts in the source's name is a whole UDP datagram without options.
 #[inline]
-fn check_datagram(dmcast: &Dmcast) -> Result<(), DropReason> {
+fn check_datagram<A, I>(dmcast: &Dmcast<A, I>) -> Result<(), DropReason> {
     if dmcast.has_options {
         Err(DropReason::InnerOption)
     } else if dmcast.is_fragment {
@@ -432,11 +533,11 @@ fn check_datagram(dmcast: &Dmcast) -> Result<(), DropReason> {
 /// The address in the turning point of a request that arrived on `arrival` and goes down `towards`
 /// the replier: that on the replier's side, which the replier is most likely to reach.
 #[inline]
-fn turning_address(
-    interfaces: &[Interface],
+fn turning_address<A: Family>(
+    interfaces: &[Interface<A>],
     towards: Iface,
     arrival: Iface,
-) -> Result<Ipv4Addr, DropReason> {
+) -> Result<A, DropReason> {
     let config = |iface: Iface| interfaces.get(usize::from(iface.0))?.config;
     let config = config(towards)
         .or_else(|| config(arrival))
@@ -447,7 +548,12 @@ fn turning_address(
 /// Whether a request that arrived on the replier's interface is not the replier's, but of another
 /// neighbour on that link: by the address of its frame, else by its own where it is of that link.
 #[inline]
-fn is_beside(replier: NextHop, meta: Meta, request: &Request, interfaces: &[Interface]) -> bool {
+fn is_beside<A: Family>(
+    replier: NextHop<A>,
+    meta: Meta,
+    request: &Request<A>,
+    interfaces: &[Interface<A>],
+) -> bool {
     let NextHop::Neighbour { addr, link } = replier else {
         return false;
     };
@@ -463,7 +569,7 @@ fn is_beside(replier: NextHop, meta: Meta, request: &Request, interfaces: &[Inte
 
 /// Where on its link the replier is: the neighbour table knows the elected one.
 #[inline]
-fn next_hop(hierarchy: &Hierarchy<'_>, entry: &Entry) -> NextHop {
+fn next_hop<A: Family>(hierarchy: &Hierarchy<'_, A>, entry: &Entry<A>) -> NextHop<A> {
     match entry.peer() {
         Some(peer) => hierarchy.next_hop(peer),
         None => entry.fixed_next_hop(),

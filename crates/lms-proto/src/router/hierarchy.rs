@@ -3,12 +3,11 @@
 //! It is inactive unless the policy is [`Policy::Hierarchy`].
 
 use super::{Event, InterfaceError, Policy, Router};
-use crate::carrier::Carrier;
 use crate::hier::{self, Changed, Cost, Elected, Hierarchy};
 use crate::table::{EntryId, InstallError, Neighbour, Replier};
-use crate::{Iface, Instant, InterfaceConfig, Key, Meta, NextHop, Transmit};
+use crate::{Family, Iface, Instant, InterfaceConfig, Key, Meta, NextHop, Transmit};
 
-impl<'a, C: Carrier> Router<'a, C> {
+impl<'a, A: Family> Router<'a, A> {
     /// An IGMP packet or an LMS-HIER message arrived, a whole IPv4 packet. Does nothing unless the
     /// policy is [`Policy::Hierarchy`].
     ///
@@ -44,7 +43,7 @@ impl<'a, C: Carrier> Router<'a, C> {
 
     /// The next message to send, a whole IPv4 packet; `buffer` should have room for 1,068 bytes.
     /// Drain until `None`.
-    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit<A>> {
         self.hierarchy.poll_transmit(now, buffer)
     }
 
@@ -54,7 +53,7 @@ impl<'a, C: Carrier> Router<'a, C> {
     }
 
     /// LMS-HIER: neighbours, offers, counters.
-    pub fn hierarchy(&self) -> &Hierarchy<'a> {
+    pub fn hierarchy(&self) -> &Hierarchy<'a, A> {
         &self.hierarchy
     }
 
@@ -78,7 +77,7 @@ impl<'a, C: Carrier> Router<'a, C> {
             cost: cost.0,
             neighbour: match self.hierarchy.next_hop(peer) {
                 NextHop::Neighbour { addr, .. } => Some(Neighbour { addr, link: None }),
-                NextHop::Group => None,
+                NextHop::Group | NextHop::Routed => None,
             },
         });
         if let Some(entry) = self.table.get_mut(id).filter(|entry| !entry.pinned) {
@@ -145,7 +144,7 @@ impl<'a, C: Carrier> Router<'a, C> {
         &mut self,
         now: Instant,
         iface: Iface,
-        config: InterfaceConfig,
+        config: InterfaceConfig<A>,
     ) -> Result<(), InterfaceError> {
         if self.policy != Policy::Hierarchy {
             return Ok(());
@@ -160,7 +159,7 @@ impl<'a, C: Carrier> Router<'a, C> {
         self.hierarchy_apply();
     }
 
-    pub(super) fn hierarchy_remove_parent(&mut self, now: Instant, key: Key) {
+    pub(super) fn hierarchy_remove_parent(&mut self, now: Instant, key: Key<A>) {
         if self.hierarchy.find(key).is_some() {
             // Where there is no room for the withdrawal, the offer expires at the old parent.
             let _ = self.hierarchy.install(now, key, Iface::UNSET);
@@ -171,7 +170,7 @@ impl<'a, C: Carrier> Router<'a, C> {
     pub(super) fn hierarchy_install(
         &mut self,
         now: Instant,
-        key: Key,
+        key: Key<A>,
         parent: Iface,
         downstream: &[Iface],
     ) -> Result<(), InstallError> {
@@ -193,12 +192,12 @@ impl<'a, C: Carrier> Router<'a, C> {
         Ok(())
     }
 
-    pub(super) fn hierarchy_remove(&mut self, now: Instant, key: Key) {
+    pub(super) fn hierarchy_remove(&mut self, now: Instant, key: Key<A>) {
         self.hierarchy.remove(now, key);
     }
 
     /// A replier set by hand is an offer like others to the parent; the one set before is not.
-    pub(super) fn hierarchy_pin(&mut self, now: Instant, id: EntryId, replier: Option<Replier>) {
+    pub(super) fn hierarchy_pin(&mut self, now: Instant, id: EntryId, replier: Option<Replier<A>>) {
         let Some(entry) = self
             .table
             .get(id)
@@ -230,7 +229,7 @@ impl<'a, C: Carrier> Router<'a, C> {
 }
 
 proto_core::impl_machine! {
-    impl['a, C: Carrier] Router<'a, C> {
-        Meta = Meta; Transmit = Transmit; Event = Event; Error = hier::DropReason;
+    impl['a, A: Family] Router<'a, A> {
+        Meta = Meta; Transmit = Transmit<A>; Event = Event<A>; Error = hier::DropReason;
     }
 }

@@ -30,6 +30,7 @@
 //! All times are those of the driver's clock and must not run backwards.
 
 mod config;
+mod cookies;
 mod event;
 mod forward;
 mod hierarchy;
@@ -41,8 +42,8 @@ mod storage;
 mod subnets;
 mod verdict;
 
-use core::marker::PhantomData;
 use core::net::Ipv4Addr;
+use core::num::NonZeroU16;
 
 use managed::ManagedSlice;
 use proto_core::{RateLimit, TokenBucket};
@@ -57,25 +58,24 @@ pub use sources::{SOURCE_LIFETIME, SeenSource};
 pub use stats::{DropReason, Drops, Stats};
 pub use verdict::{Output, SecondCopy, Verdict};
 
+use self::cookies::Cookies;
 use self::event::Events;
 use self::numbers::Numbers;
 use self::sources::Sources;
 use self::subnets::Subnets;
-use crate::carrier::{Carrier, Ipv4Option};
 use crate::hier::{self, Hierarchy};
 use crate::table::{
     self, CreditLimit, EntryId, GroupTable, HashKey, Index, InstallError, Replier, Slot,
 };
-use crate::types::is_host;
-use crate::{Iface, Instant, InterfaceConfig, Key};
+use crate::{Family, Iface, Instant, InterfaceConfig, Key};
 
 /// Storage of a [`Router`]: borrowed (see [`router_storage!`](crate::router_storage)), or owned with feature `alloc`. Nothing in it grows.
 #[derive(Debug)]
-pub struct Storage<'a> {
+pub struct Storage<'a, A = Ipv4Addr> {
     /// The group table's.
-    pub table: table::Storage<'a>,
+    pub table: table::Storage<'a, A>,
     /// One for each interface number.
-    pub interfaces: ManagedSlice<'a, Interface>,
+    pub interfaces: ManagedSlice<'a, Interface<A>>,
     /// Index from address to interface: a power of two, at least five fourths as many as
     /// interfaces.
     pub addresses: ManagedSlice<'a, Slot>,
@@ -83,13 +83,13 @@ pub struct Storage<'a> {
     pub subnets: ManagedSlice<'a, Slot>,
     /// One for each source that may be seen in shared trees at a time; may be empty where there is no
     /// `(*, G)` entry.
-    pub sources: ManagedSlice<'a, SeenSource>,
+    pub sources: ManagedSlice<'a, SeenSource<A>>,
     /// LMS-HIER's; may be empty unless the policy is [`Policy::Hierarchy`].
-    pub hierarchy: hier::Storage<'a>,
+    pub hierarchy: hier::Storage<'a, A>,
 }
 
 #[cfg(feature = "alloc")]
-impl Storage<'static> {
+impl<A: Family> Storage<'static, A> {
     /// Storage on the heap for `groups` entries and interface numbers below `iface_limit`, with
     /// room for two offers a group from 1,024 neighbours and more, and for a quarter as many
     /// sources of shared trees as groups.
@@ -124,13 +124,13 @@ impl Storage<'static> {
 
 /// One interface of a router, empty until it is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Interface {
-    config: Option<InterfaceConfig>,
+pub struct Interface<A = Ipv4Addr> {
+    config: Option<InterfaceConfig<A>>,
     /// Dmcasts with wrong interface numbers that may still arrive here.
     wrong_numbers: TokenBucket,
 }
 
-impl Default for Interface {
+impl<A> Default for Interface<A> {
     fn default() -> Self {
         Interface {
             config: None,
@@ -165,43 +165,32 @@ proto_core::errors! {
     }
 }
 
-/// The router machine. `C` is what carries LMS's option.
+/// The router machine of one address family; a router that forwards both has two.
 #[derive(Debug)]
-pub struct Router<'a, C: Carrier = Ipv4Option> {
+pub struct Router<'a, A = Ipv4Addr> {
     policy: Policy,
+    udp_port: Option<NonZeroU16>,
     request_limit: RateLimit,
     dmcast_limit: RateLimit,
     wrong_number_limit: RateLimit,
     credit_limit: CreditLimit,
-    table: GroupTable<'a>,
-    interfaces: ManagedSlice<'a, Interface>,
+    table: GroupTable<'a, A>,
+    interfaces: ManagedSlice<'a, Interface<A>>,
     addresses: Index<'a>,
     address_hash: HashKey,
-    subnets: Subnets<'a>,
-    sources: Sources<'a>,
+    subnets: Subnets<'a, A>,
+    sources: Sources<'a, A>,
     numbers: Numbers,
-    hierarchy: Hierarchy<'a>,
-    events: Events,
+    cookies: Cookies,
+    hierarchy: Hierarchy<'a, A>,
+    events: Events<A>,
     rng: ChaCha8Rng,
     stats: Stats,
-    carrier: PhantomData<C>,
 }
 
-impl<'a> Router<'a> {
-    /// A router with no interfaces and no entries, whose messages travel in IPv4 options.
-    pub fn new(config: Config, storage: Storage<'a>, seed: [u8; 32], now: Instant) -> Self {
-        Router::with_carrier(config, storage, seed, now)
-    }
-}
-
-impl<'a, C: Carrier> Router<'a, C> {
+impl<'a, A: Family> Router<'a, A> {
     /// A router with no interfaces and no entries.
-    pub fn with_carrier(
-        config: Config,
-        storage: Storage<'a>,
-        seed: [u8; 32],
-        now: Instant,
-    ) -> Self {
+    pub fn new(config: Config, storage: Storage<'a, A>, seed: [u8; 32], now: Instant) -> Self {
         let Storage {
             table,
             mut interfaces,
@@ -216,6 +205,7 @@ impl<'a, C: Carrier> Router<'a, C> {
         rng.fill_bytes(&mut hierarchy_seed);
         Router {
             policy: config.policy,
+            udp_port: config.udp_port,
             request_limit: config.request_rate.into(),
             dmcast_limit: config.dmcast_rate.into(),
             wrong_number_limit: WRONG_NUMBERS.into(),
@@ -227,17 +217,18 @@ impl<'a, C: Carrier> Router<'a, C> {
             subnets: Subnets::new(subnets, HashKey::random(&mut rng)),
             sources: Sources::new(sources, HashKey::random(&mut rng)),
             numbers: Numbers::new(&mut rng),
+            cookies: Cookies::new(&mut rng),
             hierarchy: Hierarchy::new(config.hierarchy, hierarchy, hierarchy_seed, now),
             events: Events::default(),
             rng,
             stats: Stats::default(),
-            carrier: PhantomData,
         }
     }
 
     /// Changes the configuration: limits count from now on, a replier that the old policy chose
     /// gives way to the new one's (one set by hand stays). Walks all entries.
     pub fn set_config(&mut self, now: Instant, config: Config) {
+        self.udp_port = config.udp_port;
         self.request_limit = config.request_rate.into();
         self.dmcast_limit = config.dmcast_rate.into();
         self.credit_limit = CreditLimit::new(config.repairs_per_request, config.repair_time);
@@ -260,19 +251,19 @@ impl<'a, C: Carrier> Router<'a, C> {
     }
 
     /// The entries.
-    pub fn table(&self) -> &GroupTable<'a> {
+    pub fn table(&self) -> &GroupTable<'a, A> {
         &self.table
     }
 
     /// What an interface was set to.
-    pub fn interface(&self, iface: Iface) -> Option<InterfaceConfig> {
+    pub fn interface(&self, iface: Iface) -> Option<InterfaceConfig<A>> {
         self.interfaces
             .get(usize::from(iface.0))
             .and_then(|interface| interface.config)
     }
 
     /// All interfaces that are set, by number.
-    pub fn interfaces(&self) -> impl Iterator<Item = (Iface, InterfaceConfig)> + '_ {
+    pub fn interfaces(&self) -> impl Iterator<Item = (Iface, InterfaceConfig<A>)> + '_ {
         let numbered = self.interfaces.iter().enumerate();
         numbered.filter_map(|(i, interface)| Some((Iface(i as u16), interface.config?)))
     }
@@ -286,11 +277,11 @@ impl<'a, C: Carrier> Router<'a, C> {
         &mut self,
         now: Instant,
         iface: Iface,
-        config: InterfaceConfig,
+        config: InterfaceConfig<A>,
     ) -> Result<(), InterfaceError> {
         let i = usize::from(iface.0);
         let a = config.address;
-        if a.is_unspecified() || a.is_multicast() || a.is_broadcast() {
+        if !a.is_unicast() {
             return Err(InterfaceError::Address);
         }
         let room = self.addresses.capacity().min(self.subnets.capacity());
@@ -301,7 +292,7 @@ impl<'a, C: Carrier> Router<'a, C> {
         self.forget_address(iface);
         self.interfaces[i].config = Some(config);
         self.addresses
-            .insert(hash_address(self.address_hash, a), u32::from(iface.0));
+            .insert(a.hash_numbered(0, &self.address_hash), u32::from(iface.0));
         self.subnets.insert(iface, config);
         Ok(())
     }
@@ -335,9 +326,9 @@ impl<'a, C: Carrier> Router<'a, C> {
             let config = interfaces
                 .get(i as usize)
                 .and_then(|interface| interface.config);
-            config.map_or(0, |config| hash_address(key, config.address))
+            config.map_or(0, |config| config.address.hash_numbered(0, &key))
         };
-        let hash = hash_address(key, old.address);
+        let hash = old.address.hash_numbered(0, &key);
         self.addresses.remove(hash, u32::from(iface.0), hash_of);
         let config_of = |i: u32| {
             interfaces
@@ -350,7 +341,7 @@ impl<'a, C: Carrier> Router<'a, C> {
 
     /// Whether `address` is that of one of the interfaces.
     #[inline]
-    fn is_own_address(&self, address: Ipv4Addr, arrival: Iface) -> bool {
+    fn is_own_address(&self, address: A, arrival: Iface) -> bool {
         let of = |iface: usize| {
             self.interfaces
                 .get(iface)
@@ -361,15 +352,17 @@ impl<'a, C: Carrier> Router<'a, C> {
         is(usize::from(arrival.0))
             || self
                 .addresses
-                .find(hash_address(self.address_hash, address), |i| is(i as usize))
+                .find(address.hash_numbered(0, &self.address_hash), |i| {
+                    is(i as usize)
+                })
                 .is_some()
     }
 
     /// Whether a packet from `address` may come in by `arrival`: a host's address, not this router's,
     /// and not of another of its links.
     #[inline]
-    fn may_come_from(&self, address: Ipv4Addr, arrival: Iface) -> bool {
-        if !is_host(address) {
+    fn may_come_from(&self, address: A, arrival: Iface) -> bool {
+        if !address.is_host() {
             return false;
         }
         let here = self.interface(arrival);
@@ -385,12 +378,12 @@ impl<'a, C: Carrier> Router<'a, C> {
     /// Its repairs may enter the shared tree of the group for [`SOURCE_LIFETIME`]. False where
     /// nothing was recorded: there is no shared tree with this parent, the source is no host,
     /// or there is no room.
-    pub fn source_seen(&mut self, now: Instant, iface: Iface, key: Key) -> bool {
+    pub fn source_seen(&mut self, now: Instant, iface: Iface, key: Key<A>) -> bool {
         let shared = self.table.find(Key::any_source(key.group));
         let parent = shared.and_then(|id| self.table.get(id)).map(|e| e.parent);
         parent == Some(iface)
             && iface.is_set()
-            && is_host(key.source)
+            && key.source.is_host()
             && self.sources.note(now, key)
     }
 
@@ -402,7 +395,7 @@ impl<'a, C: Carrier> Router<'a, C> {
     pub fn install(
         &mut self,
         now: Instant,
-        key: Key,
+        key: Key<A>,
         parent: Iface,
         downstream: &[Iface],
     ) -> Result<EntryId, InstallError> {
@@ -415,7 +408,7 @@ impl<'a, C: Carrier> Router<'a, C> {
     }
 
     /// Removes an entry; false where there was none.
-    pub fn remove(&mut self, now: Instant, key: Key) -> bool {
+    pub fn remove(&mut self, now: Instant, key: Key<A>) -> bool {
         self.hierarchy_remove(now, key);
         self.table.remove(key).is_some()
     }
@@ -429,8 +422,8 @@ impl<'a, C: Carrier> Router<'a, C> {
     pub fn set_replier(
         &mut self,
         now: Instant,
-        key: Key,
-        replier: Option<Replier>,
+        key: Key<A>,
+        replier: Option<Replier<A>>,
     ) -> Result<(), ReplierError> {
         let id = self.table.find(key).ok_or(ReplierError::NoEntry)?;
         if replier.is_some_and(|replier| !self.table.is_downstream(id, replier.iface)) {
@@ -469,12 +462,7 @@ impl<'a, C: Carrier> Router<'a, C> {
     }
 
     /// What happened since the last call; drain until `None`.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<Event<A>> {
         self.events.pop()
     }
-}
-
-#[inline]
-fn hash_address(key: HashKey, address: Ipv4Addr) -> u64 {
-    key.hash(u64::from(address.to_bits()))
 }

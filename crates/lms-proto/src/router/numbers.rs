@@ -109,7 +109,7 @@ fn round_keys(period: u32, entry: Prefix) -> [u8; ROUNDS] {
 
 /// Periods of [`NUMBER_ROTATION`] since the start of the clock, modulo 2^32.
 #[inline]
-fn period(now: Instant) -> u32 {
+pub(super) fn period(now: Instant) -> u32 {
     let length = NUMBER_ROTATION.total_micros() as i64;
     now.total_micros().div_euclid(length) as u32
 }

@@ -3,10 +3,9 @@
 use rand_core::Rng;
 
 use super::{Policy, Router};
-use crate::carrier::Carrier;
 use crate::rule::Role;
 use crate::table::{EntryId, Replier};
-use crate::{Duration, Iface, Instant};
+use crate::{Duration, Family, Iface, Instant};
 
 /// The destination of one copy of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,7 +14,7 @@ pub(super) enum Way {
     Down(Iface),
 }
 
-impl<C: Carrier> Router<'_, C> {
+impl<A: Family> Router<'_, A> {
     /// Under [`Policy::Random`]: draws the replier of an entry when the last draw has
     /// expired.
     pub(super) fn refresh_draw(&mut self, now: Instant, id: EntryId, redraw: Duration) {

@@ -7,7 +7,7 @@ use proto_core::{RateLimit, TokenBucket};
 
 use super::Rate;
 use crate::table::HashKey;
-use crate::{Duration, Instant, Key};
+use crate::{Duration, Family, Instant, Key};
 
 /// Time for which a source counts as seen.
 pub const SOURCE_LIFETIME: Duration = Duration::from_secs(60);
@@ -18,17 +18,17 @@ const QUESTIONS: Rate = Rate {
     burst: 16,
 };
 
-/// One source that was seen to send into a shared tree, 16 bytes.
+/// One source that was seen to send into a shared tree: 16 bytes, 40 for IPv6.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SeenSource {
-    key: Key,
+pub struct SeenSource<A = Ipv4Addr> {
+    key: Key<A>,
     until: Instant,
 }
 
-impl Default for SeenSource {
+impl<A: Family> Default for SeenSource<A> {
     fn default() -> Self {
         SeenSource {
-            key: Key::any_source(Ipv4Addr::UNSPECIFIED),
+            key: Key::any_source(A::UNSPECIFIED),
             until: Instant::ZERO,
         }
     }
@@ -37,15 +37,15 @@ impl Default for SeenSource {
 /// A table with one slot for each hash. Of two sources that share a slot the later one has it, and the other one is
 /// searched again at the next request that names it.
 #[derive(Debug)]
-pub(super) struct Sources<'a> {
-    places: ManagedSlice<'a, SeenSource>,
+pub(super) struct Sources<'a, A> {
+    places: ManagedSlice<'a, SeenSource<A>>,
     key: HashKey,
     questions: TokenBucket,
     limit: RateLimit,
 }
 
-impl<'a> Sources<'a> {
-    pub(super) fn new(mut places: ManagedSlice<'a, SeenSource>, key: HashKey) -> Self {
+impl<'a, A: Family> Sources<'a, A> {
+    pub(super) fn new(mut places: ManagedSlice<'a, SeenSource<A>>, key: HashKey) -> Self {
         places.fill(SeenSource::default());
         Sources {
             places,
@@ -55,15 +55,14 @@ impl<'a> Sources<'a> {
         }
     }
 
-    fn place(&self, key: Key) -> usize {
-        let source = u64::from(key.source.to_bits());
-        let hash = self.key.hash(source << 32 | u64::from(key.group.to_bits()));
+    fn place(&self, key: Key<A>) -> usize {
+        let hash = key.source.hash_pair(key.group, &self.key).hash();
         // Without places the answer is none of them.
         (hash as usize).checked_rem(self.places.len()).unwrap_or(0)
     }
 
     /// Records that a source was seen; returns `false` if the table has no slots.
-    pub(super) fn note(&mut self, now: Instant, key: Key) -> bool {
+    pub(super) fn note(&mut self, now: Instant, key: Key<A>) -> bool {
         let place = self.place(key);
         let until = now + SOURCE_LIFETIME;
         let seen = self.places.get_mut(place);
@@ -72,14 +71,14 @@ impl<'a> Sources<'a> {
 
     /// Returns whether a source was seen recently.
     #[inline]
-    pub(super) fn contain(&self, now: Instant, key: Key) -> bool {
+    pub(super) fn contain(&self, now: Instant, key: Key<A>) -> bool {
         let seen = self.places.get(self.place(key));
         seen.is_some_and(|seen| seen.key == key && now < seen.until)
     }
 
     /// Returns whether the driver is to look for a source that a request names; `true` again in the second half of the
     /// lifetime of an answer.
-    pub(super) fn is_wanted(&mut self, now: Instant, key: Key) -> bool {
+    pub(super) fn is_wanted(&mut self, now: Instant, key: Key<A>) -> bool {
         !self.contain(now + SOURCE_LIFETIME / 2, key) && self.questions.take(now, &self.limit)
     }
 }
@@ -100,7 +99,7 @@ mod tests {
         )
     }
 
-    fn sources(places: usize) -> Sources<'static> {
+    fn sources(places: usize) -> Sources<'static, Ipv4Addr> {
         Sources::new(vec![SeenSource::default(); places].into(), HashKey(1, 2))
     }
 

@@ -3,8 +3,9 @@
 use crate::carrier::Malformed;
 use crate::rule::Reason;
 use crate::wire::encap::OpenError;
-use crate::wire::ipv4::{HeaderError, OptionError};
+use crate::wire::found::{HeaderError, OptionError};
 use crate::wire::option::ParseError;
+use crate::wire::udp;
 
 proto_core::drop_reasons! {
     /// Why a packet was dropped.
@@ -33,13 +34,17 @@ proto_core::drop_reasons! {
         LmsSubOptionLength = "lms_sub_option_length",
         /// Only one of turning-point interface and address is set.
         HalfTurningPoint = "half_turning_point",
+        /// Beside the LMS option there is one that is unknown here and forbids forwarding (IPv6).
+        ForbiddingOption = "forbidding_option",
+        /// A datagram to the port of the UDP carrier is too short, or of an unknown kind.
+        Datagram = "datagram",
         /// Two LMS options in one header.
         DuplicateOption = "duplicate_option",
         /// A multicast packet carries the dmcast option with no encapsulation.
         NotEncapsulated = "not_encapsulated",
         /// A request is a fragment.
         RequestFragment = "request_fragment",
-        /// The option's group is not the request's destination.
+        /// The request is not addressed as its carrier does it: by an option, to the option's group.
         GroupMismatch = "group_mismatch",
         /// There is no entry for the option's source and group.
         NoEntry = "no_entry",
@@ -90,6 +95,8 @@ proto_core::drop_reasons! {
         /// The number of the turning-point interface matches none that is downstream in the entry:
         /// guessed, out of date, or of this router before a restart.
         NotDownstream = "not_downstream",
+        /// The cookie of the turning point is missing or wrong: forged, or out of date.
+        Cookie = "cookie",
         /// The limit on wrong numbers of the interface that the dmcast arrived on.
         WrongNumberRate = "wrong_number_rate",
         /// The outer packet arrived on an interface that is not of the entry's tree.
@@ -121,6 +128,8 @@ pub struct Stats {
     pub requests_turned: u64,
     /// Requests that had turned further up and went on to the replier.
     pub requests_to_replier: u64,
+    /// Requests by datagram that are of no entry here and went on towards the source.
+    pub requests_routed: u64,
     /// Dmcasts stripped and multicast.
     pub dmcasts: u64,
     /// Events dropped for newer ones because the queue was full.
@@ -154,6 +163,7 @@ impl From<OptionError> for DropReason {
             OptionError::Truncated => DropReason::OptionTruncated,
             OptionError::Length => DropReason::OptionLength,
             OptionError::Duplicate => DropReason::DuplicateOption,
+            OptionError::Unknown => DropReason::ForbiddingOption,
             OptionError::Lms(error) => match error {
                 ParseError::Truncated | ParseError::Length => DropReason::LmsLength,
                 ParseError::SubOption => DropReason::LmsSubOption,
@@ -193,6 +203,8 @@ impl From<Malformed> for DropReason {
             Malformed::Option(error) => error.into(),
             Malformed::NotEncapsulated => DropReason::NotEncapsulated,
             Malformed::RequestFragment => DropReason::RequestFragment,
+            Malformed::Datagram(udp::ParseError::TurningPoint) => DropReason::HalfTurningPoint,
+            Malformed::Datagram(_) => DropReason::Datagram,
             Malformed::Open(error) => error.into(),
         }
     }

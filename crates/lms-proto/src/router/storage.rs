@@ -1,7 +1,7 @@
 //! Storage of a router without a heap, as one static type with named limits.
 
 /// Declares the storage of a [`Router`](crate::router::Router) without a heap: one type, made of named limits. A limit
-/// that is out of range does not compile.
+/// that is out of range does not compile. For IPv6 `family: core::net::Ipv6Addr` comes first.
 ///
 /// ```
 /// use lms_proto::router::{Config, Router};
@@ -30,6 +30,23 @@ macro_rules! router_storage {
         $(#[$meta:meta])*
         $visibility:vis struct $name:ident {
             groups: $groups:expr,
+            $($rest:tt)*
+        }
+    ) => {
+        $crate::router_storage! {
+            $(#[$meta])*
+            $visibility struct $name {
+                family: ::core::net::Ipv4Addr,
+                groups: $groups,
+                $($rest)*
+            }
+        }
+    };
+    (
+        $(#[$meta:meta])*
+        $visibility:vis struct $name:ident {
+            family: $family:ty,
+            groups: $groups:expr,
             interfaces: $interfaces:expr,
             sources: $sources:expr,
             offers: $offers:expr,
@@ -40,19 +57,20 @@ macro_rules! router_storage {
         $(#[$meta])*
         #[derive(Debug)]
         $visibility struct $name {
-            entries: [$crate::table::Entry; $groups],
+            entries: [$crate::table::Entry<$family>; $groups],
             slots: [$crate::table::Slot; $crate::table::min_slots($groups)],
             downstream: [$crate::table::IfaceWord; $crate::table::words_for($groups, $interfaces)],
-            interfaces: [$crate::router::Interface; $interfaces],
+            interfaces: [$crate::router::Interface<$family>; $interfaces],
             addresses: [$crate::table::Slot; $crate::table::min_slots($interfaces)],
             subnets: [$crate::table::Slot; $crate::table::min_slots($interfaces)],
-            sources: [$crate::router::SeenSource; $sources],
+            sources: [$crate::router::SeenSource<$family>; $sources],
             hierarchy: $crate::hier::StaticStorage<
                 { $groups },
                 { $offers },
                 { $neighbours },
                 { $groups + $branches },
                 { 2 * $interfaces },
+                $family,
             >,
         }
 
@@ -78,7 +96,7 @@ macro_rules! router_storage {
 
         impl $name {
             /// Lends the tables to a router.
-            $visibility fn lend(&mut self) -> $crate::router::Storage<'_> {
+            $visibility fn lend(&mut self) -> $crate::router::Storage<'_, $family> {
                 $crate::router::Storage {
                     table: $crate::table::Storage {
                         entries: (&mut self.entries[..]).into(),

@@ -1,32 +1,34 @@
 //! Which link an address belongs to, found in as many steps as the interfaces have different prefix
-//! lengths, at most 32.
+//! lengths, at most 32 or 128.
 
-use core::net::Ipv4Addr;
+use core::marker::PhantomData;
 
 use managed::ManagedSlice;
 
 use crate::table::{HashKey, Index, Slot};
-use crate::{Iface, InterfaceConfig};
+use crate::{Family, Iface, InterfaceConfig};
 
 /// The subnets of the interfaces. A prefix of no length says nothing about where other addresses are: it
-/// counts as one of 32 bits, the interface's own address.
+/// counts as one of all bits, the interface's own address.
 #[derive(Debug)]
-pub(super) struct Subnets<'a> {
+pub(super) struct Subnets<'a, A> {
     index: Index<'a>,
     key: HashKey,
     /// How many interfaces have a prefix of this length, from 1 bit on.
-    lengths: [u16; 32],
+    lengths: [u16; 128],
     /// Which of them are not 0: bit 0 stands for 1 bit.
-    used: u32,
+    used: u128,
+    family: PhantomData<A>,
 }
 
-impl<'a> Subnets<'a> {
+impl<'a, A: Family> Subnets<'a, A> {
     pub(super) fn new(slots: ManagedSlice<'a, Slot>, key: HashKey) -> Self {
         Subnets {
             index: Index::new(slots),
             key,
-            lengths: [0; 32],
+            lengths: [0; 128],
             used: 0,
+            family: PhantomData,
         }
     }
 
@@ -35,11 +37,11 @@ impl<'a> Subnets<'a> {
         self.index.capacity()
     }
 
-    pub(super) fn insert(&mut self, iface: Iface, config: InterfaceConfig) {
+    pub(super) fn insert(&mut self, iface: Iface, config: InterfaceConfig<A>) {
         let length = length(config);
         self.lengths[usize::from(length - 1)] += 1;
         self.used |= 1 << (length - 1);
-        let hash = hash(self.key, length, config.address);
+        let hash = config.address.hash_subnet(length, &self.key);
         self.index.insert(hash, u32::from(iface.0));
     }
 
@@ -47,8 +49,8 @@ impl<'a> Subnets<'a> {
     pub(super) fn remove(
         &mut self,
         iface: Iface,
-        config: InterfaceConfig,
-        config_of: impl Fn(u32) -> Option<InterfaceConfig>,
+        config: InterfaceConfig<A>,
+        config_of: impl Fn(u32) -> Option<InterfaceConfig<A>>,
     ) {
         let place = length(config) - 1;
         self.lengths[usize::from(place)] -= 1;
@@ -56,7 +58,7 @@ impl<'a> Subnets<'a> {
             self.used &= !(1 << place);
         }
         let key = self.key;
-        let hash_of = |config| hash(key, length(config), config.address);
+        let hash_of = |config: InterfaceConfig<A>| config.address.hash_subnet(length(config), &key);
         self.index.remove(hash_of(config), u32::from(iface.0), |i| {
             config_of(i).map_or(0, hash_of)
         });
@@ -66,8 +68,8 @@ impl<'a> Subnets<'a> {
     #[inline]
     pub(super) fn contain(
         &self,
-        address: Ipv4Addr,
-        config_of: impl Fn(u32) -> Option<InterfaceConfig>,
+        address: A,
+        config_of: impl Fn(u32) -> Option<InterfaceConfig<A>>,
     ) -> bool {
         let mut used = self.used;
         while used != 0 {
@@ -75,13 +77,12 @@ impl<'a> Subnets<'a> {
             used &= used - 1;
             let is = |i: u32| {
                 config_of(i).is_some_and(|config| {
-                    length(config) == wanted
-                        && network(config.address, wanted) == network(address, wanted)
+                    length(config) == wanted && config.address.shares_prefix(address, wanted)
                 })
             };
             if self
                 .index
-                .find(hash(self.key, wanted, address), is)
+                .find(address.hash_subnet(wanted, &self.key), is)
                 .is_some()
             {
                 return true;
@@ -91,30 +92,19 @@ impl<'a> Subnets<'a> {
     }
 }
 
-/// The length that a subnet counts with: 1 to 32 bits.
+/// The length that a subnet counts with: from 1 bit to all.
 #[inline]
-fn length(config: InterfaceConfig) -> u8 {
+fn length<A: Family>(config: InterfaceConfig<A>) -> u8 {
     match config.prefix_len {
-        0 => 32,
-        length => length.min(32),
+        0 => A::BITS,
+        length => length.min(A::BITS),
     }
-}
-
-/// The first `length` bits of an address, 1 to 32.
-#[inline]
-fn network(address: Ipv4Addr, length: u8) -> u32 {
-    address.to_bits() >> (32 - u32::from(length))
-}
-
-/// The hash of the subnet of this length that an address lies on.
-#[inline]
-fn hash(key: HashKey, length: u8, address: Ipv4Addr) -> u64 {
-    key.hash(u64::from(length) << 32 | u64::from(network(address, length)))
 }
 
 #[cfg(all(test, feature = "alloc"))]
 mod tests {
     use alloc::vec;
+    use core::net::Ipv4Addr;
 
     use super::*;
 
@@ -137,7 +127,7 @@ mod tests {
         CONFIGS.get(iface as usize).copied()
     }
 
-    fn subnets(interfaces: &[u16]) -> Subnets<'static> {
+    fn subnets(interfaces: &[u16]) -> Subnets<'static, Ipv4Addr> {
         let mut subnets = Subnets::new(vec![Slot::default(); 16].into(), HashKey(1, 2));
         for &iface in interfaces {
             subnets.insert(Iface(iface), CONFIGS[usize::from(iface)]);
@@ -145,7 +135,7 @@ mod tests {
         subnets
     }
 
-    fn contained(subnets: &Subnets<'_>) -> [bool; 6] {
+    fn contained(subnets: &Subnets<'_, Ipv4Addr>) -> [bool; 6] {
         let addresses = [
             [10, 1, 0, 77],
             [10, 1, 7, 77],
@@ -194,13 +184,5 @@ mod tests {
         assert_eq!((contained(&subnets), subnets.used), ([false; 6], 0));
         subnets.insert(Iface(0), CONFIGS[0]);
         assert!(contained(&subnets)[0]);
-    }
-
-    #[test]
-    fn length_and_network_are_part_of_the_hash() {
-        let hash = |length, address: [u8; 4]| hash(HashKey(1, 2), length, address.into());
-        assert_eq!(hash(24, [10, 1, 0, 1]), hash(24, [10, 1, 0, 200]));
-        assert_ne!(hash(24, [10, 1, 0, 1]), hash(24, [10, 1, 1, 1]));
-        assert_ne!(hash(16, [10, 1, 0, 1]), hash(24, [0, 10, 1, 1]));
     }
 }

@@ -35,7 +35,7 @@ fn tick(now: Instant) -> u32 {
     now.total_micros().div_euclid(tick) as u32
 }
 
-impl Entry {
+impl<A> Entry<A> {
     /// Adds the credit of a turned request, up to 65,535 repairs.
     #[inline]
     pub(crate) fn add_credit(&mut self, now: Instant, limit: &CreditLimit) {

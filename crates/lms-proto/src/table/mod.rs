@@ -6,7 +6,7 @@
 //! fetched together with the entry. Nothing depends on the number of groups or interfaces.
 //!
 //! All storage is borrowed or owned ([`Storage`]); nothing grows. Per group it is
-//! [`bytes_per_group`]: 64 bytes an entry, 8 bytes for each 48 interfaces beyond the first 48, and
+//! [`bytes_per_group`]: 64 bytes an entry (128 for IPv6), 8 bytes for each 48 interfaces beyond the first 48, and
 //! at most 10 bytes of index (a power of two of 4-byte slots, 5/4 to 5/2 a group). 100,000 groups
 //! with up to 48 interfaces take 6.9 MB. There are 16,777,214 groups at most.
 //!
@@ -36,7 +36,7 @@ pub use index::min_slots;
 pub(crate) use proto_core::hash::{HashKey, Prefix};
 
 use crate::hier::PeerId;
-use crate::{Duration, Iface, Instant, Key, LinkAddr, NextHop};
+use crate::{Duration, Family, Iface, Instant, Key, LinkAddr, NextHop};
 
 /// Handle of a forwarding entry, stable until the entry is removed; then it is used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -56,29 +56,29 @@ impl EntryId {
 
 /// The destination of requests that turn: an interface, a cost, and the neighbour on it if known.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Replier {
+pub struct Replier<A = Ipv4Addr> {
     /// The interface, downstream in its entry.
     pub iface: Iface,
     /// The replier's cost, smaller is better; 0xffff is no offer.
     pub cost: u16,
     /// The neighbour; `None`: the request goes to the whole link.
-    pub neighbour: Option<Neighbour>,
+    pub neighbour: Option<Neighbour<A>>,
 }
 
 /// A neighbour on a link.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Neighbour {
+pub struct Neighbour<A = Ipv4Addr> {
     /// Its address.
-    pub addr: Ipv4Addr,
+    pub addr: A,
     /// Its link address; `None` in an entry's state where the neighbour table keeps it.
     pub link: Option<LinkAddr>,
 }
 
-/// A multicast forwarding entry with what LMS adds to it: one cache line.
+/// A multicast forwarding entry with what LMS adds to it: one cache line for IPv4, two for IPv6.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-pub struct Entry {
-    key: Key,
+pub struct Entry<A = Ipv4Addr> {
+    key: Key<A>,
     pub(crate) parent: Iface,
     /// The paper's four bytes: interface ([`Iface::UNSET`] for none) and cost of the replier.
     replier_iface: Iface,
@@ -90,7 +90,7 @@ pub struct Entry {
     pub(crate) requests: TokenBucket,
     pub(crate) dmcasts: TokenBucket,
     /// `0.0.0.0`: no neighbour, requests go to the link.
-    neighbour: Ipv4Addr,
+    neighbour: A,
     neighbour_link: Option<LinkAddr>,
     /// The replier was configured: neither hierarchy nor random choice changes it.
     pub(crate) pinned: bool,
@@ -105,10 +105,10 @@ pub struct Entry {
 
 const NO_ENTRY: u32 = u32::MAX;
 
-impl Default for Entry {
+impl<A: Family> Default for Entry<A> {
     fn default() -> Self {
         Entry {
-            key: Key::any_source(Ipv4Addr::UNSPECIFIED),
+            key: Key::any_source(A::UNSPECIFIED),
             parent: Iface::UNSET,
             replier_iface: Iface::UNSET,
             replier_cost: u16::MAX,
@@ -116,7 +116,7 @@ impl Default for Entry {
             downstream: IfaceWord::default(),
             requests: TokenBucket::FULL,
             dmcasts: TokenBucket::FULL,
-            neighbour: Ipv4Addr::UNSPECIFIED,
+            neighbour: A::UNSPECIFIED,
             neighbour_link: None,
             pinned: false,
             peer: None,
@@ -126,14 +126,14 @@ impl Default for Entry {
     }
 }
 
-impl Entry {
+impl<A: Family> Entry<A> {
     /// Returns whether the slot is in use: every entry has a group.
     fn is_used(&self) -> bool {
         !self.key.group.is_unspecified()
     }
 
     /// Returns source and group of the entry.
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> Key<A> {
         self.key
     }
 
@@ -143,7 +143,7 @@ impl Entry {
     }
 
     /// Returns the replier, if there is one.
-    pub fn replier(&self) -> Option<Replier> {
+    pub fn replier(&self) -> Option<Replier<A>> {
         self.replier_iface.is_set().then(|| Replier {
             iface: self.replier_iface,
             cost: self.replier_cost,
@@ -167,7 +167,7 @@ impl Entry {
 
     /// Returns the next hop of requests on the replier's link, as configured or drawn.
     #[inline]
-    pub(crate) fn fixed_next_hop(&self) -> NextHop {
+    pub(crate) fn fixed_next_hop(&self) -> NextHop<A> {
         if self.neighbour.is_unspecified() {
             NextHop::Group
         } else {
@@ -186,7 +186,7 @@ impl Entry {
 
     /// Sets a replier drawn at random, which holds for `hold`, rounded up to whole seconds; 68 years at
     /// most.
-    pub(crate) fn set_drawn(&mut self, now: Instant, replier: Option<Replier>, hold: Duration) {
+    pub(crate) fn set_drawn(&mut self, now: Instant, replier: Option<Replier<A>>, hold: Duration) {
         let hold_s = hold
             .total_micros()
             .div_ceil(1_000_000)
@@ -195,12 +195,12 @@ impl Entry {
         self.set_replier(replier, None);
     }
 
-    pub(crate) fn set_replier(&mut self, replier: Option<Replier>, peer: Option<PeerId>) {
+    pub(crate) fn set_replier(&mut self, replier: Option<Replier<A>>, peer: Option<PeerId>) {
         self.peer = peer;
         let neighbour = replier.and_then(|replier| replier.neighbour);
         self.replier_iface = replier.map_or(Iface::UNSET, |replier| replier.iface);
         self.replier_cost = replier.map_or(u16::MAX, |replier| replier.cost);
-        self.neighbour = neighbour.map_or(Ipv4Addr::UNSPECIFIED, |neighbour| neighbour.addr);
+        self.neighbour = neighbour.map_or(A::UNSPECIFIED, |neighbour| neighbour.addr);
         self.neighbour_link = neighbour.and_then(|neighbour| neighbour.link);
     }
 }
@@ -210,7 +210,7 @@ proto_core::errors! {
     pub enum InstallError {
         /// The table holds as many entries as it was made for.
         Full = "the group table is full",
-        /// The group is not a multicast address, or is link-local (224.0.0.0/24), which no router
+        /// The group is not a multicast address, or is link-local (224.0.0.0/24, scope 2 of IPv6), which no router
         /// forwards.
         Group = "the group is not a routable multicast address",
         /// The source is neither unicast nor [`Key::ANY_SOURCE`].
@@ -224,9 +224,9 @@ proto_core::errors! {
 
 /// The most bytes of table storage for each group, of a table sized by [`Storage::with_capacity`]
 /// for interface numbers below `iface_limit` and 8 groups or more.
-pub const fn bytes_per_group(iface_limit: usize) -> usize {
+pub const fn bytes_per_group<A>(iface_limit: usize) -> usize {
     let slots = size_of::<Slot>() * 5 / 2 + 1;
-    size_of::<Entry>() + words_beyond_entry(iface_limit) * size_of::<IfaceWord>() + slots
+    size_of::<Entry<A>>() + words_beyond_entry(iface_limit) * size_of::<IfaceWord>() + slots
 }
 
 /// Returns the words of [`Storage::downstream`] for `groups` entries and interface numbers below `iface_limit`.
@@ -241,9 +241,9 @@ const fn words_beyond_entry(iface_limit: usize) -> usize {
 
 /// Storage of a [`GroupTable`].
 #[derive(Debug)]
-pub struct Storage<'a> {
+pub struct Storage<'a, A = Ipv4Addr> {
     /// The entries: as many groups at most.
-    pub entries: ManagedSlice<'a, Entry>,
+    pub entries: ManagedSlice<'a, Entry<A>>,
     /// The index: a power of two, at least five fourths of the number of entries, else fewer
     /// groups fit.
     pub slots: ManagedSlice<'a, Slot>,
@@ -253,7 +253,7 @@ pub struct Storage<'a> {
 }
 
 #[cfg(feature = "alloc")]
-impl Storage<'static> {
+impl<A: Family> Storage<'static, A> {
     /// Storage on the heap for `groups` entries and interface numbers below `iface_limit`.
     pub fn with_capacity(groups: usize, iface_limit: usize) -> Self {
         use alloc::vec;
@@ -267,15 +267,14 @@ impl Storage<'static> {
 }
 
 #[inline]
-fn prefix(hash_key: HashKey, key: Key) -> Prefix {
-    let source = u64::from(key.source.to_bits());
-    hash_key.prefix(source << 32 | u64::from(key.group.to_bits()))
+fn prefix<A: Family>(hash_key: HashKey, key: Key<A>) -> Prefix {
+    key.source.hash_pair(key.group, &hash_key)
 }
 
 /// The group table.
 #[derive(Debug)]
-pub struct GroupTable<'a> {
-    entries: ManagedSlice<'a, Entry>,
+pub struct GroupTable<'a, A = Ipv4Addr> {
+    entries: ManagedSlice<'a, Entry<A>>,
     downstream: ManagedSlice<'a, IfaceWord>,
     words: usize,
     index: Index<'a>,
@@ -288,9 +287,9 @@ pub struct GroupTable<'a> {
     free: u32,
 }
 
-impl<'a> GroupTable<'a> {
+impl<'a, A: Family> GroupTable<'a, A> {
     /// Creates an empty table. `hash_key` comes from the machine's generator.
-    pub fn new(storage: Storage<'a>, hash_key: (u64, u64)) -> Self {
+    pub fn new(storage: Storage<'a, A>, hash_key: (u64, u64)) -> Self {
         let Storage {
             mut entries,
             slots,
@@ -334,18 +333,18 @@ impl<'a> GroupTable<'a> {
     }
 
     #[inline]
-    pub(crate) fn prefix(&self, key: Key) -> Prefix {
+    pub(crate) fn prefix(&self, key: Key<A>) -> Prefix {
         prefix(self.hash_key, key)
     }
 
     /// Returns the entry with exactly this key.
     #[inline]
-    pub fn find(&self, key: Key) -> Option<EntryId> {
+    pub fn find(&self, key: Key<A>) -> Option<EntryId> {
         self.find_hashed(key, self.prefix(key).hash())
     }
 
     #[inline]
-    fn find_hashed(&self, key: Key, hash: u64) -> Option<EntryId> {
+    fn find_hashed(&self, key: Key<A>, hash: u64) -> Option<EntryId> {
         let is = |value: u32| {
             self.entries
                 .get(value as usize)
@@ -356,13 +355,13 @@ impl<'a> GroupTable<'a> {
 
     /// Returns the entry of packets with this source and group: `(S, G)`, else `(*, G)`.
     #[inline]
-    pub fn lookup(&self, key: Key) -> Option<EntryId> {
+    pub fn lookup(&self, key: Key<A>) -> Option<EntryId> {
         self.lookup_hashed(key, self.prefix(key))
     }
 
     /// [`GroupTable::lookup`] with [`GroupTable::prefix`] of the key.
     #[inline]
-    pub(crate) fn lookup_hashed(&self, key: Key, prefix: Prefix) -> Option<EntryId> {
+    pub(crate) fn lookup_hashed(&self, key: Key<A>, prefix: Prefix) -> Option<EntryId> {
         match self.find_hashed(key, prefix.hash()) {
             None if self.any_source_len > 0 => self.find(Key::any_source(key.group)),
             found => found,
@@ -371,7 +370,7 @@ impl<'a> GroupTable<'a> {
 
     /// Returns an entry with its downstream set.
     #[inline]
-    pub(crate) fn entry_and_set(&mut self, id: EntryId) -> Option<(&mut Entry, Set<'_>)> {
+    pub(crate) fn entry_and_set(&mut self, id: EntryId) -> Option<(&mut Entry<A>, Set<'_>)> {
         let at = id.index() * self.words;
         let entry = self.entries.get_mut(id.index())?;
         let set = Set {
@@ -383,12 +382,12 @@ impl<'a> GroupTable<'a> {
 
     /// Returns the entry of a handle; `None` once it is removed.
     #[inline]
-    pub fn get(&self, id: EntryId) -> Option<&Entry> {
+    pub fn get(&self, id: EntryId) -> Option<&Entry<A>> {
         self.entries.get(id.index()).filter(|entry| entry.is_used())
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
+    pub(crate) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry<A>> {
         self.entries
             .get_mut(id.index())
             .filter(|entry| entry.is_used())
@@ -437,7 +436,7 @@ impl<'a> GroupTable<'a> {
     }
 
     /// Returns all entries, in an order that depends only on the commands.
-    pub fn iter(&self) -> impl Iterator<Item = (EntryId, &Entry)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (EntryId, &Entry<A>)> + '_ {
         let entries = self.entries[..self.fresh as usize].iter().enumerate();
         entries
             .filter(|(_, entry)| entry.is_used())
@@ -445,7 +444,7 @@ impl<'a> GroupTable<'a> {
     }
 
     /// Returns all handles in use or used before.
-    pub(crate) fn handles(&self) -> impl Iterator<Item = EntryId> + use<> {
+    pub(crate) fn handles(&self) -> impl Iterator<Item = EntryId> + use<A> {
         (0..self.fresh).map(EntryId)
     }
 
@@ -456,7 +455,7 @@ impl<'a> GroupTable<'a> {
     /// downstream, or there is no room for a new entry.
     pub fn install(
         &mut self,
-        key: Key,
+        key: Key<A>,
         parent: Iface,
         downstream: &[Iface],
     ) -> Result<EntryId, InstallError> {
@@ -473,16 +472,15 @@ impl<'a> GroupTable<'a> {
     /// Checks whether [`GroupTable::install`] would succeed.
     pub(crate) fn check(
         &self,
-        key: Key,
+        key: Key<A>,
         parent: Iface,
         downstream: &[Iface],
     ) -> Result<(), InstallError> {
         let Key { source, group } = key;
-        if !group.is_multicast() || group.octets()[..3] == [224, 0, 0] {
+        if !group.is_multicast() || group.is_link_local_group() {
             return Err(InstallError::Group);
         }
-        let unicast = !(source.is_multicast() || source.is_broadcast() || source.is_unspecified());
-        if !unicast && !key.is_any_source() {
+        if !source.is_unicast() && !key.is_any_source() {
             return Err(InstallError::Source);
         }
         if downstream
@@ -500,7 +498,7 @@ impl<'a> GroupTable<'a> {
         Ok(())
     }
 
-    fn add(&mut self, key: Key) -> EntryId {
+    fn add(&mut self, key: Key<A>) -> EntryId {
         let id = if self.free == NO_ENTRY {
             self.fresh += 1;
             EntryId(self.fresh - 1)
@@ -520,7 +518,7 @@ impl<'a> GroupTable<'a> {
     }
 
     /// Removes the entry with this key; its handle is free for another.
-    pub fn remove(&mut self, key: Key) -> Option<EntryId> {
+    pub fn remove(&mut self, key: Key<A>) -> Option<EntryId> {
         let id = self.find(key)?;
         let (hash_key, entries) = (self.hash_key, &self.entries);
         let hash_of = |value: u32| prefix(hash_key, entries[value as usize].key).hash();

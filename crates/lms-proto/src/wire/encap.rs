@@ -17,8 +17,9 @@ use core::fmt;
 use core::net::Ipv4Addr;
 use core::ops::Range;
 
-use super::ipv4::{self, Found, HeaderError, Layout, OptionAt, OptionError};
-use super::option::{EmitError, Form, Kind, LmsOption, TurningPoint};
+use super::found::{Found, HeaderError, OptionAt, OptionError};
+use super::ipv4::{self, Layout};
+use super::option::{EmitError, Form, Kind, LmsOption, TurningPoint, option_len};
 use crate::Iface;
 
 /// Which header carries the option of a dmcast.
@@ -39,6 +40,8 @@ pub struct DmcastRepr {
     pub router: Ipv4Addr,
     /// The turning-point interface, as the request named it: a number that its router alone reads.
     pub iface: Iface,
+    /// The cookie, as the request carried it; the classic form has no place for it.
+    pub cookie: u64,
     /// Form of the option.
     pub form: Form,
     /// Which header carries it.
@@ -78,7 +81,7 @@ impl core::error::Error for ComposeError {}
 impl DmcastRepr {
     /// Length in bytes of the dmcast around `inner_len` bytes: 36 more with the classic form.
     pub const fn buffer_len(&self, inner_len: usize) -> usize {
-        ipv4::HEADER_LEN + LmsOption::buffer_len(self.form) + inner_len
+        ipv4::HEADER_LEN + option_len::<Ipv4Addr>(self.form) + inner_len
     }
 
     /// Writes the whole packet around `inner`, a whole IPv4 packet, and returns its length.
@@ -97,13 +100,14 @@ impl DmcastRepr {
             turning_point: Some(TurningPoint {
                 router: self.router.into(),
                 iface: self.iface,
+                cookie: self.cookie,
             }),
             source: ipv4::source(inner).into(),
             group: ipv4::destination(inner).into(),
         };
         let len = self.buffer_len(inner.len());
         let total = u16::try_from(len).map_err(|_| ComposeError::TooLong)?;
-        let option_len = LmsOption::buffer_len(self.form);
+        let option_len = option_len::<Ipv4Addr>(self.form);
         let inner_header_len = layout.header_len + option_len;
         if self.placement == Placement::Inner && inner_header_len > ipv4::MAX_HEADER_LEN {
             return Err(ComposeError::TooLong);
@@ -139,7 +143,7 @@ impl DmcastRepr {
     /// §3.1).
     fn emit_outer(&self, total: u16, inner: &[u8], out: &mut [u8]) {
         let header_len = match self.placement {
-            Placement::Outer => ipv4::HEADER_LEN + LmsOption::buffer_len(self.form),
+            Placement::Outer => ipv4::HEADER_LEN + option_len::<Ipv4Addr>(self.form),
             Placement::Inner => ipv4::HEADER_LEN,
         };
         let header = &mut out[..header_len];
@@ -213,14 +217,19 @@ fn carries_no_option(header: &[u8]) -> bool {
 /// [`OpenError::InnerOption`] when the LMS option of the inner header is malformed or there are two; with a
 /// dmcast option, [`OpenError`] also when the outer packet is a fragment, a checksum is wrong, or the inner
 /// packet does not fill the outer one.
-pub fn open_inner(packet: &[u8], outer: Layout) -> Result<Option<(Found, Inner)>, OpenError> {
+pub fn open_inner(
+    packet: &[u8],
+    outer: Layout,
+) -> Result<Option<(Found<Ipv4Addr>, Inner)>, OpenError> {
     let inner = packet.get(outer.header_len..outer.total_len).unwrap_or(&[]);
     let Ok(layout) = Layout::check(inner) else {
         return Ok(None);
     };
     let option = match ipv4::find_lms(&inner[..layout.header_len]) {
         Ok(Some(option)) if option.kind == Kind::Dmcast => option,
-        Ok(_) | Err(OptionError::Truncated | OptionError::Length) => return Ok(None),
+        Ok(_) | Err(OptionError::Truncated | OptionError::Length | OptionError::Unknown) => {
+            return Ok(None);
+        }
         Err(OptionError::Lms(_) | OptionError::Duplicate) => return Err(OpenError::InnerOption),
     };
     check_outer(packet, outer)?;

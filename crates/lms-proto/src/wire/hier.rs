@@ -1,5 +1,5 @@
 //! Messages between routers, and from a router to its link (LMS-HIER, LMS §6.7.1,
-//! `docs/wire.md`): the payload of UDP port 4138 to 224.0.0.254, TTL 1.
+//! `docs/wire.md`): the payload of UDP port 4138 to 224.0.0.254 or ff02::114, TTL 1.
 //!
 //! ```text
 //! +---------------+---------------+-------------------------------+
@@ -13,8 +13,8 @@
 //! +-------------------------------+-------------------------------+
 //! |  hold time, milliseconds      |  number of entries, 1 to 64   |
 //! +-------------------------------+-------------------------------+
-//! |  source (0 for (*, G))                                        | entry
-//! |  group                                                        |
+//! |  source (0 for (*, G))                                        | entry, addresses of the
+//! |  group, of 4 or 16 bytes                                      | packet's own family
 //! |  neighbour: ELECTED: the elected one, 0 for none on this link.|
 //! |             UPDATE: 0                                         |
 //! |  cost                         |  reserved, 0                  |
@@ -22,28 +22,41 @@
 //! ```
 
 use core::fmt;
-use core::net::Ipv4Addr;
+use core::marker::PhantomData;
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 pub use igmp::wire::Cost;
 
-use crate::{Duration, Key};
+use crate::{Duration, Family, Key};
 
 /// UDP port of LMS-HIER, source and destination.
 pub const PORT: u16 = 4138;
 /// Where messages go: link-local, set aside for experiments (RFC 4727).
 pub const GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 254);
+/// Where messages over IPv6 go: link-local, set aside for experiments (RFC 4727).
+pub const GROUP6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x114);
 /// The version written, and the only one understood. One more in a build of the next version (`docs/wire.md`).
 pub const VERSION: u8 = 1 + cfg!(polycast_next_version) as u8;
 /// The identifier in every message, `LM`.
 pub const IDENTIFIER: u16 = 0x4c4d;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 16;
-/// Length of one entry in bytes.
-pub const ENTRY_LEN: usize = 16;
-/// The most entries of one message.
-pub const MAX_ENTRIES: usize = 64;
-/// Length of the longest message in bytes: it fits an Ethernet frame with its headers.
-pub const MAX_LEN: usize = HEADER_LEN + MAX_ENTRIES * ENTRY_LEN;
+/// The most entries of one message over IPv4.
+pub const MAX_ENTRIES: usize = max_entries::<Ipv4Addr>();
+/// Length of one entry over IPv4 in bytes.
+pub const ENTRY_LEN: usize = entry_len::<Ipv4Addr>();
+/// Length of the longest message of both families in bytes: it fits an Ethernet frame with its headers.
+pub const MAX_LEN: usize = HEADER_LEN + 27 * entry_len::<Ipv6Addr>();
+
+/// Length of one entry in bytes: 16 with IPv4 addresses, 52 with those of IPv6.
+pub const fn entry_len<A: Family>() -> usize {
+    3 * A::LEN + 4
+}
+
+/// The most entries of one message: 64 with IPv4 addresses, 27 with those of IPv6.
+pub const fn max_entries<A: Family>() -> usize {
+    if A::BITS == 32 { 64 } else { 27 }
+}
 
 /// What a message says.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -91,41 +104,45 @@ proto_core::errors! {
 
 /// One entry of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Entry {
+pub struct Entry<A = Ipv4Addr> {
     /// The multicast forwarding entry it is about.
-    pub key: Key,
+    pub key: Key<A>,
     /// The elected neighbour; `None` in every UPDATE, and where no neighbour of this link is elected.
-    pub neighbour: Option<Ipv4Addr>,
+    pub neighbour: Option<A>,
     /// What that replier costs; [`Cost::WITHDRAWN`] where there is none.
     pub cost: Cost,
 }
 
-impl Entry {
+impl<A: Family> Entry<A> {
     /// Fills arrays that a message is parsed into.
-    pub const EMPTY: Entry = Entry {
-        key: Key::any_source(Ipv4Addr::UNSPECIFIED),
+    pub const EMPTY: Self = Entry {
+        key: Key::any_source(A::UNSPECIFIED),
         neighbour: None,
         cost: Cost(0xffff),
     };
 }
 
-fn unicast_or_zero(a: Ipv4Addr) -> bool {
-    !a.is_multicast() && !a.is_broadcast()
+fn unicast_or_zero<A: Family>(a: A) -> bool {
+    a.is_unicast() || a.is_unspecified()
 }
 
-impl Entry {
-    fn read(b: &[u8]) -> (Entry, u16) {
-        let word = |at: usize| Ipv4Addr::new(b[at], b[at + 1], b[at + 2], b[at + 3]);
-        let neighbour = word(8);
+impl<A: Family> Entry<A> {
+    /// Reads an entry from exactly its bytes, and the reserved field.
+    fn read(b: &[u8]) -> (Self, u16) {
+        let address = |n: usize| b.get(n * A::LEN..).and_then(A::read);
+        let address = |n| address(n).unwrap_or(A::UNSPECIFIED);
+        let last = b.get(3 * A::LEN..).and_then(<[u8]>::first_chunk::<4>);
+        let [c0, c1, r0, r1] = last.copied().unwrap_or_default();
+        let neighbour = address(2);
         let entry = Entry {
             key: Key {
-                source: word(0),
-                group: word(4),
+                source: address(0),
+                group: address(1),
             },
             neighbour: (!neighbour.is_unspecified()).then_some(neighbour),
-            cost: Cost(u16::from_be_bytes([b[12], b[13]])),
+            cost: Cost(u16::from_be_bytes([c0, c1])),
         };
-        (entry, u16::from_be_bytes([b[14], b[15]]))
+        (entry, u16::from_be_bytes([r0, r1]))
     }
 
     fn check(&self, kind: Kind) -> Result<(), ParseError> {
@@ -145,12 +162,14 @@ impl Entry {
     }
 
     fn write(&self, out: &mut [u8]) {
-        out[..4].copy_from_slice(&self.key.source.octets());
-        out[4..8].copy_from_slice(&self.key.group.octets());
-        let neighbour = self.neighbour.unwrap_or(Ipv4Addr::UNSPECIFIED);
-        out[8..12].copy_from_slice(&neighbour.octets());
-        out[12..14].copy_from_slice(&self.cost.0.to_be_bytes());
-        out[14..16].fill(0);
+        let neighbour = self.neighbour.unwrap_or(A::UNSPECIFIED);
+        let (addresses, last) = out.split_at_mut(3 * A::LEN);
+        let each = [self.key.source, self.key.group, neighbour];
+        for (out, address) in addresses.chunks_exact_mut(A::LEN).zip(each) {
+            out.copy_from_slice(address.octets().as_ref());
+        }
+        last[..2].copy_from_slice(&self.cost.0.to_be_bytes());
+        last[2..4].fill(0);
     }
 }
 
@@ -183,12 +202,13 @@ pub fn version(b: &[u8]) -> Option<u8> {
 
 /// A view over the bytes of one message, all of it checked.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub struct View<'a, A = Ipv4Addr> {
     header: Header,
     entries: &'a [u8],
+    family: PhantomData<A>,
 }
 
-impl<'a> View<'a> {
+impl<'a, A: Family> View<'a, A> {
     /// Checks the header and every entry.
     ///
     /// # Errors
@@ -216,16 +236,16 @@ impl<'a> View<'a> {
             return Err(ParseError::HoldTime);
         }
         let count = usize::from(half(14));
-        if !(1..=MAX_ENTRIES).contains(&count) {
+        if !(1..=max_entries::<A>()).contains(&count) {
             return Err(ParseError::Count);
         }
-        match entries.len().cmp(&(count * ENTRY_LEN)) {
+        match entries.len().cmp(&(count * entry_len::<A>())) {
             core::cmp::Ordering::Less => return Err(ParseError::Truncated),
             core::cmp::Ordering::Greater => return Err(ParseError::Trailing),
             core::cmp::Ordering::Equal => {}
         }
-        for bytes in entries.chunks_exact(ENTRY_LEN) {
-            let (entry, reserved) = Entry::read(bytes);
+        for bytes in entries.chunks_exact(entry_len::<A>()) {
+            let (entry, reserved) = Entry::<A>::read(bytes);
             if reserved != 0 {
                 return Err(ParseError::Reserved);
             }
@@ -237,7 +257,11 @@ impl<'a> View<'a> {
             sequence: word(8),
             hold_time_ms,
         };
-        Ok(View { header, entries })
+        Ok(View {
+            header,
+            entries,
+            family: PhantomData,
+        })
     }
 
     /// The header.
@@ -247,24 +271,24 @@ impl<'a> View<'a> {
 
     /// Number of entries, 1 to 64.
     pub fn entry_count(&self) -> usize {
-        self.entries.len() / ENTRY_LEN
+        self.entries.len() / entry_len::<A>()
     }
 
     /// The entries, in the order of the message.
-    pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> + 'a {
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry<A>> + 'a {
         self.entries
-            .chunks_exact(ENTRY_LEN)
+            .chunks_exact(entry_len::<A>())
             .map(|b| Entry::read(b).0)
     }
 }
 
 /// A message as a value: a header and borrowed entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Repr<'a> {
+pub struct Repr<'a, A = Ipv4Addr> {
     /// The header.
     pub header: Header,
     /// 1 to 64 entries.
-    pub entries: &'a [Entry],
+    pub entries: &'a [Entry<A>],
 }
 
 /// Why a message cannot be written.
@@ -287,13 +311,16 @@ impl fmt::Display for EmitError {
 
 impl core::error::Error for EmitError {}
 
-impl<'a> Repr<'a> {
+impl<'a, A: Family> Repr<'a, A> {
     /// Reads a message; `entries` is where its entries go, and must hold them all.
     ///
     /// # Errors
     /// As [`View::new_checked`].
-    pub fn parse(bytes: &[u8], entries: &'a mut [Entry; MAX_ENTRIES]) -> Result<Self, ParseError> {
-        let view = View::new_checked(bytes)?;
+    pub fn parse(
+        bytes: &[u8],
+        entries: &'a mut [Entry<A>; MAX_ENTRIES],
+    ) -> Result<Self, ParseError> {
+        let view = View::<A>::new_checked(bytes)?;
         for (to, from) in entries.iter_mut().zip(view.entries()) {
             *to = from;
         }
@@ -305,7 +332,7 @@ impl<'a> Repr<'a> {
 
     /// Length in bytes.
     pub const fn buffer_len(&self) -> usize {
-        HEADER_LEN + self.entries.len() * ENTRY_LEN
+        HEADER_LEN + self.entries.len() * entry_len::<A>()
     }
 
     /// Writes the message at the start of `buffer` and returns its length.
@@ -318,7 +345,7 @@ impl<'a> Repr<'a> {
         if self.header.hold_time_ms == 0 {
             return Err(EmitError::Invalid(ParseError::HoldTime));
         }
-        if !(1..=MAX_ENTRIES).contains(&self.entries.len()) {
+        if !(1..=max_entries::<A>()).contains(&self.entries.len()) {
             return Err(EmitError::Invalid(ParseError::Count));
         }
         for entry in self.entries {
@@ -333,29 +360,35 @@ impl<'a> Repr<'a> {
 
 /// Writes a message entry by entry, where it is not known before how many there will be.
 #[derive(Debug)]
-pub struct Writer<'a> {
+pub struct Writer<'a, A = Ipv4Addr> {
     buffer: &'a mut [u8],
     /// Entries written; at most [`MAX_ENTRIES`] and no more than fit `buffer`.
     count: usize,
+    family: PhantomData<A>,
 }
 
-impl<'a> Writer<'a> {
+impl<'a, A: Family> Writer<'a, A> {
     /// A writer into `buffer`; `None` where not even the header fits.
     pub fn new(buffer: &'a mut [u8]) -> Option<Self> {
-        (buffer.len() >= HEADER_LEN).then_some(Writer { buffer, count: 0 })
+        (buffer.len() >= HEADER_LEN).then_some(Writer {
+            buffer,
+            count: 0,
+            family: PhantomData,
+        })
     }
 
     /// Whether one more entry fits.
     pub fn has_room(&self) -> bool {
-        self.count < MAX_ENTRIES && self.buffer.len() >= HEADER_LEN + (self.count + 1) * ENTRY_LEN
+        self.count < max_entries::<A>()
+            && self.buffer.len() >= HEADER_LEN + (self.count + 1) * entry_len::<A>()
     }
 
     /// Appends an entry; `false` where it does not fit.
-    pub fn push(&mut self, entry: &Entry) -> bool {
+    pub fn push(&mut self, entry: &Entry<A>) -> bool {
         if !self.has_room() {
             return false;
         }
-        let at = HEADER_LEN + self.count * ENTRY_LEN;
+        let at = HEADER_LEN + self.count * entry_len::<A>();
         entry.write(&mut self.buffer[at..at + ENTRY_LEN]);
         self.count += 1;
         true
@@ -376,6 +409,6 @@ impl<'a> Writer<'a> {
         out[8..12].copy_from_slice(&header.sequence.to_be_bytes());
         out[12..14].copy_from_slice(&header.hold_time_ms.to_be_bytes());
         out[14..16].copy_from_slice(&(self.count as u16).to_be_bytes());
-        HEADER_LEN + self.count * ENTRY_LEN
+        HEADER_LEN + self.count * entry_len::<A>()
     }
 }

@@ -21,11 +21,10 @@
 //! [`Layout::check`] comes first; the getters and edits below it expect a packet that passed and
 //! answer zeros, or do nothing, on one that is too short.
 
-use core::fmt;
 use core::net::Ipv4Addr;
 
-use super::option::{self, ParseError, View, body_at};
-use crate::{Iface, Kind};
+use super::found::{Found, HeaderError, OptionAt, OptionError, Turn, TurnAt};
+use super::option;
 
 /// Length of a header without options, in bytes.
 pub const HEADER_LEN: usize = 20;
@@ -42,50 +41,6 @@ pub const IPOPT_NOP: u8 = 1;
 
 const TTL_AT: usize = 8;
 const CHECKSUM_AT: usize = 10;
-
-proto_core::errors! {
-    /// What is wrong with a header. Nothing can be believed of such a packet: drop it.
-    pub enum HeaderError {
-        /// Fewer bytes than a header has, or than its length field says.
-        Truncated = "IPv4 header is truncated",
-        /// The version is not 4.
-        Version = "IP version is not 4",
-        /// The header length is below 20 bytes.
-        HeaderLength = "IPv4 header length is below 20",
-        /// The total length is below the header length.
-        TotalLength = "IPv4 total length is below the header length",
-        /// Fewer bytes than the total length says.
-        PacketTruncated = "IPv4 packet is truncated",
-        /// The header checksum is wrong.
-        Checksum = "IPv4 header checksum is wrong",
-    }
-}
-
-/// What is wrong with the options of a header that carries, or seems to carry, LMS's.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum OptionError {
-    /// An option has no length byte, or reaches past the header.
-    Truncated,
-    /// An option says it is shorter than 2 bytes.
-    Length,
-    /// The LMS option itself is malformed.
-    Lms(ParseError),
-    /// A second LMS option.
-    Duplicate,
-}
-
-impl fmt::Display for OptionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OptionError::Truncated => f.write_str("IPv4 option reaches past the header"),
-            OptionError::Length => f.write_str("IPv4 option length is below 2"),
-            OptionError::Lms(error) => error.fmt(f),
-            OptionError::Duplicate => f.write_str("two LMS options in one header"),
-        }
-    }
-}
-
-impl core::error::Error for OptionError {}
 
 /// The lengths of a packet, checked against each other and the length of the buffer. The checksum is
 /// not part of it: see [`checksum_ok`].
@@ -242,37 +197,53 @@ fn take_hop(packet: &mut [u8]) -> u64 {
     u64::from(!u16::from_ne_bytes([ttl, protocol])) + u64::from(u16::from_ne_bytes(new))
 }
 
-/// Writes the turning point into an LMS option whose common part starts at `body_at`
-/// ([`Found::body_at`]), and updates the checksum.
+/// Writes the turning point into an LMS option, and updates the checksum.
 #[inline]
-pub fn set_turning_point(packet: &mut [u8], body_at: usize, router: Ipv4Addr, iface: Iface) {
-    let delta = write_turning_point(packet, body_at, router, iface);
+pub fn set_turning_point(packet: &mut [u8], at: TurnAt, turn: &Turn<Ipv4Addr>) {
+    let delta = write_turning_point(packet, at, turn);
     add_to_checksum(packet, delta);
 }
 
 /// [`decrement_ttl`] and [`set_turning_point`] in one.
 #[inline]
-pub fn hop_and_turn(packet: &mut [u8], body_at: usize, router: Ipv4Addr, iface: Iface) {
-    let delta = take_hop(packet) + write_turning_point(packet, body_at, router, iface);
+pub fn hop_and_turn(packet: &mut [u8], at: TurnAt, turn: &Turn<Ipv4Addr>) {
+    let delta = take_hop(packet) + write_turning_point(packet, at, turn);
     add_to_checksum(packet, delta);
 }
 
 /// Writes the turning point, leaves the checksum: the answer is what to add to it.
 #[inline]
-fn write_turning_point(packet: &mut [u8], body_at: usize, router: Ipv4Addr, iface: Iface) -> u64 {
+fn write_turning_point(packet: &mut [u8], at: TurnAt, turn: &Turn<Ipv4Addr>) -> u64 {
     let body = packet
-        .get_mut(body_at..)
+        .get_mut(at.body_at..)
         .and_then(<[u8]>::first_chunk_mut::<6>);
     let Some(body) = body else { return 0 };
     let [i0, i1, r0, r1, r2, r3] = *body;
-    let (new_iface, new_router) = (iface.0.to_be_bytes(), router.octets());
+    let (new_iface, new_router) = (turn.number.0.to_be_bytes(), turn.router.octets());
     body[..2].copy_from_slice(&new_iface);
     body[2..].copy_from_slice(&new_router);
     let delta = u64::from(!u16::from_ne_bytes([i0, i1]))
         + u64::from(u16::from_ne_bytes(new_iface))
         + u64::from(!u32::from_ne_bytes([r0, r1, r2, r3]))
         + u64::from(u32::from_ne_bytes(new_router));
-    at_parity(delta, body_at)
+    let delta = at_parity(delta, at.body_at);
+    let Some(cookie_at) = at.cookie_at else {
+        return delta;
+    };
+    let cookie = packet
+        .get_mut(cookie_at..)
+        .and_then(<[u8]>::first_chunk_mut::<8>);
+    let Some(cookie) = cookie else { return delta };
+    let new = turn.cookie.to_be_bytes();
+    let old = core::mem::replace(cookie, new);
+    delta + at_parity(words(&old.map(|byte| !byte)) + words(&new), cookie_at)
+}
+
+/// The sum of the two words of 32 bits, in the machine's own byte order.
+#[inline]
+fn words(bytes: &[u8; 8]) -> u64 {
+    let [a, b, c, d, e, f, g, h] = *bytes;
+    u64::from(u32::from_ne_bytes([a, b, c, d])) + u64::from(u32::from_ne_bytes([e, f, g, h]))
 }
 
 /// Returns the sum of words from offset `at` as part of the header's sum: after an odd number of
@@ -284,15 +255,6 @@ fn at_parity(sum: u64, at: usize) -> u64 {
     } else {
         u64::from(fold(sum).swap_bytes())
     }
-}
-
-/// Where one option lies in a packet.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct OptionAt {
-    /// Offset in the packet of the option's type byte.
-    pub at: usize,
-    /// Length of the option in bytes.
-    pub len: usize,
 }
 
 /// Walks the options of a header, without end-of-list and no-operation. Ends after an error.
@@ -345,25 +307,6 @@ impl Iterator for Options<'_> {
     }
 }
 
-/// An LMS option found in a header, checked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Found {
-    /// Request or dmcast.
-    pub kind: Kind,
-    /// Where the whole option lies.
-    pub option: OptionAt,
-    /// Offset in the packet of the turning-point interface, where both forms become the same.
-    pub body_at: usize,
-    /// The turning-point interface, [`Iface::UNSET`] while no router has turned the packet.
-    pub turning_iface: Iface,
-    /// The turning-point address, `0.0.0.0` while no router has turned the packet.
-    pub turning_router: Ipv4Addr,
-    /// The original source.
-    pub source: Ipv4Addr,
-    /// The multicast group.
-    pub group: Ipv4Addr,
-}
-
 /// Looks for the LMS option in a header (exactly its bytes), among any others. `Ok(None)`: there
 /// is none. Options before and after it are walked too, so that two of them are an error.
 ///
@@ -371,7 +314,7 @@ pub struct Found {
 /// [`OptionError::Truncated`] or [`OptionError::Length`] when an option's length is wrong,
 /// [`OptionError::Lms`] when an LMS option is malformed, [`OptionError::Duplicate`] when there are two.
 #[inline]
-pub fn find_lms(header: &[u8]) -> Result<Option<Found>, OptionError> {
+pub fn find_lms(header: &[u8]) -> Result<Option<Found<Ipv4Addr>>, OptionError> {
     let options = header.get(HEADER_LEN..).unwrap_or(&[]);
     let [kind, len, ..] = *options else {
         return if options.is_empty() {
@@ -382,7 +325,7 @@ pub fn find_lms(header: &[u8]) -> Result<Option<Found>, OptionError> {
     };
     // The LMS option is nearly always the only one.
     if is_lms(kind) && usize::from(len) == options.len() {
-        return found_at(
+        return Found::read(
             header,
             OptionAt {
                 at: HEADER_LEN,
@@ -393,14 +336,14 @@ pub fn find_lms(header: &[u8]) -> Result<Option<Found>, OptionError> {
     find_among_others(header)
 }
 
-fn find_among_others(header: &[u8]) -> Result<Option<Found>, OptionError> {
+fn find_among_others(header: &[u8]) -> Result<Option<Found<Ipv4Addr>>, OptionError> {
     let mut found = None;
     for option in Options::new(header) {
         let option = option?;
         if !is_lms(header[option.at]) {
             continue;
         }
-        let Some(new) = found_at(header, option)? else {
+        let Some(new) = Found::read(header, option)? else {
             continue;
         };
         if found.replace(new).is_some() {
@@ -418,25 +361,38 @@ fn is_lms(option_type: u8) -> bool {
     )
 }
 
-/// Reads the option at a place in the header; `Ok(None)`: it is of another experiment.
-#[inline]
-fn found_at(header: &[u8], option: OptionAt) -> Result<Option<Found>, OptionError> {
-    let OptionAt { at, len } = option;
-    let bytes = header.get(at..at + len).ok_or(OptionError::Truncated)?;
-    let view = match View::new_checked(bytes) {
-        Ok(view) => view,
-        Err(ParseError::Experiment) => return Ok(None),
-        Err(error) => return Err(OptionError::Lms(error)),
-    };
-    Ok(Some(Found {
-        kind: view.kind(),
-        option,
-        body_at: at + body_at(view.form()),
-        turning_iface: view.turning_point_iface(),
-        turning_router: view.turning_point_address(),
-        source: view.source(),
-        group: view.group(),
-    }))
+/// Changes the destination address and updates the checksum.
+pub fn set_destination(packet: &mut [u8], destination: Ipv4Addr) {
+    let field = packet.get_mut(16..).and_then(<[u8]>::first_chunk_mut::<4>);
+    let Some(field) = field else { return };
+    let new = destination.octets();
+    let old = core::mem::replace(field, new);
+    let delta = u64::from(!u32::from_ne_bytes(old)) + u64::from(u32::from_ne_bytes(new));
+    add_to_checksum(packet, delta);
+}
+
+/// Writes the header, without options and not to be fragmented, of a packet whose payload has `payload_len` bytes;
+/// `None` where the buffer is too short or the packet too long.
+pub fn emit_header(
+    out: &mut [u8],
+    payload_len: usize,
+    protocol: u8,
+    ttl: u8,
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+) -> Option<()> {
+    let out = out.first_chunk_mut::<HEADER_LEN>()?;
+    let total_len = u16::try_from(HEADER_LEN + payload_len).ok()?;
+    *out = [0; HEADER_LEN];
+    out[0] = 4 << 4 | (HEADER_LEN / 4) as u8;
+    out[2..4].copy_from_slice(&total_len.to_be_bytes());
+    out[6] = 0x40;
+    out[TTL_AT] = ttl;
+    out[9] = protocol;
+    out[12..16].copy_from_slice(&source.octets());
+    out[16..].copy_from_slice(&destination.octets());
+    fill_checksum(out);
+    Some(())
 }
 
 /// Removes an option from the packet's header: the bytes before it move up to close the gap,

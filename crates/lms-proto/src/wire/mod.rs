@@ -4,6 +4,9 @@
 //! `buffer_len`, `emit`). Parsers are total: any bytes give a value or an error, never a panic.
 
 pub mod encap;
+pub mod found;
 pub mod hier;
 pub mod ipv4;
+pub mod ipv6;
 pub mod option;
+pub mod udp;

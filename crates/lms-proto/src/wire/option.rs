@@ -1,40 +1,52 @@
-//! The LMS option: requests and dmcasts are IPv4 packets that carry it (LMS §6.2.1).
+//! The LMS option: what requests and directed multicasts carry (LMS §6.2.1).
 //!
 //! ```text
-//! classic form                                  single form
+//! classic form (IPv4)                           own form (IPv4)
 //! +---------+---------+-------------------+     +---------+---------+-------------------+
-//! | 138/139 |   16    | interface         |     |   158   |   20    | experiment 0x4c4d |
+//! | 138/139 |   16    | interface         |     |   158   |   28    | experiment 0x4c4d |
 //! +---------+---------+-------------------+     +---------+---------+-------------------+
-//! | turning-point address                 |     | sub 1/2 |   16    | interface         |
+//! | turning-point address                 |     | sub 1/2 |   24    | interface         |
 //! +---------------------------------------+     +---------+---------+-------------------+
 //! | original source                       |     | turning-point address, original       |
 //! +---------------------------------------+     | source, group: as in the classic form |
-//! | group                                 |     |                                       |
-//! +---------------------------------------+     +---------------------------------------+
+//! | group                                 |     +---------------------------------------+
+//! +---------------------------------------+     | cookie of the turning point, 8 bytes  |
+//!                                               +---------------------------------------+
 //! ```
 //!
-//! The last 14 bytes of both forms are the same; [`View`] and [`LmsOption`] hide the difference.
+//! In IPv6 the own form is an option of the hop-by-hop header: type 0x3e, length 62, then the same fields, with addresses
+//! of 16 bytes and 58 in the length of the sub-option. The type's upper bits say "skip if unknown" and "may change on
+//! the way" (RFC 8200 §4.2); like 158 it is one for experiments (RFC 4727).
+//!
+//! From the interface on, the fields are the same in all forms, and the UDP carrier has them too: [`Body`].
 
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::Iface;
+use crate::{Family, Iface};
 
 /// Option type of a request in the classic form, `IPOPT_MREQ`.
 pub const IPOPT_MREQ: u8 = 138;
 /// Option type of a directed multicast in the classic form, `IPOPT_DMCAST`.
 pub const IPOPT_DMCAST: u8 = 139;
-/// Option type of the single form, `IPOPT_LMS` (experimental, RFC 4727).
+/// Option type of the own form in IPv4, `IPOPT_LMS` (experimental, RFC 4727).
 pub const IPOPT_LMS: u8 = 158;
-/// Experiment identifier of the single form, `LM`.
+/// Option type of the own form in IPv6's hop-by-hop header (experimental, RFC 4727).
+pub const HOP_BY_HOP_LMS: u8 = 0x3e;
+/// Experiment identifier of the own form, `LM`.
 pub const EXPERIMENT: u16 = 0x4c4d;
 /// Length of the classic form in bytes.
 pub const CLASSIC_LEN: usize = 16;
-/// Length of the single form in bytes.
-pub const SINGLE_LEN: usize = 20;
+/// Length of the longest form in bytes: the own form in IPv6.
+pub const MAX_LEN: usize = OWN_BODY_AT + Body::<Ipv6Addr>::LEN + COOKIE_LEN;
 
-const BODY_LEN: usize = 14;
-const SUB_REQUEST: u8 = 1;
-const SUB_DMCAST: u8 = 2;
+/// Length of a cookie in bytes.
+pub(crate) const COOKIE_LEN: usize = 8;
+/// Type, length, experiment, kind and length of the sub-option.
+const OWN_BODY_AT: usize = 6;
+
+/// Request or dmcast as a number, in the own form and in the UDP carrier.
+pub(crate) const SUB_REQUEST: u8 = 1;
+pub(crate) const SUB_DMCAST: u8 = 2;
 
 /// What a packet with the option is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -45,13 +57,30 @@ pub enum Kind {
     Dmcast,
 }
 
+impl Kind {
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Kind::Request => SUB_REQUEST,
+            Kind::Dmcast => SUB_DMCAST,
+        }
+    }
+
+    pub(crate) const fn from_number(number: u8) -> Option<Kind> {
+        match number {
+            SUB_REQUEST => Some(Kind::Request),
+            SUB_DMCAST => Some(Kind::Dmcast),
+            _ => None,
+        }
+    }
+}
+
 /// How the option is written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Form {
-    /// Options 138 and 139.
+    /// Options 138 and 139 of the paper, in IPv4 alone: the turning point has no cookie.
     Classic,
-    /// The single option 158 with sub-options.
-    Single,
+    /// One option for both kinds, with a cookie.
+    Own,
 }
 
 /// Where a request turned from going up to going down: a router, and the interface below which
@@ -63,6 +92,8 @@ pub struct TurningPoint {
     /// That router's number for the interface. No other node can read anything in it: it is keyed,
     /// differs between groups, and changes with time.
     pub iface: Iface,
+    /// The proof that this router turned a request there: its answer must repeat it. 0 in the classic form.
+    pub cookie: u64,
 }
 
 proto_core::errors! {
@@ -74,13 +105,13 @@ proto_core::errors! {
         NotLms = "not an LMS option",
         /// The length byte does not fit the option type.
         Length = "LMS option has a wrong length",
-        /// Option 158 of another experiment: look at the next option.
-        Experiment = "option 158 of another experiment",
+        /// The option is one of another experiment: look at the next option.
+        Experiment = "option of another experiment",
         /// A sub-option type that is neither request nor dmcast.
         SubOption = "unknown LMS sub-option",
-        /// The sub-option's length byte is not 16.
+        /// The sub-option's length byte does not fit its type.
         SubOptionLength = "LMS sub-option has a wrong length",
-        /// Only one of turning-point interface and address is set.
+        /// Only one of turning-point interface and address is set, or a cookie without them.
         TurningPoint = "turning point is only half set",
     }
 }
@@ -90,67 +121,134 @@ proto_core::errors! {
     pub enum EmitError {
         /// The buffer is shorter than [`LmsOption::buffer_len`].
         Space = "buffer too short for the LMS option",
-        /// An address is not IPv4: the IPv4 option carries no other.
-        Family = "the IPv4 option carries IPv4 addresses only",
-        /// The turning point is `0.0.0.0` or interface 0xffff, which mean "unset" on the wire.
+        /// The addresses are not of one family, or not of the form's: the classic form carries IPv4 addresses.
+        Family = "the addresses are not of the family that this option carries",
+        /// The turning point has the unspecified address or interface 0xffff, which mean "unset" on the wire.
         TurningPoint = "a turning point may not have the unset address or interface",
     }
 }
 
-/// The part that both forms share, their last 14 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Body([u8; BODY_LEN]);
+/// The fields that all forms and carriers share, with addresses of one family.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Body<A> {
+    /// The turning-point interface, [`Iface::UNSET`] while no router has turned the packet.
+    pub turning_iface: Iface,
+    /// The turning-point address, unspecified while no router has turned the packet.
+    pub turning_router: A,
+    /// The original source.
+    pub source: A,
+    /// The multicast group.
+    pub group: A,
+}
 
-impl Body {
+impl<A: Family> Body<A> {
+    /// Length in bytes.
+    pub const LEN: usize = 2 + 3 * A::LEN;
+
+    /// Reads the fields at the start of `bytes`; `None` where they are too few.
     #[inline]
-    fn iface(&self) -> Iface {
-        Iface(u16::from_be_bytes([self.0[0], self.0[1]]))
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..Self::LEN)?;
+        Some(Body {
+            turning_iface: Iface(u16::from_be_bytes([bytes[0], bytes[1]])),
+            turning_router: A::read(&bytes[2..])?,
+            source: A::read(&bytes[2 + A::LEN..])?,
+            group: A::read(&bytes[2 + 2 * A::LEN..])?,
+        })
     }
 
+    /// Whether interface and address of the turning point are set both, or neither.
     #[inline]
-    fn word<const AT: usize>(&self) -> Ipv4Addr {
-        Ipv4Addr::new(self.0[AT], self.0[AT + 1], self.0[AT + 2], self.0[AT + 3])
+    pub fn is_consistent(&self) -> bool {
+        self.turning_router.is_unspecified() != self.turning_iface.is_set()
+    }
+
+    /// Writes the fields at the start of `out`; `None` where they do not fit.
+    pub fn write(&self, out: &mut [u8]) -> Option<()> {
+        let (iface, rest) = out.get_mut(..Self::LEN)?.split_first_chunk_mut::<2>()?;
+        *iface = self.turning_iface.0.to_be_bytes();
+        let addresses = [self.turning_router, self.source, self.group];
+        for (out, address) in rest.chunks_exact_mut(A::LEN).zip(addresses) {
+            out.copy_from_slice(address.octets().as_ref());
+        }
+        Some(())
+    }
+
+    /// The turning point with this cookie, if it is set.
+    pub fn turning_point(&self, cookie: u64) -> Option<TurningPoint> {
+        self.turning_iface.is_set().then(|| TurningPoint {
+            router: self.turning_router.into(),
+            iface: self.turning_iface,
+            cookie,
+        })
+    }
+
+    /// The fields of an option with these values.
+    ///
+    /// # Errors
+    /// [`EmitError::TurningPoint`] when the turning point has an unset address or interface,
+    /// [`EmitError::Family`] when an address is of the other family.
+    pub fn of(option: &LmsOption) -> Result<Self, EmitError> {
+        let address = |address| A::from_ip(address).ok_or(EmitError::Family);
+        let (turning_iface, turning_router) = match option.turning_point {
+            None => (Iface::UNSET, A::UNSPECIFIED),
+            Some(at) if !at.iface.is_set() || at.router.is_unspecified() => {
+                return Err(EmitError::TurningPoint);
+            }
+            Some(at) => (at.iface, address(at.router)?),
+        };
+        Ok(Body {
+            turning_iface,
+            turning_router,
+            source: address(option.source)?,
+            group: address(option.group)?,
+        })
     }
 }
 
-/// A view over the bytes of one option; bytes after its end are not looked at.
+/// A view over the bytes of one option of the family; bytes after its end are not looked at.
 #[derive(Clone, Copy, Debug)]
-pub struct View<T> {
-    bytes: T,
+pub struct View<A> {
+    body: Body<A>,
+    cookie: u64,
     form: Form,
     kind: Kind,
 }
 
-impl<T: AsRef<[u8]>> View<T> {
-    /// Checks type, lengths and turning point, and wraps the bytes.
+impl<A: Family> View<A> {
+    /// Checks type, lengths and turning point, and reads the fields.
     ///
     /// # Errors
     /// [`ParseError::NotLms`] or [`ParseError::Experiment`] for another option, [`ParseError::Truncated`] when
     /// the bytes end before the option does, and another [`ParseError`] when its lengths, its sub-option or its
     /// turning point are wrong.
     #[inline]
-    pub fn new_checked(bytes: T) -> Result<Self, ParseError> {
-        let b = bytes.as_ref();
+    pub fn new_checked(b: &[u8]) -> Result<Self, ParseError> {
         let (form, kind) = match *b.first().ok_or(ParseError::Truncated)? {
-            IPOPT_MREQ => (Form::Classic, classic(b, Kind::Request)?),
-            IPOPT_DMCAST => (Form::Classic, classic(b, Kind::Dmcast)?),
-            IPOPT_LMS => (Form::Single, single(b)?),
+            IPOPT_MREQ if A::HAS_CLASSIC_FORM => (Form::Classic, classic(b, Kind::Request)?),
+            IPOPT_DMCAST if A::HAS_CLASSIC_FORM => (Form::Classic, classic(b, Kind::Dmcast)?),
+            option_type if option_type == A::OPTION_TYPE => (Form::Own, own::<A>(b)?),
             _ => return Err(ParseError::NotLms),
         };
-        let view = View { bytes, form, kind };
-        let body = view.body();
-        if body.word::<2>().is_unspecified() == body.iface().is_set() {
+        let at = body_at(form);
+        let body = Body::<A>::read(b.get(at..).unwrap_or(&[])).ok_or(ParseError::Truncated)?;
+        let cookie = match form {
+            Form::Classic => 0,
+            Form::Own => {
+                let bytes = b.get(at + Body::<A>::LEN..);
+                let bytes = bytes.and_then(<[u8]>::first_chunk::<COOKIE_LEN>);
+                u64::from_be_bytes(*bytes.ok_or(ParseError::Truncated)?)
+            }
+        };
+        if !body.is_consistent() || (cookie != 0 && !body.turning_iface.is_set()) {
             return Err(ParseError::TurningPoint);
         }
-        Ok(view)
-    }
-
-    /// The constructor has checked that the bytes are there.
-    #[inline]
-    fn body(&self) -> Body {
-        let rest = self.bytes.as_ref().get(body_at(self.form)..);
-        let body = rest.and_then(<[u8]>::first_chunk::<BODY_LEN>);
-        Body(body.copied().unwrap_or_default())
+        Ok(View {
+            body,
+            cookie,
+            form,
+            kind,
+        })
     }
 
     /// How the option is written.
@@ -168,48 +266,35 @@ impl<T: AsRef<[u8]>> View<T> {
     /// Length of the option in bytes.
     #[inline]
     pub fn option_len(&self) -> usize {
-        LmsOption::buffer_len(self.form)
+        option_len::<A>(self.form)
     }
 
-    /// The turning-point interface, [`Iface::UNSET`] while no router has turned the packet.
+    /// The addresses, and the turning point's interface.
     #[inline]
-    pub fn turning_point_iface(&self) -> Iface {
-        self.body().iface()
+    pub fn body(&self) -> Body<A> {
+        self.body
     }
 
-    /// The turning-point address, `0.0.0.0` while no router has turned the packet.
+    /// The cookie of the turning point: 0 in the classic form, and while no router has turned the packet.
     #[inline]
-    pub fn turning_point_address(&self) -> Ipv4Addr {
-        self.body().word::<2>()
-    }
-
-    /// The turning point, if set.
-    pub fn turning_point(&self) -> Option<TurningPoint> {
-        let iface = self.turning_point_iface();
-        iface.is_set().then(|| TurningPoint {
-            router: self.turning_point_address().into(),
-            iface,
-        })
-    }
-
-    /// The original source.
-    #[inline]
-    pub fn source(&self) -> Ipv4Addr {
-        self.body().word::<6>()
-    }
-
-    /// The multicast group.
-    #[inline]
-    pub fn group(&self) -> Ipv4Addr {
-        self.body().word::<10>()
+    pub fn cookie(&self) -> u64 {
+        self.cookie
     }
 }
 
-/// Offset in the option of the turning-point interface, whence both forms are the same.
+/// Length in bytes of an option of the family in this form.
+pub const fn option_len<A: Family>(form: Form) -> usize {
+    match form {
+        Form::Classic => CLASSIC_LEN,
+        Form::Own => OWN_BODY_AT + Body::<A>::LEN + COOKIE_LEN,
+    }
+}
+
+/// Offset in the option of the turning-point interface.
 pub(crate) const fn body_at(form: Form) -> usize {
     match form {
         Form::Classic => 2,
-        Form::Single => 6,
+        Form::Own => OWN_BODY_AT,
     }
 }
 
@@ -226,11 +311,11 @@ fn classic(b: &[u8], kind: Kind) -> Result<Kind, ParseError> {
     }
 }
 
-/// Checks an option of type 158. Says [`ParseError::Experiment`] before anything about the whole
+/// Checks an option in the own form. Says [`ParseError::Experiment`] before anything about the whole
 /// length, for another experiment has its own.
 #[inline]
-fn single(b: &[u8]) -> Result<Kind, ParseError> {
-    let len = usize::from(*b.get(1).ok_or(ParseError::Truncated)?);
+fn own<A: Family>(b: &[u8]) -> Result<Kind, ParseError> {
+    let len = usize::from(*b.get(1).ok_or(ParseError::Truncated)?) + A::UNCOUNTED;
     if len < 4 {
         return Err(ParseError::Length);
     }
@@ -238,16 +323,12 @@ fn single(b: &[u8]) -> Result<Kind, ParseError> {
     if experiment != EXPERIMENT.to_be_bytes() {
         return Err(ParseError::Experiment);
     }
-    if len != SINGLE_LEN {
+    if len != option_len::<A>(Form::Own) {
         return Err(ParseError::Length);
     }
-    let option = b.first_chunk::<SINGLE_LEN>().ok_or(ParseError::Truncated)?;
-    let kind = match option[4] {
-        SUB_REQUEST => Kind::Request,
-        SUB_DMCAST => Kind::Dmcast,
-        _ => return Err(ParseError::SubOption),
-    };
-    if usize::from(option[5]) != SINGLE_LEN - 4 {
+    let option = b.get(..len).ok_or(ParseError::Truncated)?;
+    let kind = Kind::from_number(option[4]).ok_or(ParseError::SubOption)?;
+    if usize::from(option[5]) != len - 4 {
         return Err(ParseError::SubOptionLength);
     }
     Ok(kind)
@@ -267,70 +348,67 @@ pub struct LmsOption {
 }
 
 impl LmsOption {
-    /// Reads the option that starts at the first byte; later bytes are not looked at.
+    /// Reads the option of the family that starts at the first byte; later bytes are not looked at.
     ///
     /// # Errors
     /// As [`View::new_checked`].
-    pub fn parse(bytes: &[u8]) -> Result<(Form, LmsOption), ParseError> {
-        let view = View::new_checked(bytes)?;
+    pub fn parse<A: Family>(bytes: &[u8]) -> Result<(Form, LmsOption), ParseError> {
+        let view = View::<A>::new_checked(bytes)?;
+        let body = view.body();
         let option = LmsOption {
             kind: view.kind(),
-            turning_point: view.turning_point(),
-            source: view.source().into(),
-            group: view.group().into(),
+            turning_point: body.turning_point(view.cookie()),
+            source: body.source.into(),
+            group: body.group.into(),
         };
         Ok((view.form(), option))
     }
 
-    /// Length of the option in bytes: 16 or 20, a multiple of 4 so that it needs no padding.
-    pub const fn buffer_len(form: Form) -> usize {
-        match form {
-            Form::Classic => CLASSIC_LEN,
-            Form::Single => SINGLE_LEN,
+    /// Length of the option in bytes: 16 or 28 for IPv4, 64 for IPv6.
+    pub const fn buffer_len(&self, form: Form) -> usize {
+        match (form, self.group) {
+            (Form::Own, IpAddr::V6(_)) => option_len::<Ipv6Addr>(form),
+            _ => option_len::<Ipv4Addr>(form),
         }
     }
 
-    /// Writes the option at the start of `buffer` and returns its length.
+    /// Writes the option of its family at the start of `buffer` and returns its length.
     ///
     /// # Errors
     /// [`EmitError::TurningPoint`] when the turning point has an unset address or interface,
-    /// [`EmitError::Family`] when an address is not IPv4, and [`EmitError::Space`] when `buffer` is shorter
-    /// than [`LmsOption::buffer_len`].
+    /// [`EmitError::Family`] when the addresses are not of one family, or not of the form's, and
+    /// [`EmitError::Space`] when `buffer` is shorter than [`LmsOption::buffer_len`].
     pub fn emit(&self, form: Form, buffer: &mut [u8]) -> Result<usize, EmitError> {
-        let v4 = |address: IpAddr| match address {
-            IpAddr::V4(a) => Ok(a.octets()),
-            IpAddr::V6(_) => Err(EmitError::Family),
-        };
-        let (iface, router) = match self.turning_point {
-            None => (Iface::UNSET, [0; 4]),
-            Some(tp) if !tp.iface.is_set() || tp.router.is_unspecified() => {
-                return Err(EmitError::TurningPoint);
-            }
-            Some(tp) => (tp.iface, v4(tp.router)?),
-        };
-        let (source, group) = (v4(self.source)?, v4(self.group)?);
-        let len = Self::buffer_len(form);
-        let out = buffer.get_mut(..len).ok_or(EmitError::Space)?;
-        let at = body_at(form);
-        match (form, self.kind) {
-            (Form::Classic, Kind::Request) => out[0] = IPOPT_MREQ,
-            (Form::Classic, Kind::Dmcast) => out[0] = IPOPT_DMCAST,
-            (Form::Single, kind) => {
-                out[0] = IPOPT_LMS;
-                out[2..4].copy_from_slice(&EXPERIMENT.to_be_bytes());
-                out[4] = if kind == Kind::Request {
-                    SUB_REQUEST
-                } else {
-                    SUB_DMCAST
+        match (form, self.group) {
+            (Form::Own, IpAddr::V6(_)) => self.emit_own::<Ipv6Addr>(buffer),
+            (Form::Own, IpAddr::V4(_)) => self.emit_own::<Ipv4Addr>(buffer),
+            (Form::Classic, _) => {
+                let body = Body::<Ipv4Addr>::of(self)?;
+                let out = buffer.get_mut(..CLASSIC_LEN).ok_or(EmitError::Space)?;
+                out[0] = match self.kind {
+                    Kind::Request => IPOPT_MREQ,
+                    Kind::Dmcast => IPOPT_DMCAST,
                 };
-                out[5] = (SINGLE_LEN - 4) as u8;
+                out[1] = CLASSIC_LEN as u8;
+                body.write(&mut out[2..]).ok_or(EmitError::Space)?;
+                Ok(CLASSIC_LEN)
             }
         }
-        out[1] = len as u8;
-        out[at..at + 2].copy_from_slice(&iface.0.to_be_bytes());
-        out[at + 2..at + 6].copy_from_slice(&router);
-        out[at + 6..at + 10].copy_from_slice(&source);
-        out[at + 10..at + 14].copy_from_slice(&group);
+    }
+
+    fn emit_own<A: Family>(&self, buffer: &mut [u8]) -> Result<usize, EmitError> {
+        let body = Body::<A>::of(self)?;
+        let len = option_len::<A>(Form::Own);
+        let out = buffer.get_mut(..len).ok_or(EmitError::Space)?;
+        out[0] = A::OPTION_TYPE;
+        out[1] = (len - A::UNCOUNTED) as u8;
+        out[2..4].copy_from_slice(&EXPERIMENT.to_be_bytes());
+        out[4] = self.kind.number();
+        out[5] = (len - 4) as u8;
+        let cookie = self.turning_point.map_or(0, |at| at.cookie);
+        let (fields, last) = out[OWN_BODY_AT..].split_at_mut(Body::<A>::LEN);
+        body.write(fields).ok_or(EmitError::Space)?;
+        last.copy_from_slice(&cookie.to_be_bytes());
         Ok(len)
     }
 }

@@ -32,7 +32,7 @@ fn golden_dmcast() {
 
 #[test]
 fn both_placements_and_forms_carry_the_same_packet() {
-    for form in [Form::Classic, Form::Single] {
+    for form in [Form::Classic, Form::Own] {
         for placement in [Placement::Outer, Placement::Inner] {
             for inner in [
                 inner(KEY),
@@ -159,7 +159,7 @@ proptest! {
         iface in 0..0xffffu16,
     ) {
         let inner = packet(SOURCE, GROUP, 17, &vec![1; nops * 4], &payload);
-        let form = if single { Form::Single } else { Form::Classic };
+        let form = if single { Form::Own } else { Form::Classic };
         let placement = if in_inner { Placement::Inner } else { Placement::Outer };
         let repr = dmcast_repr(Iface(iface), form, placement);
         let mut bytes = vec![0; repr.buffer_len(inner.len())];

@@ -62,7 +62,7 @@ fn padding_of_the_frame_is_not_of_the_packet() {
 #[test]
 fn the_option_is_found_among_others() {
     let lms = option_bytes(&request_option(KEY, None), Form::Classic);
-    let single = option_bytes(&request_option(KEY, None), Form::Single);
+    let single = option_bytes(&request_option(KEY, None), Form::Own);
     let other_experiment = [158, 4, 0x12, 0x34];
     let cases: [(Vec<&[u8]>, usize); 6] = [
         (vec![&lms], 20),

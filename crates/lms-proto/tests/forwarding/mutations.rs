@@ -10,7 +10,7 @@ use crate::refusals::*;
 /// The good packets, and where they come from.
 fn goldens() -> Vec<(Iface, Vec<u8>)> {
     let mut goldens = vec![(UP, turned_request())];
-    for form in [Form::Classic, Form::Single] {
+    for form in [Form::Classic, Form::Own] {
         goldens.push((DOWN, request(KEY, None, form)));
         for placement in [Placement::Outer, Placement::Inner] {
             let repr = dmcast_repr(number(DOWN), form, placement);

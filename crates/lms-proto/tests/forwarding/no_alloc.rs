@@ -57,7 +57,7 @@ fn forwarding_allocates_nothing() {
     ];
     let good = [
         request(KEY, None, Form::Classic),
-        request(KEY, None, Form::Single),
+        request(KEY, None, Form::Own),
         repair(Placement::Outer),
         repair(Placement::Inner),
         inner(KEY),

@@ -138,14 +138,14 @@ fn lms_length() {
 
 #[test]
 fn lms_sub_option() {
-    let mut option = option_bytes(&request_option(KEY, None), Form::Single);
+    let mut option = option_bytes(&request_option(KEY, None), Form::Own);
     option[4] = 3;
     drops(DOWN, &with_options(&option), DropReason::LmsSubOption);
 }
 
 #[test]
 fn lms_sub_option_length() {
-    let mut option = option_bytes(&request_option(KEY, None), Form::Single);
+    let mut option = option_bytes(&request_option(KEY, None), Form::Own);
     option[5] = 15;
     drops(DOWN, &with_options(&option), DropReason::LmsSubOptionLength);
 }
@@ -187,7 +187,7 @@ fn not_encapsulated() {
 fn request_fragment() {
     // The option is copied into every fragment, the request is in the first one alone.
     for flags in [[0, 1], [0x20, 0], [0x20, 1], [0x1f, 0xff]] {
-        for packet in [good_request(), request(KEY, None, Form::Single)] {
+        for packet in [good_request(), request(KEY, None, Form::Own)] {
             let packet = edit(packet, 0, |p| p[6..8].copy_from_slice(&flags));
             drops(DOWN, &packet, DropReason::RequestFragment);
             drops(REPLIER, &packet, DropReason::RequestFragment);

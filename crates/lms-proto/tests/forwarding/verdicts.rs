@@ -54,7 +54,7 @@ fn one_hop_on(request: &[u8], turned: Option<lms_proto::TurningPoint>) -> Vec<u8
 
 #[test]
 fn from_the_repliers_interface_up_untouched() {
-    for form in [Form::Classic, Form::Single] {
+    for form in [Form::Classic, Form::Own] {
         let mut router = router_with_replier();
         let request = request(KEY, None, form);
         let (output, sent) = forwarded(&mut router, REPLIER, &request);
@@ -66,7 +66,7 @@ fn from_the_repliers_interface_up_untouched() {
 
 #[test]
 fn from_another_interface_turned_to_the_replier() {
-    for form in [Form::Classic, Form::Single] {
+    for form in [Form::Classic, Form::Own] {
         let mut router = router_with_replier();
         let request = request(KEY, None, form);
         let (output, sent) = forwarded(&mut router, DOWN, &request);
@@ -266,7 +266,7 @@ fn other_packets_pass() {
 
 #[test]
 fn a_dmcast_is_stripped_and_multicast_on_the_turning_point_interface() {
-    for form in [Form::Classic, Form::Single] {
+    for form in [Form::Classic, Form::Own] {
         for placement in [Placement::Outer, Placement::Inner] {
             // From the replier's link, from above, from the very link it goes to.
             let far = [198, 51, 100, 7].into();

@@ -444,7 +444,7 @@ fn sessions_are_bounded() {
 
 #[test]
 fn dmcast_is_what_encap_makes_of_it() {
-    for form in [Form::Classic, Form::Single] {
+    for form in [Form::Classic, Form::Own] {
         let interface = InterfaceConfig::ipv4(host(1, ME), 24);
         let config = Config {
             form,

@@ -1,0 +1,125 @@
+//! The option of IPv6's hop-by-hop header.
+
+use core::net::Ipv6Addr;
+use core::ops::Range;
+
+use super::{Carrier, Class, Dmcast, Encapsulated, Malformed, Request, Upward};
+use crate::wire::encap::OpenError;
+use crate::wire::found::{Found, OptionError, Turn, TurnAt};
+use crate::wire::ipv6::{self, Layout};
+use crate::{Key, Kind};
+
+/// The option 0x3e of IPv6's hop-by-hop header; a dmcast is IPv6 in IPv6 with the option in the outer packet
+/// (RFC 2473). The inner packet carries no extension headers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HopByHop;
+
+/// Lengths of a packet that carries IPv6 in IPv6, and its option or the error in it: only the addressee drops such a
+/// packet.
+pub type Outer = (Layout, Result<Option<Found<Ipv6Addr>>, OptionError>);
+
+impl Carrier for HopByHop {
+    type Address = Ipv6Addr;
+    type Outer = Outer;
+    type Inner = Range<usize>;
+
+    const UPWARD: Upward = Upward::Link;
+
+    #[inline]
+    fn classify(packet: &[u8]) -> Result<Class<Ipv6Addr, Outer>, Malformed> {
+        let layout = Layout::check(packet).map_err(Malformed::Header)?;
+        let destination = ipv6::destination(packet);
+        if layout.header_len == ipv6::HEADER_LEN {
+            return Ok(Class::Other);
+        }
+        let multicast = destination.is_multicast();
+        if !multicast && layout.next_header != ipv6::IPV6_IN_IPV6 {
+            return Ok(Class::Other);
+        }
+        let option = ipv6::find_lms(packet, layout);
+        if !multicast {
+            return Ok(Class::Encapsulated(Encapsulated {
+                from: ipv6::source(packet),
+                to: destination,
+                outer: (layout, option),
+            }));
+        }
+        let Some(option) = option.map_err(Malformed::Option)? else {
+            return Ok(Class::Other);
+        };
+        if option.kind == Kind::Dmcast {
+            return Err(Malformed::NotEncapsulated);
+        }
+        if layout.next_header == ipv6::FRAGMENT {
+            return Err(Malformed::RequestFragment);
+        }
+        Ok(Class::Request(Request {
+            key: Key::new(option.body.source, option.body.group),
+            sender: ipv6::source(packet),
+            destination,
+            turned: option.body.turning_iface.is_set(),
+            hop_limit: ipv6::hop_limit(packet),
+            turn_at: option.turn_at,
+            len: layout.total_len,
+        }))
+    }
+
+    #[inline]
+    fn is_addressed(request: &Request<Ipv6Addr>) -> bool {
+        request.key.group == request.destination
+    }
+
+    #[inline]
+    fn hop(packet: &mut [u8]) {
+        ipv6::decrement_hop_limit(packet);
+    }
+
+    #[inline]
+    fn turn(packet: &mut [u8], at: TurnAt, turn: &Turn<Ipv6Addr>) {
+        ipv6::set_turning_point(packet, at, turn);
+    }
+
+    #[inline]
+    fn send_down(_packet: &mut [u8]) {}
+
+    #[inline]
+    fn open(
+        packet: &[u8],
+        encapsulated: &Encapsulated<Ipv6Addr, Outer>,
+    ) -> Result<Option<Dmcast<Ipv6Addr, Range<usize>>>, Malformed> {
+        let (outer, option) = encapsulated.outer;
+        let option = match option.map_err(Malformed::Option)? {
+            Some(option) if option.kind == Kind::Dmcast => option,
+            _ => return Ok(None),
+        };
+        let inner = outer.header_len..outer.total_len;
+        let bytes = packet.get(inner.clone()).unwrap_or(&[]);
+        let open = Malformed::Open;
+        let layout = Layout::check(bytes).map_err(|error| open(OpenError::Inner(error)))?;
+        if layout.total_len != bytes.len() {
+            return Err(open(OpenError::InnerLength));
+        }
+        Ok(Some(Dmcast {
+            key: Key::new(option.body.source, option.body.group),
+            router: option.body.turning_router,
+            iface: option.body.turning_iface,
+            cookie: option.cookie,
+            source: ipv6::source(bytes),
+            destination: ipv6::destination(bytes),
+            hop_limit: ipv6::hop_limit(bytes),
+            protocol: layout.next_header,
+            payload_len: bytes.len() - layout.header_len,
+            is_fragment: layout.next_header == ipv6::FRAGMENT,
+            has_options: layout.header_len != ipv6::HEADER_LEN,
+            inner,
+        }))
+    }
+
+    #[inline]
+    fn unwrap(packet: &mut [u8], dmcast: &Dmcast<Ipv6Addr, Range<usize>>) -> Range<usize> {
+        if let Some(inner) = packet.get_mut(dmcast.inner.clone()) {
+            ipv6::decrement_hop_limit(inner);
+        }
+        dmcast.inner.clone()
+    }
+}

@@ -1,0 +1,136 @@
+//! The IPv4 options 138, 139 and 158.
+
+use core::net::Ipv4Addr;
+use core::ops::Range;
+
+use super::{Carrier, Class, Dmcast, Encapsulated, Malformed, Request, Upward};
+use crate::wire::encap::{self, Inner};
+use crate::wire::found::{Found, HeaderError, OptionError, Turn, TurnAt};
+use crate::wire::ipv4::{self, Layout};
+use crate::{Key, Kind};
+
+/// The IPv4 options 138, 139 and 158.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ipv4Option;
+
+/// Lengths of an IPIP packet, and the option of its own header or the error in it: only the addressee drops such a
+/// packet.
+pub type Outer = (Layout, Result<Option<Found<Ipv4Addr>>, OptionError>);
+
+impl Carrier for Ipv4Option {
+    type Address = Ipv4Addr;
+    type Outer = Outer;
+    type Inner = Inner;
+
+    const UPWARD: Upward = Upward::Link;
+
+    #[inline]
+    fn classify(packet: &[u8]) -> Result<Class<Ipv4Addr, Outer>, Malformed> {
+        let layout = Layout::check(packet).map_err(Malformed::Header)?;
+        let destination = ipv4::destination(packet);
+        let multicast = destination.is_multicast();
+        if !multicast && ipv4::protocol(packet) != ipv4::PROTOCOL_IPIP {
+            return Ok(Class::Other);
+        }
+        let header = &packet[..layout.header_len];
+        let option = ipv4::find_lms(header);
+        if !multicast {
+            return Ok(Class::Encapsulated(Encapsulated {
+                from: ipv4::source(packet),
+                to: destination,
+                outer: (layout, option),
+            }));
+        }
+        let Some(option) = option.map_err(Malformed::Option)? else {
+            return Ok(Class::Other);
+        };
+        if !ipv4::checksum_ok(header) {
+            return Err(Malformed::Header(HeaderError::Checksum));
+        }
+        if option.kind == Kind::Dmcast {
+            return Err(Malformed::NotEncapsulated);
+        }
+        // Every fragment has the option, and only the first one the request.
+        if ipv4::is_fragment(packet) {
+            return Err(Malformed::RequestFragment);
+        }
+        Ok(Class::Request(Request {
+            key: Key::new(option.body.source, option.body.group),
+            sender: ipv4::source(packet),
+            destination,
+            turned: option.body.turning_iface.is_set(),
+            hop_limit: ipv4::ttl(packet),
+            turn_at: option.turn_at,
+            len: layout.total_len,
+        }))
+    }
+
+    #[inline]
+    fn is_addressed(request: &Request<Ipv4Addr>) -> bool {
+        request.key.group == request.destination
+    }
+
+    #[inline]
+    fn hop(packet: &mut [u8]) {
+        ipv4::decrement_ttl(packet);
+    }
+
+    #[inline]
+    fn turn(packet: &mut [u8], at: TurnAt, turn: &Turn<Ipv4Addr>) {
+        ipv4::set_turning_point(packet, at, turn);
+    }
+
+    #[inline]
+    fn hop_and_turn(packet: &mut [u8], at: TurnAt, turn: &Turn<Ipv4Addr>) {
+        ipv4::hop_and_turn(packet, at, turn);
+    }
+
+    #[inline]
+    fn send_down(_packet: &mut [u8]) {}
+
+    #[inline]
+    fn open(
+        packet: &[u8],
+        encapsulated: &Encapsulated<Ipv4Addr, Outer>,
+    ) -> Result<Option<Dmcast<Ipv4Addr, Inner>>, Malformed> {
+        let (layout, option) = encapsulated.outer;
+        let (option, inner) = match option.map_err(Malformed::Option)? {
+            Some(option) if option.kind == Kind::Dmcast => (
+                option,
+                encap::open_outer(packet, layout).map_err(Malformed::Open)?,
+            ),
+            // A request in a tunnel's header belongs to the tunnel.
+            Some(_) => return Ok(None),
+            None => match encap::open_inner(packet, layout).map_err(Malformed::Open)? {
+                Some(opened) => opened,
+                None => return Ok(None),
+            },
+        };
+        let bytes = packet.get(inner.packet.clone()).unwrap_or(&[]);
+        let header_len = Layout::check(bytes).map_or(0, |layout| layout.header_len);
+        let own_len = inner.strip.map_or(0, |option| option.len);
+        Ok(Some(Dmcast {
+            key: Key::new(option.body.source, option.body.group),
+            router: option.body.turning_router,
+            iface: option.body.turning_iface,
+            cookie: option.cookie,
+            source: ipv4::source(bytes),
+            destination: ipv4::destination(bytes),
+            hop_limit: ipv4::ttl(bytes),
+            protocol: ipv4::protocol(bytes),
+            payload_len: bytes.len() - header_len,
+            is_fragment: ipv4::is_fragment(bytes),
+            has_options: header_len != ipv4::HEADER_LEN + own_len,
+            inner,
+        }))
+    }
+
+    #[inline]
+    fn unwrap(packet: &mut [u8], dmcast: &Dmcast<Ipv4Addr, Inner>) -> Range<usize> {
+        let inner = encap::decapsulate(packet, &dmcast.inner);
+        if let Some(packet) = packet.get_mut(inner.clone()) {
+            ipv4::decrement_ttl(packet);
+        }
+        inner
+    }
+}

@@ -1,0 +1,221 @@
+//! Datagrams to a port of their own, in either family.
+
+use core::marker::PhantomData;
+use core::ops::Range;
+
+use super::{Carrier, Class, Dmcast, Encapsulated, Malformed, Request, Upward};
+use crate::family::Ip;
+use crate::wire::encap::OpenError;
+use crate::wire::found::{HeaderError, Turn, TurnAt};
+use crate::wire::ipv4::PROTOCOL_UDP;
+use crate::wire::option::Body;
+use crate::wire::udp::{Header, ParseError, Sum, pseudo_header};
+use crate::{Family, Key, Kind};
+
+const UDP_HEADER_LEN: usize = 8;
+const CHECKSUM_AT: usize = 6;
+
+/// Datagrams to a port of their own ([`wire::udp`](crate::wire::udp)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Udp<A>(PhantomData<A>);
+
+/// A datagram to the carrier's port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outer<A> {
+    header: Header<A>,
+    udp_at: usize,
+    len: usize,
+}
+
+impl<A: Family> Udp<A> {
+    /// Whether a packet is a datagram to this port. Total.
+    #[inline]
+    pub fn is_to(packet: &[u8], port: u16) -> bool {
+        let udp_at = A::udp_at(packet);
+        let found = udp_at.and_then(|at| packet.get(at + 2..)?.first_chunk::<2>());
+        found.is_some_and(|found| *found == port.to_be_bytes())
+    }
+}
+
+impl<A: Family> Carrier for Udp<A> {
+    type Address = A;
+    type Outer = Outer<A>;
+    /// Offset of the UDP header, and the length of the packet.
+    type Inner = Outer<A>;
+
+    const UPWARD: Upward = Upward::Routed;
+
+    /// Expects a packet for which [`Udp::is_to`] holds.
+    fn classify(packet: &[u8]) -> Result<Class<A, Outer<A>>, Malformed> {
+        let ip: Ip<A> = A::parse_ip(packet).map_err(Malformed::Header)?;
+        let truncated = Malformed::Datagram(ParseError::Truncated);
+        if ip.protocol != PROTOCOL_UDP {
+            return Ok(Class::Other);
+        }
+        let datagram = packet.get(ip.payload.clone()).ok_or(truncated)?;
+        let (udp, payload) = datagram.split_at_checked(UDP_HEADER_LEN).ok_or(truncated)?;
+        let header = match Header::<A>::parse(payload) {
+            Err(ParseError::Identifier) => return Ok(Class::Other),
+            header => header.map_err(Malformed::Datagram)?,
+        };
+        if ip.is_fragment {
+            return Err(Malformed::RequestFragment);
+        }
+        if usize::from(u16::from_be_bytes([udp[4], udp[5]])) != datagram.len() {
+            return Err(Malformed::Header(HeaderError::TotalLength));
+        }
+        let udp_at = ip.payload.start;
+        let header_at = udp_at + UDP_HEADER_LEN;
+        match header.kind {
+            Kind::Dmcast if ip.destination.is_multicast() => Err(Malformed::NotEncapsulated),
+            Kind::Dmcast => Ok(Class::Encapsulated(Encapsulated {
+                from: ip.source,
+                to: ip.destination,
+                outer: Outer {
+                    header,
+                    udp_at,
+                    len: ip.payload.end,
+                },
+            })),
+            Kind::Request => Ok(Class::Request(Request {
+                key: Key::new(header.body.source, header.body.group),
+                sender: ip.source,
+                destination: ip.destination,
+                turned: header.body.turning_iface.is_set(),
+                hop_limit: ip.hop_limit,
+                turn_at: TurnAt {
+                    body_at: header_at + Header::<A>::BODY_AT,
+                    cookie_at: Some(header_at + Header::<A>::COOKIE_AT),
+                },
+                len: ip.payload.end,
+            })),
+        }
+    }
+
+    fn is_addressed(request: &Request<A>) -> bool {
+        request.destination
+            == match request.turned {
+                true => A::LINK_GROUP,
+                false => request.key.source,
+            }
+    }
+
+    fn hop(packet: &mut [u8]) {
+        A::take_hop(packet);
+    }
+
+    fn turn(packet: &mut [u8], at: TurnAt, turn: &Turn<A>) {
+        let udp_at = at.body_at - Header::<A>::BODY_AT - UDP_HEADER_LEN;
+        let Some(datagram) = packet.get_mut(udp_at..) else {
+            return;
+        };
+        let fields = Header::<A>::BODY_AT..Header::<A>::COOKIE_AT + 8;
+        let fields = fields.start + UDP_HEADER_LEN..fields.end + UDP_HEADER_LEN;
+        let Some(bytes) = datagram.get_mut(fields.clone()) else {
+            return;
+        };
+        let old = Sum::of(bytes);
+        let (body, cookie) = bytes.split_at_mut(Body::<A>::LEN);
+        body[..2].copy_from_slice(&turn.number.0.to_be_bytes());
+        body[2..2 + A::LEN].copy_from_slice(turn.router.octets().as_ref());
+        cookie.copy_from_slice(&turn.cookie.to_be_bytes());
+        let new = Sum::of(bytes);
+        change_checksum(datagram, old, new);
+    }
+
+    /// From the source's address to the group of the link: hosts hear it whatever they have joined, in every process.
+    fn send_down(packet: &mut [u8]) {
+        let Some(udp_at) = A::udp_at(packet) else {
+            return;
+        };
+        let old = Sum::of(A::destination(packet).octets().as_ref());
+        A::set_destination(packet, A::LINK_GROUP);
+        let new = Sum::of(A::LINK_GROUP.octets().as_ref());
+        if let Some(datagram) = packet.get_mut(udp_at..) {
+            change_checksum(datagram, old, new);
+        }
+    }
+
+    fn open(
+        packet: &[u8],
+        encapsulated: &Encapsulated<A, Outer<A>>,
+    ) -> Result<Option<Dmcast<A, Outer<A>>>, Malformed> {
+        let outer = encapsulated.outer;
+        let payload_at = outer.udp_at + UDP_HEADER_LEN + Header::<A>::LEN;
+        let checksum = packet.get(outer.udp_at + CHECKSUM_AT..outer.udp_at + CHECKSUM_AT + 2);
+        if A::NEEDS_UDP_CHECKSUM && checksum == Some(&[0, 0]) {
+            return Err(Malformed::Open(OpenError::OuterChecksum));
+        }
+        let body = outer.header.body;
+        Ok(Some(Dmcast {
+            key: Key::new(body.source, body.group),
+            router: body.turning_router,
+            iface: body.turning_iface,
+            cookie: Some(outer.header.cookie),
+            source: body.source,
+            destination: body.group,
+            hop_limit: outer.header.hop_limit,
+            protocol: PROTOCOL_UDP,
+            payload_len: UDP_HEADER_LEN + outer.len.saturating_sub(payload_at),
+            is_fragment: false,
+            has_options: false,
+            inner: outer,
+        }))
+    }
+
+    /// Writes the headers of the repair in front of its payload, over those of the datagram. Its checksum follows from the
+    /// datagram's, so that damage on the way to here is seen by the receivers.
+    fn unwrap(packet: &mut [u8], dmcast: &Dmcast<A, Outer<A>>) -> Range<usize> {
+        let Outer {
+            header,
+            udp_at,
+            len,
+        } = dmcast.inner;
+        let payload_at = udp_at + UDP_HEADER_LEN + Header::<A>::LEN;
+        let payload_len = len - payload_at;
+        let (from, to) = (A::source(packet), A::destination(packet));
+        let Some(bytes) = packet.get(udp_at..payload_at) else {
+            return 0..0;
+        };
+        let outer_sum = u16::from_be_bytes([bytes[6], bytes[7]]);
+        let around = pseudo_header(from, to, len - udp_at)
+            .plus(Sum::of(&bytes[..CHECKSUM_AT]))
+            .plus(Sum::of(&bytes[UDP_HEADER_LEN..]));
+        let payload = Sum::word(!outer_sum).minus(around);
+
+        let inner_len = UDP_HEADER_LEN + payload_len;
+        let start = payload_at - UDP_HEADER_LEN - A::IP_HEADER_LEN;
+        let Some(out) = packet.get_mut(start..len) else {
+            return 0..0;
+        };
+        let (ip, udp) = out.split_at_mut(A::IP_HEADER_LEN);
+        let (source, group) = (header.body.source, header.body.group);
+        let hops = header.hop_limit.saturating_sub(1);
+        A::emit_ip(ip, inner_len, PROTOCOL_UDP, hops, source, group);
+        udp[..2].copy_from_slice(&header.ports.source.to_be_bytes());
+        udp[2..4].copy_from_slice(&header.ports.group.to_be_bytes());
+        udp[4..6].copy_from_slice(&(inner_len as u16).to_be_bytes());
+        let sum = match outer_sum {
+            0 => 0,
+            _ => payload
+                .plus(Sum::of(&udp[..CHECKSUM_AT]))
+                .plus(pseudo_header(source, group, inner_len))
+                .checksum(),
+        };
+        udp[CHECKSUM_AT..UDP_HEADER_LEN].copy_from_slice(&sum.to_be_bytes());
+        start..len
+    }
+}
+
+/// Changes the checksum of a datagram, if it has one, as its bytes changed (RFC 1624).
+fn change_checksum(datagram: &mut [u8], old: Sum, new: Sum) {
+    let field = datagram.get_mut(CHECKSUM_AT..);
+    let Some(field) = field.and_then(<[u8]>::first_chunk_mut::<2>) else {
+        return;
+    };
+    let sum = u16::from_be_bytes(*field);
+    if sum != 0 {
+        let sum = Sum::word(!sum).minus(old).plus(new).checksum();
+        *field = sum.to_be_bytes();
+    }
+}
