@@ -59,6 +59,7 @@ impl Document for Show {
                 "number",
                 "index",
                 "address={address}/{prefix_len}",
+                "ipv6",
                 "mtu",
                 "received",
                 "requests_sent",
@@ -111,6 +112,10 @@ pub(crate) struct Interface {
     pub(crate) address: Option<String>,
     /// Length of the subnet's prefix, bits.
     pub(crate) prefix_len: u8,
+    /// Its IPv6 address there that reaches further than the link, with the prefix.
+    pub(crate) ipv6: Option<String>,
+    /// Its link-local IPv6 address there.
+    pub(crate) link_local: Option<String>,
     /// Longest packet, in bytes.
     pub(crate) mtu: u32,
     /// Its packets.

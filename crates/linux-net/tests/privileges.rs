@@ -85,7 +85,7 @@ fn keeps_one(user: Option<User>) {
 fn open_doors_stay_open() {
     let lo = linux_net::link::find("lo").expect("loopback").index;
     let mut table = Table::open().expect("table");
-    let mut guard = Guard::open().expect("guard");
+    let mut guard = Guard::open(None).expect("guard");
     let mut routes = Watcher::open(&WatcherConfig::default()).expect("watcher");
     let sender = Sender::open().expect("sender");
     let raw = Ipv4Socket::sender().expect("raw socket");
@@ -117,7 +117,7 @@ fn open_doors_stay_open() {
     ring.receive_all_multicast(lo).expect("all multicast");
     assert!(ring.batch(8).len() >= 2, "both dmcasts");
     assert!(matches!(guard.counters(), Err(GuardError::Privilege)));
-    assert!(matches!(Guard::open(), Err(GuardError::Privilege)));
+    assert!(matches!(Guard::open(None), Err(GuardError::Privilege)));
     assert!(matches!(
         Table::open(),
         Err(TableError::Open(OpenError::Privilege { .. }))

@@ -7,11 +7,10 @@ use linux_net::packet::{Ring, RingConfig};
 use linux_net::raw::Ipv4Socket;
 use linux_net::udp::{self, Membership, OptionSocket};
 use linux_net::{OpenError, SendError};
-use lms_proto::endpoint::{
-    Answer, Config, DmcastPorts, DropReason, Endpoint, Storage, find_option,
-};
+use lms_proto::endpoint::{Answer, Config, DropReason, Endpoint, Storage};
 use lms_proto::hier::{Cost, sender_version};
-use lms_proto::{Iface, InterfaceConfig, Key, LmsOption, TurningPoint};
+use lms_proto::wire::udp::Ports;
+use lms_proto::{Family as _, Iface, InterfaceConfig, Key, LmsOption, TurningPoint};
 use ltp::cost::ReplierCost;
 use ltp::{Instant, Meta, Path};
 
@@ -232,9 +231,9 @@ impl Lms {
         payload: &[u8],
     ) -> Result<(), SendError> {
         let Some(key) = self.key else { return Ok(()) };
-        let ports = DmcastPorts {
+        let ports = Ports {
             source: self.source_port,
-            destination: self.group.port(),
+            group: self.group.port(),
         };
         let len = self
             .endpoint
@@ -246,7 +245,7 @@ impl Lms {
 
 /// Returns the version of a message of LMS-HIER.
 fn other_version(packet: &[u8]) -> Option<OtherVersion> {
-    let (router, version) = sender_version(packet)?;
+    let (router, version) = sender_version::<Ipv4Addr>(packet)?;
     let own_version = lms_proto::wire::hier::VERSION;
     Some(OtherVersion::new(router, "LMS-HIER", version, own_version))
 }
@@ -270,7 +269,7 @@ fn request(packet: &[u8], group: SocketAddrV4) -> Option<(Meta, &[u8])> {
         return None;
     }
     let payload = datagram.get(8..usize::from(udp.len()))?;
-    let option = find_option(packet.get(20..header_len)?);
+    let option = Ipv4Addr::find_option(packet.get(20..header_len)?);
     let source = SocketAddr::V4(SocketAddrV4::new(source, udp.src_port()));
     Some((
         Meta {

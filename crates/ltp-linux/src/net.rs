@@ -1,6 +1,6 @@
 //! The sockets of a transfer.
 
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use linux_net::SendError;
@@ -244,7 +244,7 @@ impl Net {
                 let Some(datagram) = requests.receive(buffer)? else {
                     break;
                 };
-                let parsed = LmsOption::parse(datagram.options).ok();
+                let parsed = LmsOption::parse::<Ipv4Addr>(datagram.options).ok();
                 let meta = Meta {
                     source: SocketAddr::V4(datagram.source),
                     path: Path::Group,

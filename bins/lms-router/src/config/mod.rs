@@ -6,7 +6,8 @@
 mod sections;
 mod value;
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use daemon_kit::daemon::Configuration;
@@ -33,6 +34,8 @@ pub struct Config {
     pub limits: Limits,
     /// `[capture]`.
     pub capture: Capture,
+    /// `ipv6`: whether the router forwards IPv6 too, where the host has it. A reload does not change it.
+    pub ipv6: bool,
 }
 
 /// Where multicast routes come from.
@@ -60,10 +63,10 @@ impl Source {
 /// `[[route]]`, with `source.kind = "static"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticRoute {
-    /// `source`: 0.0.0.0 (written `"*"`) for any.
-    pub source: Ipv4Addr,
-    /// `group`.
-    pub group: Ipv4Addr,
+    /// `source`: `None` (written `"*"`) for any.
+    pub source: Option<IpAddr>,
+    /// `group`, of the same family.
+    pub group: IpAddr,
     /// `upstream`: the interface that leads to the source.
     pub upstream: String,
     /// `downstream`: the interfaces that lead to members.
@@ -96,6 +99,8 @@ pub struct InterfaceRule {
     pub enabled: bool,
     /// `address` of this router in turning points for this interface; by default the interface's primary address.
     pub address: Option<Ipv4Addr>,
+    /// `ipv6`: the same for IPv6; by default the first address that is not link-local.
+    pub ipv6: Option<Ipv6Addr>,
 }
 
 /// How the replier of a group is chosen.
@@ -142,14 +147,14 @@ pub struct Replier {
 /// `[[replier.static]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticReplier {
-    /// `source`: 0.0.0.0 (written `"*"`) for any.
-    pub source: Ipv4Addr,
-    /// `group`.
-    pub group: Ipv4Addr,
+    /// `source`: `None` (written `"*"`) for any.
+    pub source: Option<IpAddr>,
+    /// `group`, of the same family.
+    pub group: IpAddr,
     /// `interface`: where the replier is.
     pub interface: String,
     /// `neighbour`: the host or router on that link; the whole link when absent.
-    pub neighbour: Option<Ipv4Addr>,
+    pub neighbour: Option<IpAddr>,
 }
 
 /// `[limits]`: table sizes, which a reload does not change, and rates. The burst of a rate is a tenth of a second, at
@@ -184,6 +189,8 @@ pub struct Capture {
     /// `guard`: keep the kernel from also seeing requests and dmcasts, as far as
     /// [`linux_net::nft`] can; the counter `unguarded` counts those that it could not hide.
     pub guard: bool,
+    /// `udp-port`: requests and dmcasts travel in datagrams to it too; `None` (written 0): they do not.
+    pub udp_port: Option<NonZeroU16>,
 }
 
 impl Config {
@@ -253,6 +260,8 @@ impl Configuration for Config {
         differ("capture.frames", a.frames != b.frames);
         differ("capture.packet-bytes", a.packet_bytes != b.packet_bytes);
         differ("capture.guard", a.guard != b.guard);
+        differ("capture.udp-port", a.udp_port != b.udp_port);
+        differ("ipv6", self.ipv6 != next.ipv6);
         keys
     }
 
@@ -265,6 +274,7 @@ impl Configuration for Config {
         next.limits.neighbours = self.limits.neighbours;
         next.limits.interfaces = self.limits.interfaces;
         next.capture = self.capture.clone();
+        next.ipv6 = self.ipv6;
         next
     }
 }

@@ -1,6 +1,8 @@
 //! The sections of the configuration, one function each.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -8,7 +10,8 @@ use daemon_kit::reader::Section;
 use daemon_kit::value::{INTERFACE, interface, spelled};
 
 use super::value::{
-    PATTERN, ROUTED_GROUP, SOURCE, UNICAST, pattern, routed_group, source, unicast,
+    PATTERN, ROUTED_GROUP, SOURCE, UNICAST, UNICAST4, UNICAST6, pattern, routed_group, source, unicast,
+    unicast4, unicast6,
 };
 use super::{
     Capture, Config, DEFAULT_SOCKET, Daemon, IgmpProxy, InterfaceRule, Limits, Pattern, Policy,
@@ -38,6 +41,7 @@ pub(super) fn config(root: &Section<'_, '_>) -> Config {
         replier,
         limits,
         capture: capture(root.section("capture")),
+        ipv6: root.flag("ipv6", true),
     }
 }
 
@@ -101,6 +105,7 @@ fn static_routes(sections: Vec<Section<'_, '_>>) -> Vec<StaticRoute> {
                 );
             }
         }
+        check_family(&section, from.as_ref(), group.as_ref());
         if let (Some(from), Some(group)) = (&from, &group)
             && let Some(first) = seen.insert((from.value, group.value), i + 1)
         {
@@ -123,6 +128,24 @@ fn static_routes(sections: Vec<Section<'_, '_>>) -> Vec<StaticRoute> {
         }
     }
     routes
+}
+
+/// Source and group must be of one family.
+fn check_family(
+    section: &Section<'_, '_>,
+    source: Option<&At<Option<IpAddr>>>,
+    group: Option<&At<IpAddr>>,
+) {
+    let (Some(source), Some(group)) = (source, group) else {
+        return;
+    };
+    if let Some(address) = source.value
+        && address.is_ipv4() != group.value.is_ipv4()
+    {
+        let wrong = format!("{address} is not of the address family of the group");
+        let instead = "write two IPv4 or two IPv6 addresses";
+        section.complain(source.offset, "source", wrong, instead);
+    }
 }
 
 fn igmp_proxy(section: Section<'_, '_>) -> IgmpProxy {
@@ -172,7 +195,8 @@ fn interfaces(sections: Vec<Section<'_, '_>>) -> Vec<InterfaceRule> {
     for section in sections {
         let name = section.require("name", PATTERN, pattern);
         let enabled = section.flag("use", true);
-        let address = section.get("address", UNICAST, unicast).map(|at| at.value);
+        let address = section.get("address", UNICAST4, unicast4).map(|at| at.value);
+        let ipv6 = section.get("ipv6", UNICAST6, unicast6).map(|at| at.value);
         if let Some(name) = &name
             && let Some(i) = rules
                 .iter()
@@ -191,6 +215,7 @@ fn interfaces(sections: Vec<Section<'_, '_>>) -> Vec<InterfaceRule> {
                 name: name.value,
                 enabled,
                 address,
+                ipv6,
             });
         }
     }
@@ -245,6 +270,14 @@ fn static_repliers(section: &Section<'_, '_>, policy: Option<Policy>) -> Vec<Sta
         let group = entry.require("group", ROUTED_GROUP, routed_group);
         let name = entry.require("interface", INTERFACE, interface);
         let neighbour = entry.get("neighbour", UNICAST, unicast).map(|at| at.value);
+        check_family(&entry, from.as_ref(), group.as_ref());
+        if let (Some(group), Some(neighbour)) = (&group, &neighbour)
+            && neighbour.is_ipv4() != group.value.is_ipv4()
+        {
+            let wrong = format!("{neighbour} is not of the address family of the group");
+            let instead = "write an address of the same family";
+            entry.complain(entry.offset_of("neighbour"), "neighbour", wrong, instead);
+        }
         if let (Some(from), Some(group)) = (&from, &group) {
             let same = |r: &StaticReplier| r.source == from.value && r.group == group.value;
             if let Some(first) = repliers.iter().position(same) {
@@ -289,10 +322,12 @@ fn capture(section: Section<'_, '_>) -> Capture {
         bytes => Some(bytes),
     };
     let guard = section.flag("guard", true);
+    let port = section.number("udp-port", 0..=u16::MAX, lms_proto::wire::udp::PORT);
     section.finish();
     Capture {
         frames,
         packet_bytes,
         guard,
+        udp_port: NonZeroU16::new(port),
     }
 }

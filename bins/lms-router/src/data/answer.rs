@@ -7,7 +7,10 @@ use lms_proto::router::{DropReason, Stats};
 use lms_proto::table::EntryId;
 
 use super::DataPath;
+use super::family::Family;
+use super::interfaces::Interfaces;
 use super::routes::Routes;
+use super::side::Side;
 use crate::config::Policy;
 use crate::control::{Command, PAGE, Page, Readings, Summary};
 use crate::status::{Counters, Group, Replier};
@@ -26,7 +29,7 @@ impl DataPath {
                 let _ = reply.send(self.page(from));
             }
             Command::Interfaces(reply) => {
-                let _ = reply.send(self.interfaces.status());
+                let _ = reply.send(self.shared.interfaces.status());
             }
             Command::Counters(reply) => {
                 let _ = reply.send(self.readings());
@@ -40,22 +43,89 @@ impl DataPath {
     }
 
     fn summary(&self) -> Summary {
+        let of = |table: usize, offers: usize| (table as u64, offers as u64);
+        let router = &self.ipv4.router;
+        let (groups, neighbours) = of(router.table().len(), router.hierarchy().offer_count());
+        let (groups6, neighbours6) = self.ipv6.as_ref().map_or((0, 0), |ipv6| {
+            let router = &ipv6.router;
+            of(router.table().len(), router.hierarchy().offer_count())
+        });
         Summary {
             policy: self.config.replier.policy.name(),
-            groups: self.router.table().len() as u64,
-            neighbours: self.router.hierarchy().offer_count() as u64,
-            interfaces: self.interfaces.len() as u64,
+            groups: groups + groups6,
+            neighbours: neighbours + neighbours6,
+            interfaces: self.shared.interfaces.len() as u64,
         }
     }
 
+    /// Routes of IPv4 come first; the places of IPv6 are counted behind them.
     fn page(&self, from: usize) -> Page {
+        let capacity = self.ipv4.router.table().capacity();
+        let interfaces = &self.shared.interfaces;
+        let policy = self.config.replier.policy;
+        let (page, start) = if from < capacity {
+            (self.ipv4.page(interfaces, policy, from), 0)
+        } else {
+            let ipv6 = self.ipv6.as_ref();
+            let page = ipv6.map(|ipv6| ipv6.page(interfaces, policy, from - capacity));
+            (page.unwrap_or_default(), capacity)
+        };
+        let behind = (start == 0 && self.ipv6.is_some()).then_some(capacity);
+        Page {
+            groups: page.groups,
+            next: page.next.map(|next| start + next).or(behind),
+        }
+    }
+
+    fn readings(&mut self) -> Readings {
+        let shared = &self.shared;
+        let (path, routes) = (&shared.path_stats, &shared.route_stats);
+        let mut counters = Counters {
+            drops: named([
+                ("total_request_rate", path.requests_over_total),
+                ("total_dmcast_rate", path.dmcasts_over_total),
+            ]),
+            packets: named([("control", path.control)]),
+            routes: named([
+                ("installed", routes.installed),
+                ("removed", routes.removed),
+                ("refused", routes.refused),
+                ("static_repliers_refused", routes.repliers_refused),
+                ("read_errors", routes.errors),
+                ("interfaces_refused", shared.interfaces.refused),
+            ]),
+            queues: named([
+                ("sent", path.sent),
+                ("send_failed", path.send_failed),
+                ("unused_interface", path.unused_interface),
+                ("interface_gone", path.gone),
+                ("unresolved_neighbour", path.unresolved),
+                ("unguarded", path.unguarded),
+                ("not_routed", path.not_routed),
+            ]),
+            ..Counters::default()
+        };
+        self.ipv4.add_to(&mut counters);
+        if let Some(ipv6) = &mut self.ipv6 {
+            ipv6.add_to(&mut counters);
+        }
+        Readings {
+            summary: self.summary(),
+            counters,
+            interfaces: self.shared.interfaces.status(),
+        }
+    }
+}
+
+impl<A: Family> Side<A> {
+    fn page(&self, interfaces: &Interfaces, policy: Policy, from: usize) -> Page {
         let table = self.router.table();
         let end = table.capacity().min(from.saturating_add(PLACES));
         let mut groups = Vec::new();
         let mut place = from;
         while place < end && groups.len() < PAGE {
             let id = u32::try_from(place).ok().map(EntryId::from_index);
-            groups.extend(id.and_then(|id| self.group(id)));
+            groups.extend(id.and_then(|id| self.group(interfaces, policy, id)));
             place += 1;
         }
         Page {
@@ -64,16 +134,16 @@ impl DataPath {
         }
     }
 
-    fn group(&self, id: EntryId) -> Option<Group> {
+    fn group(&self, interfaces: &Interfaces, policy: Policy, id: EntryId) -> Option<Group> {
         let table = self.router.table();
         let entry = table.get(id)?;
         let key = entry.key();
         let replier = entry.replier().map(|replier| Replier {
-            interface: self.interfaces.name(replier.iface),
+            interface: interfaces.name(replier.iface),
             neighbour: replier
                 .neighbour
                 .map(|neighbour| neighbour.addr.to_string()),
-            cost: (self.config.replier.policy == Policy::Hierarchy).then_some(replier.cost),
+            cost: (policy == Policy::Hierarchy).then_some(replier.cost),
         });
         Some(Group {
             source: match key.is_any_source() {
@@ -84,82 +154,61 @@ impl DataPath {
             upstream: entry
                 .parent()
                 .is_set()
-                .then(|| self.interfaces.name(entry.parent())),
+                .then(|| interfaces.name(entry.parent())),
             downstream: table
                 .downstream(id)
-                .map(|iface| self.interfaces.name(iface))
+                .map(|iface| interfaces.name(iface))
                 .collect(),
             replier,
         })
     }
 
-    fn readings(&mut self) -> Readings {
-        // The kernel counts from the last reading.
-        if let Ok(since) = self.ring.stats() {
-            self.ring_stats.received += since.received;
-            self.ring_stats.dropped_full += since.dropped_full;
-            self.ring_stats.dropped_truncated += since.dropped_truncated;
+    /// Adds the counters of this family.
+    fn add_to(&mut self, counters: &mut Counters) {
+        let ring = self.read_ring();
+        let stats = self.router.stats();
+        for reason in DropReason::ALL {
+            *counters.drops.entry(reason.name().to_owned()).or_default() +=
+                stats.drops.get(*reason);
         }
-        let (path, routes) = (&self.path_stats, &self.route_stats);
-        let mut drops: BTreeMap<String, u64> = DropReason::ALL
-            .iter()
-            .map(|reason| {
-                (
-                    reason.name().to_owned(),
-                    self.router.stats().drops.get(*reason),
-                )
-            })
-            .collect();
-        drops.insert("total_request_rate".to_owned(), path.requests_over_total);
-        drops.insert("total_dmcast_rate".to_owned(), path.dmcasts_over_total);
-        let counters = Counters {
-            packets: packets(self.router.stats(), path.control),
-            drops,
-            hierarchy: hierarchy(self.router.hierarchy().stats()),
-            routes: named([
-                ("installed", routes.installed),
-                ("removed", routes.removed),
-                ("refused", routes.refused),
-                ("ignored", self.routes.ignored()),
-                ("static_repliers_refused", routes.repliers_refused),
-                ("read_errors", routes.errors),
-                ("interfaces_refused", self.interfaces.refused),
-            ]),
-            queues: named([
-                ("ring_received", self.ring_stats.received),
-                ("ring_full", self.ring_stats.dropped_full),
-                ("ring_truncated", self.ring_stats.dropped_truncated),
-                ("sent", path.sent),
-                ("send_failed", path.send_failed),
-                ("unused_interface", path.unused_interface),
-                ("interface_gone", path.gone),
-                ("unresolved_neighbour", path.unresolved),
-                ("unguarded", path.unguarded),
-                ("sources_seen", self.watch.stats.seen),
-                ("sources_not_watched", self.watch.stats.full),
-            ]),
-            igmp: match &self.routes {
-                Routes::Proxy(proxy) => proxy.counters(),
-                Routes::Kernel(_) | Routes::Static(_) => BTreeMap::new(),
-            },
-        };
-        Readings {
-            summary: self.summary(),
-            counters,
-            interfaces: self.interfaces.status(),
+        add(&mut counters.packets, packets(stats));
+        add(
+            &mut counters.hierarchy,
+            hierarchy(self.router.hierarchy().stats()),
+        );
+        add(
+            &mut counters.routes,
+            named([("ignored", self.routes.ignored())]),
+        );
+        let queues = named([
+            ("ring_received", ring.received),
+            ("ring_full", ring.dropped_full),
+            ("ring_truncated", ring.dropped_truncated),
+            ("sources_seen", self.watch.stats.seen),
+            ("sources_not_watched", self.watch.stats.full),
+        ]);
+        add(&mut counters.queues, queues);
+        if let Routes::Proxy(proxy) = &self.routes {
+            add(&mut counters.igmp, proxy.counters());
         }
     }
 }
 
-fn packets(stats: &Stats, control: u64) -> BTreeMap<String, u64> {
+fn add(sum: &mut BTreeMap<String, u64>, counts: BTreeMap<String, u64>) {
+    for (name, count) in counts {
+        *sum.entry(name).or_default() += count;
+    }
+}
+
+fn packets(stats: &Stats) -> BTreeMap<String, u64> {
     named([
         ("passed", stats.passed),
         ("request_to_parent", stats.requests_to_parent),
         ("request_turned", stats.requests_turned),
         ("request_to_replier", stats.requests_to_replier),
         ("dmcast", stats.dmcasts),
+        ("request_routed", stats.requests_routed),
         ("dropped", stats.drops.total()),
-        ("control", control),
     ])
 }
 

@@ -1,13 +1,16 @@
 //! The hot path: a batch of packets from the ring, each forwarded where it lies, and one system
 //! call that sends them all. Nothing is allocated.
 
-use std::net::Ipv4Addr;
+use std::num::NonZeroU16;
 
 use linux_net::nft;
+use linux_net::raw;
 use linux_net::packet::{Frame, Ring, SendBatch, Sender, group_link_address};
 use lms_proto::router::{Meta, Output, Verdict};
 use lms_proto::{Duration, Iface, Instant, LinkAddr, NextHop, Router, hier, wire};
 
+use super::Hidden;
+use super::family::Family;
 use super::interfaces::Interfaces;
 use super::limit::TotalLimit;
 use super::proxy::Proxy;
@@ -17,12 +20,8 @@ use super::watch::SourceWatch;
 /// Packets read from the ring at a time: one `sendmmsg`.
 pub(crate) const BATCH: usize = 64;
 
-const IGMP: u8 = 2;
-const UDP: u8 = 17;
 /// Shortest time between two log lines about neighbours of another version.
 const VERSION_LOG_INTERVAL: Duration = Duration::from_secs(60);
-/// LMS-HIER (docs/wire.md).
-const HIERARCHY_GROUP: [u8; 4] = [224, 0, 0, 254];
 
 /// Counters of this path that the machine does not have.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,25 +41,28 @@ pub(crate) struct PathStats {
     pub(crate) unresolved: u64,
     /// LMS messages that the guard cannot hide from the kernel.
     pub(crate) unguarded: u64,
-    /// IGMP and LMS-HIER messages received.
+    /// Requests that the kernel did not take to send on.
+    pub(crate) not_routed: u64,
+    /// IGMP, MLD and LMS-HIER messages received.
     pub(crate) control: u64,
 }
 
 /// Everything the path works with, each part borrowed from the data thread.
-pub(crate) struct Path<'a> {
+pub(crate) struct Path<'a, A: Family> {
     pub(crate) now: Instant,
-    pub(crate) router: &'a mut Router<'static>,
+    pub(crate) router: &'a mut Router<'static, A>,
     pub(crate) interfaces: &'a mut Interfaces,
-    pub(crate) resolver: &'a mut Resolver,
-    pub(crate) watch: &'a mut SourceWatch,
-    pub(crate) proxy: Option<&'a mut Proxy>,
+    pub(crate) resolver: &'a mut Resolver<A>,
+    pub(crate) watch: &'a mut SourceWatch<A>,
+    pub(crate) proxy: Option<&'a mut Proxy<A>>,
+    pub(crate) raw: &'a raw::Socket<A>,
     pub(crate) requests: &'a mut TotalLimit,
     pub(crate) dmcasts: &'a mut TotalLimit,
     pub(crate) stats: &'a mut PathStats,
     /// Earliest time of the next log line about a neighbour of another version.
     pub(crate) version_log_at: &'a mut Option<Instant>,
-    /// Whether a guard is installed.
-    pub(crate) guarded: bool,
+    /// What a guard hides from the kernel, where there is one.
+    pub(crate) guard: Option<Hidden>,
 }
 
 /// The kind of a packet to send.
@@ -70,7 +72,7 @@ enum Kind {
     Dmcast,
 }
 
-impl Path<'_> {
+impl<A: Family> Path<'_, A> {
     /// Forwards up to `BATCH` packets that have arrived, and returns their number.
     pub(crate) fn batch(&mut self, ring: &mut Ring, sender: &Sender) -> usize {
         let mut batch = ring.batch(BATCH);
@@ -87,7 +89,7 @@ impl Path<'_> {
                 iface,
                 link_source: frame.link_source.map(LinkAddr),
             };
-            if is_control(frame.packet) {
+            if A::is_control(frame.packet) {
                 self.stats.control += 1;
                 // The hierarchy counts refused messages.
                 let handled = self.router.handle_packet(self.now, &meta, frame.packet);
@@ -123,7 +125,7 @@ impl Path<'_> {
         if self.version_log_at.is_some_and(|at| self.now < at) {
             return;
         }
-        let Some((peer, version)) = hier::sender_version(packet) else {
+        let Some((peer, version)) = hier::sender_version::<A>(packet) else {
             return;
         };
         *self.version_log_at = Some(self.now + VERSION_LOG_INTERVAL);
@@ -145,7 +147,10 @@ impl Path<'_> {
         sender: &Sender,
         sends: &mut SendBatch<'_, 'p>,
     ) {
-        let is_unguarded = self.guarded && !nft::hides(packet);
+        let port = |hidden: Hidden| hidden.udp_port.map(NonZeroU16::get);
+        let is_unguarded = self
+            .guard
+            .is_some_and(|hidden| !nft::hides(packet, port(hidden)));
         let verdict = self.router.forward(self.now, &meta, packet);
         if is_unguarded && !matches!(verdict, Verdict::Pass) {
             self.stats.unguarded += 1;
@@ -213,11 +218,14 @@ impl Path<'_> {
     #[inline]
     fn queue<'p>(
         &mut self,
-        output: Output,
+        output: Output<A>,
         packet: &'p [u8],
         kind: Kind,
         sends: &mut SendBatch<'_, 'p>,
     ) {
+        if output.next_hop == NextHop::Routed {
+            return self.send_routed(packet);
+        }
         let Some(slot) = self.interfaces.get_mut(output.iface) else {
             self.stats.gone += 1;
             return;
@@ -240,30 +248,28 @@ impl Path<'_> {
                 Some(link) => link,
                 None => {
                     self.stats.unresolved += 1;
-                    group_link(packet)
+                    group_link::<A>(packet)
                 }
             },
-            NextHop::Group => group_link(packet),
+            NextHop::Group | NextHop::Routed => group_link::<A>(packet),
         };
         sends.queue(index, link, packet);
+    }
+
+    /// The kernel finds the way of a request to its source.
+    fn send_routed(&mut self, packet: &[u8]) {
+        match self.raw.send(0, packet) {
+            Ok(()) => self.stats.sent += 1,
+            Err(error) => {
+                tracing::debug!(%error, "request not sent on");
+                self.stats.not_routed += 1;
+            }
+        }
     }
 }
 
 /// The Ethernet address of a packet's destination, which is a group.
 #[inline]
-pub(crate) fn group_link(packet: &[u8]) -> [u8; 6] {
-    let destination = packet
-        .get(16..20)
-        .and_then(|bytes| bytes.first_chunk::<4>());
-    group_link_address(destination.map_or(Ipv4Addr::UNSPECIFIED, |bytes| (*bytes).into()))
-}
-
-/// IGMP, or LMS-HIER.
-#[inline]
-fn is_control(packet: &[u8]) -> bool {
-    match packet.get(9) {
-        Some(&IGMP) => true,
-        Some(&UDP) => packet.get(16..20) == Some(&HIERARCHY_GROUP),
-        _ => false,
-    }
+pub(crate) fn group_link<A: Family>(packet: &[u8]) -> [u8; 6] {
+    group_link_address(<A as lms_proto::Family>::destination(packet))
 }

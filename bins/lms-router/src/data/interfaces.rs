@@ -5,6 +5,7 @@
 //! use.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::Ipv6Addr;
 
 use linux_net::link::{Address, Interface as Link};
 use lms_proto::Iface;
@@ -22,8 +23,12 @@ pub(crate) struct Slot {
     /// The kernel's number.
     pub(crate) index: u32,
     pub(crate) mtu: u32,
-    /// Our address there.
+    /// Our IPv4 address there.
     pub(crate) address: Option<Address>,
+    /// Our IPv6 address there that reaches further than the link.
+    pub(crate) ipv6: Option<Address<Ipv6Addr>>,
+    /// Our link-local IPv6 address there.
+    pub(crate) link_local: Option<Ipv6Addr>,
     pub(crate) counters: InterfaceCounters,
 }
 
@@ -101,6 +106,12 @@ impl Interfaces {
             .filter_map(|(i, slot)| Some((Iface(u16::try_from(i).ok()?), slot.as_ref()?)))
     }
 
+    /// An IPv6 address of this host that reaches further than its link.
+    pub(crate) fn any_ipv6(&self) -> Option<Ipv6Addr> {
+        let mut all = self.iter().filter_map(|(_, slot)| slot.ipv6);
+        all.next().map(|own| own.address)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.iter().count()
     }
@@ -114,11 +125,19 @@ impl Interfaces {
             return known.map_or(Change::None, |iface| self.retire(iface));
         }
         let address = own_address(link, config);
+        let ipv6 = own_ipv6(link, config);
+        let link_local = link
+            .ipv6
+            .iter()
+            .find(|own| own.is_usable() && own.is_link_local())
+            .map(|own| own.address.address);
+        let addresses = (address, ipv6, link_local);
         if let Some(slot) = known.and_then(|iface| self.get_mut(iface)) {
             slot.mtu = link.mtu;
-            let (same_name, same_address) = (slot.name == link.name, slot.address == address);
+            let same_name = slot.name == link.name;
+            let same_address = (slot.address, slot.ipv6, slot.link_local) == addresses;
             slot.name.clone_from(&link.name);
-            slot.address = address;
+            (slot.address, slot.ipv6, slot.link_local) = addresses;
             return match known {
                 Some(iface) if !same_address => Change::Set(iface),
                 _ if !same_name => Change::Renamed,
@@ -139,6 +158,8 @@ impl Interfaces {
             index: link.index,
             mtu: link.mtu,
             address,
+            ipv6,
+            link_local,
             counters: InterfaceCounters::default(),
         });
         match self.direct.get_mut(link.index as usize) {
@@ -214,6 +235,8 @@ impl Interfaces {
             index: slot.index,
             address: slot.address.map(|address| address.address.to_string()),
             prefix_len: slot.address.map_or(0, |address| address.prefix_len),
+            ipv6: slot.ipv6.map(|own| format!("{}/{}", own.address, own.prefix_len)),
+            link_local: slot.link_local.map(|own| own.to_string()),
             mtu: slot.mtu,
             counters: slot.counters,
         };
@@ -242,6 +265,27 @@ fn own_address(link: &Link, config: &Config) -> Option<Address> {
         tracing::warn!(event = "address_not_found", interface = link.name,
             address = %wanted,
             "the interface does not have the configured address; its primary one is used"
+        );
+    }
+    found.or(primary)
+}
+
+/// The configured IPv6 address where the interface has it, else the first that reaches further than the link.
+fn own_ipv6(link: &Link, config: &Config) -> Option<Address<Ipv6Addr>> {
+    let usable = || {
+        let wide = link.ipv6.iter();
+        wide.filter(|own| own.is_usable() && !own.is_link_local())
+            .map(|own| own.address)
+    };
+    let primary = usable().next();
+    let Some(wanted) = config.interface(&link.name).and_then(|rule| rule.ipv6) else {
+        return primary;
+    };
+    let found = usable().find(|own| own.address == wanted);
+    if found.is_none() {
+        tracing::warn!(event = "address_not_found", interface = link.name,
+            address = %wanted,
+            "the interface does not have the configured address; its first one is used"
         );
     }
     found.or(primary)

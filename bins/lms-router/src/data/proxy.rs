@@ -1,4 +1,4 @@
-//! The IGMP proxy as a source of routes (RFC 4605): the machine knows the memberships, the kernel
+//! The IGMP or MLD proxy as a source of routes (RFC 4605): the machine knows the memberships, the kernel
 //! asks about packets it has no route for, and here both become routes, in the kernel for the
 //! data and in the router for requests and repairs.
 //!
@@ -6,7 +6,6 @@
 //! kernel would ask again for each), and go when their source has been silent for a while.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use igmp::{Member, ProxyEvent, Querier, Storage};
@@ -14,6 +13,7 @@ use linux_net::mroute::{Route, Table, Upcall, UpcallKind};
 use lms_proto::router::Meta;
 use lms_proto::{Duration, Iface, Instant, InterfaceConfig, Key, Transmit};
 
+use super::family::Family;
 use super::interfaces::Interfaces;
 use super::routes::{Follow, Installer};
 use crate::config::{Config, IgmpProxy};
@@ -51,37 +51,37 @@ pub(crate) struct ProxyStats {
 
 /// The driver of the machine.
 #[derive(Debug)]
-pub(crate) struct Proxy {
+pub(crate) struct Proxy<A: Family> {
     config: IgmpProxy,
     most_routes: usize,
     seed: [u8; 32],
     seeds_used: u64,
-    kernel: Table,
+    kernel: Table<A>,
     /// There is none while the upstream interface is missing.
-    machine: Option<igmp::Proxy<'static>>,
+    machine: Option<igmp::Proxy<'static, A>>,
     /// Interfaces that take part, as the machine and the kernel know them.
-    taking_part: BTreeMap<Iface, (u32, InterfaceConfig)>,
+    taking_part: BTreeMap<Iface, (u32, InterfaceConfig<A>)>,
     /// By group and source.
-    routes: BTreeMap<(Ipv4Addr, Ipv4Addr), Known>,
+    routes: BTreeMap<(A, A), Known>,
     next_sweep: Instant,
     pub(crate) stats: ProxyStats,
     /// Counters of the machines of interfaces that are gone: counters never decrease.
     past: BTreeMap<String, u64>,
 }
 
-impl Proxy {
+impl<A: Family> Proxy<A> {
     /// Takes the kernel's multicast routing; fails where another program has it.
     pub(crate) fn open(
         config: &Config,
         proxy: &IgmpProxy,
         seed: [u8; 32],
-    ) -> Result<Proxy, RunError> {
+    ) -> Result<Proxy<A>, RunError> {
         Ok(Proxy {
             config: proxy.clone(),
             most_routes: config.limits.groups as usize,
             seed,
             seeds_used: 0,
-            kernel: Table::open().map_err(RunError::open("source.kind = \"igmp-proxy\""))?,
+            kernel: Table::open_for().map_err(RunError::open("source.kind = \"igmp-proxy\""))?,
             machine: None,
             taking_part: BTreeMap::new(),
             routes: BTreeMap::new(),
@@ -95,7 +95,7 @@ impl Proxy {
         self.kernel.as_fd()
     }
 
-    /// Handles an IGMP packet; [`Proxy::drain`] applies the changes.
+    /// Handles an IGMP or MLD packet; [`Proxy::drain`] applies the changes.
     pub(crate) fn handle_packet(&mut self, now: Instant, meta: Meta, packet: &[u8]) {
         if let Some(machine) = &mut self.machine {
             // Refusals are counted by the machine.
@@ -103,7 +103,7 @@ impl Proxy {
         }
     }
 
-    pub(crate) fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+    pub(crate) fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit<A>> {
         self.machine.as_mut()?.poll_transmit(now, buffer)
     }
 
@@ -113,7 +113,7 @@ impl Proxy {
     }
 
     /// Runs timers and applies the machine's changes.
-    pub(crate) fn drain(&mut self, install: &mut Installer<'_>) {
+    pub(crate) fn drain(&mut self, install: &mut Installer<'_, A>) {
         let now = install.now;
         if let Some(machine) = &mut self.machine {
             machine.handle_timeout(now);
@@ -123,7 +123,7 @@ impl Proxy {
                 ProxyEvent::Changed { group } => self.group_changed(group, install),
                 ProxyEvent::Role { iface, role } => {
                     let interface = install.interfaces.name(iface);
-                    tracing::info!(event = "igmp_role", interface, ?role, "IGMP role changed");
+                    tracing::info!(event = "igmp_role", family = A::NAME, interface, ?role, "the role of the querier changed");
                     self.all_changed(install);
                 }
             }
@@ -135,7 +135,7 @@ impl Proxy {
     }
 
     /// What the kernel asks.
-    pub(crate) fn upcalls(&mut self, install: &mut Installer<'_>) -> Follow {
+    pub(crate) fn upcalls(&mut self, install: &mut Installer<'_, A>) -> Follow {
         for _ in 0..UPCALLS {
             match self.kernel.next_upcall() {
                 Ok(Some(upcall)) => self.upcall(upcall, install),
@@ -153,12 +153,12 @@ impl Proxy {
         Follow::More
     }
 
-    fn upcall(&mut self, upcall: Upcall, install: &mut Installer<'_>) {
+    fn upcall(&mut self, upcall: Upcall<A>, install: &mut Installer<'_, A>) {
         self.stats.upcalls += 1;
         let Some(input) = install.interfaces.number(upcall.interface) else {
             return;
         };
-        let link_local = upcall.group.octets()[..3] == [224, 0, 0];
+        let link_local = upcall.group.is_link_local_group();
         if upcall.kind != UpcallKind::NoRoute || link_local {
             return;
         }
@@ -178,7 +178,7 @@ impl Proxy {
     }
 
     /// Where packets of a source that come in by `input` go.
-    fn outputs(&mut self, key: Key, input: Iface) -> Vec<Iface> {
+    fn outputs(&mut self, key: Key<A>, input: Iface) -> Vec<Iface> {
         let Some(machine) = &self.machine else {
             return Vec::new();
         };
@@ -187,7 +187,7 @@ impl Proxy {
         if input == upstream {
             return below.collect();
         }
-        let on_link = |(_, config): &(u32, InterfaceConfig)| config.on_link(key.source);
+        let on_link = |(_, config): &(u32, InterfaceConfig<A>)| config.on_link(key.source);
         if !self.taking_part.get(&input).is_some_and(on_link) {
             self.stats.wrong_source += 1;
             return Vec::new();
@@ -195,15 +195,16 @@ impl Proxy {
         below.chain([upstream]).collect()
     }
 
-    fn group_changed(&mut self, group: Ipv4Addr, install: &mut Installer<'_>) {
-        let all = (group, Ipv4Addr::UNSPECIFIED)..=(group, Ipv4Addr::BROADCAST);
-        let keys: Vec<_> = self.routes.range(all).map(|(key, _)| *key).collect();
+    fn group_changed(&mut self, group: A, install: &mut Installer<'_, A>) {
+        let least = (group, <A as lms_proto::Address>::UNSPECIFIED);
+        let from = self.routes.range(least..).map(|(key, _)| *key);
+        let keys: Vec<_> = from.take_while(|(of, _)| *of == group).collect();
         for key in keys {
             self.route_changed(key, false, install);
         }
     }
 
-    fn all_changed(&mut self, install: &mut Installer<'_>) {
+    fn all_changed(&mut self, install: &mut Installer<'_, A>) {
         let keys: Vec<_> = self.routes.keys().copied().collect();
         for key in keys {
             self.route_changed(key, false, install);
@@ -212,9 +213,9 @@ impl Proxy {
 
     fn route_changed(
         &mut self,
-        (group, source): (Ipv4Addr, Ipv4Addr),
+        (group, source): (A, A),
         is_new: bool,
-        install: &mut Installer<'_>,
+        install: &mut Installer<'_, A>,
     ) {
         let key = Key::new(source, group);
         let Some(input) = self.routes.get(&(group, source)).map(|known| known.input) else {
@@ -248,7 +249,7 @@ impl Proxy {
     }
 
     /// Routes of silent sources go.
-    fn sweep(&mut self, install: &mut Installer<'_>) {
+    fn sweep(&mut self, install: &mut Installer<'_, A>) {
         let now = install.now;
         let mut silent = Vec::new();
         for ((group, source), known) in &mut self.routes {
@@ -266,7 +267,7 @@ impl Proxy {
         }
     }
 
-    fn remove(&mut self, (group, source): (Ipv4Addr, Ipv4Addr), install: &mut Installer<'_>) {
+    fn remove(&mut self, (group, source): (A, A), install: &mut Installer<'_, A>) {
         self.routes.remove(&(group, source));
         // The kernel removes routes of interfaces that are gone.
         let _ = self.kernel.remove_route(source, group);
@@ -274,7 +275,7 @@ impl Proxy {
     }
 
     /// Interfaces came, went, or have another address.
-    pub(crate) fn interfaces_changed(&mut self, install: &mut Installer<'_>) {
+    pub(crate) fn interfaces_changed(&mut self, install: &mut Installer<'_, A>) {
         let now = install.now;
         let wanted = self.wanted(install.interfaces);
         let gone: Vec<Iface> = self
@@ -307,15 +308,16 @@ impl Proxy {
     }
 
     /// The interfaces that should take part: the upstream one, and those downstream that fit.
-    fn wanted(&self, interfaces: &Interfaces) -> BTreeMap<Iface, (u32, InterfaceConfig)> {
+    fn wanted(&self, interfaces: &Interfaces) -> BTreeMap<Iface, (u32, InterfaceConfig<A>)> {
         let upstream = interfaces.named(&self.config.upstream);
         let fits = |name: &str| {
             name == self.config.upstream || self.config.downstream.iter().any(|p| p.matches(name))
         };
         let mut wanted = BTreeMap::new();
         for (iface, slot) in interfaces.iter().filter(|(_, slot)| fits(&slot.name)) {
-            let Some(own) = slot.address else { continue };
-            let config = InterfaceConfig::ipv4(own.address, own.prefix_len);
+            let Some(config) = A::config(interfaces, iface) else {
+                continue;
+            };
             wanted.insert(iface, (slot.index, config));
         }
         // Without an upstream interface no downstream interface is served.
@@ -325,7 +327,7 @@ impl Proxy {
         wanted
     }
 
-    fn leave(&mut self, now: Instant, iface: Iface, install: &mut Installer<'_>) {
+    fn leave(&mut self, now: Instant, iface: Iface, install: &mut Installer<'_, A>) {
         let Some((index, _)) = self.taking_part.remove(&iface) else {
             return;
         };
@@ -359,7 +361,7 @@ impl Proxy {
         let _ = self.kernel.remove_interface(index);
     }
 
-    fn add_machine(&mut self, now: Instant, iface: Iface, interface: InterfaceConfig, up: bool) {
+    fn add_machine(&mut self, now: Instant, iface: Iface, interface: InterfaceConfig<A>, up: bool) {
         let duration = |d: std::time::Duration| {
             Duration::from_micros(u64::try_from(d.as_micros()).unwrap_or(u64::MAX))
         };
@@ -414,7 +416,9 @@ impl Proxy {
 }
 
 /// Returns the counters of the upstream interface and of each downstream one.
-fn all_stats<'a>(machine: &'a igmp::Proxy<'static>) -> impl Iterator<Item = &'a igmp::Stats> {
+fn all_stats<'a, A: Family>(
+    machine: &'a igmp::Proxy<'static, A>,
+) -> impl Iterator<Item = &'a igmp::Stats> {
     let downstream = machine.queriers().iter().map(Querier::stats);
     std::iter::once(machine.upstream().stats()).chain(downstream)
 }

@@ -1,12 +1,13 @@
-//! Link addresses of the repliers named in the configuration. Those of neighbours that send IGMP or
+//! Link addresses of the repliers named in the configuration. Those of neighbours that send IGMP, MLD or
 //! LMS-HIER messages are known from their frames.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 
 use linux_net::OpenError;
 use linux_net::link::{Editor, Neighbour};
 use lms_proto::{Duration, Instant};
+
+use super::family::Family;
 
 /// Neighbours stored; packets to further ones are multicast.
 const LIMIT: usize = 1024;
@@ -25,14 +26,14 @@ struct Known {
 
 /// Asks the kernel, between batches; the packet path only looks up.
 #[derive(Debug)]
-pub(crate) struct Resolver {
+pub(crate) struct Resolver<A> {
     editor: Option<Editor>,
-    known: BTreeMap<(u32, Ipv4Addr), Known>,
+    known: BTreeMap<(u32, A), Known>,
 }
 
-impl Resolver {
+impl<A: Family> Resolver<A> {
     /// `asks`: whether the configuration names neighbours at all.
-    pub(crate) fn open(asks: bool) -> Result<Resolver, OpenError> {
+    pub(crate) fn open(asks: bool) -> Result<Resolver<A>, OpenError> {
         let editor = if asks { Some(Editor::open()?) } else { None };
         Ok(Resolver {
             editor,
@@ -41,7 +42,7 @@ impl Resolver {
     }
 
     /// Returns the link address of a neighbour, or has it resolved.
-    pub(crate) fn find(&mut self, interface: u32, address: Ipv4Addr) -> Option<[u8; 6]> {
+    pub(crate) fn find(&mut self, interface: u32, address: A) -> Option<[u8; 6]> {
         if let Some(known) = self.known.get(&(interface, address)) {
             return known.link;
         }
@@ -92,7 +93,7 @@ impl Resolver {
     }
 
     /// Only these neighbours are asked for from now on.
-    pub(crate) fn keep(&mut self, is_named: impl Fn(Ipv4Addr) -> bool) {
+    pub(crate) fn keep(&mut self, is_named: impl Fn(A) -> bool) {
         self.known.retain(|(_, address), _| is_named(*address));
     }
 

@@ -6,16 +6,18 @@
 //! there yet, are left out of the entry; when they come, all routes are looked at again.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use linux_net::ReceiveError;
 use linux_net::mroute::{MrouteEvent, Route, Watcher, WatcherConfig};
 use lms_proto::table::{Neighbour, Replier};
 use lms_proto::{Iface, Instant, Key, Router};
 
+use super::family::Family;
 use super::interfaces::Interfaces;
 use super::limit::TotalLimit;
 use super::proxy::Proxy;
-use crate::config::{Config, Source, StaticReplier, StaticRoute};
+use crate::config::{Config, Source, StaticRoute};
 use daemon_kit::RunError;
 
 /// Changes of the kernel's routes that one call takes.
@@ -23,10 +25,10 @@ const CHANGES: usize = 256;
 
 /// The routes' source.
 #[derive(Debug)]
-pub(crate) enum Routes {
-    Kernel(Watcher),
+pub(crate) enum Routes<A: Family> {
+    Kernel(Watcher<A>),
     Static(Vec<StaticRoute>),
-    Proxy(Box<Proxy>),
+    Proxy(Box<Proxy<A>>),
 }
 
 /// Counters of routes.
@@ -54,26 +56,26 @@ pub(crate) enum Follow {
 }
 
 /// Installs routes in the machine.
-pub(crate) struct Installer<'a> {
+pub(crate) struct Installer<'a, A: Family> {
     pub(crate) now: Instant,
-    pub(crate) router: &'a mut Router<'static>,
+    pub(crate) router: &'a mut Router<'static, A>,
     pub(crate) interfaces: &'a Interfaces,
-    pub(crate) repliers: &'a BTreeMap<Key, StaticReplier>,
+    pub(crate) repliers: &'a BTreeMap<Key<A>, FixedReplier<A>>,
     pub(crate) stats: &'a mut RouteStats,
     /// Limits log lines about routes.
     pub(crate) log: &'a mut TotalLimit,
 }
 
-impl Routes {
-    pub(crate) fn open(config: &Config, seed: [u8; 32]) -> Result<Routes, RunError> {
+impl<A: Family> Routes<A> {
+    pub(crate) fn open(config: &Config, seed: [u8; 32]) -> Result<Routes<A>, RunError> {
         Ok(match &config.source {
             Source::Kernel => {
                 let limit = config.limits.groups as usize;
                 let watcher = WatcherConfig {
                     max_routes: limit,
-                    ..WatcherConfig::default()
+                    ..WatcherConfig::of::<A>()
                 };
-                Routes::Kernel(Watcher::open(&watcher).map_err(RunError::open("source.kind"))?)
+                Routes::Kernel(Watcher::open_for(&watcher).map_err(RunError::open("source.kind"))?)
             }
             Source::Static(routes) => Routes::Static(routes.clone()),
             Source::IgmpProxy(proxy) => Routes::Proxy(Box::new(Proxy::open(config, proxy, seed)?)),
@@ -81,7 +83,7 @@ impl Routes {
     }
 
     /// Reads a bounded number of the kernel's changes.
-    pub(crate) fn follow(&mut self, install: &mut Installer<'_>) -> Follow {
+    pub(crate) fn follow(&mut self, install: &mut Installer<'_, A>) -> Follow {
         let watcher = match self {
             Routes::Kernel(watcher) => watcher,
             Routes::Static(_) => return Follow::Done,
@@ -101,7 +103,7 @@ impl Routes {
     }
 
     /// Installs every route again after interfaces have changed.
-    pub(crate) fn interfaces_changed(&mut self, install: &mut Installer<'_>) -> Follow {
+    pub(crate) fn interfaces_changed(&mut self, install: &mut Installer<'_, A>) -> Follow {
         match self {
             Routes::Kernel(watcher) => {
                 // The kernel does not report routes whose interfaces vanish.
@@ -126,7 +128,7 @@ impl Routes {
     }
 
     /// Timers of the source itself.
-    pub(crate) fn drain(&mut self, install: &mut Installer<'_>) {
+    pub(crate) fn drain(&mut self, install: &mut Installer<'_, A>) {
         if let Routes::Proxy(proxy) = self {
             proxy.drain(install);
         }
@@ -141,13 +143,14 @@ impl Routes {
     }
 
     /// Static routes of a new configuration.
-    pub(crate) fn reload(&mut self, source: &Source, install: &mut Installer<'_>) {
+    pub(crate) fn reload(&mut self, source: &Source, install: &mut Installer<'_, A>) {
         let (Routes::Static(old), Source::Static(new)) = (self, source) else {
             return;
         };
-        let key = |route: &StaticRoute| Key::new(route.source, route.group);
-        for gone in old.iter().filter(|o| !new.iter().any(|n| key(n) == key(o))) {
-            install.remove(key(gone));
+        let key = |route: &StaticRoute| named(route.source, route.group);
+        let gone = old.iter().filter(|o| !new.iter().any(|n| key(n) == key(o)));
+        for key in gone.filter_map(key) {
+            install.remove(key);
         }
         old.clone_from(new);
         for route in old.iter() {
@@ -164,11 +167,20 @@ impl Routes {
     }
 }
 
-fn key_of(route: &Route) -> Key {
+fn key_of<A: Family>(route: &Route<A>) -> Key<A> {
     Key::new(route.source, route.group)
 }
 
-impl Installer<'_> {
+/// The entry that the configuration names, if it is of this family; no source: any.
+fn named<A: Family>(source: Option<IpAddr>, group: IpAddr) -> Option<Key<A>> {
+    let group = A::of(group)?;
+    match source {
+        Some(source) => Some(Key::new(A::of(source)?, group)),
+        None => Some(Key::any_source(group)),
+    }
+}
+
+impl<A: Family> Installer<'_, A> {
     /// The kernel's routes could not be read.
     fn unread(&mut self, error: &ReceiveError) -> Follow {
         self.stats.errors += 1;
@@ -183,8 +195,8 @@ impl Installer<'_> {
         self.log.take(self.now)
     }
 
-    fn kernel(&mut self, route: &Route) {
-        if route.group.octets()[..3] == [224, 0, 0] || !route.group.is_multicast() {
+    fn kernel(&mut self, route: &Route<A>) {
+        if route.group.is_link_local_group() || !route.group.is_multicast() {
             return;
         }
         let parent = self.interfaces.number(route.input);
@@ -196,17 +208,21 @@ impl Installer<'_> {
         self.install(key_of(route), parent, downstream);
     }
 
+    /// A route of the configuration, if it is of this family.
     fn fixed(&mut self, route: &StaticRoute) {
+        let Some(key) = named(route.source, route.group) else {
+            return;
+        };
         let parent = self.interfaces.named(&route.upstream);
         let downstream = route
             .downstream
             .iter()
             .filter_map(|name| self.interfaces.named(name))
             .collect();
-        self.install(Key::new(route.source, route.group), parent, downstream);
+        self.install(key, parent, downstream);
     }
 
-    pub(crate) fn install(&mut self, key: Key, parent: Option<Iface>, mut downstream: Vec<Iface>) {
+    pub(crate) fn install(&mut self, key: Key<A>, parent: Option<Iface>, mut downstream: Vec<Iface>) {
         let parent = parent.unwrap_or(Iface::UNSET);
         // The kernel lists the input of a (*, G) route among its outputs.
         downstream.retain(|iface| *iface != parent);
@@ -224,7 +240,7 @@ impl Installer<'_> {
     }
 
     /// Sets the replier that the configuration names for a route.
-    pub(crate) fn set_replier(&mut self, key: Key) {
+    pub(crate) fn set_replier(&mut self, key: Key<A>) {
         let any = Key::any_source(key.group);
         let Some(fixed) = self.repliers.get(&key).or_else(|| self.repliers.get(&any)) else {
             return;
@@ -247,17 +263,30 @@ impl Installer<'_> {
         }
     }
 
-    pub(crate) fn remove(&mut self, key: Key) {
+    pub(crate) fn remove(&mut self, key: Key<A>) {
         if self.router.remove(self.now, key) {
             self.stats.removed += 1;
         }
     }
 }
 
-/// Returns the configured repliers by source and group.
-pub(crate) fn repliers(config: &Config) -> BTreeMap<Key, StaticReplier> {
+/// A replier of the configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct FixedReplier<A> {
+    interface: String,
+    pub(crate) neighbour: Option<A>,
+}
+
+/// Returns the configured repliers of this family by source and group.
+pub(crate) fn repliers<A: Family>(config: &Config) -> BTreeMap<Key<A>, FixedReplier<A>> {
     let fixed = config.replier.fixed.iter();
     fixed
-        .map(|replier| (Key::new(replier.source, replier.group), replier.clone()))
+        .filter_map(|replier| {
+            let fixed = FixedReplier {
+                interface: replier.interface.clone(),
+                neighbour: replier.neighbour.and_then(A::of),
+            };
+            Some((named(replier.source, replier.group)?, fixed))
+        })
         .collect()
 }

@@ -1,19 +1,18 @@
 //! Sources of shared trees, `(*, G)`, that requests name: the packet ring shows their datagrams until
 //! the first one has arrived, which proves to the machine that the kernel has seen the source.
 
-use std::net::Ipv4Addr;
-
 use linux_net::packet::Ring;
 use lms_proto::{Duration, Iface, Instant, Key, Router};
 
+use super::family::Family;
+
 /// Time for which a source is searched. A receiver with gaps requests again later.
 const TIMEOUT: Duration = Duration::from_secs(10);
-const UDP: u8 = 17;
 
 /// One source that is looked for.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
-    key: Key,
+struct Wanted<A> {
+    key: Key<A>,
     until: Instant,
 }
 
@@ -27,17 +26,27 @@ pub(crate) struct WatchStats {
 }
 
 /// The sources that are looked for: [`Ring::MAX_SOURCES`] at most.
-#[derive(Debug, Default)]
-pub(crate) struct SourceWatch {
-    wanted: Vec<Wanted>,
+#[derive(Debug)]
+pub(crate) struct SourceWatch<A> {
+    wanted: Vec<Wanted<A>>,
     /// The ring shows other sources than `wanted`.
     changed: bool,
     pub(crate) stats: WatchStats,
 }
 
-impl SourceWatch {
+impl<A> Default for SourceWatch<A> {
+    fn default() -> Self {
+        SourceWatch {
+            wanted: Vec::new(),
+            changed: false,
+            stats: WatchStats::default(),
+        }
+    }
+}
+
+impl<A: Family> SourceWatch<A> {
     /// Looks for a source from now on.
-    pub(crate) fn want(&mut self, now: Instant, key: Key) {
+    pub(crate) fn want(&mut self, now: Instant, key: Key<A>) {
         let until = now + TIMEOUT;
         if let Some(wanted) = self.wanted.iter_mut().find(|wanted| wanted.key == key) {
             wanted.until = until;
@@ -56,12 +65,15 @@ impl SourceWatch {
         now: Instant,
         iface: Iface,
         packet: &[u8],
-        router: &mut Router<'_>,
+        router: &mut Router<'_, A>,
     ) {
         if self.wanted.is_empty() {
             return;
         }
-        let Some(key) = key_of(packet) else { return };
+        let Some((source, group)) = A::udp_ends(packet) else {
+            return;
+        };
+        let key = Key::new(source, group);
         let found = self.wanted.iter().position(|wanted| wanted.key == key);
         if let Some(found) = found
             && router.source_seen(now, iface, key)
@@ -84,18 +96,11 @@ impl SourceWatch {
         if !std::mem::take(&mut self.changed) && self.wanted.len() == before {
             return Ok(());
         }
-        let sources: Vec<(Ipv4Addr, Ipv4Addr)> = self
+        let sources: Vec<(A, A)> = self
             .wanted
             .iter()
             .map(|wanted| (wanted.key.source, wanted.key.group))
             .collect();
         ring.watch_sources(&sources)
     }
-}
-
-/// Source and destination of a UDP packet.
-fn key_of(packet: &[u8]) -> Option<Key> {
-    let header = packet.first_chunk::<20>()?;
-    let address = |at: usize| header[at..].first_chunk::<4>().map(|a| Ipv4Addr::from(*a));
-    (header[9] == UDP).then_some(Key::new(address(12)?, address(16)?))
 }

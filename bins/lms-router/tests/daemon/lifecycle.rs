@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Whether a router's guard stands on a host.
 fn guarded(host: &Host) -> bool {
-    match host.run(Guard::open) {
+    match host.run(|| Guard::open(None)) {
         Ok(_) => false,
         Err(GuardError::Exists) => true,
         Err(error) => panic!("{error}"),

@@ -42,10 +42,18 @@ impl Expressions {
         Self(expressions)
     }
 
-    /// Loads bytes of the IPv4 header, counted from its start; ends the rule where there are
+    /// Loads bytes of the packet, counted from the start of its IP header; ends the rule where there are
     /// none.
     pub(super) fn load(self, offset: u32, len: u32) -> Self {
         self.push(Expression::Load { offset, len })
+    }
+
+    /// Ends the rule unless these bytes are there; none always are.
+    pub(super) fn starts_with(self, offset: u32, bytes: &[u8]) -> Self {
+        match bytes {
+            [] => self,
+            _ => self.load(offset, bytes.len() as u32).equals(bytes),
+        }
     }
 
     /// Masks the loaded value.

@@ -315,7 +315,7 @@ fn the_guard_hides_lms_from_the_kernel_and_nothing_else() {
                 frames: 256,
                 ..RingConfig::default()
             };
-            (Guard::open().unwrap(), Ring::open(&ring).unwrap())
+            (Guard::open(None).unwrap(), Ring::open(&ring).unwrap())
         });
         let body = udp(9, 5004, b"nak");
         let mut group = 0;
@@ -334,7 +334,7 @@ fn the_guard_hides_lms_from_the_kernel_and_nothing_else() {
         ];
         for options in &hidden {
             let packet = packet(options);
-            assert!(hides(&packet), "{options:?}");
+            assert!(hides(&packet, None), "{options:?}");
             network.send_to_router(&packet);
         }
         assert!(
@@ -364,7 +364,7 @@ fn the_guard_hides_lms_from_the_kernel_and_nothing_else() {
             &[&[7, 7, 4, 0, 0, 0, 0], &classic(REQUEST, A, GROUP)[..]].concat(),
         ] {
             let packet = packet(options);
-            assert!(!hides(&packet), "{options:?}");
+            assert!(!hides(&packet, None), "{options:?}");
             network.send_to_router(&packet);
             soon(&mut table, |table| table.next_upcall().unwrap()).expect("an upcall");
         }
@@ -374,12 +374,12 @@ fn the_guard_hides_lms_from_the_kernel_and_nothing_else() {
         );
 
         // The guard goes with its owner.
-        let error = network.router.run(|| Guard::open().unwrap_err());
+        let error = network.router.run(|| Guard::open(None).unwrap_err());
         assert!(matches!(error, GuardError::Exists), "{error}");
         drop(guard);
         network.send_to_router(&packet(&classic(REQUEST, A, GROUP)));
         soon(&mut table, |table| table.next_upcall().unwrap()).expect("no guard, an upcall");
-        network.router.run(|| Guard::open().expect("free again"));
+        network.router.run(|| Guard::open(None).expect("free again"));
     });
 }
 
@@ -387,7 +387,7 @@ fn the_guard_hides_lms_from_the_kernel_and_nothing_else() {
 fn a_tap_on_the_router_itself_hears_what_the_guard_hides_from_its_sockets() {
     with_namespaces(|| {
         let network = Network::new();
-        let _guard = network.router.run(|| Guard::open().unwrap());
+        let _guard = network.router.run(|| Guard::open(None).unwrap());
         let (mut tap, socket) = network.router.run(|| {
             let member = std::net::UdpSocket::bind((GROUP, 5004)).unwrap();
             member.join_multicast_v4(&GROUP, &R).unwrap();
@@ -409,7 +409,7 @@ fn a_tap_on_the_router_itself_hears_what_the_guard_hides_from_its_sockets() {
 fn dmcasts_are_hidden_from_this_host_and_routed_to_others() {
     with_namespaces(|| {
         let network = Network::new();
-        let mut guard = network.router.run(|| Guard::open().unwrap());
+        let mut guard = network.router.run(|| Guard::open(None).unwrap());
         let inner = ipv4(17, A, GROUP, &[], &udp(9, 5004, b"repair"));
         let inner_option = ipv4(
             17,
@@ -433,7 +433,7 @@ fn dmcasts_are_hidden_from_this_host_and_routed_to_others() {
             (Vec::new(), &inner_option),
         ] {
             let packet = ipv4(4, A, R, &options, inner);
-            assert!(hides(&packet));
+            assert!(hides(&packet, None));
             network.send_to_router(&packet);
         }
         assert!(

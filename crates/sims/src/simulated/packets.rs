@@ -1,6 +1,6 @@
 //! Packets between the wire and the machines of hosts.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use lms_proto::wire::encap::{DmcastRepr, Placement};
 use lms_proto::{Form, LmsOption, TurningPoint};
@@ -31,7 +31,7 @@ pub(super) fn incoming(packet: &[u8], elected: bool) -> Option<Incoming<'_>> {
     let option = if plain {
         None
     } else {
-        Some(LmsOption::parse(&packet[20..header_len]).ok()?.1)
+        Some(LmsOption::parse::<Ipv4Addr>(&packet[20..header_len]).ok()?.1)
     };
     let source = SocketAddrV4::new(source.into(), port).into();
     let meta = ltp::Meta {
@@ -113,6 +113,7 @@ fn dmcast(plan: &Plan, me: SocketAddrV4, turning_point: TurningPoint, payload: &
         replier: *me.ip(),
         router,
         iface: turning_point.iface,
+        cookie: turning_point.cookie,
         form: Form::Classic,
         placement: Placement::Outer,
         ttl: TTL,
