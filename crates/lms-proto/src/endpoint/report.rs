@@ -54,7 +54,7 @@ impl Endpoint<'_> {
         self.next_allowed = self.next_allowed.max(now - CATCH_UP) + gap;
         let source = self.config.interface.address;
         let len = writer.finish();
-        let len = datagram::finish_igmp(buffer, source, ALL_V3_ROUTERS, len)?;
+        let len = datagram::finish_membership(buffer, source, ALL_V3_ROUTERS, len)?;
         Some(Transmit {
             iface: self.config.iface,
             next_hop: NextHop::Group,
