@@ -1,20 +1,23 @@
-//! Timers and bounds of IGMP, and the memory it is given.
+//! Timers and bounds, and the memory it is given.
+
+use core::net::Ipv4Addr;
 
 use managed::ManagedSlice;
 
 use super::member::{MemberGroup, MemberSource};
 use super::querier::{Group, Source};
-use crate::{Duration, Iface, InterfaceConfig};
+use crate::{Duration, Family, Iface, InterfaceConfig};
 use proto_core::slab::Slot;
 
 /// Configuration of a [`Querier`](super::Querier) or a [`Member`](super::Member); the timers are
-/// those of RFC 3376 §8, with its defaults.
+/// those of RFC 3376 §8 and RFC 9777 §9, with their common defaults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Config {
+pub struct Config<A = Ipv4Addr> {
     /// The interface.
     pub iface: Iface,
-    /// This system's address there, and its subnet. Packets from other subnets are refused.
-    pub interface: InterfaceConfig,
+    /// This system's addresses there, and its subnet. Packets from other subnets are refused; those of MLD, unless they
+    /// come from a link-local address.
+    pub interface: InterfaceConfig<A>,
     /// Robustness variable, 1 to 7: how many losses in a row are survived, plus one. 2.
     pub robustness: u8,
     /// Query interval, 1 s to 31,744 s. 125 s.
@@ -27,15 +30,15 @@ pub struct Config {
     /// Unsolicited report interval: a member's own changes are repeated within this, 100 ms up to
     /// the query interval. 1 s.
     pub unsolicited_report: Duration,
-    /// The most sources of one group, 1 to 256. 64.
+    /// The most sources of one group, 1 to 256. 64, with IPv6 32 ([`Family::DEFAULT_SOURCES`]).
     pub sources_per_group: u32,
     /// The most packets a second that are looked at; twice as many at once. 2,000.
     pub packets_per_s: u32,
 }
 
-impl Config {
+impl<A: Family> Config<A> {
     /// The defaults, for one interface.
-    pub const fn new(iface: Iface, interface: InterfaceConfig) -> Self {
+    pub const fn new(iface: Iface, interface: InterfaceConfig<A>) -> Self {
         Config {
             iface,
             interface,
@@ -44,7 +47,7 @@ impl Config {
             query_response: Duration::from_secs(10),
             last_member: Duration::from_secs(1),
             unsolicited_report: Duration::from_secs(1),
-            sources_per_group: 64,
+            sources_per_group: A::DEFAULT_SOURCES,
             packets_per_s: 2_000,
         }
     }
@@ -75,10 +78,10 @@ pub struct Storage<'a, G, S> {
 }
 
 /// The memory of a [`Querier`](super::Querier).
-pub type QuerierStorage<'a> = Storage<'a, Group, Source>;
+pub type QuerierStorage<'a, A = Ipv4Addr> = Storage<'a, Group<A>, Source<A>>;
 
 /// The memory of a [`Member`](super::Member).
-pub type MemberStorage<'a> = Storage<'a, MemberGroup, MemberSource>;
+pub type MemberStorage<'a, A = Ipv4Addr> = Storage<'a, MemberGroup<A>, MemberSource<A>>;
 
 #[cfg(feature = "alloc")]
 impl<G: Default, S: Default> Storage<'static, G, S> {

@@ -48,6 +48,7 @@ extern crate alloc;
 mod address;
 mod config;
 pub mod datagram;
+mod family;
 pub mod member;
 mod proxy;
 pub mod querier;
@@ -57,6 +58,7 @@ pub mod wire;
 
 pub use self::address::{Address, Numbered};
 pub use self::config::{Config, MemberStorage, QuerierStorage, StaticStorage, Storage};
+pub use self::family::{Family, ResponseCode};
 pub use self::member::Member;
 pub use self::proxy::{Proxy, ProxyEvent};
 pub use self::querier::{Event, FilterMode, Querier, Role};

@@ -1,27 +1,27 @@
-//! IGMP proxying (RFC 4605): one upstream interface, the rest downstream.
+//! IGMP and MLD proxying (RFC 4605): one upstream interface, the rest downstream.
 
 use core::net::Ipv4Addr;
 
 use managed::ManagedSlice;
 
 use super::{DropReason, Event, FilterMode, Member, Querier, Role};
-use crate::{Iface, Instant, Key, Meta, Transmit};
+use crate::{Family, Iface, Instant, Key, Meta, Transmit};
 
 /// What the router must act on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ProxyEvent {
+pub enum ProxyEvent<A = Ipv4Addr> {
     /// Where packets of this group go changed: ask [`Proxy::downstream`] again for its `(*, G)`
     /// and for each `(S, G)` that packets come of.
     Changed {
         /// The group.
-        group: Ipv4Addr,
+        group: A,
     },
     /// This router became the querier of a downstream link, or another router did: ask again for every group.
     Role {
         /// The interface.
         iface: Iface,
         /// The role.
-        role: Role,
+        role: Role<A>,
     },
 }
 
@@ -36,21 +36,21 @@ pub enum ProxyEvent {
 /// Work for one packet grows with the number of downstream interfaces and the sources of one
 /// group, not with the number of groups.
 #[derive(Debug)]
-pub struct Proxy<'a> {
-    upstream: Member<'a>,
+pub struct Proxy<'a, A = Ipv4Addr> {
+    upstream: Member<'a, A>,
     /// In order of their interfaces.
-    downstream: ManagedSlice<'a, Querier<'a>>,
+    downstream: ManagedSlice<'a, Querier<'a, A>>,
     /// Where the next round of polling starts, so that no interface starves another.
     turn: usize,
     last_now: Instant,
 }
 
-impl<'a> Proxy<'a> {
+impl<'a, A: Family> Proxy<'a, A> {
     /// A proxy of machines that are configured for their interfaces. Two queriers for one
     /// interface make no sense: one of them gets its packets.
     pub fn new(
-        upstream: Member<'a>,
-        mut downstream: ManagedSlice<'a, Querier<'a>>,
+        upstream: Member<'a, A>,
+        mut downstream: ManagedSlice<'a, Querier<'a, A>>,
         now: Instant,
     ) -> Self {
         downstream.sort_unstable_by_key(|querier| querier.config().iface);
@@ -65,7 +65,11 @@ impl<'a> Proxy<'a> {
     /// Adds a downstream interface that appeared later, or replaces its machine; hands the machine
     /// back if the storage is borrowed. Query every group again.
     #[cfg(feature = "alloc")]
-    pub fn add_downstream(&mut self, now: Instant, querier: Querier<'a>) -> Option<Querier<'a>> {
+    pub fn add_downstream(
+        &mut self,
+        now: Instant,
+        querier: Querier<'a, A>,
+    ) -> Option<Querier<'a, A>> {
         let iface = querier.config().iface;
         self.remove_downstream(now, iface);
         let ManagedSlice::Owned(queriers) = &mut self.downstream else {
@@ -94,16 +98,16 @@ impl<'a> Proxy<'a> {
     }
 
     /// The upstream machine, to look at.
-    pub fn upstream(&self) -> &Member<'a> {
+    pub fn upstream(&self) -> &Member<'a, A> {
         &self.upstream
     }
 
     /// The downstream machines, to look at.
-    pub fn queriers(&self) -> &[Querier<'a>] {
+    pub fn queriers(&self) -> &[Querier<'a, A>] {
         &self.downstream
     }
 
-    /// An IGMP packet arrived, a whole IPv4 packet, on any interface.
+    /// Handles a membership packet, a whole IP packet, from any interface.
     ///
     /// # Errors
     /// The packet was dropped and counted by the machine of its interface;
@@ -136,7 +140,7 @@ impl<'a> Proxy<'a> {
     }
 
     /// Returns the next event; drain until `None` after every other call. This also reports changes upstream.
-    pub fn poll_event(&mut self) -> Option<ProxyEvent> {
+    pub fn poll_event(&mut self) -> Option<ProxyEvent<A>> {
         for querier in self.downstream.iter_mut() {
             let iface = querier.config().iface;
             match querier.poll_event() {
@@ -152,7 +156,7 @@ impl<'a> Proxy<'a> {
     }
 
     /// Merges the memberships of a group (RFC 4605 §4.1).
-    fn report_upstream(&mut self, now: Instant, group: Ipv4Addr) {
+    fn report_upstream(&mut self, now: Instant, group: A) {
         let downstream = &self.downstream;
         let excluding = downstream
             .iter()
@@ -160,7 +164,7 @@ impl<'a> Proxy<'a> {
         // What does not fit upstream is counted there.
         let _ = match excluding {
             Some(first) => {
-                let unwanted = |s: &Ipv4Addr| !downstream.iter().any(|q| q.wants(*s, group));
+                let unwanted = |s: &A| !downstream.iter().any(|q| q.wants(*s, group));
                 let sources = first.sources(group, false).filter(unwanted);
                 self.upstream.set(now, group, FilterMode::Exclude, sources)
             }
@@ -178,7 +182,7 @@ impl<'a> Proxy<'a> {
 
     /// Returns the interfaces that packets from upstream go to: those of one source, or with `(*, G)` those of every source
     /// that no membership names.
-    pub fn downstream(&self, key: Key) -> impl Iterator<Item = Iface> {
+    pub fn downstream(&self, key: Key<A>) -> impl Iterator<Item = Iface> {
         self.downstream
             .iter()
             .filter(|querier| querier.role() == Role::Querier)
@@ -190,7 +194,7 @@ impl<'a> Proxy<'a> {
     }
 
     /// Returns the groups with receivers; a group comes once for each interface.
-    pub fn groups(&self) -> impl Iterator<Item = Ipv4Addr> {
+    pub fn groups(&self) -> impl Iterator<Item = A> {
         self.downstream
             .iter()
             .flat_map(|querier| querier.groups().map(|(group, _)| group))
@@ -198,14 +202,14 @@ impl<'a> Proxy<'a> {
 
     /// Returns the sources of a group for which a route `(S, G)` differs from `(*, G)`: an interface includes or excludes
     /// them. A source comes once for each interface.
-    pub fn sources(&self, group: Ipv4Addr) -> impl Iterator<Item = Ipv4Addr> {
+    pub fn sources(&self, group: A) -> impl Iterator<Item = A> {
         self.downstream
             .iter()
             .flat_map(move |q| q.sources(group, true).chain(q.sources(group, false)))
     }
 
-    /// Writes the next report or query to send, a whole IPv4 packet; 1,500 bytes of `buffer` serve.
-    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+    /// Writes the next report or query to send, a whole IP packet; 1,500 bytes of `buffer` serve.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit<A>> {
         if let Some(transmit) = self.upstream.poll_transmit(now, buffer) {
             return Some(transmit);
         }
@@ -228,5 +232,5 @@ impl<'a> Proxy<'a> {
 }
 
 proto_core::impl_machine! {
-    impl['a] Proxy<'a> { Meta = Meta; Transmit = Transmit; Event = ProxyEvent; Error = DropReason; }
+    impl['a, A: Family] Proxy<'a, A> { Meta = Meta; Transmit = Transmit<A>; Event = ProxyEvent<A>; Error = DropReason; }
 }

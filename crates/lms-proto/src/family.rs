@@ -3,7 +3,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::ops::Range;
 
-use igmp::Address;
+use igmp::Address as _;
 use proto_core::hash::HashKey;
 
 use crate::carrier::{Carrier, HopByHop, Ipv4Option};
@@ -30,7 +30,7 @@ pub struct Ip<A> {
 }
 
 /// An address family: the option that carries LMS in it, and the headers around the UDP carrier.
-pub trait Family: Address {
+pub trait Family: igmp::Family {
     /// The carrier by an option of its headers.
     type Option: Carrier<Address = Self>;
 
@@ -44,10 +44,6 @@ pub trait Family: Address {
     const IP_HEADER_LEN: usize;
     /// Whether every UDP datagram has a checksum.
     const NEEDS_UDP_CHECKSUM: bool;
-    /// Protocol of IGMP or MLD.
-    const MEMBERSHIP_PROTOCOL: u8;
-    /// Where membership reports go.
-    const REPORTS_TO: Self;
     /// The MTU that every link has, in bytes (RFC 791, RFC 8200 §5).
     const SMALLEST_MTU: usize;
     /// The group on each link of routers of LMS and its hosts.
@@ -57,7 +53,7 @@ pub trait Family: Address {
     ///
     /// # Errors
     /// [`HeaderError`] when the header is malformed.
-    fn parse_ip(packet: &[u8]) -> Result<Ip<Self>, HeaderError>;
+    fn read_ip(packet: &[u8]) -> Result<Ip<Self>, HeaderError>;
 
     /// The source address of a checked packet.
     fn source(packet: &[u8]) -> Self;
@@ -75,7 +71,7 @@ pub trait Family: Address {
     fn set_destination(packet: &mut [u8], destination: Self);
 
     /// Writes the header of a packet at the start of `out`; `None` where it does not fit, or the packet is too long.
-    fn emit_ip(
+    fn write_ip(
         out: &mut [u8],
         payload_len: usize,
         protocol: u8,
@@ -127,12 +123,10 @@ impl Family for Ipv4Addr {
     const HAS_CLASSIC_FORM: bool = true;
     const IP_HEADER_LEN: usize = ipv4::HEADER_LEN;
     const NEEDS_UDP_CHECKSUM: bool = false;
-    const MEMBERSHIP_PROTOCOL: u8 = 2;
-    const REPORTS_TO: Self = Ipv4Addr::new(224, 0, 0, 22);
     const SMALLEST_MTU: usize = 576;
     const LINK_GROUP: Self = hier::GROUP;
 
-    fn parse_ip(packet: &[u8]) -> Result<Ip<Self>, HeaderError> {
+    fn read_ip(packet: &[u8]) -> Result<Ip<Self>, HeaderError> {
         let layout = ipv4::Layout::check(packet)?;
         if !ipv4::checksum_ok(&packet[..layout.header_len]) {
             return Err(HeaderError::Checksum);
@@ -173,7 +167,7 @@ impl Family for Ipv4Addr {
         ipv4::set_destination(packet, destination);
     }
 
-    fn emit_ip(
+    fn write_ip(
         out: &mut [u8],
         payload_len: usize,
         protocol: u8,
@@ -254,12 +248,10 @@ impl Family for Ipv6Addr {
     const HAS_CLASSIC_FORM: bool = false;
     const IP_HEADER_LEN: usize = ipv6::HEADER_LEN;
     const NEEDS_UDP_CHECKSUM: bool = true;
-    const MEMBERSHIP_PROTOCOL: u8 = 58;
-    const REPORTS_TO: Self = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
     const SMALLEST_MTU: usize = 1_280;
     const LINK_GROUP: Self = hier::GROUP6;
 
-    fn parse_ip(packet: &[u8]) -> Result<Ip<Self>, HeaderError> {
+    fn read_ip(packet: &[u8]) -> Result<Ip<Self>, HeaderError> {
         let layout = ipv6::Layout::check(packet)?;
         Ok(Ip {
             source: ipv6::source(packet),
@@ -299,7 +291,7 @@ impl Family for Ipv6Addr {
         }
     }
 
-    fn emit_ip(
+    fn write_ip(
         out: &mut [u8],
         payload_len: usize,
         protocol: u8,

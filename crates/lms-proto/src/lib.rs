@@ -77,7 +77,6 @@ mod family;
 pub mod hier;
 pub mod router;
 pub mod rule;
-mod shim;
 pub mod table;
 pub mod wire;
 

@@ -124,13 +124,13 @@ pub fn run(bytes: &[u8]) {
 }
 
 pub fn seeds() -> Vec<Vec<u8>> {
-    use igmp::datagram::{IGMP_AT, finish_igmp};
+    use igmp::datagram::{IGMP_AT, finish_membership};
     use igmp::wire::ALL_V3_ROUTERS;
     let mut seeds = Vec::new();
     for golden in crate::goldens::link_local() {
         let mut packet = vec![0; IGMP_AT];
         packet.extend_from_slice(&golden);
-        finish_igmp(
+        finish_membership(
             &mut packet,
             [10, 1, 2, 9].into(),
             ALL_V3_ROUTERS,

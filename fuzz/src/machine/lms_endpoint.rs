@@ -5,7 +5,7 @@
 
 use std::net::Ipv4Addr;
 
-use igmp::datagram::{IGMP_AT, UDP_AT, finish_igmp, finish_udp};
+use igmp::datagram::{IGMP_AT, UDP_AT, finish_membership, finish_udp};
 use igmp::wire::{ALL_SYSTEMS, Code, Message, Query, QueryV3, Sources};
 use lms_proto::endpoint::{Answer, Config, Endpoint, Storage, find_option};
 use lms_proto::hier::Cost;
@@ -78,7 +78,7 @@ pub(super) fn query(script: &mut Script<'_>, from: Ipv4Addr) -> Vec<u8> {
     let len = Message::Query(query)
         .emit(&mut packet[IGMP_AT..])
         .unwrap_or(0);
-    let len = finish_igmp(&mut packet, from, ALL_SYSTEMS, len);
+    let len = finish_membership(&mut packet, from, ALL_SYSTEMS, len);
     packet.truncate(len.unwrap_or(0));
     packet
 }

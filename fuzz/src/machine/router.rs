@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 
-use igmp::datagram::{IGMP_AT, UDP_AT, finish_igmp, finish_udp};
+use igmp::datagram::{IGMP_AT, UDP_AT, finish_membership, finish_udp};
 use igmp::wire::{ALL_V3_ROUTERS, RecordType, ReportWriter};
 use lms_proto::hier::{Capacity, Cost};
 use lms_proto::router::{Config, Policy, Rate, Storage, Verdict};
@@ -199,7 +199,7 @@ pub(super) fn report(script: &mut Script<'_>, from: Ipv4Addr) -> Vec<u8> {
         writer.push(kind, group, sources, cost);
     }
     let len = writer.finish();
-    let len = finish_igmp(&mut packet, from, ALL_V3_ROUTERS, len);
+    let len = finish_membership(&mut packet, from, ALL_V3_ROUTERS, len);
     packet.truncate(len.unwrap_or(0));
     packet
 }

@@ -10,8 +10,8 @@ use daemon_kit::reader::Section;
 use daemon_kit::value::{INTERFACE, interface, spelled};
 
 use super::value::{
-    PATTERN, ROUTED_GROUP, SOURCE, UNICAST, UNICAST4, UNICAST6, pattern, routed_group, source, unicast,
-    unicast4, unicast6,
+    PATTERN, ROUTED_GROUP, SOURCE, UNICAST, UNICAST4, UNICAST6, pattern, routed_group, source,
+    unicast, unicast4, unicast6,
 };
 use super::{
     Capture, Config, DEFAULT_SOCKET, Daemon, IgmpProxy, InterfaceRule, Limits, Pattern, Policy,
@@ -195,7 +195,9 @@ fn interfaces(sections: Vec<Section<'_, '_>>) -> Vec<InterfaceRule> {
     for section in sections {
         let name = section.require("name", PATTERN, pattern);
         let enabled = section.flag("use", true);
-        let address = section.get("address", UNICAST4, unicast4).map(|at| at.value);
+        let address = section
+            .get("address", UNICAST4, unicast4)
+            .map(|at| at.value);
         let ipv6 = section.get("ipv6", UNICAST6, unicast6).map(|at| at.value);
         if let Some(name) = &name
             && let Some(i) = rules

@@ -44,15 +44,16 @@ pub(crate) fn unicast4(value: &DeValue<'_>) -> Result<Ipv4Addr, String> {
 pub(crate) const UNICAST6: &str = "a host's IPv6 address, such as \"2001:db8::1\"";
 pub(crate) fn unicast6(value: &DeValue<'_>) -> Result<Ipv6Addr, String> {
     match unicast(value)? {
-        IpAddr::V6(address) if address.is_unicast_link_local() => {
-            Err(format!("{address} is link-local: no other link can reach it"))
-        }
+        IpAddr::V6(address) if address.is_unicast_link_local() => Err(format!(
+            "{address} is link-local: no other link can reach it"
+        )),
         IpAddr::V6(address) => Ok(address),
         IpAddr::V4(address) => Err(format!("{address} is not an IPv6 address")),
     }
 }
 
-pub(crate) const ROUTED_GROUP: &str = "a multicast address that routers forward, such as \"239.1.2.3\" or \"ff3e::1234\"";
+pub(crate) const ROUTED_GROUP: &str =
+    "a multicast address that routers forward, such as \"239.1.2.3\" or \"ff3e::1234\"";
 pub(crate) fn routed_group(value: &DeValue<'_>) -> Result<IpAddr, String> {
     let address = address(value)?;
     if !address.is_multicast() {

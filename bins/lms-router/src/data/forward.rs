@@ -4,8 +4,8 @@
 use std::num::NonZeroU16;
 
 use linux_net::nft;
-use linux_net::raw;
 use linux_net::packet::{Frame, Ring, SendBatch, Sender, group_link_address};
+use linux_net::raw;
 use lms_proto::router::{Meta, Output, Verdict};
 use lms_proto::{Duration, Iface, Instant, LinkAddr, NextHop, Router, hier, wire};
 

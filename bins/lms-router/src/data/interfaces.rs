@@ -235,7 +235,9 @@ impl Interfaces {
             index: slot.index,
             address: slot.address.map(|address| address.address.to_string()),
             prefix_len: slot.address.map_or(0, |address| address.prefix_len),
-            ipv6: slot.ipv6.map(|own| format!("{}/{}", own.address, own.prefix_len)),
+            ipv6: slot
+                .ipv6
+                .map(|own| format!("{}/{}", own.address, own.prefix_len)),
             link_local: slot.link_local.map(|own| own.to_string()),
             mtu: slot.mtu,
             counters: slot.counters,

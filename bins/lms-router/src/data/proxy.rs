@@ -123,7 +123,13 @@ impl<A: Family> Proxy<A> {
                 ProxyEvent::Changed { group } => self.group_changed(group, install),
                 ProxyEvent::Role { iface, role } => {
                     let interface = install.interfaces.name(iface);
-                    tracing::info!(event = "igmp_role", family = A::NAME, interface, ?role, "the role of the querier changed");
+                    tracing::info!(
+                        event = "igmp_role",
+                        family = A::NAME,
+                        interface,
+                        ?role,
+                        "the role of the querier changed"
+                    );
                     self.all_changed(install);
                 }
             }

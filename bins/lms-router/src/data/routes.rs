@@ -222,7 +222,12 @@ impl<A: Family> Installer<'_, A> {
         self.install(key, parent, downstream);
     }
 
-    pub(crate) fn install(&mut self, key: Key<A>, parent: Option<Iface>, mut downstream: Vec<Iface>) {
+    pub(crate) fn install(
+        &mut self,
+        key: Key<A>,
+        parent: Option<Iface>,
+        mut downstream: Vec<Iface>,
+    ) {
         let parent = parent.unwrap_or(Iface::UNSET);
         // The kernel lists the input of a (*, G) route among its outputs.
         downstream.retain(|iface| *iface != parent);

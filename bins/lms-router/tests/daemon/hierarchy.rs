@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use crate::common::*;
-use igmp::datagram::{IGMP_AT, UDP_AT, finish_igmp};
+use igmp::datagram::{IGMP_AT, UDP_AT, finish_membership};
 use igmp::wire::{ALL_V3_ROUTERS, RecordType, ReportWriter};
 use linux_net::packet::{Ring, RingConfig};
 use linux_net::raw::Ipv4Socket;
@@ -25,7 +25,7 @@ fn offer(host: &Host, address: Ipv4Addr, cost: Cost) {
         Some(cost)
     ));
     let len = writer.finish();
-    let len = finish_igmp(&mut packet, address, ALL_V3_ROUTERS, len).expect("room");
+    let len = finish_membership(&mut packet, address, ALL_V3_ROUTERS, len).expect("room");
     let interface = host.index("eth");
     host.run(|| {
         let socket = Ipv4Socket::sender().expect("raw socket");

@@ -2,13 +2,13 @@
 
 use proto_core::RateLimit;
 
-use super::{DropReason, FilterMode, Member, source_key};
+use super::{DropReason, FilterMode, Member, group_key, source_key};
 use crate::datagram;
-use crate::wire::{self, Message, Query};
-use crate::{Duration, Instant, Meta};
+use crate::wire::{Message, Query};
+use crate::{Duration, Family, Instant, Meta};
 
-impl Member<'_> {
-    /// Handles an IGMP packet, a whole IPv4 packet. Messages other than queries are ignored.
+impl<A: Family> Member<'_, A> {
+    /// Handles a membership packet, a whole IP packet. Messages other than queries are ignored.
     ///
     /// # Errors
     /// The packet was dropped and counted: it is malformed, from another interface, above the rate limit, or
@@ -27,18 +27,22 @@ impl Member<'_> {
         if meta.iface != self.config.iface {
             return Err(DropReason::WrongInterface);
         }
-        let ip = datagram::parse(packet, wire::PROTOCOL).ok_or(DropReason::Malformed)?;
-        let message = Message::parse(ip.payload).map_err(|_| DropReason::Malformed)?;
+        let ip = datagram::parse::<A>(packet, A::PROTOCOL).ok_or(DropReason::Malformed)?;
+        let message = Message::of(&ip).map_err(|_| DropReason::Malformed)?;
         let Message::Query(query) = message else {
             return Ok(());
         };
         if ip.ttl != 1 {
             return Err(DropReason::Ttl);
         }
-        if ip.source == self.config.interface.address {
+        if A::REQUIRES_ROUTER_ALERT && !ip.has_router_alert {
+            return Err(DropReason::RouterAlert);
+        }
+        if self.config.interface.is_own(ip.source) {
             return Err(DropReason::OwnAddress);
         }
-        if !ip.source.is_unspecified() && !self.config.interface.on_link(ip.source) {
+        let is_anonymous = A::HAS_ANONYMOUS_QUERIES && ip.source == A::UNSPECIFIED;
+        if !is_anonymous && !ip.source.is_sender(&self.config.interface) {
             return Err(DropReason::WrongSubnet);
         }
         let rate = self.config.packets_per_s;
@@ -52,7 +56,7 @@ impl Member<'_> {
         Ok(())
     }
 
-    fn learn(&mut self, now: Instant, query: &Query<'_>) {
+    fn learn(&mut self, now: Instant, query: &Query<'_, A>) {
         if let Some(v3) = query.v3 {
             self.robustness = match v3.robustness {
                 0 => self.config.robustness,
@@ -73,7 +77,7 @@ impl Member<'_> {
     }
 
     /// §5.2: rules 1 to 5, in that order.
-    fn schedule_answer(&mut self, now: Instant, query: &Query<'_>) {
+    fn schedule_answer(&mut self, now: Instant, query: &Query<'_, A>) {
         let delay = self.random(query.max_response_time().max(Duration::from_millis(1)));
         let at = now + delay;
         if self.general_at.is_some_and(|general| general <= at) {
@@ -84,7 +88,7 @@ impl Member<'_> {
             self.general_from = 0;
             return;
         }
-        let Some(g) = self.groups.find(query.group.to_bits().into()) else {
+        let Some(g) = self.groups.find(group_key(query.group)) else {
             return;
         };
         let pending = self.groups[g].answer_at;
@@ -105,7 +109,7 @@ impl Member<'_> {
     /// Remembers that a source was asked about. One of an EXCLUDE list, or one that is wanted
     /// without being named, needs a slot for that; with none left the whole group is answered
     /// for, which says as much.
-    fn ask(&mut self, g: u32, source: core::net::Ipv4Addr) {
+    fn ask(&mut self, g: u32, source: A) {
         if let Some(s) = self.sources.find(source_key(g, source)) {
             self.sources[s].is_asked = true;
         } else if self.groups[g].mode == FilterMode::Exclude {

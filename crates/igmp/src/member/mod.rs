@@ -1,4 +1,4 @@
-//! The host's side of IGMPv3 on one interface (RFC 3376 §5): reports the groups and sources that it receives, on each
+//! The host's side of IGMPv3 or MLDv2 on one interface (RFC 3376 §5, RFC 9777 §6): reports the groups and sources that it receives, on each
 //! change and when a querier asks. The proxy uses it upstream.
 //!
 //! Changes are reported at once and [`Config::robustness`] - 1 times more, each within
@@ -7,7 +7,7 @@
 //! version (§7.2): they name groups without sources. Reports of other hosts do not suppress those of this
 //! member.
 //!
-//! Bytes a slot: group 80, source 48, tested.
+//! Bytes a slot, tested: group 80, source 48; with IPv6 group 96, source 64.
 
 mod answer;
 mod report;
@@ -18,7 +18,7 @@ use core::net::Ipv4Addr;
 use super::config::{Config, MemberStorage};
 use super::querier::FilterMode;
 use super::stats::{DropReason, Stats};
-use crate::{Duration, Instant};
+use crate::{Duration, Family, Instant, Numbered};
 use proto_core::slab::{Keyed, NIL, Slab};
 
 use proto_core::TokenBucket;
@@ -27,8 +27,8 @@ use rand_core::{Rng, SeedableRng};
 
 /// What a member says of one group.
 #[derive(Clone, Debug)]
-pub struct MemberGroup {
-    address: Ipv4Addr,
+pub struct MemberGroup<A = Ipv4Addr> {
+    address: A,
     /// INCLUDE with no source: left; the slot is freed once that has been reported.
     mode: FilterMode,
     first_source: u32,
@@ -45,10 +45,10 @@ pub struct MemberGroup {
     slot_count: u32,
 }
 
-impl Default for MemberGroup {
+impl<A: Family> Default for MemberGroup<A> {
     fn default() -> Self {
         MemberGroup {
-            address: Ipv4Addr::UNSPECIFIED,
+            address: A::UNSPECIFIED,
             mode: FilterMode::Include,
             first_source: NIL,
             source_count: 0,
@@ -62,19 +62,19 @@ impl Default for MemberGroup {
     }
 }
 
-impl Keyed for MemberGroup {
-    type Key = u64;
+impl<A: Family> Keyed for MemberGroup<A> {
+    type Key = Numbered<A>;
 
-    fn key(&self) -> u64 {
-        self.address.to_bits().into()
+    fn key(&self) -> Numbered<A> {
+        group_key(self.address)
     }
 }
 
 /// What a member says of one source of a group.
 #[derive(Clone, Debug)]
-pub struct MemberSource {
+pub struct MemberSource<A = Ipv4Addr> {
     group: u32,
-    address: Ipv4Addr,
+    address: A,
     /// In the group's source list. A source that is not is kept until its removal has been reported.
     is_listed: bool,
     /// Reports left of its addition or removal.
@@ -85,11 +85,11 @@ pub struct MemberSource {
     back: u32,
 }
 
-impl Default for MemberSource {
+impl<A: Family> Default for MemberSource<A> {
     fn default() -> Self {
         MemberSource {
             group: NIL,
-            address: Ipv4Addr::UNSPECIFIED,
+            address: A::UNSPECIFIED,
             is_listed: false,
             reports: 0,
             is_asked: false,
@@ -100,24 +100,31 @@ impl Default for MemberSource {
     }
 }
 
-fn source_key(group: u32, address: Ipv4Addr) -> u64 {
-    u64::from(group) << 32 | u64::from(address.to_bits())
+fn source_key<A>(group: u32, address: A) -> Numbered<A> {
+    Numbered {
+        number: group,
+        address,
+    }
 }
 
-impl Keyed for MemberSource {
-    type Key = u64;
+fn group_key<A>(address: A) -> Numbered<A> {
+    Numbered { number: 0, address }
+}
 
-    fn key(&self) -> u64 {
+impl<A: Family> Keyed for MemberSource<A> {
+    type Key = Numbered<A>;
+
+    fn key(&self) -> Numbered<A> {
         source_key(self.group, self.address)
     }
 }
 
 /// The machine; see the [module's documentation](self).
 #[derive(Debug)]
-pub struct Member<'a> {
-    config: Config,
-    groups: Slab<'a, MemberGroup>,
-    sources: Slab<'a, MemberSource>,
+pub struct Member<'a, A = Ipv4Addr> {
+    config: Config<A>,
+    groups: Slab<'a, MemberGroup<A>>,
+    sources: Slab<'a, MemberSource<A>>,
     /// Queriers of version 1 and 2 are present until then.
     v1_until: Option<Instant>,
     v2_until: Option<Instant>,
@@ -132,9 +139,14 @@ pub struct Member<'a> {
     stats: Stats,
 }
 
-impl<'a> Member<'a> {
+impl<'a, A: Family> Member<'a, A> {
     /// A member of no group.
-    pub fn new(config: Config, storage: MemberStorage<'a>, seed: [u8; 32], _now: Instant) -> Self {
+    pub fn new(
+        config: Config<A>,
+        storage: MemberStorage<'a, A>,
+        seed: [u8; 32],
+        _now: Instant,
+    ) -> Self {
         let config = config.clamped();
         let mut rng = ChaCha8Rng::from_seed(seed);
         Member {
@@ -154,7 +166,7 @@ impl<'a> Member<'a> {
     }
 
     /// The configuration, with every value inside its bounds.
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &Config<A> {
         &self.config
     }
 
@@ -178,12 +190,15 @@ impl<'a> Member<'a> {
     pub fn set(
         &mut self,
         now: Instant,
-        group: Ipv4Addr,
+        group: A,
         mode: FilterMode,
-        sources: impl Iterator<Item = Ipv4Addr>,
+        sources: impl Iterator<Item = A>,
     ) -> Result<(), DropReason> {
+        if !group.is_reported() {
+            return Err(self.stats.drop(DropReason::LinkLocalGroup));
+        }
         let mut sources = sources.peekable();
-        let g = match self.groups.find(group.to_bits().into()) {
+        let g = match self.groups.find(group_key(group)) {
             Some(g) => g,
             None if mode == FilterMode::Include && sources.peek().is_none() => return Ok(()),
             None => {
@@ -225,18 +240,18 @@ impl<'a> Member<'a> {
     ///
     /// # Errors
     /// [`DropReason::GroupsFull`] when there is no room for a new group; nothing changed.
-    pub fn join(&mut self, now: Instant, group: Ipv4Addr) -> Result<(), DropReason> {
+    pub fn join(&mut self, now: Instant, group: A) -> Result<(), DropReason> {
         self.set(now, group, FilterMode::Exclude, core::iter::empty())
     }
 
     /// Wants nothing of a group any more.
-    pub fn leave(&mut self, now: Instant, group: Ipv4Addr) {
+    pub fn leave(&mut self, now: Instant, group: A) {
         // Leaving takes no room, so it cannot fail.
         let _ = self.set(now, group, FilterMode::Include, core::iter::empty());
     }
 
     /// Puts a source in the list of a group; whether it was not in it.
-    fn list(&mut self, g: u32, address: Ipv4Addr) -> Result<bool, DropReason> {
+    fn list(&mut self, g: u32, address: A) -> Result<bool, DropReason> {
         let reports = self.robustness;
         if let Some(s) = self.sources.find(source_key(g, address)) {
             let source = &mut self.sources[s];
@@ -345,7 +360,7 @@ impl<'a> Member<'a> {
 }
 
 proto_core::impl_machine! {
-    impl['a] Member<'a> {
-        Meta = crate::Meta; Transmit = crate::Transmit; Event = Infallible; Error = DropReason;
+    impl['a, A: Family] Member<'a, A> {
+        Meta = crate::Meta; Transmit = crate::Transmit<A>; Event = Infallible; Error = DropReason;
     }
 }

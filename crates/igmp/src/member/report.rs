@@ -1,11 +1,9 @@
 //! Reports that a member sends (RFC 3376 §4.2, §5.1, §7.2).
 
-use core::net::Ipv4Addr;
-
 use super::{FilterMode, Member};
-use crate::datagram::{self, IGMP_AT};
-use crate::wire::{ALL_ROUTERS, ALL_V3_ROUTERS, Message, RecordType, ReportWriter};
-use crate::{Instant, NextHop, Transmit};
+use crate::datagram::{self, membership_at};
+use crate::wire::{Message, RecordType, ReportWriter};
+use crate::{Family, Instant, NextHop, Transmit};
 use proto_core::slab::NIL;
 
 /// Which sources a record names.
@@ -17,11 +15,14 @@ enum Which {
     AskedListed,
 }
 
-impl Member<'_> {
-    /// Writes the next report to send, a whole IPv4 packet; `buffer` needs room for 48 bytes and 8 for
-    /// each of the sources that a group may have. Groups that are due share a report.
-    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
-        let room = IGMP_AT + 8 + 2 * 8 + 8 * self.config.sources_per_group as usize;
+impl<A: Family> Member<'_, A> {
+    /// Writes the next report to send, a whole IP packet; `buffer` needs room for 48 bytes and 8 for each of the sources
+    /// that a group may have, with IPv6 for 96 and 32. Groups that are due share a report.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit<A>> {
+        let room = membership_at::<A>()
+            + 8
+            + 2 * (4 + A::LEN)
+            + 2 * A::LEN * self.config.sources_per_group as usize;
         if buffer.len() < room {
             return None;
         }
@@ -41,8 +42,8 @@ impl Member<'_> {
         }
     }
 
-    fn report_v3(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
-        let mut writer = ReportWriter::new(&mut buffer[IGMP_AT..])?;
+    fn report_v3(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit<A>> {
+        let mut writer = ReportWriter::<A>::new(&mut buffer[membership_at::<A>()..])?;
         while let Some((_, g)) = self.groups.next_due().filter(|(at, _)| *at <= now) {
             if self.groups[g].change_reports > 0 && self.groups[g].change_at <= now {
                 if !self.write_change(&mut writer, g) {
@@ -73,11 +74,11 @@ impl Member<'_> {
             return None;
         }
         let len = writer.finish();
-        self.finish(buffer, ALL_V3_ROUTERS, len)
+        self.finish(buffer, A::REPORT_DESTINATION, len)
     }
 
-    fn finish(&mut self, buffer: &mut [u8], to: Ipv4Addr, len: usize) -> Option<Transmit> {
-        let len = datagram::finish_igmp(buffer, self.config.interface.address, to, len)?;
+    fn finish(&mut self, buffer: &mut [u8], to: A, len: usize) -> Option<Transmit<A>> {
+        let len = datagram::finish_membership(buffer, self.config.interface.link_local, to, len)?;
         self.stats.reports_sent += 1;
         Some(Transmit {
             iface: self.config.iface,
@@ -86,7 +87,7 @@ impl Member<'_> {
         })
     }
 
-    fn named(&self, g: u32, which: Which) -> impl Iterator<Item = Ipv4Addr> + Clone {
+    fn named(&self, g: u32, which: Which) -> impl Iterator<Item = A> + Clone {
         let mut at = self.groups[g].first_source;
         core::iter::from_fn(move || {
             let source = self.sources.get(at)?;
@@ -103,7 +104,7 @@ impl Member<'_> {
     }
 
     /// What changed: the filter mode with its whole list, or the sources that came and went.
-    fn write_change(&self, writer: &mut ReportWriter<'_>, g: u32) -> bool {
+    fn write_change(&self, writer: &mut ReportWriter<'_, A>, g: u32) -> bool {
         let group = &self.groups[g];
         if group.mode_reports > 0 {
             let kind = match group.mode {
@@ -137,7 +138,7 @@ impl Member<'_> {
     }
 
     /// The current state of a group; nothing of one that is not wanted.
-    fn write_state(&self, writer: &mut ReportWriter<'_>, g: u32) -> bool {
+    fn write_state(&self, writer: &mut ReportWriter<'_, A>, g: u32) -> bool {
         let group = &self.groups[g];
         let kind = match group.mode {
             FilterMode::Include if group.source_count == 0 => return true,
@@ -148,7 +149,7 @@ impl Member<'_> {
     }
 
     /// The answer to a query of a group, or of some of its sources (§5.2, last table).
-    fn write_answer(&self, writer: &mut ReportWriter<'_>, g: u32) -> bool {
+    fn write_answer(&self, writer: &mut ReportWriter<'_, A>, g: u32) -> bool {
         let group = &self.groups[g];
         // An EXCLUDE list that was asked about names nothing that is wanted.
         let names = group.answers_sources && group.mode == FilterMode::Include;
@@ -203,7 +204,12 @@ impl Member<'_> {
     }
 
     /// A report or leave of an older version: one group a packet, no sources (§7.2.1).
-    fn report_older(&mut self, now: Instant, version: u8, buffer: &mut [u8]) -> Option<Transmit> {
+    fn report_older(
+        &mut self,
+        now: Instant,
+        version: u8,
+        buffer: &mut [u8],
+    ) -> Option<Transmit<A>> {
         while self.general_at.is_some_and(|at| at <= now) {
             let Some(g) = self.groups.next_used(self.general_from) else {
                 self.general_at = None;
@@ -235,24 +241,24 @@ impl Member<'_> {
         None
     }
 
-    fn leave_v2(&mut self, g: u32, buffer: &mut [u8]) -> Option<Transmit> {
+    fn leave_v2(&mut self, g: u32, buffer: &mut [u8]) -> Option<Transmit<A>> {
         let leave = Message::V2Leave(self.groups[g].address);
-        let len = leave.emit(buffer.get_mut(IGMP_AT..)?).ok()?;
-        self.finish(buffer, ALL_ROUTERS, len)
+        let len = leave.emit(buffer.get_mut(membership_at::<A>()..)?).ok()?;
+        self.finish(buffer, A::LEAVE_DESTINATION, len)
     }
 
     fn is_wanted(&self, g: u32) -> bool {
         self.groups[g].mode == FilterMode::Exclude || self.groups[g].source_count > 0
     }
 
-    fn emit_older(&mut self, g: u32, version: u8, buffer: &mut [u8]) -> Option<Transmit> {
+    fn emit_older(&mut self, g: u32, version: u8, buffer: &mut [u8]) -> Option<Transmit<A>> {
         let group = self.groups[g].address;
         let message = if version == 1 {
             Message::V1Report(group)
         } else {
             Message::V2Report(group)
         };
-        let len = message.emit(buffer.get_mut(IGMP_AT..)?).ok()?;
+        let len = message.emit(buffer.get_mut(membership_at::<A>()..)?).ok()?;
         self.finish(buffer, group, len)
     }
 }

@@ -1,5 +1,7 @@
-//! The router's side of IGMPv3 on one interface (RFC 3376 §6): which router is the querier, which groups and sources
-//! have receivers. Hosts of versions 1 and 2 are understood (§7.3).
+//! The router's side of IGMPv3 or MLDv2 on one interface (RFC 3376 §6, RFC 9777 §7): which router is the querier, which
+//! groups and sources have receivers. Hosts of older versions are understood (§7.3, §8.3).
+//!
+//! Sections without a document are those of RFC 3376. RFC 9777 has the same tables in §7.4 and the same times in §9.
 //!
 //! # State of a group
 //!
@@ -26,7 +28,7 @@
 //! Groups and sources are as many as the storage holds, sources of one group as many as
 //! [`Config::sources_per_group`] says. What does not fit is refused and counted: a new
 //! group, or a source that is asked for, is not forwarded then; a source that a group is to
-//! exclude is forwarded all the same. Bytes a slot: group 120, source 72, tested.
+//! exclude is forwarded all the same. Bytes a slot, tested: group 120, source 72; with IPv6 group 136, source 88.
 
 mod queries;
 mod records;
@@ -37,8 +39,8 @@ pub use super::config::Config;
 use super::config::QuerierStorage;
 use super::datagram;
 use super::stats::{DropReason, Stats};
-use crate::wire::{self, Message, RecordType, Sources};
-use crate::{Duration, Instant, Meta};
+use crate::wire::{Message, RecordType, Sources};
+use crate::{Duration, Family, Instant, Meta, Numbered};
 use proto_core::slab::{Keyed, NIL, Slab};
 
 use proto_core::{RateLimit, TokenBucket};
@@ -59,8 +61,8 @@ pub enum FilterMode {
 
 /// What a querier knows of one group.
 #[derive(Clone, Debug)]
-pub struct Group {
-    address: Ipv4Addr,
+pub struct Group<A = Ipv4Addr> {
+    address: A,
     mode: FilterMode,
     /// Group timer; counts in EXCLUDE only.
     expires: Instant,
@@ -83,10 +85,10 @@ pub struct Group {
     next_changed: u32,
 }
 
-impl Default for Group {
+impl<A: Family> Default for Group<A> {
     fn default() -> Self {
         Group {
-            address: Ipv4Addr::UNSPECIFIED,
+            address: A::UNSPECIFIED,
             mode: FilterMode::Include,
             expires: Instant::ZERO,
             v1_until: None,
@@ -105,19 +107,19 @@ impl Default for Group {
     }
 }
 
-impl Keyed for Group {
-    type Key = u64;
+impl<A: Family> Keyed for Group<A> {
+    type Key = Numbered<A>;
 
-    fn key(&self) -> u64 {
-        self.address.to_bits().into()
+    fn key(&self) -> Numbered<A> {
+        group_key(self.address)
     }
 }
 
 /// What a querier knows of one source of a group.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct Source<A = Ipv4Addr> {
     group: u32,
-    address: Ipv4Addr,
+    address: A,
     /// Source timer: running, or `None` (only in EXCLUDE: not to be forwarded).
     expires: Option<Instant>,
     /// Group-and-source queries left that name it.
@@ -128,11 +130,11 @@ pub struct Source {
     back: u32,
 }
 
-impl Default for Source {
+impl<A: Family> Default for Source<A> {
     fn default() -> Self {
         Source {
             group: NIL,
-            address: Ipv4Addr::UNSPECIFIED,
+            address: A::UNSPECIFIED,
             expires: None,
             queries_left: 0,
             is_marked: false,
@@ -142,27 +144,34 @@ impl Default for Source {
     }
 }
 
-fn source_key(group: u32, address: Ipv4Addr) -> u64 {
-    u64::from(group) << 32 | u64::from(address.to_bits())
+fn source_key<A>(group: u32, address: A) -> Numbered<A> {
+    Numbered {
+        number: group,
+        address,
+    }
 }
 
-impl Keyed for Source {
-    type Key = u64;
+fn group_key<A>(address: A) -> Numbered<A> {
+    Numbered { number: 0, address }
+}
 
-    fn key(&self) -> u64 {
+impl<A: Family> Keyed for Source<A> {
+    type Key = Numbered<A>;
+
+    fn key(&self) -> Numbered<A> {
         source_key(self.group, self.address)
     }
 }
 
 /// Which router sends queries on this link (RFC 3376 §6.6.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
+pub enum Role<A = Ipv4Addr> {
     /// This router.
     Querier,
     /// A router with a lower address, until it falls silent.
     NonQuerier {
         /// Its address.
-        querier: Ipv4Addr,
+        querier: A,
         /// When this router takes over, unless the other sends another query.
         until: Instant,
     },
@@ -170,23 +179,23 @@ pub enum Role {
 
 /// What the router must act on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum Event<A = Ipv4Addr> {
     /// What is to be forwarded of this group changed.
     Changed {
         /// The group.
-        group: Ipv4Addr,
+        group: A,
     },
     /// The role changed: only the querier forwards to the link (RFC 4605 §4.2).
-    Role(Role),
+    Role(Role<A>),
 }
 
 /// The machine; see the [module's documentation](self).
 #[derive(Debug)]
-pub struct Querier<'a> {
-    config: Config,
-    groups: Slab<'a, Group>,
-    sources: Slab<'a, Source>,
-    role: Role,
+pub struct Querier<'a, A = Ipv4Addr> {
+    config: Config<A>,
+    groups: Slab<'a, Group<A>>,
+    sources: Slab<'a, Source<A>>,
+    role: Role<A>,
     role_changed: bool,
     changed_head: u32,
     send_head: u32,
@@ -202,9 +211,14 @@ pub struct Querier<'a> {
     stats: Stats,
 }
 
-impl<'a> Querier<'a> {
+impl<'a, A: Family> Querier<'a, A> {
     /// A querier that believes to be the only one; it starts by asking.
-    pub fn new(config: Config, storage: QuerierStorage<'a>, seed: [u8; 32], now: Instant) -> Self {
+    pub fn new(
+        config: Config<A>,
+        storage: QuerierStorage<'a, A>,
+        seed: [u8; 32],
+        now: Instant,
+    ) -> Self {
         let config = config.clamped();
         let mut rng = ChaCha8Rng::from_seed(seed);
         Querier {
@@ -227,12 +241,12 @@ impl<'a> Querier<'a> {
     }
 
     /// The configuration, with every value inside its bounds.
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &Config<A> {
         &self.config
     }
 
     /// Returns which router sends queries on this link.
-    pub fn role(&self) -> Role {
+    pub fn role(&self) -> Role<A> {
         self.role
     }
 
@@ -258,21 +272,21 @@ impl<'a> Querier<'a> {
     }
 
     /// Returns the groups with their filter modes.
-    pub fn groups(&self) -> impl Iterator<Item = (Ipv4Addr, FilterMode)> {
+    pub fn groups(&self) -> impl Iterator<Item = (A, FilterMode)> {
         let alive = self.groups.iter().filter(|(_, g)| !is_idle(g));
         alive.map(|(_, group)| (group.address, group.mode))
     }
 
     /// Returns the filter mode of a group; INCLUDE with no source where there is no receiver.
-    pub fn mode(&self, group: Ipv4Addr) -> FilterMode {
-        let found = self.groups.find(group.to_bits().into());
+    pub fn mode(&self, group: A) -> FilterMode {
+        let found = self.groups.find(group_key(group));
         found.map_or(FilterMode::Include, |g| self.groups[g].mode)
     }
 
     /// The sources of a group: those with a running timer (wanted: A or X), or those without (not
     /// wanted: Y).
-    pub fn sources(&self, group: Ipv4Addr, wanted: bool) -> impl Iterator<Item = Ipv4Addr> + Clone {
-        let found = self.groups.find(group.to_bits().into());
+    pub fn sources(&self, group: A, wanted: bool) -> impl Iterator<Item = A> + Clone {
+        let found = self.groups.find(group_key(group));
         let mut at = found.map_or(NIL, |g| self.groups[g].first_source);
         core::iter::from_fn(move || {
             let source = self.sources.get(at)?;
@@ -284,8 +298,8 @@ impl<'a> Querier<'a> {
     }
 
     /// Whether this link has receivers for packets from a source to a group (§6.3); O(1).
-    pub fn wants(&self, source: Ipv4Addr, group: Ipv4Addr) -> bool {
-        let Some(g) = self.groups.find(group.to_bits().into()) else {
+    pub fn wants(&self, source: A, group: A) -> bool {
+        let Some(g) = self.groups.find(group_key(group)) else {
             return false;
         };
         match (
@@ -297,7 +311,7 @@ impl<'a> Querier<'a> {
         }
     }
 
-    /// Handles an IGMP packet, a whole IPv4 packet. Records of an accepted report are refused one by one, and only counted.
+    /// Handles a membership packet, a whole IP packet. Records of an accepted report are refused one by one, and only counted.
     ///
     /// # Errors
     ///
@@ -317,18 +331,22 @@ impl<'a> Querier<'a> {
         if meta.iface != self.config.iface {
             return Err(DropReason::WrongInterface);
         }
-        let ip = datagram::parse(packet, wire::PROTOCOL).ok_or(DropReason::Malformed)?;
-        let message = Message::parse(ip.payload).map_err(|_| DropReason::Malformed)?;
+        let ip = datagram::parse::<A>(packet, A::PROTOCOL).ok_or(DropReason::Malformed)?;
+        let message = Message::of(&ip).map_err(|_| DropReason::Malformed)?;
         if ip.ttl != 1 {
             return Err(DropReason::Ttl);
         }
-        if ip.source == self.config.interface.address {
+        if A::REQUIRES_ROUTER_ALERT && !ip.has_router_alert {
+            return Err(DropReason::RouterAlert);
+        }
+        if self.config.interface.is_own(ip.source) {
             return Err(DropReason::OwnAddress);
         }
-        // A host that has no address yet reports all the same (§4.2.13); a switch that asks in a
+        // A host that has no address yet reports all the same (§4.2.13; RFC 9777 §5.2.13); a switch that asks in a
         // querier's stead has none and is no rival (RFC 4541 §2.1.1).
-        let is_anonymous = ip.source.is_unspecified();
-        if !is_anonymous && !self.config.interface.on_link(ip.source) {
+        let is_anonymous = ip.source == A::UNSPECIFIED;
+        let may_be = !matches!(message, Message::Query(_)) || A::HAS_ANONYMOUS_QUERIES;
+        if !(is_anonymous && may_be || ip.source.is_sender(&self.config.interface)) {
             return Err(DropReason::WrongSubnet);
         }
         let rate = self.config.packets_per_s;
@@ -378,7 +396,7 @@ impl<'a> Querier<'a> {
     }
 
     /// Returns the next event; drain until `None`.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<Event<A>> {
         if core::mem::take(&mut self.role_changed) {
             return Some(Event::Role(self.role));
         }
@@ -412,12 +430,12 @@ impl<'a> Querier<'a> {
 }
 
 proto_core::impl_machine! {
-    impl['a] Querier<'a> {
-        Meta = Meta; Transmit = crate::Transmit; Event = Event; Error = DropReason;
+    impl['a, A: Family] Querier<'a, A> {
+        Meta = Meta; Transmit = crate::Transmit<A>; Event = Event<A>; Error = DropReason;
     }
 }
 
 /// Whether a group has the state of an unknown group.
-fn is_idle(group: &Group) -> bool {
+fn is_idle<A>(group: &Group<A>) -> bool {
     group.mode == FilterMode::Include && group.source_count == 0
 }

@@ -1,11 +1,10 @@
 //! Queries: election of the querier, times, contents (RFC 3376 §4.1, §6.6).
 
-use core::net::Ipv4Addr;
-
-use super::{DropReason, FilterMode, Querier, Role, source_key};
-use crate::datagram::{self, IGMP_AT};
-use crate::wire::{ALL_SYSTEMS, Code, Message, Query, QueryV3, Sources};
-use crate::{Duration, Instant, NextHop, Transmit};
+use super::{DropReason, FilterMode, Querier, Role, group_key, source_key};
+use crate::datagram::{self, membership_at};
+use crate::family::short_len;
+use crate::wire::{Code, Message, Query, QueryV3, Sources};
+use crate::{Duration, Family, Instant, NextHop, ResponseCode, Transmit};
 use proto_core::slab::NIL;
 
 /// Queries to send for a group: its own, that of the sources that other hosts have requested in
@@ -16,20 +15,20 @@ const SEND_SOURCES: u8 = 4;
 /// The most sources of a query: as many as a group may have.
 const MAX_SOURCES: usize = 256;
 
-impl Querier<'_> {
+impl<A: Family> Querier<'_, A> {
     /// Another router asks.
     pub(super) fn query(
         &mut self,
         now: Instant,
-        from: Ipv4Addr,
-        query: &Query<'_>,
+        from: A,
+        query: &Query<'_, A>,
     ) -> Result<(), DropReason> {
         let Some(v3) = query.v3 else {
             return Err(DropReason::OlderQuery);
         };
         self.stats.queries_received += 1;
         let is_querier = match self.role {
-            Role::Querier => from < self.config.interface.address,
+            Role::Querier => from < self.config.interface.link_local,
             Role::NonQuerier { querier, .. } => from <= querier,
         };
         if is_querier {
@@ -38,7 +37,7 @@ impl Querier<'_> {
         if v3.suppress || query.is_general() {
             return Ok(());
         }
-        let Some(g) = self.groups.find(query.group.to_bits().into()) else {
+        let Some(g) = self.groups.find(group_key(query.group)) else {
             return Ok(());
         };
         let time = self.last_member_time();
@@ -53,7 +52,7 @@ impl Querier<'_> {
         Ok(())
     }
 
-    fn yield_to(&mut self, now: Instant, querier: Ipv4Addr, v3: &QueryV3<'_>) {
+    fn yield_to(&mut self, now: Instant, querier: A, v3: &QueryV3<'_, A>) {
         // §4.1.6, §4.1.7: its variables become ours; 0 is "as configured".
         self.robustness = match v3.robustness {
             0 => self.config.robustness,
@@ -112,10 +111,15 @@ impl Querier<'_> {
         }
     }
 
-    /// Writes the next query to send, a whole IPv4 packet; `buffer` needs room for 36 bytes and 4 for
-    /// each of the sources that a group may have.
-    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
-        if buffer.len() < IGMP_AT + 12 + 4 * self.config.sources_per_group as usize {
+    /// Writes the next query to send, a whole IP packet; `buffer` needs room for 36 bytes and 4 for each of the sources
+    /// that a group may have, with IPv6 for 76 and 16.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit<A>> {
+        if buffer.len()
+            < membership_at::<A>()
+                + short_len::<A>()
+                + 4
+                + A::LEN * self.config.sources_per_group as usize
+        {
             return None;
         }
         if self.role == Role::Querier && self.next_general <= now {
@@ -147,13 +151,13 @@ impl Querier<'_> {
         None
     }
 
-    fn general(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+    fn general(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit<A>> {
         let is_startup = self.startup_left > 1;
         self.startup_left = self.startup_left.saturating_sub(1);
         let interval = self.query_interval.total_micros() / if is_startup { 4 } else { 1 };
         self.next_general = now + Duration::from_micros(interval);
         let response = self.config.query_response;
-        self.emit(Ipv4Addr::UNSPECIFIED, response, false, &[], buffer)
+        self.emit(A::UNSPECIFIED, response, false, &[], buffer)
     }
 
     /// The query of a group's sources whose timers are still long (others want them: suppress),
@@ -164,9 +168,9 @@ impl Querier<'_> {
         g: u32,
         is_suppressed: bool,
         buffer: &mut [u8],
-    ) -> Option<Transmit> {
+    ) -> Option<Transmit<A>> {
         let until = now + self.last_member_time();
-        let mut list = [[0; 4]; MAX_SOURCES];
+        let mut list = [A::Octets::default(); MAX_SOURCES];
         let (mut count, mut left) = (0, 0);
         let mut at = self.groups[g].first_source;
         while at != NIL {
@@ -194,9 +198,9 @@ impl Querier<'_> {
         &mut self,
         now: Instant,
         g: u32,
-        list: &[[u8; 4]],
+        list: &[A::Octets],
         buffer: &mut [u8],
-    ) -> Option<Transmit> {
+    ) -> Option<Transmit<A>> {
         let group = &self.groups[g];
         let address = group.address;
         let is_suppressed = group.expires > now + self.last_member_time();
@@ -214,34 +218,34 @@ impl Querier<'_> {
 
     fn emit(
         &mut self,
-        group: Ipv4Addr,
+        group: A,
         response: Duration,
         suppress: bool,
-        sources: &[[u8; 4]],
+        sources: &[A::Octets],
         buffer: &mut [u8],
-    ) -> Option<Transmit> {
+    ) -> Option<Transmit<A>> {
         let v3 = QueryV3 {
             suppress,
             robustness: self.robustness,
             interval: Code::from_value(self.query_interval.secs() as u32),
             sources: Sources::from_octets(sources),
         };
-        let max_response = Code::from_value((response.total_millis() / 100) as u32);
+        let max_response = A::ResponseCode::from_time(response);
         let query = Query {
             group,
             max_response,
             v3: Some(v3),
         };
         let len = Message::Query(query)
-            .emit(buffer.get_mut(IGMP_AT..)?)
+            .emit(buffer.get_mut(membership_at::<A>()..)?)
             .ok()?;
         let destination = if query.is_general() {
-            ALL_SYSTEMS
+            A::QUERY_DESTINATION
         } else {
             group
         };
-        let source = self.config.interface.address;
-        let len = datagram::finish_igmp(buffer, source, destination, len)?;
+        let source = self.config.interface.link_local;
+        let len = datagram::finish_membership(buffer, source, destination, len)?;
         self.stats.queries_sent += 1;
         Some(Transmit {
             iface: self.config.iface,

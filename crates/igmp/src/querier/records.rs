@@ -1,10 +1,8 @@
 //! What reports and timers do to a group (RFC 3376 §6.4, §6.5, §7.3.2).
 
-use core::net::Ipv4Addr;
-
-use super::{DropReason, FilterMode, Group, Querier, Role, Source, is_idle, source_key};
+use super::{DropReason, FilterMode, Group, Querier, Role, Source, group_key, is_idle, source_key};
 use crate::wire::{RecordType, Sources};
-use crate::{Duration, Instant};
+use crate::{Duration, Family, Instant};
 use proto_core::slab::NIL;
 
 /// What a record does to one source that it names.
@@ -17,11 +15,11 @@ enum Act {
     Keep,
 }
 
-impl Querier<'_> {
-    pub(super) fn older_report(&mut self, now: Instant, group: Ipv4Addr, version: u8) {
+impl<A: Family> Querier<'_, A> {
+    pub(super) fn older_report(&mut self, now: Instant, group: A, version: u8) {
         self.record(now, RecordType::ModeIsExclude, group, Sources::NONE);
         let until = now + self.membership_interval();
-        if let Some(g) = self.groups.find(group.to_bits().into()) {
+        if let Some(g) = self.groups.find(group_key(group)) {
             match version {
                 1 => self.groups[g].v1_until = Some(until),
                 _ => self.groups[g].v2_until = Some(until),
@@ -34,11 +32,11 @@ impl Querier<'_> {
     fn compatible<'s>(
         &self,
         now: Instant,
-        group: Ipv4Addr,
+        group: A,
         kind: RecordType,
-        sources: Sources<'s>,
-    ) -> Option<Sources<'s>> {
-        let Some(g) = self.groups.find(group.to_bits().into()) else {
+        sources: Sources<'s, A>,
+    ) -> Option<Sources<'s, A>> {
+        let Some(g) = self.groups.find(group_key(group)) else {
             return Some(sources);
         };
         let is_present = |until: Option<Instant>| until.is_some_and(|until| until > now);
@@ -56,20 +54,20 @@ impl Querier<'_> {
         &mut self,
         now: Instant,
         kind: RecordType,
-        group: Ipv4Addr,
-        sources: Sources<'_>,
+        group: A,
+        sources: Sources<'_, A>,
     ) {
         if matches!(kind, RecordType::Unknown(_)) {
             return;
         }
-        if group.octets()[..3] == [224, 0, 0] {
+        if group.is_link_local_group() {
             self.stats.drop(DropReason::LinkLocalGroup);
             return;
         }
         let Some(sources) = self.compatible(now, group, kind, sources) else {
             return;
         };
-        let g = match self.groups.find(group.to_bits().into()) {
+        let g = match self.groups.find(group_key(group)) {
             Some(g) => g,
             // Nothing is known of it: a leave changes nothing.
             None if !adds(kind, &sources) => return,
@@ -95,7 +93,7 @@ impl Querier<'_> {
     }
 
     /// One source that a record names: the columns of the table in the module's documentation.
-    fn named(&mut self, now: Instant, g: u32, kind: RecordType, address: Ipv4Addr) {
+    fn named(&mut self, now: Instant, g: u32, kind: RecordType, address: A) {
         use FilterMode::{Exclude, Include};
         use RecordType::{
             AllowNewSources, BlockOldSources, ChangeToExclude, ChangeToInclude, ModeIsExclude,
@@ -176,7 +174,7 @@ impl Querier<'_> {
         }
     }
 
-    fn add_source(&mut self, g: u32, address: Ipv4Addr) -> Option<u32> {
+    fn add_source(&mut self, g: u32, address: A) -> Option<u32> {
         let first = self.groups[g].first_source;
         let source = Source {
             group: g,
@@ -345,7 +343,7 @@ impl Querier<'_> {
 }
 
 /// Whether a record of a group that nothing is known of makes a difference.
-fn adds(kind: RecordType, sources: &Sources<'_>) -> bool {
+fn adds<A: Family>(kind: RecordType, sources: &Sources<'_, A>) -> bool {
     match kind {
         RecordType::ModeIsExclude | RecordType::ChangeToExclude => true,
         RecordType::ModeIsInclude | RecordType::AllowNewSources | RecordType::ChangeToInclude => {

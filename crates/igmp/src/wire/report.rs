@@ -1,10 +1,18 @@
 //! Version 3 reports: group records, and writing them.
 
+use core::marker::PhantomData;
 use core::net::Ipv4Addr;
 
-use super::{COST_IDENTIFIER, Cost, ParseError, SHORT_LEN, Sources, TYPE_V3_REPORT, checksum};
+use super::{COST_IDENTIFIER, Cost, HEAD_LEN, ParseError, Sources, fill_checksum};
+use crate::Family;
 
-const RECORD_LEN: usize = 8;
+/// Bytes of a record before its group.
+const GROUP_AT: usize = 4;
+
+/// Bytes of a record before its sources.
+const fn record_len<A: Family>() -> usize {
+    GROUP_AT + A::LEN
+}
 
 /// What a group record says (RFC 3376 §4.2.12).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -55,52 +63,49 @@ impl From<RecordType> for u8 {
 
 /// One group record of a version 3 report.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Record<'a> {
+pub struct Record<'a, A = Ipv4Addr> {
     /// What it says.
     pub kind: RecordType,
     /// The group; multicast, unless the type is unknown.
-    pub group: Ipv4Addr,
+    pub group: A,
     /// The sources.
-    pub sources: Sources<'a>,
+    pub sources: Sources<'a, A>,
     /// Auxiliary data, whole words; what we do not know is ignored (§4.2.6).
     pub auxiliary: &'a [u8],
 }
 
-impl<'a> Record<'a> {
+impl<'a, A: Family> Record<'a, A> {
     /// The replier cost, where the auxiliary data is ours.
     pub fn cost(&self) -> Option<Cost> {
         let (&[a, b, c, d], _) = self.auxiliary.split_first_chunk::<4>()?;
         (u16::from_be_bytes([a, b]) == COST_IDENTIFIER).then(|| Cost(u16::from_be_bytes([c, d])))
     }
 
-    fn split(b: &'a [u8]) -> Option<(Record<'a>, &'a [u8])> {
-        let (head, rest) = b.split_at_checked(RECORD_LEN)?;
-        let sources_len = 4 * usize::from(u16::from_be_bytes([head[2], head[3]]));
+    fn split(b: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (head, rest) = b.split_at_checked(record_len::<A>())?;
+        let sources_len = A::LEN * usize::from(u16::from_be_bytes([head[2], head[3]]));
         let (sources, rest) = rest.split_at_checked(sources_len)?;
         let (auxiliary, rest) = rest.split_at_checked(4 * usize::from(head[1]))?;
-        let group = Ipv4Addr::new(head[4], head[5], head[6], head[7]);
-        let kind = RecordType::from(head[0]);
-        Some((
-            Record {
-                kind,
-                group,
-                sources: Sources(sources),
-                auxiliary,
-            },
-            rest,
-        ))
+        let record = Record {
+            kind: RecordType::from(head[0]),
+            group: A::read(&head[GROUP_AT..])?,
+            sources: Sources(sources, PhantomData),
+            auxiliary,
+        };
+        Some((record, rest))
     }
 }
 
 /// The group records of a report.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Records<'a> {
+pub struct Records<'a, A = Ipv4Addr> {
     /// Holds exactly `count` whole records.
     pub(super) bytes: &'a [u8],
     pub(super) count: u16,
+    family: PhantomData<A>,
 }
 
-impl<'a> Records<'a> {
+impl<'a, A: Family> Records<'a, A> {
     /// Number of records.
     pub const fn len(&self) -> usize {
         self.count as usize
@@ -112,7 +117,7 @@ impl<'a> Records<'a> {
     }
 
     /// The records in order.
-    pub fn iter(&self) -> impl Iterator<Item = Record<'a>> + Clone + 'a {
+    pub fn iter(&self) -> impl Iterator<Item = Record<'a, A>> + Clone + 'a {
         let mut rest = self.bytes;
         core::iter::from_fn(move || {
             let (record, after) = Record::split(rest)?;
@@ -124,7 +129,7 @@ impl<'a> Records<'a> {
     pub(super) fn parse(b: &'a [u8], count: u16) -> Result<Self, ParseError> {
         let mut rest = b;
         for _ in 0..count {
-            let (record, after) = Record::split(rest).ok_or(ParseError::Truncated)?;
+            let (record, after) = Record::<A>::split(rest).ok_or(ParseError::Truncated)?;
             rest = after;
             if matches!(record.kind, RecordType::Unknown(_)) {
                 continue;
@@ -137,25 +142,28 @@ impl<'a> Records<'a> {
         Ok(Records {
             bytes: &b[..b.len() - rest.len()],
             count,
+            family: PhantomData,
         })
     }
 }
 
 /// Writes a version 3 report record by record.
 #[derive(Debug)]
-pub struct ReportWriter<'a> {
+pub struct ReportWriter<'a, A = Ipv4Addr> {
     buffer: &'a mut [u8],
     len: usize,
     count: u16,
+    family: PhantomData<A>,
 }
 
-impl<'a> ReportWriter<'a> {
+impl<'a, A: Family> ReportWriter<'a, A> {
     /// A writer into `buffer`; `None` where not even the header fits.
     pub fn new(buffer: &'a mut [u8]) -> Option<Self> {
-        (buffer.len() >= SHORT_LEN).then_some(ReportWriter {
+        (buffer.len() >= HEAD_LEN).then_some(ReportWriter {
             buffer,
-            len: SHORT_LEN,
+            len: HEAD_LEN,
             count: 0,
+            family: PhantomData,
         })
     }
 
@@ -166,30 +174,30 @@ impl<'a> ReportWriter<'a> {
 
     /// Returns how many sources fit into a further record; `None` if its header does not fit.
     pub fn room(&self, with_cost: bool) -> Option<usize> {
-        let fixed = RECORD_LEN + if with_cost { 4 } else { 0 };
+        let fixed = record_len::<A>() + if with_cost { 4 } else { 0 };
         let free = self.buffer.len().checked_sub(self.len + fixed)?;
-        (self.count < u16::MAX).then_some((free / 4).min(usize::from(u16::MAX)))
+        (self.count < u16::MAX).then_some((free / A::LEN).min(usize::from(u16::MAX)))
     }
 
     /// Appends a record; `false`, with nothing written, where it does not fit.
     pub fn push(
         &mut self,
         kind: RecordType,
-        group: Ipv4Addr,
-        sources: impl Iterator<Item = Ipv4Addr>,
+        group: A,
+        sources: impl Iterator<Item = A>,
         cost: Option<Cost>,
     ) -> bool {
         let Some(room) = self.room(cost.is_some()) else {
             return false;
         };
-        let mut at = self.len + RECORD_LEN;
+        let mut at = self.len + record_len::<A>();
         let mut count = 0u16;
         for source in sources {
             if usize::from(count) == room {
                 return false;
             }
-            self.buffer[at..at + 4].copy_from_slice(&source.octets());
-            at += 4;
+            self.buffer[at..at + A::LEN].copy_from_slice(source.octets().as_ref());
+            at += A::LEN;
             count += 1;
         }
         if let Some(cost) = cost {
@@ -197,24 +205,23 @@ impl<'a> ReportWriter<'a> {
             self.buffer[at + 2..at + 4].copy_from_slice(&cost.0.to_be_bytes());
             at += 4;
         }
-        let head = &mut self.buffer[self.len..self.len + RECORD_LEN];
+        let head = &mut self.buffer[self.len..self.len + record_len::<A>()];
         head[0] = kind.into();
         head[1] = u8::from(cost.is_some());
         head[2..4].copy_from_slice(&count.to_be_bytes());
-        head[4..8].copy_from_slice(&group.octets());
+        head[GROUP_AT..].copy_from_slice(group.octets().as_ref());
         self.len = at;
         self.count += 1;
         true
     }
 
-    /// Writes header and checksum, and returns the length of the message.
+    /// Writes the header, and returns the length of the message. The checksum of IGMP is included, that of MLD is
+    /// written with the addresses ([`finish_membership`](crate::datagram::finish_membership)).
     pub fn finish(self) -> usize {
         let out = &mut self.buffer[..self.len];
-        out[..SHORT_LEN].fill(0);
-        out[0] = TYPE_V3_REPORT;
+        out[..HEAD_LEN].fill(0);
+        out[0] = A::TYPES.v3_report;
         out[6..8].copy_from_slice(&self.count.to_be_bytes());
-        let sum = checksum(out, 0);
-        out[2..4].copy_from_slice(&sum.to_be_bytes());
-        self.len
+        fill_checksum::<A>(out)
     }
 }

@@ -2,7 +2,7 @@
 
 use core::net::Ipv4Addr;
 
-use igmp::datagram::{IGMP_AT, finish_igmp};
+use igmp::datagram::{IGMP_AT, finish_membership};
 use igmp::wire::{
     ALL_SYSTEMS, ALL_V3_ROUTERS, Code, Message, Query, QueryV3, RecordType, ReportWriter, Sources,
 };
@@ -22,7 +22,7 @@ pub(crate) fn source(n: u8) -> Ipv4Addr {
 pub(crate) fn whole(source: Ipv4Addr, destination: Ipv4Addr, message: &Message<'_>) -> Vec<u8> {
     let mut packet = vec![0; 1500];
     let len = message.emit(&mut packet[IGMP_AT..]).expect("room");
-    let len = finish_igmp(&mut packet, source, destination, len).expect("room");
+    let len = finish_membership(&mut packet, source, destination, len).expect("room");
     packet.truncate(len);
     packet
 }
@@ -32,7 +32,7 @@ pub(crate) fn v3_report(from: Ipv4Addr, kind: RecordType, sources: &[u8]) -> Vec
     let mut writer = ReportWriter::new(&mut packet[IGMP_AT..]).expect("room");
     assert!(writer.push(kind, GROUP, sources.iter().map(|n| source(*n)), None));
     let len = writer.finish();
-    let len = finish_igmp(&mut packet, from, ALL_V3_ROUTERS, len).expect("room");
+    let len = finish_membership(&mut packet, from, ALL_V3_ROUTERS, len).expect("room");
     packet.truncate(len);
     packet
 }

@@ -2,7 +2,7 @@
 
 use core::net::Ipv4Addr;
 
-use igmp::datagram::{IGMP_AT, finish_igmp};
+use igmp::datagram::{IGMP_AT, finish_membership};
 use igmp::wire::{
     ALL_V3_ROUTERS, Code, Cost, Message, ParseError, Query, QueryV3, RecordType, ReportWriter,
     Sources,
@@ -51,7 +51,7 @@ fn golden_report_with_cost() {
 
     let mut packet = vec![0; IGMP_AT];
     packet.extend_from_slice(COST_REPORT);
-    let len = finish_igmp(&mut packet, Ipv4Addr::new(10, 0, 1, 7), ALL_V3_ROUTERS, 24);
+    let len = finish_membership(&mut packet, Ipv4Addr::new(10, 0, 1, 7), ALL_V3_ROUTERS, 24);
     assert_eq!(len, Some(48));
     let golden = [
         0x46, 0xc0, 0, 48, 0, 0, 0x40, 0, 1, 2, 0xf8, 0xea, 10, 0, 1, 7, 224, 0, 0,

@@ -379,7 +379,9 @@ fn the_guard_hides_lms_from_the_kernel_and_nothing_else() {
         drop(guard);
         network.send_to_router(&packet(&classic(REQUEST, A, GROUP)));
         soon(&mut table, |table| table.next_upcall().unwrap()).expect("no guard, an upcall");
-        network.router.run(|| Guard::open(None).expect("free again"));
+        network
+            .router
+            .run(|| Guard::open(None).expect("free again"));
     });
 }
 

@@ -47,7 +47,7 @@ impl<A: Family> Carrier for Udp<A> {
 
     /// Expects a packet for which [`Udp::is_to`] holds.
     fn classify(packet: &[u8]) -> Result<Class<A, Outer<A>>, Malformed> {
-        let ip: Ip<A> = A::parse_ip(packet).map_err(Malformed::Header)?;
+        let ip: Ip<A> = A::read_ip(packet).map_err(Malformed::Header)?;
         let truncated = Malformed::Datagram(ParseError::Truncated);
         if ip.protocol != PROTOCOL_UDP {
             return Ok(Class::Other);
@@ -191,7 +191,7 @@ impl<A: Family> Carrier for Udp<A> {
         let (ip, udp) = out.split_at_mut(A::IP_HEADER_LEN);
         let (source, group) = (header.body.source, header.body.group);
         let hops = header.hop_limit.saturating_sub(1);
-        A::emit_ip(ip, inner_len, PROTOCOL_UDP, hops, source, group);
+        A::write_ip(ip, inner_len, PROTOCOL_UDP, hops, source, group);
         udp[..2].copy_from_slice(&header.ports.source.to_be_bytes());
         udp[2..4].copy_from_slice(&header.ports.group.to_be_bytes());
         udp[4..6].copy_from_slice(&(inner_len as u16).to_be_bytes());

@@ -136,7 +136,7 @@ impl<A: Family> Endpoint<'_, A> {
 
         let (ip, udp) = inner.split_at_mut(A::IP_HEADER_LEN);
         let hops = self.config.repair_ttl;
-        A::emit_ip(ip, udp.len(), PROTOCOL_UDP, hops, key.source, key.group)
+        A::write_ip(ip, udp.len(), PROTOCOL_UDP, hops, key.source, key.group)
             .ok_or(DmcastError::TooLong)?;
         let udp_len = udp.len();
         udp[..2].copy_from_slice(&ports.source.to_be_bytes());

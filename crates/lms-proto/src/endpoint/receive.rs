@@ -6,10 +6,10 @@ use rand_core::Rng;
 use super::{Announcement, DropReason, Election, Endpoint, ROUTERS, Router, STEPS, Sweep};
 use crate::hier::replay::ReplayGuard;
 use crate::hier::{hold_time, refresh_time};
-use crate::shim::datagram::{self, Ip};
-use crate::shim::wire::{Message, Query};
 use crate::wire::hier::{self, Header, Kind};
 use crate::{Duration, Family, Instant, Key, Meta};
+use igmp::datagram::{self, Ip};
+use igmp::wire::{Message, Query};
 
 const PROTOCOL_UDP: u8 = 17;
 
@@ -30,7 +30,7 @@ impl<A: Family> Endpoint<'_, A> {
             Err(DropReason::WrongInterface)
         } else if let Some(ip) = datagram::parse::<A>(packet, PROTOCOL_UDP) {
             self.handle_hier(now, &ip)
-        } else if let Some(ip) = datagram::parse::<A>(packet, A::MEMBERSHIP_PROTOCOL) {
+        } else if let Some(ip) = datagram::parse::<A>(packet, <A as igmp::Family>::PROTOCOL) {
             self.handle_membership(now, &ip)
         } else {
             Err(DropReason::Malformed)
@@ -142,7 +142,7 @@ impl<A: Family> Endpoint<'_, A> {
             self.sweep(now, None, max_delay);
             return;
         }
-        let sources = query.sources().unwrap_or_default();
+        let sources = query.v3.map(|v3| v3.sources).unwrap_or_default();
         self.answer_for(now, Key::any_source(query.group), max_delay);
         for source in sources.iter() {
             self.answer_for(now, Key::new(source, query.group), max_delay);

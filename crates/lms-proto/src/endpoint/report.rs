@@ -4,9 +4,9 @@ use rand_core::Rng;
 
 use super::{Endpoint, Session};
 use crate::hier::Cost;
-use crate::shim::datagram::{self, membership_at};
-use crate::shim::wire::{RecordType, ReportWriter};
 use crate::{Duration, Family, Instant, NextHop, Transmit};
+use igmp::datagram::{self, membership_at};
+use igmp::wire::{RecordType, ReportWriter};
 
 /// A late driver may catch up on this time at once.
 const CATCH_UP: Duration = Duration::from_millis(100);
@@ -54,7 +54,7 @@ impl<A: Family> Endpoint<'_, A> {
         self.next_allowed = self.next_allowed.max(now - CATCH_UP) + gap;
         let source = self.config.interface.link_local;
         let len = writer.finish();
-        let len = datagram::finish_membership(buffer, source, A::REPORTS_TO, len)?;
+        let len = datagram::finish_membership(buffer, source, A::REPORT_DESTINATION, len)?;
         Some(Transmit {
             iface: self.config.iface,
             next_hop: NextHop::Group,

@@ -5,10 +5,10 @@ use proto_core::RateLimit;
 use super::config::hold_time;
 use super::state::{Neighbour, Peer, neighbour_key, peer_key, stream_key};
 use super::{DropReason, EntryId, Full, Hierarchy, election};
-use crate::shim::datagram::{self, Ip};
-use crate::shim::wire::{Message, Record, RecordType, Records};
 use crate::wire::hier::{self, Cost, Kind};
 use crate::{Family, Iface, Instant, Key, Meta};
+use igmp::datagram::{self, Ip};
+use igmp::wire::{Message, Record, RecordType, Records};
 use proto_core::slab::NIL;
 
 const PROTOCOL_UDP: u8 = 17;
@@ -55,7 +55,7 @@ impl<A: Family> Hierarchy<'_, A> {
     ) -> Result<(), DropReason> {
         let result = if let Some(ip) = datagram::parse::<A>(packet, PROTOCOL_UDP) {
             self.handle_update(now, meta, &ip, is_downstream)
-        } else if let Some(ip) = datagram::parse::<A>(packet, A::MEMBERSHIP_PROTOCOL) {
+        } else if let Some(ip) = datagram::parse::<A>(packet, <A as igmp::Family>::PROTOCOL) {
             self.handle_membership(now, meta, &ip, is_downstream)
         } else {
             Err(DropReason::Malformed)
@@ -119,7 +119,7 @@ impl<A: Family> Hierarchy<'_, A> {
         is_downstream: impl Fn(Key<A>, Iface) -> bool,
     ) -> Result<(), DropReason> {
         let message = Message::of(ip).map_err(|_| DropReason::Malformed)?;
-        let Message::Report(records) = message else {
+        let Message::V3Report(records) = message else {
             return Ok(());
         };
         let is_known = self.peers.find(peer_key(meta.iface, ip.source)).is_some();

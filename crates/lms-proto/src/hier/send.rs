@@ -3,9 +3,9 @@
 use super::config::hold_time;
 use super::state::{Advert, advert_key, stream_key};
 use super::{Hierarchy, Neighbour};
-use crate::shim::datagram::{self, udp_at};
 use crate::wire::hier::{self, Cost, HEADER_LEN, Header, Kind, Writer, entry_len, max_entries};
 use crate::{Duration, Family, Iface, Instant, NextHop, Transmit};
+use igmp::datagram::{self, udp_at};
 use proto_core::slab::NIL;
 
 use rand_core::Rng;

@@ -170,7 +170,7 @@ pub(crate) struct Packet {
 impl fmt::Debug for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "from {}, ", self.from)?;
-        let Some(ip) = datagram::parse(&self.bytes, ipv4::PROTOCOL_UDP) else {
+        let Some(ip) = datagram::parse::<Ipv4Addr>(&self.bytes, ipv4::PROTOCOL_UDP) else {
             return self.describe_report(f);
         };
         let message = datagram::udp_payload(&ip, PORT).expect("LMS-HIER");
@@ -188,7 +188,7 @@ impl fmt::Debug for Packet {
 
 impl Packet {
     fn describe_report(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ip = datagram::parse(&self.bytes, PROTOCOL).expect("IGMP");
+        let ip = datagram::parse::<Ipv4Addr>(&self.bytes, PROTOCOL).expect("IGMP");
         let Ok(Message::V3Report(records)) = Message::parse(ip.payload) else {
             return f.write_str("not a report");
         };

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use igmp::datagram::{IGMP_AT, UDP_AT, finish_igmp};
+use igmp::datagram::{IGMP_AT, UDP_AT, finish_membership};
 use igmp::wire::{ALL_V3_ROUTERS, RecordType, ReportWriter};
 use lms_proto::hier::{Cost, DropReason};
 use lms_proto::router::{Config, Event, InterfaceError, Policy, Router};
@@ -31,7 +31,7 @@ fn offer(host: Ipv4Addr, key: Key, cost: u16) -> Vec<u8> {
         Some(Cost(cost))
     ));
     let len = writer.finish();
-    let len = finish_igmp(&mut packet, host, ALL_V3_ROUTERS, len).unwrap();
+    let len = finish_membership(&mut packet, host, ALL_V3_ROUTERS, len).unwrap();
     packet.truncate(len);
     packet
 }

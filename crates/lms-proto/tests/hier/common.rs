@@ -3,7 +3,7 @@
 
 use core::net::Ipv4Addr;
 
-use igmp::datagram::{IGMP_AT, UDP_AT, finish_igmp, finish_udp};
+use igmp::datagram::{IGMP_AT, UDP_AT, finish_membership, finish_udp};
 use igmp::wire::{ALL_V3_ROUTERS, RecordType, ReportWriter};
 use lms_proto::hier::{Capacity, Config, Cost, Hierarchy, Storage};
 use lms_proto::wire::hier::{self, Entry, Header, Kind, MAX_ENTRIES};
@@ -102,7 +102,7 @@ pub(crate) fn report(source: Ipv4Addr, records: &[(RecordType, Key, Option<Cost>
         assert!(writer.push(kind, key.group, sources.into_iter(), cost));
     }
     let len = writer.finish();
-    let len = finish_igmp(&mut packet, source, ALL_V3_ROUTERS, len).expect("room");
+    let len = finish_membership(&mut packet, source, ALL_V3_ROUTERS, len).expect("room");
     packet.truncate(len);
     packet
 }

@@ -4,7 +4,7 @@ use crate::common::*;
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use igmp::datagram::{IGMP_AT, finish_igmp};
+use igmp::datagram::{IGMP_AT, finish_membership};
 use igmp::wire::{ALL_SYSTEMS, Code, Message, Query, QueryV3, RecordType, Sources};
 use lms_proto::endpoint::{
     Answer, Config, DmcastPorts, DropReason, Election, Endpoint, Event, Refusal, Storage,
@@ -64,7 +64,7 @@ fn query(source: Ipv4Addr, group: Ipv4Addr, tenths: u32, sources: &[[u8; 4]]) ->
     };
     let mut packet = vec![0; 600];
     let len = Message::Query(query).emit(&mut packet[IGMP_AT..]).unwrap();
-    let len = finish_igmp(&mut packet, source, ALL_SYSTEMS, len).unwrap();
+    let len = finish_membership(&mut packet, source, ALL_SYSTEMS, len).unwrap();
     packet.truncate(len);
     packet
 }

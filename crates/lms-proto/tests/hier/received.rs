@@ -2,7 +2,7 @@
 
 use crate::common::*;
 
-use igmp::datagram::{IGMP_AT, finish_igmp};
+use igmp::datagram::{IGMP_AT, finish_membership};
 use igmp::wire::{ALL_V3_ROUTERS, RecordType, ReportWriter};
 use lms_proto::hier::{Config, Cost, DropReason, Hierarchy};
 use lms_proto::wire::hier::Kind;
@@ -33,7 +33,7 @@ fn report_of(from: u8, records: &[(RecordType, Key, &[u8], Option<u16>)]) -> Vec
         assert!(writer.push(kind, key.group, sources, cost.map(Cost)));
     }
     let len = writer.finish();
-    let len = finish_igmp(&mut packet, host(1, from), ALL_V3_ROUTERS, len).unwrap();
+    let len = finish_membership(&mut packet, host(1, from), ALL_V3_ROUTERS, len).unwrap();
     packet.truncate(len);
     packet
 }

@@ -31,7 +31,11 @@ pub(super) fn incoming(packet: &[u8], elected: bool) -> Option<Incoming<'_>> {
     let option = if plain {
         None
     } else {
-        Some(LmsOption::parse::<Ipv4Addr>(&packet[20..header_len]).ok()?.1)
+        Some(
+            LmsOption::parse::<Ipv4Addr>(&packet[20..header_len])
+                .ok()?
+                .1,
+        )
     };
     let source = SocketAddrV4::new(source.into(), port).into();
     let meta = ltp::Meta {
