@@ -8,6 +8,7 @@
 //! | [`logging`] | `--log`, `--log-format`: tracing, as text or JSON, on standard error |
 //! | `verbs` | what `run`, `check`, `status` and `top` of the daemons print and answer (feature `daemon`) |
 //! | `transfer` | what `lms-send` and `lms-recv` share (feature `transfer`) |
+//! | `address` | groups, hosts and relays as users write them (feature `transfer`) |
 //! | [`units`] | `100M` as a bit rate, `64MiB` as a size, `2.5s` as a time |
 //! | [`interrupt`] | Ctrl-C and SIGTERM as a flag |
 //! | [`progress`], [`bars`] | a progress bar, or several, on a terminal only |
@@ -16,6 +17,8 @@
 // Printing that panics where the output cannot be written: `print` has the rule.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+#[cfg(feature = "transfer")]
+pub mod address;
 pub mod args;
 pub mod bars;
 pub mod events;

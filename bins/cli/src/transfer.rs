@@ -1,26 +1,28 @@
 //! What `lms-send` and `lms-recv` share: arguments about the group and about help with repairs.
 
-use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use ltp_linux::{AttachmentEvent, Cancel, Carriage, Group, Recovery};
 
+use crate::address::{self, RelayName};
 use crate::units::{BitRate, ByteSize};
 
 /// The arguments that both ends of a transfer take.
 #[derive(Debug, Clone, clap::Args)]
 pub struct TransferArgs {
-    /// Multicast group and UDP port, such as 239.1.2.3:5000 (232.x.y.z is source-specific)
-    #[arg(long, value_name = "ADDR:PORT", value_parser = group_address)]
-    pub group: SocketAddrV4,
+    /// Multicast group and UDP port, such as 239.1.2.3:5000 or [ff3e::1234]:5000; [ff15::1%eth0]:5000 names the
+    /// interface too (232.x.y.z and ff3x:: are source-specific)
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address::group)]
+    pub group: SocketAddr,
 
-    /// Interface to use, by name or by its address [default: the one that the routing table gives]
+    /// Interface to use, by name or by its address [default: the zone of the group, else the one that the routing table
+    /// gives]
     #[arg(long, value_name = "IF")]
     pub interface: Option<String>,
 
-    /// Routers that multicast packets may pass, plus one: 1 stays on the link
+    /// Routers that multicast packets may pass, plus one (TTL, hop limit): 1 stays on the link
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..))]
     pub ttl: u8,
 
@@ -29,7 +31,7 @@ pub struct TransferArgs {
     #[arg(long, value_name = "F")]
     pub key_file: Option<PathBuf>,
 
-    /// Help with repairs: none, lms (routers), dyram://RELAY[:PORT] (relays, which also carry the data;
+    /// Help with repairs: none, lms (routers, for IPv4 groups), dyram://RELAY[:PORT] (relays, which also carry the data;
     /// several, separated by commas or by repeating the option: the next one when one is silent), or
     /// dyram+multicast://RELAY (the same relays beside IP multicast, which carries the data)
     #[arg(long, value_name = "HELP", default_value = "none")]
@@ -53,7 +55,7 @@ impl TransferArgs {
     ///
     /// # Errors
     /// A sentence: the key cannot be read.
-    pub fn group(&self, local_address: Option<Ipv4Addr>) -> Result<Group, String> {
+    pub fn group(&self, local_address: Option<IpAddr>) -> Result<Group, String> {
         let mut group = Group::new(self.group);
         group.interface = self.interface.clone();
         group.local_address = local_address;
@@ -66,9 +68,42 @@ impl TransferArgs {
     /// Returns the help with repairs that the `--assist` options name together.
     ///
     /// # Errors
-    /// A sentence: they contradict each other, or name too many relays, or one twice.
+    /// A sentence: they contradict each other or the group, or name too many relays, or one twice.
     pub fn assist(&self) -> Result<Assist, String> {
-        Assist::together(&self.assist)
+        let assist = Assist::together(&self.assist)?;
+        if assist == Assist::Lms && self.group.is_ipv6() {
+            return Err(
+                "--assist lms: LMS routers help IPv4 groups only; use --group with one such as 239.1.2.3, or \
+                 --assist dyram://RELAY"
+                    .to_owned(),
+            );
+        }
+        Ok(assist)
+    }
+
+    /// Returns the help with repairs, its relays resolved to addresses of the group's version of IP.
+    ///
+    /// # Errors
+    /// A sentence: as [`TransferArgs::assist`], or a relay has no such address, or one that no host has.
+    pub fn recovery(&self) -> Result<Recovery, String> {
+        self.assist()?.recovery(self.group)
+    }
+
+    /// Checks that an address of an option is of the group's version of IP.
+    ///
+    /// # Errors
+    /// A sentence about the option.
+    pub fn check_version(&self, option: &str, address: Option<IpAddr>) -> Result<(), String> {
+        let (group, version) = match self.group {
+            SocketAddr::V4(_) => (true, "IPv4"),
+            SocketAddr::V6(_) => (false, "IPv6"),
+        };
+        match address {
+            Some(address) if address.is_ipv4() != group => Err(format!(
+                "{option} {address}: the group is an {version} one, name an {version} address"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Whether messages other than errors are shown.
@@ -76,21 +111,6 @@ impl TransferArgs {
     pub fn is_verbose(&self) -> bool {
         !self.quiet && !self.json
     }
-}
-
-/// Parses `ADDR:PORT` of a multicast group.
-fn group_address(text: &str) -> Result<SocketAddrV4, String> {
-    const EXAMPLE: &str = "write a group and a port, such as 239.1.2.3:5000";
-    let address = text.parse().map_err(|_| {
-        if text.parse::<Ipv4Addr>().is_ok() {
-            format!("the port is missing: {EXAMPLE}")
-        } else {
-            EXAMPLE.to_owned()
-        }
-    })?;
-    let checked = Group::new(address).check();
-    checked.map_err(|error| format!("{error}: {EXAMPLE}"))?;
-    Ok(address)
 }
 
 /// Reads the key of a group.
@@ -176,8 +196,6 @@ pub fn check_buffer(size: ByteSize) -> Result<(), String> {
     Ok(())
 }
 
-/// The default port of `dyram-relay`.
-const RELAY_PORT: u16 = 4143;
 /// Most relays that `--assist dyram://` names.
 const MAX_RELAYS: usize = 4;
 
@@ -197,65 +215,6 @@ const SCHEMES: [(&str, Carriage); 2] = [
     ("dyram://", Carriage::Relays),
     ("dyram+multicast://", Carriage::Multicast),
 ];
-
-/// A relay by host name or address, and port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RelayName {
-    host: String,
-    port: u16,
-}
-
-impl fmt::Display for RelayName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
-    }
-}
-
-impl FromStr for RelayName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        const EXAMPLE: &str = "write a relay's host and port, such as dyram://192.0.2.1:4143";
-        let (host, port) = match text.rsplit_once(':') {
-            Some((host, port)) => {
-                let port = port.parse().ok().filter(|port| *port != 0);
-                let port = port.ok_or_else(|| format!("{text:?} has no port: {EXAMPLE}"))?;
-                (host, port)
-            }
-            None => (text, RELAY_PORT),
-        };
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-        if host.is_empty() || !host.chars().all(plain) {
-            return Err(format!("{text:?} is no relay: {EXAMPLE}"));
-        }
-        Ok(RelayName {
-            host: host.to_owned(),
-            port,
-        })
-    }
-}
-
-impl RelayName {
-    /// Returns its address.
-    ///
-    /// # Errors
-    /// A sentence: it has none, or one that no host has.
-    fn resolve(&self) -> Result<SocketAddrV4, String> {
-        let found = (self.host.as_str(), self.port).to_socket_addrs();
-        let mut found = found.map_err(|error| format!("relay {self}: {error}"))?;
-        let address = found.find_map(|address| match address {
-            SocketAddr::V4(address) => Some(address),
-            SocketAddr::V6(_) => None,
-        });
-        match address {
-            None => Err(format!("relay {self} has no IPv4 address")),
-            Some(address) if address.ip().is_multicast() || address.ip().is_unspecified() => Err(
-                format!("relay {self}: that is the address of no host (the group goes to --group)"),
-            ),
-            Some(address) => Ok(address),
-        }
-    }
-}
 
 impl FromStr for Assist {
     type Err = String;
@@ -322,17 +281,14 @@ impl Assist {
     }
 
     /// Resolves the relays' names.
-    ///
-    /// # Errors
-    /// A sentence: a relay has no address, or one that no host has.
-    pub fn recovery(&self) -> Result<Recovery, String> {
+    fn recovery(&self, group: SocketAddr) -> Result<Recovery, String> {
         Ok(match self {
             Assist::None => Recovery::Source,
             Assist::Lms => Recovery::Lms,
             Assist::Dyram(carriage, relays) => {
                 let relays = relays
                     .iter()
-                    .map(RelayName::resolve)
+                    .map(|relay| relay.resolve(group))
                     .collect::<Result<_, _>>()?;
                 Recovery::Dyram {
                     relays,
@@ -362,6 +318,9 @@ mod tests {
     fn relays_are_named_with_commas_or_by_repeating() {
         assert_eq!(parse("none"), Ok(Assist::None));
         assert_eq!(parse("lms"), Ok(Assist::Lms));
+        let both = parse("dyram://[2001:db8::1]:5,[2001:db8::2],192.0.2.1").expect("three");
+        let all = ["[2001:db8::1]:5", "[2001:db8::2]:4143", "192.0.2.1:4143"];
+        assert_eq!(names(&both), all);
         let two = parse("dyram://a:1,b").expect("two");
         assert_eq!(names(&two), ["a:1", "b:4143"]);
         assert_eq!(parse("dyram://a:1,dyram://b"), Ok(two.clone()));
@@ -386,16 +345,13 @@ mod tests {
             "dyram://a:x",
             "dyram://a b:1",
             "dyram://a:1,",
+            "dyram://[2001:db8::1",
+            "dyram://[2001:db8::1]x",
+            "dyram://2001:db8::1:2:3:4:5:6:4143",
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.contains("dyram://192.0.2.1:4143"), "{error}");
         }
         assert!(parse("dyram:/a:1").expect_err("one slash").contains("lms"));
-        for text in ["239.1.2.3:1", "0.0.0.0:1"] {
-            let name: RelayName = text.parse().expect("name");
-            assert!(name.resolve().is_err(), "{text}");
-        }
-        let local: RelayName = "127.0.0.1:7".parse().expect("name");
-        assert_eq!(local.resolve(), Ok("127.0.0.1:7".parse().expect("address")));
     }
 }

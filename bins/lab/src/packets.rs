@@ -51,7 +51,7 @@ pub(crate) fn request(
         source: source.into(),
         group: (*group.ip()).into(),
     };
-    let mut bytes = vec![0; LmsOption::buffer_len(Form::Classic)];
+    let mut bytes = vec![0; option.buffer_len(Form::Classic)];
     option.emit(Form::Classic, &mut bytes)?;
     udp(host, group, &bytes, payload)
 }
@@ -67,6 +67,7 @@ pub(crate) fn dmcast(
         replier,
         router,
         iface,
+        cookie: 0,
         form: Form::Classic,
         placement: Placement::Outer,
         ttl: TTL,
@@ -101,7 +102,7 @@ impl Seen {
         let header = packet.get(..layout.header_len)?;
         let option = ipv4::find_lms(header).ok()?.and_then(|found| {
             let bytes = header.get(found.option.at..)?;
-            let (_, option) = LmsOption::parse(bytes).ok()?;
+            let (_, option) = LmsOption::parse::<Ipv4Addr>(bytes).ok()?;
             Some((option, found.option.len))
         });
         Some(Seen {

@@ -1,12 +1,13 @@
 //! The command line.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use cli::transfer::{Assist, TransferArgs, check_buffer, check_name};
 use cli::units::{ByteSize, duration};
+use ltp_linux::Group;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -14,6 +15,8 @@ Examples:
       wait for a sender and store its file under its name in /srv/images
   lms-recv --group 232.1.2.3:5000 --source 10.0.0.1 --output - | tar x
       source-specific multicast: a stream, from 10.0.0.1 only
+  lms-recv --group [ff3e::1234]:5000 --source 2001:db8::1 --output DIR
+      the same over IPv6; [ff15::1234%eth0]:5000 is a group of the site, received on eth0
   lms-recv --group 239.1.2.3:5000 --source 10.0.0.1 --assist dyram://192.0.2.7 --output DIR
       without multicast: the dyram-relay at 192.0.2.7 forwards what 10.0.0.1 sends
 
@@ -72,13 +75,13 @@ pub(crate) struct Args {
     pub(crate) output: PathBuf,
 
     /// Address of the sender: source-specific multicast (RFC 4607); required with --assist dyram
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) source: Option<Ipv4Addr>,
+    #[arg(long, value_name = "ADDR", value_parser = cli::address::host)]
+    pub(crate) source: Option<IpAddr>,
 
     /// This host's address, to which the sender answers and by which it counts receivers [default: the
     /// interface's first]
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) address: Option<Ipv4Addr>,
+    #[arg(long, value_name = "ADDR", value_parser = cli::address::host)]
+    pub(crate) address: Option<IpAddr>,
 
     /// Name to store the file under [default: the sender's]
     #[arg(long, value_name = "NAME")]
@@ -148,11 +151,11 @@ impl Args {
         } else {
             self.check_folder()?;
         }
-        let group = *self.transfer.group.ip();
-        // RFC 4607: 232.0.0.0/8 is source-specific.
-        if group.octets()[0] == 232 && self.source.is_none() {
+        let group = Group::new(self.transfer.group);
+        if group.is_source_specific() && self.source.is_none() {
             return Err(format!(
-                "{group} is source-specific: name the sender with --source ADDR"
+                "{} is source-specific: name the sender with --source ADDR",
+                group.address.ip()
             ));
         }
         if matches!(self.transfer.assist()?, Assist::Dyram(..)) && self.source.is_none() {
@@ -168,6 +171,8 @@ impl Args {
         {
             return Err("--source is the address of one host".into());
         }
+        self.transfer.check_version("--source", self.source)?;
+        self.transfer.check_version("--address", self.address)?;
         check_buffer(self.buffer)?;
         check_name(self.name.as_deref())?;
         if self.is_stream() {

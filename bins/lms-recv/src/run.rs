@@ -56,7 +56,7 @@ fn config(args: &Args) -> anyhow::Result<ReceiveConfig> {
         .transfer
         .group(args.address)
         .map_err(anyhow::Error::msg)?;
-    let recovery = args.transfer.assist().and_then(|assist| assist.recovery());
+    let recovery = args.transfer.recovery();
     let mut config = ReceiveConfig::new(group);
     config.source = args.source;
     config.recovery = recovery.map_err(anyhow::Error::msg)?;

@@ -120,7 +120,7 @@ fn values_arrive() {
     let Source::Static(routes) = &config.source else {
         panic!("{:?}", config.source)
     };
-    assert!(routes[0].source.is_unspecified());
+    assert_eq!(routes[0].source, None);
     assert_eq!(routes[0].downstream, ["eth1", "eth2"]);
     assert_eq!(
         config.interface("lan7").unwrap().address,

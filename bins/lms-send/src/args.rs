@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,6 +14,9 @@ Examples:
   lms-send --group 239.1.2.3:5000 --receivers 8 image.iso
       eight hosts run `lms-recv --group 239.1.2.3:5000 --output DIR`; ends with code 0 when all
       eight have confirmed the digest
+  lms-send --group [ff3e::1234]:5000 image.iso
+      over IPv6; ff3x:: is source-specific: receivers name this host, --source ADDR; ff15:: is for any
+      source on a site, and [ff15::1234%eth0]:5000 sends on eth0
   tar c folder | lms-send --group 239.1.2.3:5000 --rate 500M --receivers 2 -
       a stream; each receiver runs `lms-recv --output - ... | tar x`
   lms-send --group 239.1.2.3:5000 --assist dyram://192.0.2.1 --receivers 8 image.iso
@@ -79,8 +82,8 @@ pub(crate) struct Args {
     pub(crate) transfer: TransferArgs,
 
     /// This host's address to send from [default: the interface's first]
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) source: Option<Ipv4Addr>,
+    #[arg(long, value_name = "ADDR", value_parser = cli::address::host)]
+    pub(crate) source: Option<IpAddr>,
 
     /// Send at this rate instead of one that shares the network with other traffic: 100M, 2.5G, or "unlimited"; in
     /// bit/s on the wire, counted as Ethernet frames
@@ -166,6 +169,7 @@ impl Args {
             return Err("--no-digest is about a FILE: a stream always starts at once".into());
         }
         let assist = self.transfer.assist()?;
+        self.transfer.check_version("--source", self.source)?;
         if self.min_rate.is_some() && matches!(assist, Assist::Dyram(..)) {
             return Err("no --min-rate through relays: a relay answers for all receivers below it, so that none can be given up alone".into());
         }

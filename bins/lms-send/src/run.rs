@@ -50,7 +50,7 @@ fn config(args: &Args) -> anyhow::Result<SendConfig> {
         .transfer
         .group(args.source)
         .map_err(anyhow::Error::msg)?;
-    let recovery = args.transfer.assist().and_then(|assist| assist.recovery());
+    let recovery = args.transfer.recovery();
     let mut config = SendConfig::new(group);
     config.recovery = recovery.map_err(anyhow::Error::msg)?;
     config.rate = match args.rate {

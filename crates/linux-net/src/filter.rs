@@ -1,11 +1,12 @@
 //! Classic BPF programs: what the kernel keeps from us, so that one packet in a million costs
 //! the other ones nothing.
 //!
-//! Offsets count from the IPv4 header, as a `SOCK_DGRAM` packet socket sees packets. IP options
+//! Offsets count from the IP header, as a `SOCK_DGRAM` packet socket sees packets. Options of an IPv4 header
 //! are walked wherever they stand (after NOPs, after a router alert): a program has no loops, so
-//! the walk is unrolled as far as a 16-byte option can be pushed back in 40 bytes of options.
+//! the walk is unrolled as far as a 16-byte option can be pushed back in 40 bytes of options. Hop-by-hop headers of
+//! IPv6 are rare enough to pass as they are, whatever is in them.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use libc::sock_filter;
 
@@ -48,6 +49,18 @@ impl Wanted {
             Self::Dmcast => 2,
         }
     }
+}
+
+/// Offsets in an IPv6 header, and next headers.
+mod ipv6 {
+    pub(super) const NEXT_HEADER: u32 = 6;
+    pub(super) const DESTINATION: u32 = 24;
+    pub(super) const LEN: u32 = 40;
+    pub(super) const HOP_BY_HOP: u32 = 0;
+    pub(super) const TUNNEL: u32 = 41;
+    pub(super) const ICMP: u32 = 58;
+    /// ICMPv6 types: query, report and done of MLDv1, and the report of MLDv2.
+    pub(super) const MLD: [u32; 4] = [130, 131, 132, 143];
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -160,10 +173,46 @@ impl Assembler {
         }
     }
 
-    fn require_ipv4(&mut self) {
+    /// Packets of this version of IP.
+    fn require_version(&mut self, version: u32) {
         self.emit(op::LOAD_U8, 0);
         self.emit(op::AND, 0xf0);
-        self.require_eq(0x40);
+        self.require_eq(version << 4);
+    }
+
+    /// Accepts the packets of a source to a group, of the packet's version of IP.
+    fn accept_sources(&mut self, sources: &[(IpAddr, IpAddr)], ipv4: bool) {
+        let (source_at, group_at) = if ipv4 { (12, 16) } else { (8, 24) };
+        let of_version = |(source, _): &&(IpAddr, IpAddr)| source.is_ipv4() == ipv4;
+        for (source, group) in sources.iter().filter(of_version) {
+            let next = self.label();
+            for (start, address) in [(source_at, *source), (group_at, *group)] {
+                for (at, word) in words(address) {
+                    self.emit(op::LOAD_U32, start + at);
+                    self.branch(op::IF_EQ, word, None, Some(next));
+                }
+            }
+            self.emit(op::RETURN, ACCEPT);
+            self.place(next);
+        }
+    }
+
+    /// Accepts packets whose port, in A, is one of these.
+    fn accept_ports(&mut self, ports: &[u16]) {
+        for port in ports {
+            let next = self.label();
+            self.branch(op::IF_EQ, u32::from(*port), None, Some(next));
+            self.emit(op::RETURN, ACCEPT);
+            self.place(next);
+        }
+    }
+
+    /// X = where the packet goes on after a hop-by-hop header.
+    fn load_x_past_hop_by_hop(&mut self) {
+        self.emit(op::LOAD_U8, ipv6::LEN + 1);
+        self.emit(op::SHIFT_LEFT, 3);
+        self.emit(op::ADD, ipv6::LEN + 8);
+        self.emit(op::TO_X, 0);
     }
 
     /// Walks the options of the IPv4 header at offset X; accepts at the one sought, jumps to
@@ -222,33 +271,49 @@ impl Assembler {
     }
 }
 
-/// For a UDP socket: only datagrams whose IP header carries options (`true`), or only those
-/// whose header carries none.
-pub(crate) fn udp_options(with: bool) -> Vec<sock_filter> {
+/// For a UDP socket: only datagrams whose IP header carries options, or that have a hop-by-hop header (`true`), or
+/// only those without.
+pub(crate) fn udp_options(with: bool, ipv4: bool) -> Vec<sock_filter> {
     let mut a = Assembler::default();
     let (yes, no) = if with {
         (ACCEPT, REJECT)
     } else {
         (REJECT, ACCEPT)
     };
-    let plain = a.label();
-    a.emit(op::LOAD_U8, SKF_NET_OFF);
-    a.emit(op::AND, 0x0f);
-    a.branch(op::IF_GT, 5, None, Some(plain));
+    let [plain, options] = std::array::from_fn(|_| a.label());
+    if ipv4 {
+        a.emit(op::LOAD_U8, SKF_NET_OFF);
+        a.emit(op::AND, 0x0f);
+        a.branch(op::IF_GT, 5, Some(options), Some(plain));
+    } else {
+        a.emit(op::LOAD_U8, SKF_NET_OFF + ipv6::NEXT_HEADER);
+        a.branch(op::IF_EQ, ipv6::HOP_BY_HOP, Some(options), Some(plain));
+    }
+    a.place(options);
     a.emit(op::RETURN, yes);
     a.place(plain);
     a.emit(op::RETURN, no);
     a.finish()
 }
 
-/// What a router must see: LMS requests to any group, IPIP that carries an LMS option (in the
-/// outer header, or as LMS §6.4.5 suggests in the inner one), IGMP, LMS-HIER messages; and the UDP
-/// packets of a few sources, each to one group.
-pub(crate) fn router(sources: &[(Ipv4Addr, Ipv4Addr)]) -> Vec<sock_filter> {
+/// What a router must see. IPv4: LMS requests to any group, IPIP that carries an LMS option (in the
+/// outer header, or as LMS §6.4.5 suggests in the inner one), IGMP. IPv6: UDP behind a hop-by-hop header to any group,
+/// IPv6 in IPv6 where either packet has such a header, MLD. Both: LMS-HIER messages; the UDP packets of
+/// a few sources, each to one group; and UDP packets to a few ports.
+pub(crate) fn router(ipv4: bool, sources: &[(IpAddr, IpAddr)], ports: &[u16]) -> Vec<sock_filter> {
     let mut a = Assembler::default();
-    let [accept, reject, udp, ipip, inner, requests] = std::array::from_fn(|_| a.label());
     a.require_incoming();
-    a.require_ipv4();
+    if ipv4 {
+        router_ipv4(&mut a, sources, ports);
+    } else {
+        router_ipv6(&mut a, sources, ports);
+    }
+    a.finish()
+}
+
+fn router_ipv4(a: &mut Assembler, sources: &[(IpAddr, IpAddr)], ports: &[u16]) {
+    let [reject, udp, ipip, inner] = std::array::from_fn(|_| a.label());
+    a.require_version(4);
     a.emit(op::LOAD_U8, 9);
     a.branch(op::IF_EQ, libc::IPPROTO_UDP.unsigned_abs(), Some(udp), None);
     let not_ipip = a.label();
@@ -264,14 +329,16 @@ pub(crate) fn router(sources: &[(Ipv4Addr, Ipv4Addr)]) -> Vec<sock_filter> {
     a.emit(op::RETURN, ACCEPT);
 
     a.place(udp);
-    for (source, group) in sources {
-        let next = a.label();
-        for (offset, address) in [(12, source), (16, group)] {
-            a.emit(op::LOAD_U32, offset);
-            a.branch(op::IF_EQ, u32::from(*address), None, Some(next));
-        }
-        a.emit(op::RETURN, ACCEPT);
-        a.place(next);
+    a.accept_sources(sources, true);
+    if !ports.is_empty() {
+        let later = a.label();
+        a.emit(op::LOAD_U16, 6);
+        a.emit(op::AND, 0x1fff);
+        a.branch(op::IF_EQ, 0, None, Some(later));
+        a.emit(op::LOAD_X_IHL, 0);
+        a.emit(op::LOAD_U16_X, 2);
+        a.accept_ports(ports);
+        a.place(later);
     }
     a.emit(op::LOAD_U32, 16);
     let not_hier = a.label();
@@ -286,7 +353,6 @@ pub(crate) fn router(sources: &[(Ipv4Addr, Ipv4Addr)]) -> Vec<sock_filter> {
     a.place(not_hier);
     a.emit(op::AND, 0xf000_0000);
     a.require_eq(0xe000_0000);
-    a.place(requests);
     a.emit(op::LOAD_U32, 0);
     a.emit(op::AND, 0);
     a.emit(op::TO_X, 0);
@@ -308,21 +374,99 @@ pub(crate) fn router(sources: &[(Ipv4Addr, Ipv4Addr)]) -> Vec<sock_filter> {
     a.walk_options(Wanted::Dmcast, reject);
     a.place(reject);
     a.emit(op::RETURN, REJECT);
-    a.place(accept);
+}
+
+fn router_ipv6(a: &mut Assembler, sources: &[(IpAddr, IpAddr)], ports: &[u16]) {
+    let [hop_by_hop, tunnel, udp] = std::array::from_fn(|_| a.label());
+    a.require_version(6);
+    a.emit(op::LOAD_U8, ipv6::NEXT_HEADER);
+    a.branch(op::IF_EQ, ipv6::HOP_BY_HOP, Some(hop_by_hop), None);
+    a.branch(op::IF_EQ, ipv6::TUNNEL, Some(tunnel), None);
+    a.branch(op::IF_EQ, libc::IPPROTO_UDP.unsigned_abs(), Some(udp), None);
+    a.emit(op::RETURN, REJECT);
+
+    a.place(hop_by_hop);
+    a.load_x_past_hop_by_hop();
+    a.emit(op::LOAD_U8, ipv6::LEN);
+    let [other, message, not_message] = std::array::from_fn(|_| a.label());
+    a.branch(op::IF_EQ, ipv6::ICMP, None, Some(other));
+    a.emit(op::LOAD_U8_X, 0);
+    for kind in ipv6::MLD {
+        a.branch(op::IF_EQ, kind, Some(message), None);
+    }
+    a.jump(not_message);
+    a.place(message);
     a.emit(op::RETURN, ACCEPT);
-    a.finish()
+    a.place(not_message);
+    a.emit(op::RETURN, REJECT);
+    a.place(other);
+    let [request, dmcast] = std::array::from_fn(|_| a.label());
+    a.branch(
+        op::IF_EQ,
+        libc::IPPROTO_UDP.unsigned_abs(),
+        Some(request),
+        None,
+    );
+    a.branch(op::IF_EQ, ipv6::TUNNEL, Some(dmcast), None);
+    a.emit(op::RETURN, REJECT);
+    a.place(request);
+    a.emit(op::LOAD_U8, ipv6::DESTINATION);
+    a.require_eq(0xff);
+    a.emit(op::RETURN, ACCEPT);
+    a.place(dmcast);
+    a.emit(op::LOAD_U8, ipv6::DESTINATION);
+    a.refuse_eq(0xff);
+    a.emit(op::RETURN, ACCEPT);
+
+    a.place(tunnel);
+    a.emit(op::LOAD_U8, ipv6::DESTINATION);
+    a.refuse_eq(0xff);
+    a.emit(op::LOAD_U8, ipv6::LEN + ipv6::NEXT_HEADER);
+    a.require_eq(ipv6::HOP_BY_HOP);
+    a.emit(op::RETURN, ACCEPT);
+
+    a.place(udp);
+    a.accept_sources(sources, false);
+    a.emit(op::LOAD_U16, ipv6::LEN + 2);
+    a.accept_ports(ports);
+    a.require_eq(HIER_PORT);
+    a.emit(op::LOAD_U16, ipv6::DESTINATION);
+    a.require_eq(0xff02);
+    a.emit(op::RETURN, ACCEPT);
 }
 
 /// What an SSM endpoint must see beside its socket: whole LMS requests to its group and port.
-pub(crate) fn tap(group: u32, port: u16) -> Vec<sock_filter> {
+pub(crate) fn tap(group: IpAddr, port: u16) -> Vec<sock_filter> {
     let mut a = Assembler::default();
-    let reject = a.label();
     a.require_incoming();
-    a.require_ipv4();
+    match group {
+        IpAddr::V4(group) => tap_ipv4(&mut a, group, port),
+        IpAddr::V6(_) => {
+            a.require_version(6);
+            a.emit(op::LOAD_U8, ipv6::NEXT_HEADER);
+            a.require_eq(ipv6::HOP_BY_HOP);
+            a.emit(op::LOAD_U8, ipv6::LEN);
+            a.require_eq(libc::IPPROTO_UDP.unsigned_abs());
+            for (at, word) in words(group) {
+                a.emit(op::LOAD_U32, ipv6::DESTINATION + at);
+                a.require_eq(word);
+            }
+            a.load_x_past_hop_by_hop();
+            a.emit(op::LOAD_U16_X, 2);
+            a.require_eq(u32::from(port));
+            a.emit(op::RETURN, ACCEPT);
+        }
+    }
+    a.finish()
+}
+
+fn tap_ipv4(a: &mut Assembler, group: Ipv4Addr, port: u16) {
+    let reject = a.label();
+    a.require_version(4);
     a.emit(op::LOAD_U8, 9);
     a.require_eq(libc::IPPROTO_UDP.unsigned_abs());
     a.emit(op::LOAD_U32, 16);
-    a.require_eq(group);
+    a.require_eq(u32::from(group));
     a.emit(op::LOAD_U16, 6);
     a.emit(op::AND, 0x3fff);
     a.require_eq(0);
@@ -335,7 +479,19 @@ pub(crate) fn tap(group: u32, port: u16) -> Vec<sock_filter> {
     a.walk_options(Wanted::Request, reject);
     a.place(reject);
     a.emit(op::RETURN, REJECT);
-    a.finish()
+}
+
+/// An address as 32-bit words, each with its offset.
+fn words(address: IpAddr) -> Vec<(u32, u32)> {
+    let octets = match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let words = octets.as_chunks::<4>().0.iter();
+    (0..)
+        .step_by(4)
+        .zip(words.map(|word| u32::from_be_bytes(*word)))
+        .collect()
 }
 
 /// Nothing at all.

@@ -9,9 +9,10 @@
 //! | to ... | use | to open it takes | and later |
 //! | --- | --- | --- | --- |
 //! | send and receive the data of groups in bulk | [`udp::GroupSocket`] | nothing | nothing |
-//! | send and receive LMS requests (IP options on UDP) | [`udp::OptionSocket`] | nothing | CAP_NET_RAW to send |
+//! | send and receive LMS requests (options of IP on UDP: in the IPv4 header, or a hop-by-hop header of IPv6) | [`udp::OptionSocket`] | nothing | CAP_NET_RAW to send |
 //! | receive other receivers' requests to a source-specific group | [`packet::RequestTap`] | CAP_NET_RAW | nothing |
 //! | send dmcasts and IGMP reports, receive IGMP queries | [`raw::Ipv4Socket`] | CAP_NET_RAW | nothing |
+//! | send dmcasts and MLD reports, with any extension headers | [`raw::Ipv6Socket`] | CAP_NET_RAW | nothing |
 //! | carry TCP-XM over UDP, IPv4 and IPv6 | [`inet::UdpSocket`] | nothing | nothing |
 //! | carry TCP-XM as IP protocol 6, beside the kernel's TCP | [`inet::SegmentSocket`] | CAP_NET_RAW | nothing |
 //! | capture LMS packets before the kernel sees them | [`packet::Ring`] | CAP_NET_RAW | nothing |
@@ -29,6 +30,14 @@
 //!
 //! Everything works as root, and as an ordinary user inside `unshare -Urn`.
 //!
+//! # Two versions of IP
+//!
+//! Group data, memberships and TCP-XM take addresses of either version: [`std::net::SocketAddr`], [`std::net::IpAddr`].
+//! What the kernel has once for each version takes the version as a type parameter, a [`Family`], which is IPv4 where
+//! none is given: [`udp::OptionSocket`], [`packet::RequestTap`], [`raw::Socket`], [`mroute::Table`],
+//! [`mroute::Watcher`], and [`packet::Ring::open_for`]. Link-local IPv6 addresses take the interface of the socket as
+//! their zone unless they have one.
+//!
 //! # Combining sockets
 //!
 //! A **receiver** binds two sockets to one port: a [`udp::GroupSocket`] that refuses datagrams
@@ -45,13 +54,15 @@
 //!
 //! Each is checked by a test in `tests/`.
 //!
-//! - A packet socket for IPv4 sees packets before the `prerouting` hook: what the guard drops, the
+//! - Hop-by-hop headers are sent as they are, by processes with CAP_NET_RAW only; to receive them takes nothing. A raw
+//!   socket needs the capability to open, and its packets may then have any extension headers.
+//! - A packet socket for IPv4 or IPv6 sees packets before the `prerouting` hook: what the guard drops, the
 //!   ring still shows.
 //! - A host delivers a packet to a group it joined also when the frame bears its own address.
 //! - On virtual links a packet may arrive with its UDP checksum left to hardware that does not
 //!   exist; the ring completes it, the tap does not require it.
 //! - A filter on a UDP socket reads the IP header, so two sockets share a port by whether there are
-//!   options.
+//!   options, or a hop-by-hop header.
 //! - Notifications are lost when a netlink socket overflows; the watchers read the tables again.
 //! - An interface that reports a carrier may drop its first packets: its queue is attached a moment
 //!   later.
@@ -79,6 +90,7 @@ pub mod batching;
 mod error;
 #[allow(unsafe_code, reason = "an ioctl")]
 pub mod ethtool;
+mod family;
 mod filter;
 mod follow;
 pub mod inet;
@@ -96,12 +108,9 @@ pub mod process;
 pub mod raw;
 #[allow(unsafe_code, reason = "system calls")]
 mod sys;
-#[allow(
-    unsafe_code,
-    reason = "the kernel's structure of a source-specific join"
-)]
 pub mod udp;
 pub mod wake;
 
 pub use error::{Capability, JoinError, OpenError, ReceiveError, SendError};
+pub use family::{Endpoint, Family};
 pub use follow::Event;

@@ -121,11 +121,6 @@ pub(crate) fn u32_of(data: &[u8]) -> Option<u32> {
     data.first_chunk().copied().map(u32::from_ne_bytes)
 }
 
-/// An IPv4 address.
-pub(crate) fn ipv4_of(data: &[u8]) -> Option<std::net::Ipv4Addr> {
-    data.first_chunk::<4>().copied().map(Into::into)
-}
-
 /// One message received: type, flags, sequence number, payload.
 struct Received<'a> {
     kind: u16,

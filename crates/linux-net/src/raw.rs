@@ -1,27 +1,39 @@
-//! Whole IPv4 packets through the kernel's routing: dmcasts and IGMP reports out, IGMP in.
+//! Whole packets through the kernel's routing: dmcasts and reports of membership out, IGMP in.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::marker::PhantomData;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::error::{Capability, JoinError, OpenError, ReceiveError, SendError};
+use crate::family::{Endpoint, Family};
 use crate::sys;
-use crate::sys::message::{BATCH, Control, Outgoing, from_bytes, receive, send_batch, sockaddr};
+use crate::sys::message::{
+    BATCH, Control, Outgoing, SocketAddress, from_bytes, receive, send_batch,
+};
 use crate::udp::Membership;
 
-/// A raw IPv4 socket. What it sends starts with the IPv4 header (`IP_HDRINCL`), options
-/// included; the kernel routes by its destination, and fills in the header checksum, and the
-/// source and the identification where they are zero.
+/// A raw socket. What it sends starts with the IP header, options or extension headers included; the kernel routes by
+/// its destination. It fills in the checksum of an IPv4 header, and its source and identification where they are zero;
+/// of an IPv6 packet it changes nothing.
 #[derive(Debug)]
-pub struct Ipv4Socket {
+pub struct Socket<A: Family> {
     socket: OwnedFd,
+    family: PhantomData<A>,
 }
+
+/// A raw IPv4 socket (`IP_HDRINCL`).
+pub type Ipv4Socket = Socket<Ipv4Addr>;
+
+/// A raw IPv6 socket (`IPV6_HDRINCL`): extension headers, hop-by-hop ones too, leave as they are, and their privileges
+/// are those of the socket. It receives nothing.
+pub type Ipv6Socket = Socket<Ipv6Addr>;
 
 /// A packet to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmit<'a> {
-    /// Interface for a multicast packet, by index; 0 lets the routes decide.
+    /// Interface for a multicast packet or a link-local IPv6 destination, by index; 0 lets the routes decide.
     pub interface: u32,
-    /// The whole IPv4 packet, at most the MTU long.
+    /// The whole IP packet, at most the MTU long.
     pub packet: &'a [u8],
 }
 
@@ -34,42 +46,32 @@ pub struct Received<'a> {
     pub packet: &'a [u8],
 }
 
-impl Ipv4Socket {
+impl<A: Family> Socket<A> {
     /// Opens a socket that only sends. Requires CAP_NET_RAW.
     ///
     /// # Errors
     /// [`OpenError`]: CAP_NET_RAW is missing, or the kernel refuses the socket.
     pub fn sender() -> Result<Self, OpenError> {
-        Self::open("raw IPv4 socket", libc::IPPROTO_RAW)
-    }
-
-    /// A socket that sends, and receives the IGMP packets that reach this host: queries always,
-    /// reports of groups it is a member of. Needs CAP_NET_RAW.
-    ///
-    /// # Errors
-    /// As [`Ipv4Socket::sender`].
-    pub fn igmp() -> Result<Self, OpenError> {
-        Self::open("raw socket for IGMP", libc::IPPROTO_IGMP)
+        Self::open("raw IP socket", libc::IPPROTO_RAW)
     }
 
     fn open(what: &'static str, protocol: libc::c_int) -> Result<Self, OpenError> {
         let error = OpenError::from(what, Capability::NetRaw);
-        let socket = sys::socket(libc::AF_INET, libc::SOCK_RAW, protocol).map_err(error)?;
-        for (name, value) in [
-            (libc::IP_HDRINCL, 1),
-            (libc::IP_PKTINFO, 1),
-            (libc::IP_MULTICAST_LOOP, 0),
-        ] {
-            sys::set_int(&socket, libc::IPPROTO_IP, name, value).map_err(error)?;
+        let socket = sys::socket(A::FAMILY, libc::SOCK_RAW, protocol).map_err(error)?;
+        for (name, value) in A::RAW_OPTIONS {
+            sys::set_int(&socket, A::LEVEL, name, value).map_err(error)?;
         }
-        Ok(Self { socket })
+        Ok(Self {
+            socket,
+            family: PhantomData,
+        })
     }
 
     /// Becomes a member of a group.
     ///
     /// # Errors
     /// [`JoinError`]: there is no such interface or group, or the socket is a member already.
-    pub fn join(&self, membership: &Membership) -> Result<(), JoinError> {
+    pub fn join(&self, membership: &Membership<A>) -> Result<(), JoinError> {
         membership.apply(&self.socket, true)
     }
 
@@ -77,7 +79,7 @@ impl Ipv4Socket {
     ///
     /// # Errors
     /// [`JoinError`]: the socket is not a member.
-    pub fn leave(&self, membership: &Membership) -> Result<(), JoinError> {
+    pub fn leave(&self, membership: &Membership<A>) -> Result<(), JoinError> {
         membership.apply(&self.socket, false)
     }
 
@@ -101,26 +103,24 @@ impl Ipv4Socket {
         for (control, packet) in controls.iter_mut().zip(packets) {
             if packet.interface != 0 {
                 control
-                    .push_interface(packet.interface)
+                    .push_path(A::UNSPECIFIED.into(), packet.interface)
                     .ok_or(SendError::Malformed)?;
             }
         }
-        let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        let nowhere = SocketAddr::new(A::UNSPECIFIED.into(), 0);
         let mut messages = [Outgoing {
-            address: sockaddr(nowhere),
+            address: SocketAddress::from(nowhere),
             control: None,
             bytes: &[],
         }; BATCH];
         let mut count = 0;
         for ((message, packet), control) in messages.iter_mut().zip(packets).zip(&controls) {
-            let destination = packet
-                .packet
-                .get(16..)
-                .and_then(|rest| rest.first_chunk::<4>().copied());
+            let destination = packet.packet.get(A::DESTINATION).and_then(A::from_octets);
             let Some(destination) = destination else {
                 break;
             };
-            message.address = sockaddr(SocketAddrV4::new(destination.into(), 0));
+            let to = A::Socket::with_port(destination, 0, packet.interface);
+            message.address = SocketAddress::from(to.into());
             message.control = (packet.interface != 0).then_some(control);
             message.bytes = packet.packet;
             count += 1;
@@ -133,6 +133,17 @@ impl Ipv4Socket {
             };
         }
         send_batch(&self.socket, &messages[..count]).map_err(SendError::classify)
+    }
+}
+
+impl Ipv4Socket {
+    /// A socket that sends, and receives the IGMP packets that reach this host: queries always,
+    /// reports of groups it is a member of. Needs CAP_NET_RAW.
+    ///
+    /// # Errors
+    /// As [`Socket::sender`].
+    pub fn igmp() -> Result<Self, OpenError> {
+        Self::open("raw socket for IGMP", libc::IPPROTO_IGMP)
     }
 
     /// Receives the next packet; `None` when none has arrived. Packets longer than `buffer` are
@@ -162,7 +173,7 @@ impl Ipv4Socket {
     }
 }
 
-impl AsFd for Ipv4Socket {
+impl<A: Family> AsFd for Socket<A> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

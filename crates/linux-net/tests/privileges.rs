@@ -2,7 +2,7 @@
 //!
 //! No test harness: `main` runs the checks in child processes.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::process::{Command, ExitCode};
 
 use linux_net::mroute::{MrouteEvent, Route, Table, TableError, Watcher, WatcherConfig};
@@ -10,8 +10,8 @@ use linux_net::netns::{self, Namespace};
 use linux_net::nft::{Guard, GuardError};
 use linux_net::packet::{Ring, RingConfig, Sender};
 use linux_net::privileges::{self, DropError, User};
-use linux_net::raw::Ipv4Socket;
-use linux_net::udp::{Config, OptionSocket};
+use linux_net::raw::{Ipv4Socket, Ipv6Socket};
+use linux_net::udp::{Config, OptionBuffer, OptionSocket};
 use linux_net::{Capability, OpenError, SendError};
 
 const NOBODY: User = User {
@@ -27,6 +27,13 @@ fn keeps_one(user: Option<User>) {
     options
         .send(to, &request, b"x")
         .expect("sends with CAP_NET_RAW");
+    let to6 = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 9, 0, 0);
+    let header = [0, 0, 0x1e, 4, 1, 2, 3, 4];
+    let headers = OptionSocket::open(&Config::new(to6)).expect("option socket");
+    headers
+        .send(to6, &header, b"x")
+        .expect("sends with CAP_NET_RAW");
+    let raw = Ipv6Socket::sender().expect("raw socket");
     let mut ring = Ring::open(&RingConfig {
         frames: 64,
         ..RingConfig::default()
@@ -55,6 +62,19 @@ fn keeps_one(user: Option<User>) {
         matches!(refused, SendError::Privilege(Capability::NetRaw)),
         "{refused}"
     );
+    let refused = headers.send(to6, &header, b"x").expect_err("no headers");
+    assert!(
+        matches!(refused, SendError::Privilege(Capability::NetRaw)),
+        "{refused}"
+    );
+    let mut buffer = OptionBuffer::new(64);
+    let received = headers.receive(&mut buffer).expect("receives");
+    assert_eq!(received.map(|got| got.options.len()), Some(header.len()));
+    let mut packet = vec![0x60, 0, 0, 0, 0, 8, 0, 1];
+    packet.extend([Ipv6Addr::LOCALHOST.octets(), Ipv6Addr::LOCALHOST.octets()].concat());
+    packet.extend([59, 0, 0x1e, 4, 1, 2, 3, 4]);
+    raw.send(0, &packet).expect("an open raw socket goes on");
+    assert!(Ipv6Socket::sender().is_err(), "no new raw socket");
     let back = privileges::drop_to(&[Capability::NetRaw], None).expect_err("gone for good");
     assert!(
         matches!(back, DropError::Missing(Capability::NetRaw)),

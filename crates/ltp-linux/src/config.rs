@@ -1,6 +1,6 @@
 //! What senders and receivers have in common: the group, and the help with repairs.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 use crate::Error;
 use crate::interface::{InterfaceError, Local};
@@ -9,13 +9,15 @@ use crate::interface::{InterfaceError, Local};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Group {
-    /// Multicast address and UDP port.
-    pub address: SocketAddrV4,
-    /// Interface by name or by one of its addresses; `None`: the one that the routing table gives.
+    /// Multicast address and UDP port. The zone of an IPv6 address names the interface, by index.
+    pub address: SocketAddr,
+    /// Interface by name or by one of its addresses; `None`: the zone of `address`, else the one that the routing table
+    /// gives.
     pub interface: Option<String>,
-    /// This host's address on the interface; `None`: the interface's first.
-    pub local_address: Option<Ipv4Addr>,
-    /// Time to live of sent packets, 1 to 255: routers they may pass, plus one. Default 16.
+    /// This host's address on the interface; `None`: the interface's first, of IPv6 the first that fits the scope of
+    /// the group.
+    pub local_address: Option<IpAddr>,
+    /// Time to live, or hop limit, of sent packets, 1 to 255: routers they may pass, plus one. Default 16.
     pub ttl: u8,
     /// Key of the group: digests are keyed and control packets authenticated. See "Trust" in [`ltp`].
     pub key: Option<[u8; 32]>,
@@ -24,7 +26,7 @@ pub struct Group {
 impl Group {
     /// A group with defaults for everything else.
     #[must_use]
-    pub fn new(address: SocketAddrV4) -> Self {
+    pub fn new(address: SocketAddr) -> Self {
         Group {
             address,
             interface: None,
@@ -46,12 +48,25 @@ impl Group {
     /// # Errors
     /// [`Error::NotMulticast`], [`Error::LinkLocal`], and [`Error::Config`] where the port or the TTL is 0.
     pub fn check(&self) -> Result<(), Error> {
-        let ip = *self.address.ip();
+        let ip = self.address.ip();
         if !ip.is_multicast() {
             return Err(Error::NotMulticast(ip));
         }
-        if ip.octets()[..3] == [224, 0, 0] {
-            return Err(Error::LinkLocal(ip));
+        match ip {
+            IpAddr::V4(group) if group.octets()[..3] == [224, 0, 0] => {
+                return Err(Error::LinkLocal(ip));
+            }
+            // Well-known groups of a host or a link: routers, neighbour discovery, name services.
+            IpAddr::V6(group) if matches!(group.segments()[0], 0xff01 | 0xff02) => {
+                return Err(Error::LinkLocal(ip));
+            }
+            // RFC 4291 §2.7: no packet is sent to it.
+            IpAddr::V6(group) if group.segments()[0] & 0xf == 0 => {
+                return Err(Error::Config(
+                    "the group's scope is 0, which is reserved: ff15::/16 is for a site, ff1e::/16 for any network",
+                ));
+            }
+            _ => {}
         }
         if self.address.port() == 0 {
             return Err(Error::Config("port 0 of the group is no port"));
@@ -59,11 +74,52 @@ impl Group {
         if self.ttl == 0 {
             return Err(Error::Config("the TTL is 0: 1 to 255"));
         }
+        if self.local_address.is_some_and(|own| !self.is_of(own)) {
+            return Err(Error::Config(
+                "this host's address and the group are of different versions of IP: name an address of the group's",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether receivers must name the sender: 232.0.0.0/8 and ff3x::/32 (RFC 4607 §1).
+    #[must_use]
+    pub fn is_source_specific(&self) -> bool {
+        match self.address.ip() {
+            IpAddr::V4(group) => group.octets()[0] == 232,
+            IpAddr::V6(group) => {
+                let [first, second, ..] = group.segments();
+                first & 0xfff0 == 0xff30 && second == 0
+            }
+        }
+    }
+
+    /// Whether an address is of the group's version of IP.
+    pub(crate) fn is_of(&self, address: IpAddr) -> bool {
+        self.address.is_ipv4() == address.is_ipv4()
+    }
+
+    /// Refuses help that this group cannot have.
+    pub(crate) fn check_recovery(&self, recovery: &Recovery) -> Result<(), Error> {
+        if *recovery == Recovery::Lms && self.address.is_ipv6() {
+            return Err(Error::Config(
+                "LMS routers help IPv4 groups only: use one such as 239.1.2.3, relays (DyRAM), or no help",
+            ));
+        }
+        if recovery
+            .relays()
+            .iter()
+            .any(|relay| !self.is_of(relay.ip()))
+        {
+            return Err(Error::Config(
+                "a relay and the group are of different versions of IP: name relays by addresses of the group's",
+            ));
+        }
         Ok(())
     }
 
     /// Finds this host's end of the way to `relay`, else to the group.
-    pub(crate) fn local(&self, relay: Option<SocketAddrV4>) -> Result<Local, InterfaceError> {
+    pub(crate) fn local(&self, relay: Option<SocketAddr>) -> Result<Local, InterfaceError> {
         let destination = relay.unwrap_or(self.address);
         Local::find(destination, self.interface.as_deref(), self.local_address)
     }
@@ -76,12 +132,12 @@ pub enum Recovery {
     /// The sender alone: receivers ask it.
     #[default]
     Source,
-    /// LMS routers and the receivers they choose as repliers. A receiver needs CAP_NET_RAW.
+    /// LMS routers and the receivers they choose as repliers, for IPv4 groups. A receiver needs CAP_NET_RAW.
     Lms,
     /// A tree of DyRAM relays.
     Dyram {
         /// Relays to attach to, in order of preference: 1 to 4.
-        relays: Vec<SocketAddrV4>,
+        relays: Vec<SocketAddr>,
         /// What carries the data.
         carriage: Carriage,
     },
@@ -99,7 +155,7 @@ pub enum Carriage {
 impl Recovery {
     /// Returns the relays, in order of preference; none without DyRAM.
     #[must_use]
-    pub fn relays(&self) -> &[SocketAddrV4] {
+    pub fn relays(&self) -> &[SocketAddr] {
         match self {
             Recovery::Dyram { relays, .. } => relays,
             Recovery::Source | Recovery::Lms => &[],
@@ -118,7 +174,7 @@ impl Recovery {
     }
 
     /// The relay that carries the data.
-    pub(crate) fn carrier(&self) -> Option<SocketAddrV4> {
+    pub(crate) fn carrier(&self) -> Option<SocketAddr> {
         let first = self.relays().first().copied();
         first.filter(|_| !self.is_beside_multicast())
     }

@@ -1,7 +1,7 @@
 //! Errors of a transfer.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -55,11 +55,15 @@ pub enum Error {
     #[error("lower the MTU of the transfer")]
     PacketTooBig(#[source] SendError),
     /// The address of the group is not a multicast address.
-    #[error("{0} is not a multicast address (224.0.0.0 to 239.255.255.255)")]
-    NotMulticast(Ipv4Addr),
+    #[error("{0} is not a multicast address ({range})", range = if .0.is_ipv4() { "224.0.0.0 to 239.255.255.255" } else { "ff00::/8" })]
+    NotMulticast(IpAddr),
     /// The group is link-local: its packets never pass a router.
-    #[error("{0} is reserved for routing protocols (224.0.0.0 to 224.0.0.255)")]
-    LinkLocal(Ipv4Addr),
+    #[error("{0} is reserved for {range}", range = if .0.is_ipv4() {
+        "routing protocols (224.0.0.0 to 224.0.0.255)"
+    } else {
+        "protocols of the link (ff01::/16 and ff02::/16)"
+    })]
+    LinkLocal(IpAddr),
     /// A field of the configuration is out of bounds; says which.
     #[error("{0}")]
     Config(&'static str),
@@ -102,7 +106,7 @@ pub enum Error {
     )]
     NoSender {
         /// The group.
-        group: SocketAddrV4,
+        group: SocketAddr,
         /// Time since the receiver started.
         waited: Duration,
         /// A host that was heard, but speaks another version.

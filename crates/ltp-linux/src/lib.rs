@@ -59,7 +59,7 @@
 //! | what | unit or limit |
 //! | --- | --- |
 //! | rates | bits of Ethernet frames a second |
-//! | addresses | IPv4 |
+//! | addresses | IPv4, IPv6 |
 //! | memory of a sender | 0.4 MiB, two blocks of a file or [`SendConfig::buffer_bytes`] of a stream, and [`ltp`]'s tables |
 //! | memory of a receiver | up to [`ReceiveConfig::buffer_bytes`], 2.5 MiB of socket batches, [`ltp`]'s tables; the content of a [`Sink::buffer`] |
 //! | socket buffers | 2 to 4 MiB (sender), 36 MiB (receiver) are asked for; `net.core.rmem_max` may grant less |
@@ -103,7 +103,7 @@ mod version;
 pub use cancel::Cancel;
 pub use config::{Carriage, Group, Recovery};
 pub use error::{Error, Incomplete};
-pub use interface::InterfaceError;
+pub use interface::{InterfaceError, zone_index};
 pub use ltp::relayed::AttachmentEvent;
 pub use ltp::{
     Parity, ReceiverFailure, ReceiverState, ReceiverStats, SenderStats, SessionId, Start,

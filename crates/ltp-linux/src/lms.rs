@@ -49,10 +49,11 @@ pub(crate) struct Lms {
 }
 
 impl Lms {
-    /// Opens the sockets. Needs CAP_NET_RAW.
+    /// Opens the sockets, for an IPv4 group from an IPv4 address. Needs CAP_NET_RAW.
     pub(crate) fn open(
         given: &ReceiveConfig,
         local: &Local,
+        (group, address): (SocketAddrV4, Ipv4Addr),
         seed: [u8; 32],
         now: Instant,
     ) -> Result<Lms, OpenError> {
@@ -61,9 +62,10 @@ impl Lms {
             interface,
             frames: RING_FRAMES,
             max_packet_bytes: local.interface.mtu.min(9000),
+            ..RingConfig::default()
         })?;
         let requests = OptionSocket::open(&udp::Config {
-            bind: SocketAddrV4::new(local.address, 0),
+            bind: SocketAddrV4::new(address, 0),
             interface,
             ttl: given.group.ttl,
             ..udp::Config::default()
@@ -82,9 +84,9 @@ impl Lms {
             .interface
             .addresses
             .iter()
-            .find(|a| a.address == local.address);
+            .find(|a| a.address == address);
         let prefix_len = own.map_or(32, |own| own.prefix_len);
-        let config = InterfaceConfig::ipv4(local.address, prefix_len);
+        let config = InterfaceConfig::ipv4(address, prefix_len);
         let mut config = Config::new(IFACE, config);
         config.repair_ttl = given.group.ttl;
         config.answer_unelected = given.replier.repair_unelected;
@@ -98,7 +100,7 @@ impl Lms {
             requests,
             raw,
             endpoint: Endpoint::new(config, Storage::owned(4), seed, now),
-            group: given.group.address,
+            group,
             interface,
             cost,
             offer: None,

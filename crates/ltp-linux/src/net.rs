@@ -1,6 +1,6 @@
 //! The sockets of a transfer.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use linux_net::SendError;
@@ -70,9 +70,9 @@ impl Bulk {
         };
         let pieces = self.socket.receive(batch)?;
         let mut bytes = 0;
-        for piece in batch.pieces() {
-            let meta = meta(SocketAddr::V4(piece.source));
-            for payload in piece.payloads() {
+        for piece in batch.joined() {
+            let meta = meta(piece.source);
+            for payload in piece.each() {
                 bytes += payload.len();
                 take(&meta, payload);
             }
@@ -103,7 +103,7 @@ pub(crate) struct Net {
     requests: Option<(OptionSocket, OptionBuffer)>,
     /// The endpoint of a receiver with LMS.
     pub(crate) lms: Option<Lms>,
-    group: SocketAddrV4,
+    group: SocketAddr,
     buffer: Box<[u8]>,
     unsent: Unsent,
     /// A batch that did not fit the kernel's buffer: from `.1` on.
@@ -113,7 +113,7 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    fn new(group: SocketAddrV4, unsent: Unsent) -> Net {
+    fn new(group: SocketAddr, unsent: Unsent) -> Net {
         Net {
             bulk: None,
             own: None,
@@ -131,25 +131,29 @@ impl Net {
     pub(crate) fn sender(given: &SendConfig, local: &Local) -> Result<Net, Error> {
         let group = given.group.address;
         let interface = local.interface.index;
+        // The kernel chooses a random port, so that a host that has not received from the sender cannot guess it.
+        let bind = SocketAddr::new(local.address, 0);
         let config = udp::Config {
-            // The kernel chooses a random port, so that a host that has not received from the sender cannot guess it.
-            bind: SocketAddrV4::new(local.address, 0),
             interface,
             ttl: given.group.ttl,
             // Receivers on this host get packets too.
             loopback: true,
             receive_buffer_bytes: 4 << 20,
             send_buffer_bytes: 2 << 20,
-            ..udp::Config::default()
+            ..udp::Config::new(bind)
         };
         let own = GroupSocket::open(&config)?;
         own.set_segmentation(given.segmentation);
         let mut net = Net::new(group, Unsent::Wait);
         net.own = Some((own, Batch::new(SMALL_BATCH)));
-        if given.recovery == Recovery::Lms {
+        if let (Recovery::Lms, SocketAddr::V4(group)) = (&given.recovery, group) {
             let socket = OptionSocket::open(&udp::Config {
-                bind: group,
-                ..config
+                interface,
+                ttl: config.ttl,
+                loopback: config.loopback,
+                receive_buffer_bytes: config.receive_buffer_bytes,
+                send_buffer_bytes: config.send_buffer_bytes,
+                ..udp::Config::new(group)
             })?;
             let membership = Membership {
                 group: *group.ip(),
@@ -172,27 +176,25 @@ impl Net {
         let group = given.group.address;
         let interface = local.interface.index;
         let bulk = GroupSocket::open(&udp::Config {
-            bind: group,
             interface,
             receive_buffer_bytes: BUFFER_BYTES,
             send_buffer_bytes: 1 << 16,
             // Requests of other receivers; those for this host come by another socket.
             options: Options::Refuse,
-            ..udp::Config::default()
+            ..udp::Config::new(group)
         })?;
         let joined = bulk.join(&Membership {
-            group: *group.ip(),
+            group: group.ip(),
             source: given.source,
             interface,
         });
         joined.map_err(Error::join("joining the group"))?;
         let own = GroupSocket::open(&udp::Config {
-            bind: SocketAddrV4::new(local.address, 0),
             interface,
             ttl: given.group.ttl,
             receive_buffer_bytes: BUFFER_BYTES / 8,
             send_buffer_bytes: 1 << 20,
-            ..udp::Config::default()
+            ..udp::Config::new(SocketAddr::new(local.address, 0))
         })?;
         let mut net = Net::new(group, Unsent::Drop);
         net.bulk = Some(Bulk::new(bulk)?);
@@ -204,12 +206,11 @@ impl Net {
     /// Opens the one socket of a receiver below a relay.
     pub(crate) fn relayed_receiver(given: &ReceiveConfig, local: &Local) -> Result<Net, Error> {
         let bulk = GroupSocket::open(&udp::Config {
-            bind: SocketAddrV4::new(local.address, 0),
             interface: local.interface.index,
             receive_buffer_bytes: BUFFER_BYTES,
             send_buffer_bytes: 1 << 20,
             options: Options::Refuse,
-            ..udp::Config::default()
+            ..udp::Config::new(SocketAddr::new(local.address, 0))
         })?;
         let mut net = Net::new(given.group.address, Unsent::Drop);
         net.bulk = Some(Bulk::new(bulk)?);
@@ -233,9 +234,8 @@ impl Net {
                 if own.receive(batch)? == 0 {
                     break;
                 }
-                for datagram in batch.iter() {
-                    let source = SocketAddr::V4(datagram.source);
-                    take(&Meta::unicast(source), datagram.payload);
+                for datagram in batch.received() {
+                    take(&Meta::unicast(datagram.source), datagram.payload);
                 }
             }
         }
@@ -279,13 +279,11 @@ impl Net {
         };
         let bytes = &self.buffer[..transmit.len];
         let sent = match (transmit.destination, &mut self.lms) {
-            (Destination::Unicast(SocketAddr::V4(to)), _) => {
-                self.send_from(to, &transmit, &mut from)
-            }
+            (Destination::Unicast(to), _) => self.send_from(to, &transmit, &mut from),
             (Destination::Group, _) => self.send_from(self.group, &transmit, &mut from),
             (Destination::Request(option), Some(lms)) => lms.send_request(&option, bytes),
             (Destination::Dmcast(to), Some(lms)) => lms.send_repair(to, bytes),
-            // Without help nothing else is sent, and IPv4 is all there is.
+            // Without help nothing else is sent.
             _ => Ok(()),
         };
         match sent {
@@ -313,7 +311,7 @@ impl Net {
     /// Sends the bytes of the buffer from `from` on, and moves `from` past those that were sent.
     fn send_from(
         &self,
-        destination: SocketAddrV4,
+        destination: SocketAddr,
         transmit: &Transmit,
         from: &mut usize,
     ) -> Result<(), SendError> {

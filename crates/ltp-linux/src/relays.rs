@@ -1,7 +1,7 @@
 //! DyRAM relays: their events, and the time without one.
 
 use std::fmt;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ltp::relayed::AttachmentEvent;
@@ -10,7 +10,7 @@ use ltp::relayed::AttachmentEvent;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoRelay {
     /// The relays that were tried.
-    pub relays: Vec<SocketAddrV4>,
+    pub relays: Vec<SocketAddr>,
     /// The relay that refused last, if one did.
     pub refused: Option<SocketAddr>,
     /// Time without a relay.
@@ -42,14 +42,14 @@ impl std::error::Error for NoRelay {}
 /// The time during which no relay has served this transfer.
 #[derive(Debug)]
 pub(crate) struct Absence {
-    relays: Vec<SocketAddrV4>,
+    relays: Vec<SocketAddr>,
     since: Option<Instant>,
     refused: Option<SocketAddr>,
 }
 
 impl Absence {
     /// Creates it before any of these relays has answered.
-    pub(crate) fn new(relays: Vec<SocketAddrV4>) -> Self {
+    pub(crate) fn new(relays: Vec<SocketAddr>) -> Self {
         Absence {
             relays,
             since: Some(Instant::now()),
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn an_absence_is_an_error_once_it_is_long_enough() {
-        let relay: SocketAddrV4 = "127.0.0.1:7".parse().expect("address");
+        let relay: SocketAddr = "127.0.0.1:7".parse().expect("address");
         let mut absence = Absence::new(vec![relay]);
         assert_eq!(absence.error(Duration::from_secs(3600)), None);
         let says = |absence: &Absence, word: &str| {
@@ -107,7 +107,7 @@ mod tests {
             assert!(error.contains(word), "{error}");
         };
         says(&absence, "127.0.0.1:7");
-        absence.handle_event(AttachmentEvent::Refused(relay.into()));
+        absence.handle_event(AttachmentEvent::Refused(relay));
         says(&absence, "refused");
         absence.update(true);
         assert_eq!(absence.error(Duration::ZERO), None);

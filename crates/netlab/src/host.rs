@@ -2,7 +2,7 @@
 //!
 //! Functions here panic where a step fails: they are for tests.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -76,11 +76,19 @@ impl Default for Host {
 }
 
 impl Host {
-    /// Creates a host without interfaces.
+    /// Creates a host without interfaces. Link-local IPv6 addresses of those that it gets are used at once, without
+    /// duplicate address detection.
     pub fn new() -> Host {
-        Host {
+        let host = Host {
             namespace: Namespace::new().expect("namespace"),
-        }
+        };
+        host.run(|| {
+            for name in ["all", "default"] {
+                // A kernel without IPv6 has no such setting.
+                let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/accept_dad"), "0");
+            }
+        });
+        host
     }
 
     /// Runs `work` on this host.
@@ -104,8 +112,9 @@ impl Host {
     }
 }
 
-/// Joins two hosts by a wire, each end given by host, name and address in one /24, and waits for the carrier.
-pub fn wire(ends: [(&Host, &str, Ipv4Addr); 2]) {
+/// Joins two hosts by a wire, each end given by host, name and address in one /24, or /64 of IPv6, and waits for the
+/// carrier.
+pub fn wire<A: Copy + Into<IpAddr>>(ends: [(&Host, &str, A); 2]) {
     let [(a, a_name, _), (b, b_name, _)] = ends;
     a.edit(|editor| {
         editor
@@ -114,8 +123,12 @@ pub fn wire(ends: [(&Host, &str, Ipv4Addr); 2]) {
     });
     for (host, name, address) in ends {
         let index = host.index(name);
+        let address = address.into();
+        let prefix_len = if address.is_ipv4() { 24 } else { 64 };
         host.edit(|editor| {
-            editor.add_address(index, address, 24).expect("address");
+            editor
+                .add_address(index, address, prefix_len)
+                .expect("address");
             editor.set_up(index, true).expect("up");
         });
     }

@@ -60,7 +60,7 @@ use linux_net::netns::Namespace;
 pub use capture::Capture;
 pub use linux_net::link::{Editor, LinkCounters};
 pub use network::{MulticastRoute, Network, probe, text};
-pub use plan::{Branch, LinkId, NodeId, Plan, Shape};
+pub use plan::{Branch, LinkId, NodeId, Plan, Shape, ipv6};
 pub use program::{Event, Launch, OverTime, Process, pin};
 
 /// The folder that logs of programs go to, below `logs`.

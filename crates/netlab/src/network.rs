@@ -15,7 +15,7 @@ use linux_net::netns::Namespace;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Editor, Launch, LinkId, NodeId, Plan, Process, Shape, emulator, means};
+use crate::{Editor, Launch, LinkId, NodeId, Plan, Process, Shape, emulator, ipv6, means};
 
 /// Offload features that a plain wire between two namespaces has switched on.
 const OFFLOADS: &[&str] = &[
@@ -38,13 +38,17 @@ struct Space {
 }
 
 impl Space {
-    fn create() -> Result<Space> {
+    fn create(ipv6: bool) -> Result<Space> {
         let namespace = Namespace::new()?;
         let editor = namespace.run(|| -> Result<Editor> {
             for scope in ["all", "default"] {
-                // Silence, and no reverse-path check in the way of dmcasts. Kernels without IPv6 have
-                // no such switch.
-                let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6"), "1");
+                // Silence, or addresses that are used at once. Kernels without IPv6 have no such switch.
+                let (switch, value) = match ipv6 {
+                    false => ("disable_ipv6", "1"),
+                    true => ("accept_dad", "0"),
+                };
+                let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/{switch}"), value);
+                // No reverse-path check in the way of dmcasts.
                 sysctl(&format!("net/ipv4/conf/{scope}/rp_filter"), "0")?;
             }
             Ok(Editor::open()?)
@@ -174,12 +178,12 @@ impl Network {
         let spaces = plan
             .nodes
             .iter()
-            .map(|_| Space::create())
+            .map(|_| Space::create(plan.ipv6))
             .collect::<Result<Vec<_>>>()?;
         let mut network = Network {
             plan,
             spaces,
-            hub: Space::create()?,
+            hub: Space::create(false)?,
             emulator: None,
             questions: 0,
             releases: BTreeMap::new(),
@@ -305,6 +309,9 @@ impl Network {
             space
                 .editor
                 .add_address(index, address, plan.subnet(link).1)?;
+            if plan.ipv6 {
+                space.editor.add_address(index, ipv6(address), 64)?;
+            }
             space.editor.set_up(index, true)?;
             indexes.insert(link, index);
         }
@@ -313,9 +320,16 @@ impl Network {
             space
                 .editor
                 .set_route(to, prefix_len, Some(via), interface)?;
+            if plan.ipv6 {
+                let (to, via) = (ipv6(to), Some(ipv6(via)));
+                space.editor.set_route(to, 64, via, interface)?;
+            }
         }
         if planned.router {
             space.within(|| sysctl("net/ipv4/ip_forward", "1"))?;
+            if plan.ipv6 {
+                space.within(|| sysctl("net/ipv6/conf/all/forwarding", "1"))?;
+            }
         } else if let Some(link) = planned.links.first() {
             // A host sends to groups by its first interface.
             let groups = Ipv4Addr::new(224, 0, 0, 0);

@@ -1,7 +1,7 @@
 //! The plan of a network: nodes, links, addresses and shortest paths; no kernel involved.
 
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -109,9 +109,25 @@ impl Link {
 pub struct Plan {
     pub(crate) nodes: Vec<Node>,
     pub(crate) links: Vec<Link>,
+    pub(crate) ipv6: bool,
+}
+
+/// The IPv6 address or network that stands for one of IPv4: fd00:0:0:y::z for 10.0.y.z.
+pub fn ipv6(address: Ipv4Addr) -> Ipv6Addr {
+    let [_, high, low, host] = address.octets();
+    let link = u16::from_be_bytes([high, low]);
+    Ipv6Addr::new(0xfd00, 0, 0, link, 0, 0, 0, u16::from(host))
 }
 
 impl Plan {
+    /// Gives every interface an IPv6 address beside its IPv4 one ([`ipv6`], of a /64 each link), routes between them,
+    /// and link-local addresses that are used at once.
+    #[must_use]
+    pub fn with_ipv6(mut self) -> Plan {
+        self.ipv6 = true;
+        self
+    }
+
     /// Adds a host.
     pub fn host(&mut self, name: &str) -> NodeId {
         self.node(name, false)
@@ -227,6 +243,11 @@ impl Plan {
         first
             .and_then(|link| self.address_on(node, *link))
             .unwrap_or(Ipv4Addr::UNSPECIFIED)
+    }
+
+    /// The IPv6 address of a node on its first link, where the plan has [them](Plan::with_ipv6).
+    pub fn ipv6_address(&self, node: NodeId) -> Ipv6Addr {
+        ipv6(self.address(node))
     }
 
     /// The interface of a node on a link: `eth0` and so on.

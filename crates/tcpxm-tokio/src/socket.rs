@@ -133,6 +133,7 @@ impl Socket {
                     take(Joined {
                         source: received.source,
                         destination: received.destination,
+                        interface: received.interface,
                         payloads: received.payload,
                         stride: received.payload.len(),
                     });

@@ -7,7 +7,8 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use linux_net::link;
 use linux_net::udp::{Batch, Config, GroupSocket, Membership, OptionSocket, Options, Transmit};
-use lms_proto::endpoint::{self, DmcastPorts, Endpoint, Storage};
+use lms_proto::endpoint::{self, Endpoint, Storage};
+use lms_proto::wire::udp::Ports;
 use lms_proto::{Form, Iface, InterfaceConfig, Key};
 use ltp::wire::{Header, Type, request};
 use nix::cmsg_space;
@@ -174,9 +175,9 @@ impl Bench {
         };
         let endpoint = Endpoint::new(config, Storage::owned(1), [0; 32], lms_proto::Instant::ZERO);
         let key = Key::new(self.bed.source.address, *GROUP.ip());
-        let ports = DmcastPorts {
+        let ports = Ports {
             source: GROUP.port(),
-            destination: GROUP.port(),
+            group: GROUP.port(),
         };
         let mut packet = vec![0; 2_000];
         let length = endpoint.dmcast(key, point, ports, &REPAIR, &mut packet)?;

@@ -68,7 +68,7 @@ impl End {
         let end = Instant::now() + TIMEOUT;
         loop {
             if let Some(datagram) = self.requests.receive(&mut buffer)? {
-                let (_, option) = LmsOption::parse(datagram.options)?;
+                let (_, option) = LmsOption::parse::<Ipv4Addr>(datagram.options)?;
                 return Ok((option, datagram.payload.to_vec()));
             }
             if Instant::now() > end {

@@ -6,6 +6,7 @@ mod broken_output;
 mod common;
 mod congestion;
 mod ends;
+mod ipv6;
 mod network;
 mod parity;
 mod receivers;

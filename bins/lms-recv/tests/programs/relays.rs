@@ -31,12 +31,23 @@ impl Relay {
         parents: &[SocketAddr],
         spawn: impl FnOnce(&mut Command) -> Child,
     ) -> Relay {
+        Relay::start_with(listen, id, parents, "", spawn)
+    }
+
+    /// Starts a relay that listens there, with more lines after those of `[relay]`.
+    pub(super) fn start_with(
+        listen: &str,
+        id: u8,
+        parents: &[SocketAddr],
+        more: &str,
+        spawn: impl FnOnce(&mut Command) -> Child,
+    ) -> Relay {
         let folder = folder();
         let socket = folder.path().join("sock");
         let parents: Vec<String> = parents.iter().map(|p| format!("\"{p}\"")).collect();
         let config = format!(
-            "[relay]\nid = \"192.0.2.{id}\"\nlisten = \"{listen}\"\nparents = [{}]\n[daemon]\nsocket \
-             = {socket:?}\n",
+            "[relay]\nid = \"192.0.2.{id}\"\nlisten = \"{listen}\"\nparents = [{}]\n{more}\n[daemon]\n\
+             socket = {socket:?}\n",
             parents.join(", ")
         );
         let file = folder.path().join("relay.toml");
@@ -69,7 +80,7 @@ impl Relay {
     }
 
     /// The value of a field that is a text.
-    fn field(&self, what: &str, name: &str) -> Option<String> {
+    pub(super) fn field(&self, what: &str, name: &str) -> Option<String> {
         let status = self.status(what);
         let (_, rest) = status.split_once(&format!("\"{name}\""))?;
         rest.split('"').nth(1).map(str::to_owned)

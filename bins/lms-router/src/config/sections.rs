@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use daemon_kit::reader::Section;
+use daemon_kit::reader::{At, Section};
 use daemon_kit::value::{INTERFACE, interface, spelled};
 
 use super::value::{

@@ -290,6 +290,7 @@ pub(crate) fn turned(option: LmsOption, router: Ipv4Addr, iface: Iface) -> LmsOp
     let turning_point = Some(TurningPoint {
         router: router.into(),
         iface,
+        cookie: 0,
     });
     LmsOption {
         turning_point,
@@ -369,7 +370,7 @@ impl Endpoint {
             return None;
         }
         let datagram = self.options.receive(&mut buffer).expect("receive")?;
-        let (_, option) = LmsOption::parse(datagram.options).expect("option");
+        let (_, option) = LmsOption::parse::<Ipv4Addr>(datagram.options).expect("option");
         Some(Heard {
             source: *datagram.source.ip(),
             option,
@@ -432,6 +433,7 @@ pub(crate) fn dmcast(replier: Ipv4Addr, router: Ipv4Addr, iface: Iface, inner: &
         replier,
         router,
         iface,
+        cookie: 0,
         form: Form::Classic,
         placement: Placement::Outer,
         ttl: 32,

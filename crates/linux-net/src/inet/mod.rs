@@ -22,6 +22,9 @@
 //! the MTU: with the bit set it drops batches that reach it before they are segmented, as they do over
 //! virtual links.
 //!
+//! IPv6 routers fragment nothing: to a group, too, they answer a packet that is too long with a message
+//! (RFC 4443 §2.4), and the group sockets of [`udp`](crate::udp) then have this host fragment what follows.
+//!
 //! [`SendError::TooBig`]: crate::SendError::TooBig
 
 mod segments;
@@ -31,7 +34,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use crate::error::{JoinError, OpenError};
+use crate::error::{Capability, OpenError};
+use crate::family::needs_zone;
 use crate::sys;
 use crate::sys::message::SocketAddress;
 
@@ -95,6 +99,8 @@ pub struct Received<'a> {
     pub source: SocketAddr,
     /// The group, or this host's address.
     pub destination: IpAddr,
+    /// Interface it arrived on, by index; 0 where the kernel does not say.
+    pub interface: u32,
     /// What it carries.
     pub payload: &'a [u8],
 }
@@ -106,10 +112,21 @@ pub struct Joined<'a> {
     pub source: SocketAddr,
     /// The group, or this host's address.
     pub destination: IpAddr,
+    /// Interface they arrived on, by index.
+    pub interface: u32,
     /// What they carry.
     pub payloads: &'a [u8],
     /// Bytes of each.
     pub stride: usize,
+}
+
+impl<'a> Joined<'a> {
+    /// What each carries.
+    pub fn each(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        // An empty datagram has no chunks: it is delivered as one empty payload.
+        let empty = self.payloads.is_empty().then_some(self.payloads);
+        self.payloads.chunks(self.stride.max(1)).chain(empty)
+    }
 }
 
 /// One payload received, to be edited where it lies.
@@ -121,28 +138,8 @@ pub struct ReceivedMut<'a> {
     pub payload: &'a mut [u8],
 }
 
-/// A group to join: any source, or one (RFC 4607).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Membership {
-    /// The group.
-    pub group: IpAddr,
-    /// Only this source's packets.
-    pub source: Option<IpAddr>,
-    /// On this interface, by index; 0 lets the routes decide.
-    pub interface: u32,
-}
-
-impl Membership {
-    fn apply(&self, fd: &impl AsFd, join: bool) -> Result<(), JoinError> {
-        let family = |other: IpAddr| other.is_ipv4() == self.group.is_ipv4();
-        let wrong = |source: IpAddr| source.is_multicast() || !family(source);
-        if !self.group.is_multicast() || self.source.is_some_and(wrong) {
-            return Err(JoinError::NotAGroup);
-        }
-        let done = sys::multicast::change(fd, self.group, self.source, self.interface, join);
-        done.map_err(|error| JoinError::classify(join, error))
-    }
-}
+/// A group to join, of either version of IP.
+pub type Membership = crate::udp::Membership<IpAddr>;
 
 /// How packets to one destination leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +176,26 @@ pub fn route(destination: IpAddr, interface: u32) -> std::io::Result<Route> {
 
 fn datagrams(family: IpAddr) -> std::io::Result<socket2::Socket> {
     sys::socket(sys::family(family), libc::SOCK_DGRAM, 0).map(socket2::Socket::from)
+}
+
+/// A bound UDP socket with everything in [`Config`] applied; `filter` runs before it is bound.
+pub(crate) fn bind(
+    config: &Config,
+    what: &'static str,
+    filter: impl FnOnce(&socket2::Socket) -> std::io::Result<()>,
+) -> Result<socket2::Socket, OpenError> {
+    let error = OpenError::from(what, Capability::NetBindService);
+    let version = config.bind.ip();
+    let socket = datagrams(version).map_err(error)?;
+    socket.set_reuse_address(!config.exclusive).map_err(error)?;
+    if version.is_ipv6() {
+        socket.set_only_v6(true).map_err(error)?;
+    }
+    configure(&socket, config, what, error)?;
+    filter(&socket).map_err(error)?;
+    let address = scoped(config.bind, config.interface);
+    socket.bind(&address.into()).map_err(error)?;
+    Ok(socket)
 }
 
 /// Applies what both kinds of socket have in common.
@@ -269,11 +286,15 @@ impl Fragmentation {
         Self::set(socket, version, libc::IP_PMTUDISC_DO)
     }
 
-    /// No packet carries the bit.
+    /// Routers, or for IPv6 this host, may fragment every packet.
     ///
     /// # Errors
     /// The kernel's.
     pub(crate) fn allowed(socket: &impl AsFd, version: IpAddr) -> std::io::Result<Self> {
+        if version.is_ipv6() {
+            let (level, on) = (libc::IPPROTO_IPV6, libc::IP_PMTUDISC_WANT);
+            sys::set_int(socket, level, libc::IPV6_MTU_DISCOVER, on)?;
+        }
         Self::set(socket, version, INTERFACE_MTU)
     }
 
@@ -306,10 +327,11 @@ fn apply_discovery(socket: &impl AsFd, mode: libc::c_int) -> std::io::Result<()>
     sys::set_int(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, mode)
 }
 
-/// A link-local address means something on an interface only: it gets this one, unless it has one.
+/// An address of link-local scope, a group's too, means something on an interface only: it gets this one, unless it
+/// has one.
 pub fn scoped(address: SocketAddr, interface: u32) -> SocketAddr {
     match address {
-        SocketAddr::V6(mut address) if address.ip().segments()[0] & 0xffc0 == 0xfe80 => {
+        SocketAddr::V6(mut address) if needs_zone(*address.ip()) => {
             if address.scope_id() == 0 {
                 address.set_scope_id(interface);
             }

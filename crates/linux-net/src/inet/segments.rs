@@ -99,7 +99,7 @@ impl SegmentSocket {
         let mut control = Control::<40>::new();
         let given = transmit.source.filter(|_| self.local.ip().is_unspecified());
         if let Some(source) = given.filter(|source| !source.is_unspecified()) {
-            control.push_source(source).ok_or(SendError::Malformed)?;
+            control.push_path(source, 0).ok_or(SendError::Malformed)?;
         }
         let control = (control.len() > 0).then_some(&control);
         let segment = transmit.segment_len.unwrap_or(transmit.bytes.len()).max(1);
@@ -263,6 +263,7 @@ impl SegmentBatch {
             .map(|(number, source, destination, range)| Received {
                 source: SocketAddr::new(*source, 0),
                 destination: *destination,
+                interface: 0,
                 payload: &self.incoming.buffer(*number)[range.clone()],
             })
     }

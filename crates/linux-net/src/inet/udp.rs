@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use quinn_udp::UdpSocketState;
 
 use super::{
-    Config, Fragmentation, Joined, Membership, Received, ReceivedMut, Transmit, configure, scoped,
-    to,
+    Config, Fragmentation, Joined, Membership, Received, ReceivedMut, Transmit, bind, scoped, to,
 };
 use crate::error::{Capability, JoinError, OpenError, ReceiveError, SendError};
 use crate::packet::Sent;
@@ -37,38 +36,39 @@ impl UdpSocket {
     /// # Errors
     /// The address is in use, or none of this host's.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
-        let error = OpenError::from(WHAT, Capability::NetBindService);
-        let version = config.bind.ip();
-        let fd = sys::socket(sys::family(version), libc::SOCK_DGRAM, 0).map_err(error)?;
-        let socket = socket2::Socket::from(fd);
-        socket.set_reuse_address(!config.exclusive).map_err(error)?;
-        if version.is_ipv6() {
-            socket.set_only_v6(true).map_err(error)?;
-        }
-        configure(&socket, config, WHAT, error)?;
-        let address = scoped(config.bind, config.interface);
-        socket.bind(&address.into()).map_err(error)?;
-        let mut udp = Self::adopt(socket, WHAT)?;
-        udp.interface = config.interface;
-        udp.fragmentation = Fragmentation::path_mtu(&udp.socket, version).map_err(error)?;
-        Ok(udp)
+        let socket = bind(config, WHAT, |_| Ok(()))?;
+        Self::new(socket, config.interface, WHAT, Fragmentation::path_mtu)
     }
 
-    /// Takes over a bound socket, whose IPv4 packets routers may then fragment.
-    pub(crate) fn adopt(socket: socket2::Socket, what: &'static str) -> Result<Self, OpenError> {
+    /// Takes over a bound socket, whose packets routers (IPv4) or this host (IPv6) may then fragment.
+    pub(crate) fn fragmented(
+        socket: socket2::Socket,
+        interface: u32,
+        what: &'static str,
+    ) -> Result<Self, OpenError> {
+        Self::new(socket, interface, what, Fragmentation::allowed)
+    }
+
+    fn new(
+        socket: socket2::Socket,
+        interface: u32,
+        what: &'static str,
+        fragmentation: impl FnOnce(&socket2::Socket, IpAddr) -> std::io::Result<Fragmentation>,
+    ) -> Result<Self, OpenError> {
         let error = OpenError::from(what, Capability::NetBindService);
-        let state = UdpSocketState::new((&socket).into()).map_err(error)?;
         let version = match socket.local_addr().map_err(error)?.as_socket() {
-            Some(SocketAddr::V6(address)) => IpAddr::V6(*address.ip()),
-            _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Some(address) => address.ip(),
+            None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         };
-        let fragmentation = Fragmentation::allowed(&socket, version).map_err(error)?;
+        // It has a setting of its own for fragments, which is replaced.
+        let state = UdpSocketState::new((&socket).into()).map_err(error)?;
+        let fragmentation = fragmentation(&socket, version).map_err(error)?;
         Ok(Self {
             socket,
             state,
             fragmentation,
             segments: AtomicBool::new(true),
-            interface: 0,
+            interface,
         })
     }
 
@@ -203,7 +203,7 @@ impl UdpSocket {
         self.prepare(transmit.destination)?;
         let mut control = Control::<40>::new();
         if let Some(source) = transmit.source {
-            control.push_source(source).ok_or(SendError::Malformed)?;
+            control.push_path(source, 0).ok_or(SendError::Malformed)?;
         }
         let mut messages = [Outgoing {
             address: to(transmit.destination, self.interface),
@@ -327,17 +327,17 @@ impl Batch {
     /// The datagrams of the last call, in order of arrival, of either version of IP.
     pub fn received(&self) -> impl Iterator<Item = Received<'_>> {
         self.joined().flat_map(|joined| {
-            let empty = joined.payloads.is_empty().then_some(joined.payloads);
-            let payloads = joined.payloads.chunks(joined.stride).chain(empty);
-            payloads.map(move |payload| Received {
+            joined.each().map(move |payload| Received {
                 source: joined.source,
                 destination: joined.destination,
+                interface: joined.interface,
                 payload,
             })
         })
     }
 
-    /// The same, as the kernel has joined them.
+    /// The datagrams of the last call as the kernel has joined them: those of one piece came from one sender, so that
+    /// what depends on the sender alone is done once for all of them.
     pub fn joined(&self) -> impl Iterator<Item = Joined<'_>> {
         let buffers = self.bytes.chunks_exact(Self::BUFFER_BYTES);
         let filled = buffers.zip(&self.metas[..self.filled]);
@@ -349,6 +349,7 @@ impl Batch {
             Joined {
                 source: meta.addr,
                 destination: meta.dst_ip.unwrap_or(none),
+                interface: meta.interface_index.unwrap_or(0),
                 payloads: &buffer[..meta.len.min(buffer.len())],
                 stride: meta.stride.max(1),
             }

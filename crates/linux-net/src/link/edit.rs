@@ -1,10 +1,11 @@
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use thiserror::Error;
 
 use crate::error::{Capability, OpenError};
+use crate::family::Family;
 use crate::netlink::{
     Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Socket, attributes, u32_of,
 };
@@ -176,6 +177,14 @@ pub struct Editor {
 }
 
 /// `struct ifinfomsg`.
+/// The bytes of an address.
+fn octets(address: impl Into<IpAddr>) -> Vec<u8> {
+    match address.into() {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
 fn ifinfomsg(index: u32, flags: u32, change: u32) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -413,10 +422,11 @@ impl Editor {
 
     fn address(kind: u16, flags: u16, index: u32, address: IpAddr, prefix_len: u8) -> Message {
         const IFA_F_NODAD: u8 = 0x02;
-        let (family, ifa_flags, octets) = match address {
-            IpAddr::V4(address) => (libc::AF_INET, 0, address.octets().to_vec()),
-            IpAddr::V6(address) => (libc::AF_INET6, IFA_F_NODAD, address.octets().to_vec()),
+        let (family, ifa_flags) = match address {
+            IpAddr::V4(_) => (libc::AF_INET, 0),
+            IpAddr::V6(_) => (libc::AF_INET6, IFA_F_NODAD),
         };
+        let octets = octets(address);
         let mut header = [family as u8, prefix_len, ifa_flags, 0, 0, 0, 0, 0];
         header[4..].copy_from_slice(&index.to_ne_bytes());
         Message::new(kind, flags | NLM_F_ACK)
@@ -474,11 +484,11 @@ impl Editor {
     ///
     /// # Errors
     /// [`EditError`]: the gateway cannot be reached, there is no such interface, or CAP_NET_ADMIN is missing.
-    pub fn set_route(
+    pub fn set_route<A: Family>(
         &mut self,
-        destination: Ipv4Addr,
+        destination: A,
         prefix_len: u8,
-        gateway: Option<Ipv4Addr>,
+        gateway: Option<A>,
         interface: Option<u32>,
     ) -> Result<(), EditError> {
         const RT_TABLE_MAIN: u8 = 254;
@@ -487,7 +497,7 @@ impl Editor {
         const RTN_UNICAST: u8 = 1;
         let scope = if gateway.is_some() { 0 } else { RT_SCOPE_LINK };
         let header = [
-            libc::AF_INET as u8,
+            A::FAMILY as u8,
             prefix_len,
             0,
             0,
@@ -502,9 +512,9 @@ impl Editor {
         ];
         let mut message = Message::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK)
             .fixed(&header)
-            .attr(attr::RTA_DST, &destination.octets());
+            .attr(attr::RTA_DST, &octets(destination));
         if let Some(gateway) = gateway {
-            message = message.attr(attr::RTA_GATEWAY, &gateway.octets());
+            message = message.attr(attr::RTA_GATEWAY, &octets(gateway));
         }
         if let Some(interface) = interface {
             message = message.attr_u32(attr::RTA_OIF, interface);
@@ -516,14 +526,18 @@ impl Editor {
     ///
     /// # Errors
     /// [`EditError`]: there is no such interface, or CAP_NET_ADMIN is missing.
-    pub fn neighbour(&mut self, interface: u32, address: Ipv4Addr) -> Result<Neighbour, EditError> {
+    pub fn neighbour<A: Family>(
+        &mut self,
+        interface: u32,
+        address: A,
+    ) -> Result<Neighbour, EditError> {
         let what = "looking a neighbour up";
         const NUD_NONE: u16 = 0;
         const NTF_USE: u8 = 1;
         const NUD_INCOMPLETE_OR_FAILED: u16 = 0x01 | 0x20;
         let header = |flags: u8| {
             let mut header = [0; 12];
-            header[0] = libc::AF_INET as u8;
+            header[0] = A::FAMILY as u8;
             header[4..8].copy_from_slice(&interface.to_ne_bytes());
             header[8..10].copy_from_slice(&NUD_NONE.to_ne_bytes());
             header[10] = flags;
@@ -532,7 +546,7 @@ impl Editor {
         // A single answer comes without an end mark; the acknowledgement ends the query.
         let request = Message::new(RTM_GETNEIGH, NLM_F_ACK)
             .fixed(&header(0))
-            .attr(attr::NDA_DST, &address.octets());
+            .attr(attr::NDA_DST, &octets(address));
         let mut found = None;
         let answer = self.socket.query(&request, |kind, payload| {
             let Some((header, rest)) = payload.split_first_chunk::<12>() else {
@@ -554,7 +568,7 @@ impl Editor {
         }
         let ask = Message::new(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK)
             .fixed(&header(NTF_USE))
-            .attr(attr::NDA_DST, &address.octets());
+            .attr(attr::NDA_DST, &octets(address));
         self.run(what, ask)?;
         Ok(Neighbour::Resolving)
     }

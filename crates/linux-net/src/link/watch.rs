@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::{Address, Interface};
+use super::{Address, Interface, Ipv6Address};
 use crate::error::{Capability, OpenError, ReceiveError};
+use crate::family::Family;
 use crate::follow::{Event, Follower, Mirror};
-use crate::netlink::{Message, NLM_F_DUMP, Socket, attributes, ipv4_of, u32_of};
+use crate::netlink::{Message, NLM_F_DUMP, Socket, attributes, u32_of};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
@@ -15,18 +16,23 @@ const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
 const RTNLGRP_LINK: u32 = 1;
 const RTNLGRP_IPV4_IFADDR: u32 = 5;
+const RTNLGRP_IPV6_IFADDR: u32 = 9;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
+const IFA_FLAGS: u16 = 8;
+const IFA_F_OPTIMISTIC: u32 = 0x04;
+const IFA_F_DADFAILED: u32 = 0x08;
+const IFA_F_TENTATIVE: u32 = 0x40;
 
 /// A change of an interface or of its addresses: its name, state, MTU, link address or addresses.
 pub type LinkEvent = Event<Interface>;
 
 type Table = BTreeMap<u32, Interface>;
 
-/// Follows interfaces and their IPv4 addresses.
+/// Follows interfaces and their addresses.
 ///
 /// Events come in order and match [`interfaces`](Self::interfaces); when the
 /// kernel had to drop notifications the watcher reads the tables again and reports the
@@ -52,9 +58,8 @@ pub(super) fn dump(socket: &mut Socket) -> Result<Table, OpenError> {
             }
         })
         .map_err(error)?;
-    let mut ifaddrmsg = [0; 8];
-    ifaddrmsg[0] = libc::AF_INET as u8;
-    let addresses = Message::new(RTM_GETADDR, NLM_F_DUMP).fixed(&ifaddrmsg);
+    // Of both versions of IP.
+    let addresses = Message::new(RTM_GETADDR, NLM_F_DUMP).fixed(&[0; 8]);
     let found = socket
         .dump(&addresses, Vec::new, |found, kind, payload| {
             found.push((kind, payload.to_vec()));
@@ -66,28 +71,6 @@ pub(super) fn dump(socket: &mut Socket) -> Result<Table, OpenError> {
         }
     }
     Ok(table)
-}
-
-/// Index of the interface that has an IPv6 address; of a link-local one, the first.
-pub(super) fn holder(socket: &mut Socket, address: Ipv6Addr) -> Result<Option<u32>, OpenError> {
-    let mut ifaddrmsg = [0; 8];
-    ifaddrmsg[0] = libc::AF_INET6 as u8;
-    let request = Message::new(RTM_GETADDR, NLM_F_DUMP).fixed(&ifaddrmsg);
-    let found = socket.dump(&request, Vec::new, |found, _, payload| {
-        let Some((header, rest)) = payload.split_first_chunk::<8>() else {
-            return;
-        };
-        let is_it = |(kind, data): (u16, &[u8])| {
-            [IFA_ADDRESS, IFA_LOCAL].contains(&kind) && data == address.octets()
-        };
-        if i32::from(header[0]) == libc::AF_INET6 && attributes(rest).any(is_it) {
-            found.push(u32::from_ne_bytes([
-                header[4], header[5], header[6], header[7],
-            ]));
-        }
-    });
-    let error = OpenError::from("listing IPv6 addresses", Capability::NetAdmin);
-    Ok(found.map_err(error)?.first().copied())
 }
 
 /// Applies one notification.
@@ -106,25 +89,43 @@ fn applied(table: &Table, kind: u16, payload: &[u8]) -> Option<(Interface, bool)
             let mut link = parse_link(payload)?;
             if let Some(known) = table.get(&link.index) {
                 link.addresses.clone_from(&known.addresses);
+                link.ipv6.clone_from(&known.ipv6);
             }
             Some((link, true))
         }
         RTM_DELLINK => Some((parse_link(payload)?, false)),
         RTM_NEWADDR | RTM_DELADDR => {
+            let exists = kind == RTM_NEWADDR;
             let (index, address) = parse_address(payload)?;
             let mut link = table.get(&index)?.clone();
-            let at = link.addresses.iter().position(|a| *a == address);
-            match (kind, at) {
-                (RTM_NEWADDR, None) => link.addresses.push(address),
-                (RTM_DELADDR, Some(at)) => {
-                    link.addresses.remove(at);
-                }
-                _ => return None,
-            }
-            Some((link, true))
+            let changed = match address {
+                Found::V4(address) => change(&mut link.addresses, address, exists, |a, b| a == b),
+                Found::V6(address) => change(&mut link.ipv6, address, exists, |a, b| {
+                    a.address == b.address
+                }),
+            };
+            changed.then_some((link, true))
         }
         _ => None,
     }
+}
+
+/// Adds or removes an address; one that is known, as `is_it` says, takes its new state. Returns whether anything changed.
+fn change<T: PartialEq>(
+    all: &mut Vec<T>,
+    address: T,
+    exists: bool,
+    is_it: impl Fn(&T, &T) -> bool,
+) -> bool {
+    match (exists, all.iter().position(|known| is_it(known, &address))) {
+        (true, None) => all.push(address),
+        (true, Some(at)) if all[at] != address => all[at] = address,
+        (false, Some(at)) => {
+            all.remove(at);
+        }
+        _ => return false,
+    }
+    true
 }
 
 /// `struct ifinfomsg` and its attributes. Messages of other families (a bridge's ports) describe
@@ -161,29 +162,46 @@ fn parse_link(payload: &[u8]) -> Option<Interface> {
     (interface.index != 0).then_some(interface)
 }
 
+/// An address in a message.
+enum Found {
+    V4(Address),
+    V6(Ipv6Address),
+}
+
 /// `struct ifaddrmsg` and its attributes.
-fn parse_address(payload: &[u8]) -> Option<(u32, Address)> {
+fn parse_address(payload: &[u8]) -> Option<(u32, Found)> {
     let (header, rest) = payload.split_first_chunk::<8>()?;
-    if i32::from(header[0]) != libc::AF_INET {
-        return None;
-    }
     let index = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
-    let (mut local, mut address) = (None, None);
-    for (kind, data) in attributes(rest) {
-        match kind {
-            IFA_LOCAL => local = ipv4_of(data),
-            IFA_ADDRESS => address = ipv4_of(data),
-            _ => {}
+    let prefix_len = header[1];
+    let found = match i32::from(header[0]) {
+        libc::AF_INET => Found::V4(Address {
+            address: own_address::<Ipv4Addr>(rest)?,
+            prefix_len,
+        }),
+        libc::AF_INET6 => {
+            let flags = attributes(rest).find(|(kind, _)| *kind == IFA_FLAGS);
+            let flags = flags.and_then(|(_, data)| u32_of(data));
+            let flags = flags.unwrap_or_else(|| u32::from(header[2]));
+            let tentative = IFA_F_TENTATIVE | IFA_F_OPTIMISTIC;
+            Found::V6(Ipv6Address {
+                address: Address {
+                    address: own_address::<Ipv6Addr>(rest)?,
+                    prefix_len,
+                },
+                is_tentative: flags & tentative == IFA_F_TENTATIVE,
+                is_duplicate: flags & IFA_F_DADFAILED != 0,
+            })
         }
-    }
-    // On point-to-point links IFA_ADDRESS is the other end's.
-    Some((
-        index,
-        Address {
-            address: local.or(address)?,
-            prefix_len: header[1],
-        },
-    ))
+        _ => return None,
+    };
+    Some((index, found))
+}
+
+/// This end's address: on point-to-point links `IFA_ADDRESS` is the other end's.
+fn own_address<A: Family>(bytes: &[u8]) -> Option<A> {
+    let find = |wanted| attributes(bytes).find(|(kind, _)| *kind == wanted);
+    let (_, data) = find(IFA_LOCAL).or_else(|| find(IFA_ADDRESS))?;
+    A::from_octets(data)
 }
 
 impl Watcher {
@@ -192,7 +210,7 @@ impl Watcher {
     /// # Errors
     /// [`OpenError`] when the netlink socket cannot be opened.
     pub fn open() -> Result<Self, OpenError> {
-        let notifications = open(&[RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR])?;
+        let notifications = open(&[RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR])?;
         let mut follower = Follower::new(notifications, open(&[])?);
         follower.read(read).map_err(|e| OpenError::Io {
             what: "listing interfaces",

@@ -1,66 +1,25 @@
 use std::io;
+use std::marker::PhantomData;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use thiserror::Error;
 
 use super::Route;
+use super::structures::MAXVIFS;
 use crate::error::{Capability, OpenError, ReceiveError};
-use crate::sys::{self, Plain, in_addr};
-
-/// The kernel's bound on interfaces that take part in multicast routing.
-const MAXVIFS: usize = 32;
+use crate::family::Family;
+use crate::sys;
 
 const MRT_INIT: libc::c_int = 200;
 const MRT_ADD_VIF: libc::c_int = 202;
-const MRT_DEL_VIF: libc::c_int = 203;
 const MRT_ADD_MFC: libc::c_int = 204;
 const MRT_DEL_MFC: libc::c_int = 205;
 const MRT_ASSERT: libc::c_int = 207;
 const MRT_ADD_MFC_PROXY: libc::c_int = 210;
 const MRT_DEL_MFC_PROXY: libc::c_int = 211;
-const VIFF_USE_IFINDEX: u8 = 0x8;
+/// `SIOCGETSGCNT`, and for IPv6 `SIOCGETSGCNT_IN6`.
 const SIOCGETSGCNT: libc::c_ulong = 0x89e1;
-
-/// `struct vifctl` with an interface index.
-#[derive(Clone, Copy, Default)]
-#[repr(C)]
-struct Vifctl {
-    vif: u16,
-    flags: u8,
-    threshold: u8,
-    rate_limit: u32,
-    ifindex: i32,
-    remote: u32,
-}
-
-/// `struct mfcctl`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Mfcctl {
-    origin: libc::in_addr,
-    group: libc::in_addr,
-    parent: u16,
-    ttls: [u8; MAXVIFS],
-    pad: u16,
-    unused: [u32; 4],
-}
-
-/// `struct sioc_sg_req`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct SgRequest {
-    source: libc::in_addr,
-    group: libc::in_addr,
-    packets: libc::c_ulong,
-    bytes: libc::c_ulong,
-    wrong_interface: libc::c_ulong,
-}
-
-// SAFETY: `repr(C)`, integers only, padding spelled out.
-unsafe impl Plain for Vifctl {}
-// SAFETY: as above.
-unsafe impl Plain for Mfcctl {}
 
 /// A verb of a [`Table`] failed.
 #[derive(Debug, Error)]
@@ -68,7 +27,7 @@ unsafe impl Plain for Mfcctl {}
 pub enum TableError {
     /// Another program owns multicast routing here.
     #[error(
-        "another program (pimd, smcroute, mrouted, an IGMP proxy) owns the kernel's multicast routing in this network namespace: stop it, or follow its routes instead of setting them"
+        "another program (pimd, smcroute, mrouted, an IGMP or MLD proxy) owns the kernel's multicast routing in this network namespace: stop it, or follow its routes instead of setting them"
     )]
     Owned,
     /// The socket did not open.
@@ -93,15 +52,15 @@ pub enum TableError {
     },
 }
 
-/// A request of the kernel to the owner of multicast routing (`struct igmpmsg`).
+/// A request of the kernel to the owner of multicast routing (`struct igmpmsg`, `struct mrt6msg`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Upcall {
+pub struct Upcall<A = Ipv4Addr> {
     /// Reason.
     pub kind: UpcallKind,
     /// Source of the packet.
-    pub source: Ipv4Addr,
+    pub source: A,
     /// Its group.
-    pub group: Ipv4Addr,
+    pub group: A,
     /// Interface it arrived on, by index.
     pub interface: u32,
 }
@@ -129,37 +88,47 @@ pub struct Counters {
     pub wrong_interface: u64,
 }
 
-/// The owner of the kernel's multicast routing in this network namespace. Dropping it, or the
+/// The owner of the kernel's multicast routing of one version of IP in this network namespace. Dropping it, or the
 /// end of the process, removes all its routes.
 #[derive(Debug)]
-pub struct Table {
+pub struct Table<A: Family = Ipv4Addr> {
     socket: OwnedFd,
     /// Interface index of each of the kernel's virtual interfaces.
     interfaces: [Option<u32>; MAXVIFS],
+    family: PhantomData<A>,
 }
 
 impl Table {
-    /// Takes ownership of multicast routing; fails if another program has it. Needs CAP_NET_RAW and
+    /// Takes ownership of multicast routing of IPv4; fails if another program has it. Needs CAP_NET_RAW and
     /// CAP_NET_ADMIN to open, nothing afterwards.
     ///
     /// # Errors
     /// [`TableError`]: a capability is missing, the kernel has no multicast routing, or another program owns it.
     pub fn open() -> Result<Self, TableError> {
+        Self::open_for()
+    }
+}
+
+impl<A: Family> Table<A> {
+    /// Takes ownership of multicast routing of either version of IP, as [`Table::open`] does.
+    ///
+    /// # Errors
+    /// As [`Table::open`].
+    pub fn open_for() -> Result<Self, TableError> {
         let what = "multicast routing";
-        let socket = sys::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_IGMP)
+        let socket = sys::socket(A::FAMILY, libc::SOCK_RAW, A::PROTOCOL)
             .map_err(OpenError::from(what, Capability::NetRaw))?;
-        sys::set_int(&socket, libc::IPPROTO_IP, MRT_INIT, 1).map_err(|e| {
-            match e.raw_os_error() {
-                Some(libc::EADDRINUSE) => TableError::Owned,
-                _ => OpenError::classify(what, Capability::NetAdmin, e).into(),
-            }
+        sys::set_int(&socket, A::LEVEL, MRT_INIT, 1).map_err(|e| match e.raw_os_error() {
+            Some(libc::EADDRINUSE) => TableError::Owned,
+            _ => OpenError::classify(what, Capability::NetAdmin, e).into(),
         })?;
         // Packets from wrong interfaces are reported too.
-        sys::set_int(&socket, libc::IPPROTO_IP, MRT_ASSERT, 1)
+        sys::set_int(&socket, A::LEVEL, MRT_ASSERT, 1)
             .map_err(OpenError::from(what, Capability::NetAdmin))?;
         Ok(Self {
             socket,
             interfaces: [None; MAXVIFS],
+            family: PhantomData,
         })
     }
 
@@ -176,22 +145,17 @@ impl Table {
             .iter()
             .position(Option::is_none)
             .ok_or(TableError::TooManyInterfaces)?;
-        let request = Vifctl {
-            vif: vif as u16,
-            flags: VIFF_USE_IFINDEX,
-            threshold: 1,
-            ifindex: interface.cast_signed(),
-            ..Vifctl::default()
-        };
-        sys::set_option(&self.socket, libc::IPPROTO_IP, MRT_ADD_VIF, &request).map_err(
-            |e| match e.raw_os_error() {
+        let what = "adding an interface to multicast routing";
+        let request = A::interface(vif as u16, interface).ok_or_else(|| TableError::Io {
+            what,
+            source: io::Error::other("the kernel routes IPv6 multicast by interfaces up to 65535"),
+        })?;
+        sys::set_option(&self.socket, A::LEVEL, MRT_ADD_VIF, &request).map_err(|e| {
+            match e.raw_os_error() {
                 Some(libc::EADDRNOTAVAIL | libc::ENODEV) => TableError::UnknownInterface(interface),
-                _ => TableError::Io {
-                    what: "adding an interface to multicast routing",
-                    source: e,
-                },
-            },
-        )?;
+                _ => TableError::Io { what, source: e },
+            }
+        })?;
         self.interfaces[vif] = Some(interface);
         Ok(())
     }
@@ -203,11 +167,7 @@ impl Table {
     pub fn remove_interface(&mut self, interface: u32) -> Result<(), TableError> {
         let vif = self.vif(interface)?;
         self.interfaces[usize::from(vif)] = None;
-        let request = Vifctl {
-            vif,
-            ..Vifctl::default()
-        };
-        match sys::set_option(&self.socket, libc::IPPROTO_IP, MRT_DEL_VIF, &request) {
+        match A::remove_interface(&self.socket, vif) {
             // The kernel removes it with the interface.
             Err(e) if e.raw_os_error() != Some(libc::EADDRNOTAVAIL) => Err(TableError::Io {
                 what: "removing an interface from multicast routing",
@@ -229,28 +189,26 @@ impl Table {
     ///
     /// # Errors
     /// [`TableError`]: an interface of the route does not take part, or the kernel refuses.
-    pub fn set_route(&mut self, route: &Route) -> Result<(), TableError> {
-        let mut ttls = [0; MAXVIFS];
+    pub fn set_route(&mut self, route: &Route<A>) -> Result<(), TableError> {
+        let mut outputs = [false; MAXVIFS];
         for output in &route.outputs {
-            ttls[usize::from(self.vif(*output)?)] = 1;
+            outputs[usize::from(self.vif(*output)?)] = true;
         }
-        let any_source = route.source.is_unspecified();
+        let any_source = route.source == A::UNSPECIFIED;
         let parent = self.vif(route.input)?;
         if any_source {
             // The kernel takes packets of (*, G) from any of its interfaces.
-            ttls[usize::from(parent)] = 1;
+            outputs[usize::from(parent)] = true;
         }
-        let request = mfcctl(route.source, route.group, parent, ttls);
+        let request = A::entry(route.source, route.group, parent, &outputs);
         let name = if any_source {
             MRT_ADD_MFC_PROXY
         } else {
             MRT_ADD_MFC
         };
-        sys::set_option(&self.socket, libc::IPPROTO_IP, name, &request).map_err(|source| {
-            TableError::Io {
-                what: "setting a multicast route",
-                source,
-            }
+        sys::set_option(&self.socket, A::LEVEL, name, &request).map_err(|source| TableError::Io {
+            what: "setting a multicast route",
+            source,
         })
     }
 
@@ -258,8 +216,8 @@ impl Table {
     ///
     /// # Errors
     /// [`TableError`]: there is no such route, or the kernel refuses.
-    pub fn remove_route(&mut self, source: Ipv4Addr, group: Ipv4Addr) -> Result<(), TableError> {
-        let any_source = source.is_unspecified();
+    pub fn remove_route(&mut self, source: A, group: A) -> Result<(), TableError> {
+        let any_source = source == A::UNSPECIFIED;
         let name = if any_source {
             MRT_DEL_MFC_PROXY
         } else {
@@ -277,8 +235,8 @@ impl Table {
             vec![0]
         };
         for parent in parents {
-            let request = mfcctl(source, group, parent, [0; MAXVIFS]);
-            match sys::set_option(&self.socket, libc::IPPROTO_IP, name, &request) {
+            let request = A::entry(source, group, parent, &[false; MAXVIFS]);
+            match sys::set_option(&self.socket, A::LEVEL, name, &request) {
                 Ok(()) => return Ok(()),
                 Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
                 Err(source) => {
@@ -296,16 +254,10 @@ impl Table {
     ///
     /// # Errors
     /// [`TableError`]: there is no such route, or the kernel refuses.
-    pub fn counters(&self, source: Ipv4Addr, group: Ipv4Addr) -> Result<Counters, TableError> {
-        let mut request = SgRequest {
-            source: in_addr(source),
-            group: in_addr(group),
-            packets: 0,
-            bytes: 0,
-            wrong_interface: 0,
-        };
-        // SAFETY: SIOCGETSGCNT reads and writes one `sioc_sg_req`, which `request` is and which
-        // lives through the call.
+    pub fn counters(&self, source: A, group: A) -> Result<Counters, TableError> {
+        let mut request = A::request(source, group);
+        // SAFETY: SIOCGETSGCNT reads and writes one `sioc_sg_req` (of an IPv6 socket, `sioc_sg_req6`),
+        // which `request` is and which lives through the call.
         let result =
             unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCGETSGCNT as _, &raw mut request) };
         sys::check(result).map_err(|e| match e.raw_os_error() {
@@ -315,72 +267,51 @@ impl Table {
                 source: e,
             },
         })?;
+        let [packets, bytes, wrong_interface] = A::counters(&request);
         #[allow(
             clippy::useless_conversion,
             reason = "c_ulong is 32 bits on some targets"
         )]
         Ok(Counters {
-            packets: request.packets.into(),
-            bytes: request.bytes.into(),
-            wrong_interface: request.wrong_interface.into(),
+            packets: packets.into(),
+            bytes: bytes.into(),
+            wrong_interface: wrong_interface.into(),
         })
     }
 
-    /// Returns the kernel's next upcall; `None` when there is none. IGMP packets that arrive on the
-    /// same socket are passed over.
+    /// Returns the kernel's next upcall; `None` when there is none. IGMP or ICMPv6 packets that arrive on
+    /// the same socket are passed over.
     ///
     /// # Errors
     /// [`ReceiveError`] when the socket cannot be read.
-    pub fn next_upcall(&mut self) -> Result<Option<Upcall>, ReceiveError> {
+    pub fn next_upcall(&mut self) -> Result<Option<Upcall<A>>, ReceiveError> {
         let mut buffer = [0; 128];
         loop {
             let incoming = match sys::message::receive::<16>(&self.socket, &mut buffer) {
                 Ok(incoming) => incoming,
                 Err(error) => return ReceiveError::classify(error).map_or(Ok(None), Err),
             };
-            // `struct igmpmsg` overlays the IPv4 header: a protocol of 0 marks it.
-            let message = &buffer[..incoming.len];
-            let Some(message) = message.first_chunk::<20>().filter(|m| m[9] == 0) else {
+            let Some((kind, vif, source, group)) = A::upcall(&buffer[..incoming.len]) else {
                 continue;
             };
-            let vif = usize::from(u16::from_le_bytes([message[10], message[11]]));
-            let Some(interface) = self.interfaces.get(vif).copied().flatten() else {
+            let Some(interface) = self.interfaces.get(usize::from(vif)).copied().flatten() else {
                 continue;
-            };
-            let address = |at: usize| {
-                Ipv4Addr::new(
-                    message[at],
-                    message[at + 1],
-                    message[at + 2],
-                    message[at + 3],
-                )
             };
             return Ok(Some(Upcall {
-                kind: match message[8] {
+                kind: match kind {
                     1 => UpcallKind::NoRoute,
                     2 => UpcallKind::WrongInterface,
                     other => UpcallKind::Other(other),
                 },
-                source: address(12),
-                group: address(16),
+                source,
+                group,
                 interface,
             }));
         }
     }
 }
 
-fn mfcctl(source: Ipv4Addr, group: Ipv4Addr, parent: u16, ttls: [u8; MAXVIFS]) -> Mfcctl {
-    Mfcctl {
-        origin: in_addr(source),
-        group: in_addr(group),
-        parent,
-        ttls,
-        pad: 0,
-        unused: [0; 4],
-    }
-}
-
-impl AsFd for Table {
+impl<A: Family> AsFd for Table<A> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -4,14 +4,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use super::Route;
 use crate::error::{Capability, OpenError, ReceiveError};
+use crate::family::Family;
 use crate::follow::{Event, Follower, Mirror};
-use crate::netlink::{Message, NLM_F_DUMP, Socket, attributes, ipv4_of, u32_of};
+use crate::netlink::{Message, NLM_F_DUMP, Socket, attributes, u32_of};
 
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
-const RTNLGRP_IPV4_MROUTE: u32 = 6;
-const RTNL_FAMILY_IPMR: u8 = 128;
 const RTNH_F_UNRESOLVED: u32 = 32;
 const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
@@ -22,37 +21,44 @@ const RTA_TABLE: u16 = 15;
 /// How to follow multicast routes.
 #[derive(Clone, Debug)]
 pub struct WatcherConfig {
-    /// Routing table; routing daemons without VRFs use the default one.
+    /// Routing table; routing daemons without VRFs use the default one, which is 253 for IPv4 and 254 for IPv6.
     pub table: u32,
     /// Most routes to follow (about 150 bytes each); those past it are ignored and counted.
     pub max_routes: usize,
 }
 
 impl Default for WatcherConfig {
-    /// Table 253 (`RT_TABLE_DEFAULT`), 131,072 routes.
+    /// The default table of IPv4, 131,072 routes.
     fn default() -> Self {
+        Self::of::<Ipv4Addr>()
+    }
+}
+
+impl WatcherConfig {
+    /// The default table of a version of IP, 131,072 routes.
+    pub fn of<A: Family>() -> Self {
         Self {
-            table: 253,
+            table: A::TABLE,
             max_routes: 1 << 17,
         }
     }
 }
 
 /// A change of the kernel's multicast routes.
-pub type MrouteEvent = Event<Route>;
+pub type MrouteEvent<A = Ipv4Addr> = Event<Route<A>>;
 
 /// Source and group.
-type Key = (Ipv4Addr, Ipv4Addr);
-type Routes = BTreeMap<Key, Route>;
+type Key<A> = (A, A);
+type Routes<A> = BTreeMap<Key<A>, Route<A>>;
 
-/// Follows the kernel's multicast routes, which any program may set, and changes none.
+/// Follows the kernel's multicast routes of one version of IP, which any program may set, and changes none.
 ///
 /// Events come in order; when the kernel had to drop notifications the watcher reads the table
 /// again and reports the difference. The kernel sends no notification when an interface of a
 /// route vanishes: call [`resync`](Self::resync) when one does. Needs no privileges.
 #[derive(Debug)]
-pub struct Watcher {
-    follower: Follower<Key, Route>,
+pub struct Watcher<A: Family = Ipv4Addr> {
+    follower: Follower<Key<A>, Route<A>>,
     config: WatcherConfig,
     ignored: Ignored,
 }
@@ -67,16 +73,16 @@ struct Ignored {
 }
 
 /// A route in a message, and whether it is usable: unresolved ones only wait for a decision.
-struct Parsed {
+struct Parsed<A> {
     table: u32,
     usable: bool,
-    route: Route,
+    route: Route<A>,
 }
 
 /// `struct rtmsg` and its attributes.
-fn parse(payload: &[u8]) -> Option<Parsed> {
+fn parse<A: Family>(payload: &[u8]) -> Option<Parsed<A>> {
     let (header, rest) = payload.split_first_chunk::<12>()?;
-    if header[0] != RTNL_FAMILY_IPMR {
+    if header[0] != A::NETLINK.0 {
         return None;
     }
     let flags = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
@@ -85,8 +91,8 @@ fn parse(payload: &[u8]) -> Option<Parsed> {
     let mut outputs = Vec::new();
     for (kind, data) in attributes(rest) {
         match kind {
-            RTA_SRC => source = ipv4_of(data),
-            RTA_DST => group = ipv4_of(data),
+            RTA_SRC => source = A::from_octets(data),
+            RTA_DST => group = A::from_octets(data),
             RTA_IIF => input = u32_of(data),
             RTA_TABLE => table = u32_of(data)?,
             RTA_MULTIPATH => outputs.extend(next_hops(data)),
@@ -97,7 +103,7 @@ fn parse(payload: &[u8]) -> Option<Parsed> {
         table,
         usable: flags & RTNH_F_UNRESOLVED == 0 && input.is_some(),
         route: Route {
-            source: source.unwrap_or(Ipv4Addr::UNSPECIFIED),
+            source: source.unwrap_or(A::UNSPECIFIED),
             group: group?,
             input: input.unwrap_or(0),
             outputs,
@@ -120,11 +126,21 @@ fn next_hops(mut rest: &[u8]) -> impl Iterator<Item = u32> {
 }
 
 impl Watcher {
-    /// Starts to follow. Routes that exist come first, as [`MrouteEvent::Added`].
+    /// Starts to follow the routes of IPv4. Those that exist come first, as [`MrouteEvent::Added`].
     ///
     /// # Errors
     /// [`OpenError`] when the netlink socket cannot be opened.
     pub fn open(config: &WatcherConfig) -> Result<Self, OpenError> {
+        Self::open_for(config)
+    }
+}
+
+impl<A: Family> Watcher<A> {
+    /// Starts to follow the routes of either version of IP, as [`Watcher::open`] does.
+    ///
+    /// # Errors
+    /// As [`Watcher::open`].
+    pub fn open_for(config: &WatcherConfig) -> Result<Self, OpenError> {
         let open = |groups: &[u32]| {
             Socket::open(libc::NETLINK_ROUTE, groups).map_err(OpenError::from(
                 "netlink socket for multicast routes",
@@ -132,7 +148,7 @@ impl Watcher {
             ))
         };
         let mut watcher = Self {
-            follower: Follower::new(open(&[RTNLGRP_IPV4_MROUTE])?, open(&[])?),
+            follower: Follower::new(open(&[A::NETLINK.1])?, open(&[])?),
             config: config.clone(),
             ignored: Ignored::default(),
         };
@@ -148,7 +164,7 @@ impl Watcher {
     ///
     /// # Errors
     /// [`ReceiveError`] when notifications were lost or the table cannot be read.
-    pub fn next_event(&mut self) -> Result<Option<MrouteEvent>, ReceiveError> {
+    pub fn next_event(&mut self) -> Result<Option<MrouteEvent<A>>, ReceiveError> {
         let Self {
             follower,
             config,
@@ -179,7 +195,7 @@ impl Watcher {
     }
 
     /// The routes as known now, by source and group.
-    pub fn routes(&self) -> impl Iterator<Item = &Route> {
+    pub fn routes(&self) -> impl Iterator<Item = &Route<A>> {
         self.follower.mirror.table().values()
     }
 
@@ -191,9 +207,12 @@ impl Watcher {
 }
 
 /// The kernel's table, and how many routes of it are too many.
-fn dump(socket: &mut Socket, config: &WatcherConfig) -> Result<(Routes, u64), ReceiveError> {
+fn dump<A: Family>(
+    socket: &mut Socket,
+    config: &WatcherConfig,
+) -> Result<(Routes<A>, u64), ReceiveError> {
     let mut rtmsg = [0; 12];
-    rtmsg[0] = RTNL_FAMILY_IPMR;
+    rtmsg[0] = A::NETLINK.0;
     let request = Message::new(RTM_GETROUTE, NLM_F_DUMP).fixed(&rtmsg);
     let start = || (Routes::new(), 0_u64);
     socket
@@ -214,8 +233,8 @@ fn dump(socket: &mut Socket, config: &WatcherConfig) -> Result<(Routes, u64), Re
 }
 
 /// Applies one notification; returns `false` when the table is full.
-fn apply(
-    mirror: &mut Mirror<Key, Route>,
+fn apply<A: Family>(
+    mirror: &mut Mirror<Key<A>, Route<A>>,
     config: &WatcherConfig,
     kind: u16,
     payload: &[u8],
@@ -235,7 +254,7 @@ fn apply(
     true
 }
 
-impl AsFd for Watcher {
+impl<A: Family> AsFd for Watcher<A> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.follower.as_fd()
     }
@@ -243,12 +262,32 @@ impl AsFd for Watcher {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
-    /// (10.0.0.1, 239.1.2.3) from interface 5 to 6 and 7, table 253.
-    fn message() -> Vec<u8> {
-        let mut bytes = vec![128, 32, 32, 0, 253, 17, 0, 5, 0, 0, 0, 0];
-        bytes.extend([8, 0, 2, 0, 10, 0, 0, 1, 8, 0, 1, 0, 239, 1, 2, 3]);
+    /// The route from interface 5 to 6 and 7, of the default table.
+    fn message<A: Family>(source: &[u8], group: &[u8]) -> Vec<u8> {
+        let bits = 8 * source.len() as u8;
+        let mut bytes = vec![
+            A::NETLINK.0,
+            bits,
+            bits,
+            0,
+            A::TABLE as u8,
+            17,
+            0,
+            5,
+            0,
+            0,
+            0,
+            0,
+        ];
+        for (kind, address) in [(RTA_SRC, source), (RTA_DST, group)] {
+            bytes.extend((4 + address.len() as u16).to_ne_bytes());
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend(address);
+        }
         bytes.extend([8, 0, 3, 0]);
         bytes.extend(5_u32.to_ne_bytes());
         bytes.extend([20, 0, 9, 0]);
@@ -259,30 +298,38 @@ mod tests {
         bytes
     }
 
-    #[test]
-    #[cfg(target_endian = "little")]
-    fn a_route_is_read_and_hostile_bytes_are_survived() {
-        let whole = message();
-        let parsed = parse(&whole).unwrap();
+    fn check<A: Family>(whole: &[u8], source: A, group: A) {
+        let parsed = parse::<A>(whole).unwrap();
         assert!(parsed.usable);
-        let (source, group) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(239, 1, 2, 3));
-        assert_eq!(
-            parsed.route,
-            Route {
-                source,
-                group,
-                input: 5,
-                outputs: vec![6, 7]
-            }
-        );
+        let route = Route {
+            source,
+            group,
+            input: 5,
+            outputs: vec![6, 7],
+        };
+        assert_eq!(parsed.route, route);
         for len in 0..whole.len() {
-            let cut = parse(&whole[..len]);
+            let cut = parse::<A>(&whole[..len]);
             assert!(cut.is_none_or(|cut| cut.route.outputs.len() <= 2), "{len}");
         }
         for bit in 0..whole.len() * 8 {
-            let mut broken = whole.clone();
+            let mut broken = whole.to_vec();
             broken[bit / 8] ^= 1 << (bit % 8);
-            assert!(parse(&broken).is_none_or(|p| p.route.outputs.len() <= whole.len()));
+            assert!(parse::<A>(&broken).is_none_or(|p| p.route.outputs.len() <= whole.len()));
         }
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_route_is_read_and_hostile_bytes_are_survived() {
+        let (source, group) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(239, 1, 2, 3));
+        let whole = message::<Ipv4Addr>(&source.octets(), &group.octets());
+        check(&whole, source, group);
+        assert!(parse::<Ipv6Addr>(&whole).is_none());
+        let (source, group): (Ipv6Addr, Ipv6Addr) =
+            ("fd00::1".parse().unwrap(), "ff3e::1234".parse().unwrap());
+        let whole = message::<Ipv6Addr>(&source.octets(), &group.octets());
+        check(&whole, source, group);
+        assert!(parse::<Ipv4Addr>(&whole).is_none());
     }
 }

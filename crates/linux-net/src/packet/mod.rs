@@ -7,15 +7,23 @@ mod ring;
 mod send;
 mod tap;
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 pub use checksum::{ChecksumError, complete_checksum};
 pub use ring::{Frame, Frames, Ring, RingBatch, RingConfig, RingStats};
 pub use send::{SendBatch, Sender, Sent};
 pub use tap::RequestTap;
 
-/// The Ethernet address of a multicast group (RFC 1112 §6.4).
-pub fn group_link_address(group: Ipv4Addr) -> [u8; 6] {
-    let [_, b, c, d] = group.octets();
-    [0x01, 0x00, 0x5e, b & 0x7f, c, d]
+/// The Ethernet address of a multicast group (RFC 1112 §6.4, RFC 2464 §7).
+pub fn group_link_address(group: impl Into<IpAddr>) -> [u8; 6] {
+    match group.into() {
+        IpAddr::V4(group) => {
+            let [_, b, c, d] = group.octets();
+            [0x01, 0x00, 0x5e, b & 0x7f, c, d]
+        }
+        IpAddr::V6(group) => {
+            let [.., a, b, c, d] = group.octets();
+            [0x33, 0x33, a, b, c, d]
+        }
+    }
 }

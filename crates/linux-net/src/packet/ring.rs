@@ -1,12 +1,13 @@
 use std::io;
 use std::marker::PhantomData;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::checksum::complete_checksum;
 use crate::error::{Capability, OpenError};
+use crate::family::Family;
 use crate::{filter, sys};
 
 /// How to open a [`Ring`].
@@ -18,9 +19,11 @@ pub struct RingConfig {
     /// counted. The kernel writes them in turn, so a packet costs more in a ring that does not
     /// fit the processor's cache (`docs/decisions/0003-ring-layout.md`).
     pub frames: u32,
-    /// Longest IPv4 packet it takes whole, bytes: the largest MTU of the interfaces. Longer
+    /// Longest IP packet it takes whole, bytes: the largest MTU of the interfaces. Longer
     /// ones are dropped and counted.
     pub max_packet_bytes: u32,
+    /// UDP ports, at most [`Ring::MAX_PORTS`], whose packets it takes whatever their address: LMS messages over UDP.
+    pub udp_ports: Vec<u16>,
 }
 
 impl Default for RingConfig {
@@ -30,6 +33,7 @@ impl Default for RingConfig {
             interface: 0,
             frames: 1024,
             max_packet_bytes: 1500,
+            udp_ports: Vec::new(),
         }
     }
 }
@@ -50,10 +54,18 @@ pub struct RingStats {
 /// Packets as they arrive, in memory shared with the kernel (`AF_PACKET`, `PACKET_RX_RING`):
 /// no system call and no copy a packet.
 ///
-/// A filter in the kernel passes what an LMS router handles and nothing else: LMS requests to
-/// groups, IPIP with an LMS option, IGMP, LMS-HIER messages, and packets of the sources of
-/// [`Ring::watch_sources`]; incoming packets only. It sees
-/// packets before the kernel's packet filter and routing do, also those that an
+/// A ring has the packets of one version of IP. A filter in the kernel passes what an LMS router handles and nothing
+/// else, of incoming packets only:
+///
+/// | | IPv4 ([`Ring::open`]) | IPv6 ([`Ring::open_for`]) |
+/// | --- | --- | --- |
+/// | requests | UDP with an LMS option to a group | UDP behind a hop-by-hop header to a group |
+/// | dmcasts | IPIP with an LMS option in either header | IPv6 in IPv6, either behind a hop-by-hop header |
+/// | membership | IGMP | MLD |
+/// | elections | LMS-HIER messages | LMS-HIER messages |
+/// | on request | packets of [`Ring::watch_sources`], UDP to [`RingConfig::udp_ports`] | likewise |
+///
+/// It sees packets before the kernel's packet filter and routing do, also those that an
 /// [`nft::Guard`](crate::nft::Guard) then keeps from them.
 ///
 /// The ring has version 2 of the layout (`TPACKET_V2`): each packet is readable the moment it
@@ -64,6 +76,9 @@ pub struct Ring {
     // Unmapped before the socket closes: fields drop in this order.
     map: Map,
     socket: OwnedFd,
+    /// Whether its packets are IPv4, else IPv6.
+    ipv4: bool,
+    ports: Vec<u16>,
     /// Next frame to look at, always less than `map.frames`.
     next: u32,
     truncated: u64,
@@ -114,17 +129,35 @@ const STATUS_CSUM_NOT_READY: u32 = 8;
 impl Ring {
     /// The most sources that [`Ring::watch_sources`] takes.
     pub const MAX_SOURCES: usize = 16;
+    /// The most [ports](RingConfig::udp_ports).
+    pub const MAX_PORTS: usize = 8;
 
-    /// Opens a ring with the router's filter. Needs CAP_NET_RAW.
+    /// Opens a ring of IPv4 packets with the router's filter. Needs CAP_NET_RAW.
     ///
     /// # Errors
     /// [`OpenError`]: CAP_NET_RAW is missing, or the kernel refuses the ring: most often its memory.
     pub fn open(config: &RingConfig) -> Result<Self, OpenError> {
+        Self::open_for::<Ipv4Addr>(config)
+    }
+
+    /// Opens a ring of packets of either version of IP, as [`Ring::open`] does.
+    ///
+    /// # Errors
+    /// As [`Ring::open`].
+    pub fn open_for<A: Family>(config: &RingConfig) -> Result<Self, OpenError> {
         let what = "packet ring";
         let error = OpenError::from(what, Capability::NetRaw);
         // Protocol 0: nothing arrives before the filter and the ring are in place.
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_DGRAM, 0).map_err(error)?;
-        sys::attach_filter(&socket, &filter::router(&[])).map_err(error)?;
+        let ipv4 = A::FAMILY == libc::AF_INET;
+        if config.udp_ports.len() > Self::MAX_PORTS {
+            return Err(OpenError::Io {
+                what,
+                source: io::Error::other("it takes the packets of 8 UDP ports at most"),
+            });
+        }
+        let program = filter::router(ipv4, &[], &config.udp_ports);
+        sys::attach_filter(&socket, &program).map_err(error)?;
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
         sys::set_int(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, version).map_err(error)?;
         // The filter refuses outgoing packets; this spares running it for them.
@@ -138,10 +171,12 @@ impl Ring {
         sys::set_option(&socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
             .map_err(error)?;
         let map = Map::new(&socket, &request).map_err(error)?;
-        sys::bind_packet(&socket, libc::ETH_P_IP as u16, config.interface).map_err(error)?;
+        sys::bind_packet(&socket, A::ETHERTYPE, config.interface).map_err(error)?;
         Ok(Self {
             map,
             socket,
+            ipv4,
+            ports: config.udp_ports.clone(),
             next: 0,
             truncated: 0,
         })
@@ -168,16 +203,21 @@ impl Ring {
     }
 
     /// Makes the filter also pass the UDP packets of these sources, each to its group, from now on
-    /// (and those of no source passed so far).
+    /// (and those of no source passed so far). Those of the other version of IP are passed over.
     ///
     /// # Errors
     ///
     /// More than [`Ring::MAX_SOURCES`] are refused with [`io::ErrorKind::InvalidInput`].
-    pub fn watch_sources(&self, sources: &[(Ipv4Addr, Ipv4Addr)]) -> io::Result<()> {
+    pub fn watch_sources<A: Copy + Into<IpAddr>>(&self, sources: &[(A, A)]) -> io::Result<()> {
         if sources.len() > Self::MAX_SOURCES {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        sys::attach_filter(&self.socket, &filter::router(sources))
+        let sources = sources.iter();
+        let sources: Vec<_> = sources.map(|(s, g)| ((*s).into(), (*g).into())).collect();
+        sys::attach_filter(
+            &self.socket,
+            &filter::router(self.ipv4, &sources, &self.ports),
+        )
     }
 
     /// The packets that have arrived, `max` at most, in order. They stay where they are, ours to
@@ -311,7 +351,7 @@ pub struct Frame<'b> {
     pub interface: u32,
     /// Link address of the sender, on links with addresses of six bytes.
     pub link_source: Option<[u8; 6]>,
-    /// The whole IPv4 packet; change it in place and send it on from here. Its UDP checksum is
+    /// The whole IP packet; change it in place and send it on from here. Its UDP checksum is
     /// complete, also where the sender left that to the hardware.
     pub packet: &'b mut [u8],
 }
@@ -465,6 +505,7 @@ mod tests {
                 interface: 0,
                 frames,
                 max_packet_bytes,
+                ..RingConfig::default()
             })
         };
         for (frames, packet) in [

@@ -4,7 +4,7 @@ use crate::error::{Capability, OpenError};
 use crate::sys;
 use crate::sys::message::{BATCH, Outgoing, send_batch};
 
-/// Puts IPv4 packets on links as they are (`AF_PACKET`): the caller says the interface and the
+/// Puts IPv4 and IPv6 packets on links as they are (`AF_PACKET`): the caller says the interface and the
 /// Ethernet address. The kernel neither routes, filters, fragments nor checks them, but they keep to the
 /// queueing discipline of the interface, as all that it sends: its rate, its classes and its queue.
 #[derive(Debug)]
@@ -86,7 +86,11 @@ impl<'a> SendBatch<'_, 'a> {
         if self.len == BATCH {
             self.send_queue();
         }
-        let address = sys::link_address(libc::ETH_P_IP as u16, interface, link);
+        let ethertype = match packet.first().map(|first| first >> 4) {
+            Some(6) => libc::ETH_P_IPV6,
+            _ => libc::ETH_P_IP,
+        };
+        let address = sys::link_address(ethertype as u16, interface, link);
         self.queue[self.len] = Outgoing {
             address,
             control: None,

@@ -50,22 +50,13 @@ impl<const N: usize> Control<N> {
         Some(())
     }
 
-    /// Appends `IP_PKTINFO` with the interface to send on (0: the kernel's choice).
-    pub(crate) fn push_interface(&mut self, ifindex: u32) -> Option<()> {
-        let info = libc::in_pktinfo {
-            ipi_ifindex: ifindex.cast_signed(),
-            ipi_spec_dst: in_addr(Ipv4Addr::UNSPECIFIED),
-            ipi_addr: in_addr(Ipv4Addr::UNSPECIFIED),
-        };
-        self.push(libc::IPPROTO_IP, libc::IP_PKTINFO, as_bytes(&info))
-    }
-
-    /// Appends the address to send from; the routes choose the interface.
-    pub(crate) fn push_source(&mut self, source: IpAddr) -> Option<()> {
+    /// Appends the address to send from and the interface to send on; an unspecified address and an interface of 0
+    /// leave the choice to the kernel. The address's version is the socket's.
+    pub(crate) fn push_path(&mut self, source: IpAddr, interface: u32) -> Option<()> {
         match source {
             IpAddr::V4(source) => {
                 let info = libc::in_pktinfo {
-                    ipi_ifindex: 0,
+                    ipi_ifindex: interface.cast_signed(),
                     ipi_spec_dst: in_addr(source),
                     ipi_addr: in_addr(Ipv4Addr::UNSPECIFIED),
                 };
@@ -74,7 +65,7 @@ impl<const N: usize> Control<N> {
             IpAddr::V6(source) => {
                 let info = libc::in6_pktinfo {
                     ipi6_addr: super::in6_addr(source),
-                    ipi6_ifindex: 0,
+                    ipi6_ifindex: interface,
                 };
                 self.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, as_bytes(&info))
             }
@@ -116,7 +107,7 @@ pub(crate) fn from_bytes<T: Plain>(bytes: &[u8]) -> Option<T> {
 }
 
 /// An IPv4 socket address as the kernel stores it.
-pub(crate) fn sockaddr(address: SocketAddrV4) -> libc::sockaddr_in {
+fn sockaddr(address: SocketAddrV4) -> libc::sockaddr_in {
     libc::sockaddr_in {
         sin_family: libc::AF_INET as libc::sa_family_t,
         sin_port: address.port().to_be(),
@@ -131,14 +122,14 @@ fn empty_header() -> libc::msghdr {
     unsafe { std::mem::zeroed() }
 }
 
-/// `sendmsg` of one buffer to an IPv4 address.
+/// `sendmsg` of one buffer to an address of the socket's version of IP.
 pub(crate) fn send<const N: usize>(
     fd: &impl AsFd,
-    destination: SocketAddrV4,
+    destination: SocketAddr,
     control: &Control<N>,
     bytes: &[u8],
 ) -> io::Result<usize> {
-    let address = sockaddr(destination);
+    let address = SocketAddress::from(destination);
     // An `IoSlice` is an `iovec`.
     let part = io::IoSlice::new(bytes);
     let mut header = empty_header();
@@ -178,9 +169,7 @@ pub(crate) struct Outgoing<'a, A> {
 /// # Safety
 /// Implement only for `repr(C)` socket addresses of the kernel's interface.
 pub(crate) unsafe trait Address: Copy {}
-// SAFETY: the kernel's own socket address types.
-unsafe impl Address for libc::sockaddr_in {}
-// SAFETY: as above.
+// SAFETY: the kernel's own socket address type.
 unsafe impl Address for libc::sockaddr_ll {}
 
 /// `sendmmsg` of at most [`BATCH`] messages. Returns the number accepted; an error is that of
@@ -233,8 +222,8 @@ pub(crate) fn send_batch<A: Address>(
 /// The ancillary data of a received message, in a buffer of fixed size.
 pub(crate) struct Incoming<const N: usize> {
     control: Control<N>,
-    /// Source address, when the socket's family is `AF_INET`.
-    pub(crate) source: Option<SocketAddrV4>,
+    /// Source address, when the socket's family is `AF_INET` or `AF_INET6`.
+    pub(crate) source: Option<SocketAddr>,
     /// Source address, when it is `AF_PACKET`.
     pub(crate) link: Option<libc::sockaddr_ll>,
     /// Source port, when it is `AF_NETLINK`.
@@ -248,7 +237,7 @@ pub(crate) struct Incoming<const N: usize> {
 #[repr(C)]
 union AnyAddress {
     family: libc::sa_family_t,
-    v4: libc::sockaddr_in,
+    ip: SocketAddress,
     link: libc::sockaddr_ll,
     netlink: libc::sockaddr_nl,
     storage: libc::sockaddr_storage,
@@ -299,12 +288,7 @@ pub(crate) fn receive<const N: usize>(
     // is initialised, and all are made of integers; the family says which one is meant.
     unsafe {
         match libc::c_int::from(address.family) {
-            libc::AF_INET => {
-                incoming.source = Some(SocketAddrV4::new(
-                    super::from_in_addr(address.v4.sin_addr),
-                    u16::from_be(address.v4.sin_port),
-                ));
-            }
+            libc::AF_INET | libc::AF_INET6 => incoming.source = address.ip.read(),
             libc::AF_PACKET => incoming.link = Some(address.link),
             libc::AF_NETLINK => incoming.netlink_port = Some(address.netlink.nl_pid),
             _ => {}

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 ///
 /// # Safety
 /// Implement only for `repr(C)` types made of integers (and arrays and unions of them).
-pub(crate) unsafe trait Plain: Copy {}
+pub unsafe trait Plain: Copy {}
 
 macro_rules! plain {
     ($($t:ty),* $(,)?) => {
@@ -24,9 +24,9 @@ macro_rules! plain {
 }
 plain!(
     libc::c_int,
+    u16,
     libc::ip_mreqn,
     libc::sockaddr_ll,
-    libc::ip_mreq_source,
     libc::in_pktinfo,
     libc::in6_pktinfo,
     libc::packet_mreq,

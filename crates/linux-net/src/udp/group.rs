@@ -44,9 +44,9 @@ pub struct GroupSocket(UdpSocket);
 
 /// What to send: one datagram, or several of equal length (the last may be shorter) in a row.
 #[derive(Clone, Copy, Debug)]
-pub struct Transmit<'a> {
+pub struct Transmit<'a, S = SocketAddrV4> {
     /// Destination.
-    pub destination: SocketAddrV4,
+    pub destination: S,
     /// Payload of one datagram, or of several in a row.
     pub bytes: &'a [u8],
     /// Payload length of each datagram; `None`: `bytes` is one.
@@ -58,16 +58,20 @@ impl GroupSocket {
     ///
     /// # Errors
     /// [`OpenError`]: the address is in use or not one of this host, there is no such interface, or the kernel refuses.
-    pub fn open(config: &Config) -> Result<Self, OpenError> {
+    pub fn open<S: Copy + Into<SocketAddr>>(config: &Config<S>) -> Result<Self, OpenError> {
         let what = "UDP socket for group data";
-        UdpSocket::adopt(open(config, what)?, what).map(Self)
+        let socket = open(config, what, None)?;
+        UdpSocket::fragmented(socket, config.interface, what).map(Self)
     }
 
-    /// Joins a group: the kernel reports it to the routers by IGMP.
+    /// Joins a group: the kernel reports it to the routers by IGMP or MLD.
     ///
     /// # Errors
     /// [`JoinError`]: there is no such interface or group, the socket is a member already, or has too many memberships.
-    pub fn join(&self, membership: &Membership) -> Result<(), JoinError> {
+    pub fn join<A: Copy + Into<IpAddr>>(
+        &self,
+        membership: &Membership<A>,
+    ) -> Result<(), JoinError> {
         membership.apply(self.0.socket(), true)
     }
 
@@ -75,7 +79,10 @@ impl GroupSocket {
     ///
     /// # Errors
     /// [`JoinError`]: the socket is not a member.
-    pub fn leave(&self, membership: &Membership) -> Result<(), JoinError> {
+    pub fn leave<A: Copy + Into<IpAddr>>(
+        &self,
+        membership: &Membership<A>,
+    ) -> Result<(), JoinError> {
         membership.apply(self.0.socket(), false)
     }
 
@@ -83,11 +90,8 @@ impl GroupSocket {
     ///
     /// # Errors
     /// The kernel's error when the address cannot be read.
-    pub fn local_address(&self) -> std::io::Result<SocketAddrV4> {
-        match self.0.local_address()? {
-            SocketAddr::V4(address) => Ok(address),
-            SocketAddr::V6(_) => Err(std::io::Error::other("not an IPv4 socket")),
-        }
+    pub fn local_address(&self) -> std::io::Result<SocketAddr> {
+        self.0.local_address()
     }
 
     /// Receive buffer the kernel granted, bytes (it counts its own overhead in: about half of
@@ -128,10 +132,13 @@ impl GroupSocket {
     ///
     /// # Errors
     /// [`SendError`]: there is no room, no route, or a datagram is too long.
-    pub fn send(&self, transmit: &Transmit<'_>) -> Result<usize, SendError> {
+    pub fn send<S: Copy + Into<SocketAddr>>(
+        &self,
+        transmit: &Transmit<'_, S>,
+    ) -> Result<usize, SendError> {
         self.0.send(&inet::Transmit {
             source: None,
-            destination: SocketAddr::V4(transmit.destination),
+            destination: transmit.destination.into(),
             bytes: transmit.bytes,
             segment_len: transmit.segment_len,
         })
@@ -141,7 +148,10 @@ impl GroupSocket {
     ///
     /// # Errors
     /// As [`GroupSocket::send`], except that it waits while the socket's buffer is full.
-    pub fn send_all(&self, transmit: &Transmit<'_>) -> Result<(), SendError> {
+    pub fn send_all<S: Copy + Into<SocketAddr>>(
+        &self,
+        transmit: &Transmit<'_, S>,
+    ) -> Result<(), SendError> {
         let mut rest = *transmit;
         loop {
             match self.send(&rest) {
@@ -184,7 +194,7 @@ pub struct Batch {
     pub(crate) filled: usize,
 }
 
-/// One datagram received.
+/// One datagram received by IPv4.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
     /// Sender.
@@ -212,60 +222,21 @@ impl Batch {
         }
     }
 
-    /// What the last call filled, in order of arrival: the datagrams of one piece came from one
-    /// sender, so that what depends on the sender alone is done once for all of them.
-    pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
-        let buffers = self.bytes.chunks_exact(Self::BUFFER_BYTES);
-        let filled = buffers.zip(&self.metas[..self.filled]);
-        filled.filter_map(|(buffer, meta)| {
-            let SocketAddr::V4(source) = meta.addr else {
+    /// The datagrams of the last call that came by IPv4, in order of arrival; [`received`](Self::received) has those of
+    /// both versions.
+    pub fn iter(&self) -> impl Iterator<Item = Datagram<'_>> {
+        self.received().filter_map(|received| {
+            let (SocketAddr::V4(source), IpAddr::V4(destination)) =
+                (received.source, received.destination)
+            else {
                 return None;
             };
-            let destination = match meta.dst_ip {
-                Some(IpAddr::V4(address)) => address,
-                _ => Ipv4Addr::UNSPECIFIED,
-            };
-            Some(Piece {
+            Some(Datagram {
                 source,
                 destination,
-                interface: meta.interface_index.unwrap_or(0),
-                bytes: &buffer[..meta.len.min(buffer.len())],
-                stride: meta.stride.max(1),
+                interface: received.interface,
+                payload: received.payload,
             })
         })
-    }
-
-    /// The datagrams of the last call, in order of arrival.
-    pub fn iter(&self) -> impl Iterator<Item = Datagram<'_>> {
-        self.pieces().flat_map(|piece| {
-            piece.payloads().map(move |payload| Datagram {
-                source: piece.source,
-                destination: piece.destination,
-                interface: piece.interface,
-                payload,
-            })
-        })
-    }
-}
-
-/// Datagrams of one sender that the kernel handed over together.
-#[derive(Clone, Copy, Debug)]
-pub struct Piece<'a> {
-    /// Sender.
-    pub source: SocketAddrV4,
-    /// The group, or this host's address.
-    pub destination: Ipv4Addr,
-    /// Interface they arrived on, by index.
-    pub interface: u32,
-    bytes: &'a [u8],
-    stride: usize,
-}
-
-impl<'a> Piece<'a> {
-    /// What each carries.
-    pub fn payloads(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        // An empty datagram has no chunks: it is delivered as one empty payload.
-        let empty = self.bytes.is_empty().then_some(self.bytes);
-        self.bytes.chunks(self.stride).chain(empty)
     }
 }

@@ -1,6 +1,7 @@
 //! The sockets on the real kernel, in networks of namespaces that the tests build.
 
 mod common;
+mod ipv6;
 mod link;
 mod packet;
 mod routes;

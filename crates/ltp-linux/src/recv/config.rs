@@ -1,6 +1,6 @@
 //! Configuration of a receiver.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ltp::Start;
@@ -13,9 +13,9 @@ use crate::config::{Group, Recovery};
 pub struct ReceiveConfig {
     /// The group.
     pub group: Group,
-    /// Address of the sender: source-specific multicast (RFC 4607). Needed for a group in 232.0.0.0/8 and
-    /// with relays. `None`: the sender that is heard first.
-    pub source: Option<Ipv4Addr>,
+    /// Address of the sender: source-specific multicast (RFC 4607). Needed for a group in 232.0.0.0/8 or
+    /// ff3x::/32 and with relays. `None`: the sender that is heard first.
+    pub source: Option<IpAddr>,
     /// Help with repairs. Default: [`Recovery::Source`].
     pub recovery: Recovery,
     /// How this receiver repairs losses of others, with [`Recovery::Lms`] and [`Recovery::Dyram`].

@@ -1,5 +1,7 @@
 //! From a configuration to machines.
 
+use std::net::{IpAddr, SocketAddr};
+
 use linux_net::OpenError;
 use ltp::store::HeapRing;
 use ltp::{Assist, Delivery, Instant, Receiver, ReceiverConfig};
@@ -19,11 +21,20 @@ const BLOCK_EXPONENT: u32 = 16;
 pub(super) fn check(given: &ReceiveConfig) -> Result<(), Error> {
     given.group.check()?;
     let has_source = given.source.is_some();
-    if given.group.address.ip().octets()[0] == 232 && !has_source {
+    if given.group.is_source_specific() && !has_source {
         return Err(Error::Config(
             "the group is source-specific: the sender must be named",
         ));
     }
+    if given
+        .source
+        .is_some_and(|source| !given.group.is_of(source))
+    {
+        return Err(Error::Config(
+            "the sender's address and the group are of different versions of IP: name an address of the group's",
+        ));
+    }
+    given.group.check_recovery(&given.recovery)?;
     if !given.recovery.relays().is_empty() && !has_source {
         return Err(Error::Config(
             "relays find a session by its sender and group: the sender must be named",
@@ -39,10 +50,12 @@ pub(super) fn open_lms(
     now: Instant,
     observer: &mut dyn FnMut(ReceiveEvent),
 ) -> Result<Option<Lms>, Error> {
-    if given.recovery != Recovery::Lms {
+    let (Recovery::Lms, SocketAddr::V4(group), IpAddr::V4(address)) =
+        (&given.recovery, given.group.address, local.address)
+    else {
         return Ok(None);
-    }
-    match Lms::open(given, local, seed()?, now) {
+    };
+    match Lms::open(given, local, (group, address), seed()?, now) {
         Ok(lms) => Ok(Some(lms)),
         Err(error @ OpenError::Privilege { .. }) => {
             observer(ReceiveEvent::LmsUnavailable(error));
@@ -53,8 +66,8 @@ pub(super) fn open_lms(
 }
 
 pub(super) fn config(given: &ReceiveConfig, assist: Assist, is_in_order: bool) -> ReceiverConfig {
-    let mut config = ReceiverConfig::new(given.group.address.into());
-    config.source = given.source.map(Into::into);
+    let mut config = ReceiverConfig::new(given.group.address);
+    config.source = given.source;
     config.key = given.group.key;
     config.assist = assist;
     config.start = given.start;

@@ -1,7 +1,6 @@
 //! The loop: packets in, the machine's clock, packets out, events to the application.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration as StdDuration;
 
@@ -90,14 +89,13 @@ impl Receiver {
         let receiver = setup::receiver(&config, now)?;
         let machine = match given.source.filter(|_| !relays.is_empty()) {
             Some(source) => {
-                let group = given.group.address.ip().to_owned().into();
-                let names = relays.iter().copied().map(SocketAddr::V4).collect();
+                let group = given.group.address.ip();
+                let names = relays.iter().copied().collect();
                 let seed = clock::seed()?;
-                let receiver =
-                    relayed::Receiver::new(receiver, source.into(), group, names, seed, now)
-                        .ok_or(Error::Config(
-                            "source and group are of different address families",
-                        ))?;
+                let receiver = relayed::Receiver::new(receiver, source, group, names, seed, now)
+                    .ok_or(Error::Config(
+                        "source and group are of different address families",
+                    ))?;
                 Peer::Relayed(Box::new(receiver), Gather::new(1, 0))
             }
             None => Peer::Alone(Box::new(receiver)),

@@ -57,7 +57,7 @@ pub struct SendConfig {
     /// Whether a content of known length is read once for its digest before the start: receivers then notice
     /// that they have it already, and a restarted sender resumes. Default: true.
     pub digest_first: bool,
-    /// Longest IP packet on the way to any receiver, at least 576 bytes; `None`: the interface's, at most 1500.
+    /// Longest IP packet on the way to any receiver, at least 576 bytes, or 1280 with IPv6; `None`: the interface's, at most 1500.
     pub mtu: Option<u16>,
     /// Whether the kernel may take many datagrams at once (UDP segmentation offload). Where the loss shows
     /// that such batches do not arrive, the sender stops using them. Default: true.

@@ -1,6 +1,6 @@
 //! Events and results of a sender.
 
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use ltp::relayed::AttachmentEvent;
@@ -28,7 +28,7 @@ pub enum SendEvent {
         /// Bytes of the content; `None`: a stream.
         length: Option<u64>,
         /// The address that is sent from.
-        source: SocketAddrV4,
+        source: SocketAddr,
         /// The interface.
         interface: String,
         /// The rate, bit/s; `None`: nothing limits it.

@@ -16,16 +16,30 @@ const WINDOW_BYTES: u64 = 24 << 20;
 const UNCOUNTED: u32 = 64;
 /// Time for receivers that already listen to report.
 const UNCOUNTED_WAIT: Duration = Duration::from_millis(200);
-/// What a relay's packets take beside the headers of IP and UDP.
-const RELAY_HEADERS: u16 = 20 + 8 + ltp::relayed::OVERHEAD as u16;
-/// The shortest MTU that every IPv4 host takes (RFC 791).
-const MIN_MTU: u16 = 576;
-/// Headers that IP and UDP add, and what a dmcast adds on top (LMS option and outer header).
-const HEADERS: u16 = 20 + 8 + 36;
+/// What each version of IP takes of a packet, and the shortest MTU that each host takes (RFC 791, RFC 8200 §5).
+struct Headers {
+    min_mtu: u16,
+    /// IP, UDP, and for IPv4 what a dmcast adds on top (LMS option and outer header).
+    plain: u16,
+    /// IP, UDP and those of a relay.
+    relayed: u16,
+}
+
+const IPV4: Headers = Headers {
+    min_mtu: 576,
+    plain: 20 + 8 + 36,
+    relayed: 20 + 8 + ltp::relayed::OVERHEAD as u16,
+};
+const IPV6: Headers = Headers {
+    min_mtu: 1280,
+    plain: 40 + 8,
+    relayed: 40 + 8 + ltp::relayed::OVERHEAD_V6 as u16,
+};
 
 /// Refuses configurations that cannot work.
 pub(super) fn check(given: &SendConfig) -> Result<(), Error> {
     given.group.check()?;
+    given.group.check_recovery(&given.recovery)?;
     if given.rate == Rate::Fixed(0) {
         return Err(Error::Config("the rate is 0 bit/s"));
     }
@@ -55,16 +69,28 @@ pub(super) fn config(
     let mtu = given
         .mtu
         .unwrap_or_else(|| u16::try_from(local.interface.mtu).unwrap_or(1500).min(1500));
-    if mtu < MIN_MTU {
-        return Err(Error::Config("the MTU is below 576 bytes"));
+    let headers = if given.group.address.is_ipv4() {
+        IPV4
+    } else {
+        IPV6
+    };
+    if mtu < headers.min_mtu {
+        return Err(Error::Config(match headers.min_mtu {
+            1280.. => "the MTU is below 1280 bytes, the least that IPv6 has",
+            _ => "the MTU is below 576 bytes",
+        }));
     }
-    let max_packet_len = mtu - if relayed { RELAY_HEADERS } else { HEADERS };
-    let mut config = SenderConfig::new(given.group.address.into());
+    let taken = if relayed {
+        headers.relayed
+    } else {
+        headers.plain
+    };
+    let mut config = SenderConfig::new(given.group.address);
     config.name = name(given, source)?;
     config.length = source.length();
     config.digest = digest;
     config.key = given.group.key;
-    config.max_packet_len = max_packet_len;
+    config.max_packet_len = mtu - taken;
     config.parity = given.parity;
     config.block_exponent = block_exponent(&config);
     config.receivers = given.receivers;

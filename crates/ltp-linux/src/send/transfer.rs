@@ -97,13 +97,12 @@ impl Sender {
             .local_address()
             .map_err(Error::io("the socket's address"))?;
         let machine = if relayed {
-            let group = config.group.address.ip().to_owned().into();
-            let names = relays.iter().copied().map(SocketAddr::V4).collect();
+            let group = config.group.address.ip();
+            let names = relays.iter().copied().collect();
             let seed = clock::seed()?;
-            let sender = relayed::Sender::new(sender, socket.into(), group, names, seed, now)
-                .ok_or(Error::Config(
-                    "source and group are of different address families",
-                ))?;
+            let sender = relayed::Sender::new(sender, socket, group, names, seed, now).ok_or(
+                Error::Config("source and group are of different address families"),
+            )?;
             let sender = match config.recovery.is_beside_multicast() {
                 true => sender.over_multicast(),
                 false => sender,

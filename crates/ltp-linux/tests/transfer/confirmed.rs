@@ -19,7 +19,7 @@ fn receive(
     dies: bool,
     ready: Queue<()>,
 ) -> Result<Received, Error> {
-    group.local_address = Some(address);
+    group.local_address = Some(address.into());
     let cancel = Cancel::new().expect("eventfd");
     let (config, sink) = (ReceiveConfig::new(group), Sink::buffer(1 << 20));
     let mut receiver = Receiver::open(&config, sink, cancel.clone(), &mut |_| {})?;

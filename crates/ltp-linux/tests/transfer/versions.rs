@@ -1,6 +1,6 @@
 //! Peers that speak another version ("How formats evolve" in `docs/wire.md`).
 
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
 use linux_net::udp::{self, GroupSocket, Transmit};
@@ -12,7 +12,7 @@ use ltp_linux::{
 use super::{content, group};
 
 /// Sends a datagram to a group on the loopback interface.
-fn multicast(group: SocketAddrV4, bytes: &[u8]) {
+fn multicast(group: SocketAddr, bytes: &[u8]) {
     let socket = GroupSocket::open(&udp::Config {
         bind: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0),
         interface: linux_net::link::find("lo").expect("lo").index,

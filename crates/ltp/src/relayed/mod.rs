@@ -41,6 +41,8 @@ use crate::{Destination, Transmit, wire};
 /// Bytes that the headers of a relay add to an LTP packet, over IPv4:
 /// [`SenderConfig::max_packet_len`](crate::SenderConfig::max_packet_len) must leave them free.
 pub const OVERHEAD: usize = dyram::wire::HEADER_LEN_V4 + PORT_LEN;
+/// The same over IPv6.
+pub const OVERHEAD_V6: usize = dyram::wire::HEADER_LEN_V6 + PORT_LEN;
 
 const PORT_LEN: usize = 2;
 /// Smallest buffer that is used, without headers.

@@ -103,7 +103,7 @@ fn current(network: &Network, stream: &Stream, asker: Option<&Asker<'_>>) -> Res
     let ready = poll::wait(&mut [Watch::readable(tap.as_fd())], Some(TIMEOUT))?;
     ensure!(ready > 0, "no request reached the replier");
     let heard = tap.receive(&mut buffer)?.context("no request")?;
-    let (_, option) = LmsOption::parse(heard.options)?;
+    let (_, option) = LmsOption::parse::<Ipv4Addr>(heard.options)?;
     let point = option.turning_point.context("the request has not turned")?;
     packet[22..24].copy_from_slice(&point.iface.0.to_be_bytes());
     let header_len = usize::from(packet[0] & 0x0f) * 4;
