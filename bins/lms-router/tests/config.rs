@@ -168,7 +168,7 @@ fn unknown_keys_are_refused_with_a_guess() {
         (
             "colour = 1",
             &[
-                "1:1: colour: is unknown; known here: replier, limits, daemon, metrics, source, route, interface, capture",
+                "1:1: colour: is unknown; known here: replier, limits, daemon, metrics, source, route, interface, capture, ipv6",
             ],
         ),
         (
@@ -329,8 +329,8 @@ fn durations_and_words() {
 fn routes() {
     let list = "write a list of interface names, such as [\"eth1\", \"eth2\"]";
     let missing = [
-        "3:1: route[1].source: is missing; write the source's IPv4 address, or \"*\" for any source",
-        "3:1: route[1].group: is missing; write a multicast address from 224.0.1.0 to 239.255.255.255, such as \"239.1.2.3\"",
+        "3:1: route[1].source: is missing; write the source's address, or \"*\" for any source",
+        "3:1: route[1].group: is missing; write a multicast address that routers forward, such as \"239.1.2.3\" or \"ff3e::1234\"",
         "3:1: route[1].upstream: is missing; write the name of a network interface, such as \"eth0\"",
         &format!("3:1: route[1].downstream: is missing; {list}"),
     ];
@@ -342,8 +342,8 @@ fn routes() {
     assert_eq!(
         route("source = \"239.0.0.1\"\ngroup = \"10.0.0.1\"\nupstream = \"a/b\"\ndownstream = \"eth1\""),
         [
-            "4:10: route[1].source: 239.0.0.1 is a multicast address; write the source's IPv4 address, or \"*\" for any source".to_owned(),
-            "5:9: route[1].group: 10.0.0.1 is not a multicast address; write a multicast address from 224.0.1.0 to 239.255.255.255, such as \"239.1.2.3\"".to_owned(),
+            "4:10: route[1].source: 239.0.0.1 is a multicast address; write the source's address, or \"*\" for any source".to_owned(),
+            "5:9: route[1].group: 10.0.0.1 is not a multicast address; write a multicast address that routers forward, such as \"239.1.2.3\" or \"ff3e::1234\"".to_owned(),
             "6:12: route[1].upstream: \"a/b\" is not the name of a network interface; write the name of a network interface, such as \"eth0\"".to_owned(),
             format!("7:14: route[1].downstream: \"eth1\" is not a list; {list}"),
         ]
@@ -351,8 +351,8 @@ fn routes() {
     assert_eq!(
         route("source = \"0.0.0.0\"\ngroup = \"224.0.0.5\"\nupstream = \"eth0\"\ndownstream = [1, \"eth0\", \"a-name-far-too-long\"]"),
         [
-            "4:10: route[1].source: 0.0.0.0 is not the address of a host on a network; write the source's IPv4 address, or \"*\" for any source".to_owned(),
-            "5:9: route[1].group: 224.0.0.5 never leaves its link; write a multicast address from 224.0.1.0 to 239.255.255.255, such as \"239.1.2.3\"".to_owned(),
+            "4:10: route[1].source: 0.0.0.0 is not the address of a host on a network; write the source's address, or \"*\" for any source".to_owned(),
+            "5:9: route[1].group: 224.0.0.5 never leaves its link; write a multicast address that routers forward, such as \"239.1.2.3\" or \"ff3e::1234\"".to_owned(),
             format!("7:15: route[1].downstream: 1 is not a text in quotes; {list}"),
             "7:18: route[1].downstream: \"eth0\" is the upstream interface too; write only interfaces that lead to members".to_owned(),
             format!("7:26: route[1].downstream: \"a-name-far-too-long\" is longer than 15 characters; {list}"),
@@ -361,8 +361,8 @@ fn routes() {
     assert_eq!(
         route("source = \"1.2.3\"\ngroup = 7\nupstream = 7\ndownstream = []"),
         [
-            "4:10: route[1].source: \"1.2.3\" is not an IPv4 address; write the source's IPv4 address, or \"*\" for any source",
-            "5:9: route[1].group: 7 is not an IPv4 address in quotes; write a multicast address from 224.0.1.0 to 239.255.255.255, such as \"239.1.2.3\"",
+            "4:10: route[1].source: \"1.2.3\" is not an IP address; write the source's address, or \"*\" for any source",
+            "5:9: route[1].group: 7 is not an IP address in quotes; write a multicast address that routers forward, such as \"239.1.2.3\" or \"ff3e::1234\"",
             "6:12: route[1].upstream: 7 is not a text in quotes; write the name of a network interface, such as \"eth0\"",
         ]
     );

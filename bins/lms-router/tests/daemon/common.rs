@@ -351,7 +351,7 @@ impl Endpoint {
     }
 
     pub(crate) fn ask_as(&self, option: LmsOption, form: Form, payload: &[u8]) {
-        let mut bytes = [0; 20];
+        let mut bytes = [0; 40];
         let len = option.emit(form, &mut bytes).expect("option");
         let to = SocketAddrV4::new(GROUP, PORT);
         self.options.send(to, &bytes[..len], payload).expect("send");

@@ -8,6 +8,15 @@ use super::{Announcement, Session};
 use crate::hier::{MAX_REFRESH, MIN_REFRESH, Slot};
 use crate::{Duration, Family, Form, Iface, InterfaceConfig};
 
+/// How an endpoint tells the link's router what it would cost as a replier.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Offers {
+    /// By membership reports with auxiliary data (LMS §6.7.1), which a host sends raw.
+    Reports,
+    /// By messages of LMS-HIER, as routers do: a plain UDP socket can send them.
+    Updates,
+}
+
 /// Configuration of an [`Endpoint`](super::Endpoint).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config<A = Ipv4Addr> {
@@ -17,6 +26,8 @@ pub struct Config<A = Ipv4Addr> {
     pub interface: InterfaceConfig<A>,
     /// Form of the options that are written; IPv6 has the own form alone. The own form.
     pub form: Form,
+    /// How offers are sent. Reports.
+    pub offers: Offers,
     /// How often an offer is repeated while no router announces an interval, 100 ms to 18 s.
     /// 10 s.
     pub refresh: Duration,
@@ -49,6 +60,7 @@ impl<A: Family> Config<A> {
             iface,
             interface,
             form: Form::Own,
+            offers: Offers::Reports,
             refresh: Duration::from_secs(10),
             reports_per_s: 50,
             router_packets_per_s: 2_000,

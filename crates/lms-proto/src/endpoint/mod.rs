@@ -69,10 +69,10 @@ use core::net::Ipv4Addr;
 
 use proto_core::TokenBucket;
 use rand_chacha::ChaCha8Rng;
-use rand_core::SeedableRng;
+use rand_core::{Rng, SeedableRng};
 
 pub use self::compose::DmcastError;
-pub use self::config::{Config, StaticStorage, Storage};
+pub use self::config::{Config, Offers, StaticStorage, Storage};
 pub use self::stats::{DropReason, Drops, Stats};
 
 use crate::hier::Cost;
@@ -255,6 +255,9 @@ pub struct Endpoint<'a, A = Ipv4Addr> {
     query: Option<Sweep<A>>,
     /// Earliest time of the next report.
     next_allowed: Instant,
+    /// What tells this host's UPDATEs from older ones.
+    boot: u32,
+    sequence: u32,
     rng: ChaCha8Rng,
     stats: Stats,
 }
@@ -275,6 +278,8 @@ impl<'a, A: Family> Endpoint<'a, A> {
             groups_since: now,
             query: None,
             next_allowed: now,
+            boot: rng.next_u32(),
+            sequence: 0,
             rng,
             stats: Stats::default(),
             config,

@@ -38,15 +38,37 @@ impl<A: Family> Endpoint<'_, A> {
         result.map_err(|reason| self.stats.drop(reason))
     }
 
+    /// Handles the payload of a datagram that a socket received on this interface, from `source`, to the group and port
+    /// of LMS-HIER: the group does not leave the link, so that there is no hop limit to check.
+    ///
+    /// # Errors
+    /// As [`Endpoint::handle_packet`].
+    pub fn handle_message(
+        &mut self,
+        now: Instant,
+        source: A,
+        message: &[u8],
+    ) -> Result<(), DropReason> {
+        let result = self.message(now, source, message);
+        result.map_err(|reason| self.stats.drop(reason))
+    }
+
     fn handle_hier(&mut self, now: Instant, ip: &Ip<'_, A>) -> Result<(), DropReason> {
         if ip.destination != A::LINK_GROUP {
             return Err(DropReason::Malformed);
         }
         let payload = datagram::udp_payload(ip, hier::PORT).ok_or(DropReason::Malformed)?;
+        if ip.ttl != 1 {
+            return Err(DropReason::Ttl);
+        }
+        self.message(now, ip.source, payload)
+    }
+
+    fn message(&mut self, now: Instant, source: A, payload: &[u8]) -> Result<(), DropReason> {
         let view = match hier::View::<A>::new_checked(payload) {
             Ok(view) => view,
             Err(hier::ParseError::Version) => {
-                self.check_sender(ip)?;
+                self.check_source(source)?;
                 return Err(DropReason::Version);
             }
             Err(_) => return Err(DropReason::Malformed),
@@ -56,8 +78,8 @@ impl<A: Family> Endpoint<'_, A> {
             self.stats.ignored += 1;
             return Ok(());
         }
-        self.check_sender(ip)?;
-        let r = self.admit(now, ip.source, Some(&header))?;
+        self.check_source(source)?;
+        let r = self.admit(now, source, Some(&header))?;
         if let Some(router) = &mut self.routers[r] {
             router.replay_guard.note(now, &header);
         }
@@ -72,7 +94,7 @@ impl<A: Family> Endpoint<'_, A> {
         self.count_groups(now, view.entry_count() as u32);
         let expires = now + header.hold_time();
         for entry in view.entries() {
-            self.announce(ip.source, &entry, expires);
+            self.announce(source, &entry, expires);
         }
         Ok(())
     }
@@ -125,10 +147,11 @@ impl<A: Family> Endpoint<'_, A> {
             return Ok(());
         };
         // A switch that asks in a querier's stead has no address (RFC 4541 §2.1.1).
-        if !ip.source.is_unspecified() {
-            self.check_sender(ip)?;
-        } else if ip.ttl != 1 {
+        if ip.ttl != 1 {
             return Err(DropReason::Ttl);
+        }
+        if !ip.source.is_unspecified() {
+            self.check_source(ip.source)?;
         }
         self.admit(now, ip.source, None)?;
         self.stats.queries_received += 1;
@@ -225,15 +248,12 @@ impl<A: Family> Endpoint<'_, A> {
         }
     }
 
-    fn check_sender(&self, ip: &Ip<'_, A>) -> Result<(), DropReason> {
+    fn check_source(&self, source: A) -> Result<(), DropReason> {
         let interface = self.config.interface;
-        if ip.ttl != 1 {
-            return Err(DropReason::Ttl);
-        }
-        if interface.is_own(ip.source) {
+        if interface.is_own(source) {
             return Err(DropReason::OwnAddress);
         }
-        if !ip.source.is_unicast() || !interface.on_link(ip.source) {
+        if !source.is_unicast() || !interface.on_link(source) {
             return Err(DropReason::WrongSubnet);
         }
         Ok(())
