@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ltp_linux::{AttachmentEvent, Cancel, Carriage, Group, Recovery};
+use ltp_linux::{AttachmentEvent, Cancel, Carriage, Group, LmsCarrier, Recovery};
 
 use crate::address::{self, RelayName};
 use crate::units::{BitRate, ByteSize};
@@ -31,11 +31,15 @@ pub struct TransferArgs {
     #[arg(long, value_name = "F")]
     pub key_file: Option<PathBuf>,
 
-    /// Help with repairs: none, lms (routers, for IPv4 groups), dyram://RELAY[:PORT] (relays, which also carry the data;
-    /// several, separated by commas or by repeating the option: the next one when one is silent), or
+    /// Help with repairs: none, lms (routers; by IP options, or by UDP where those are not permitted or not answered),
+    /// lms+udp (routers, by UDP alone), dyram://RELAY[:PORT] (relays, which also carry the data; several, separated by commas or by repeating the option: the next one when one is silent), or
     /// dyram+multicast://RELAY (the same relays beside IP multicast, which carries the data)
     #[arg(long, value_name = "HELP", default_value = "none")]
     assist: Vec<Assist>,
+
+    /// With --assist lms: UDP port of the routers (`capture.udp-port` in their configuration)
+    #[arg(long, value_name = "PORT", default_value_t = ltp_linux::LMS_PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    pub lms_port: u16,
 
     /// Print one JSON event a line (they are listed below)
     #[arg(long)]
@@ -68,17 +72,9 @@ impl TransferArgs {
     /// Returns the help with repairs that the `--assist` options name together.
     ///
     /// # Errors
-    /// A sentence: they contradict each other or the group, or name too many relays, or one twice.
+    /// A sentence: they contradict each other, or name too many relays, or one twice.
     pub fn assist(&self) -> Result<Assist, String> {
-        let assist = Assist::together(&self.assist)?;
-        if assist == Assist::Lms && self.group.is_ipv6() {
-            return Err(
-                "--assist lms: LMS routers help IPv4 groups only; use --group with one such as 239.1.2.3, or \
-                 --assist dyram://RELAY"
-                    .to_owned(),
-            );
-        }
-        Ok(assist)
+        Assist::together(&self.assist)
     }
 
     /// Returns the help with repairs, its relays resolved to addresses of the group's version of IP.
@@ -86,7 +82,7 @@ impl TransferArgs {
     /// # Errors
     /// A sentence: as [`TransferArgs::assist`], or a relay has no such address, or one that no host has.
     pub fn recovery(&self) -> Result<Recovery, String> {
-        self.assist()?.recovery(self.group)
+        self.assist()?.recovery(self.group, self.lms_port)
     }
 
     /// Checks that an address of an option is of the group's version of IP.
@@ -205,7 +201,7 @@ pub enum Assist {
     /// None: receivers ask the sender.
     None,
     /// LMS routers.
-    Lms,
+    Lms(LmsCarrier),
     /// A tree of DyRAM relays: those to attach to, in order of preference.
     Dyram(Carriage, Vec<RelayName>),
 }
@@ -222,7 +218,8 @@ impl FromStr for Assist {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "none" => return Ok(Assist::None),
-            "lms" => return Ok(Assist::Lms),
+            "lms" => return Ok(Assist::Lms(LmsCarrier::Auto)),
+            "lms+udp" => return Ok(Assist::Lms(LmsCarrier::Udp)),
             _ => {}
         }
         for (scheme, carriage) in SCHEMES {
@@ -232,7 +229,10 @@ impl FromStr for Assist {
                 return Ok(Assist::Dyram(carriage, relays?));
             }
         }
-        Err("write none, lms, dyram://RELAY:PORT or dyram+multicast://RELAY:PORT".to_owned())
+        Err(
+            "write none, lms, lms+udp, dyram://RELAY:PORT or dyram+multicast://RELAY:PORT"
+                .to_owned(),
+        )
     }
 }
 
@@ -274,17 +274,20 @@ impl Assist {
     pub fn transport(&self) -> &'static str {
         match self {
             Assist::None => "by multicast",
-            Assist::Lms => "by multicast with LMS routers",
+            Assist::Lms(_) => "by multicast with LMS routers",
             Assist::Dyram(Carriage::Relays, _) => "by unicast through DyRAM relays",
             Assist::Dyram(_, _) => "by multicast beside DyRAM relays",
         }
     }
 
     /// Resolves the relays' names.
-    fn recovery(&self, group: SocketAddr) -> Result<Recovery, String> {
+    fn recovery(&self, group: SocketAddr, lms_port: u16) -> Result<Recovery, String> {
         Ok(match self {
             Assist::None => Recovery::Source,
-            Assist::Lms => Recovery::Lms,
+            Assist::Lms(carrier) => Recovery::Lms {
+                carrier: *carrier,
+                port: lms_port,
+            },
             Assist::Dyram(carriage, relays) => {
                 let relays = relays
                     .iter()
@@ -317,7 +320,8 @@ mod tests {
     #[test]
     fn relays_are_named_with_commas_or_by_repeating() {
         assert_eq!(parse("none"), Ok(Assist::None));
-        assert_eq!(parse("lms"), Ok(Assist::Lms));
+        assert_eq!(parse("lms"), Ok(Assist::Lms(LmsCarrier::Auto)));
+        assert_eq!(parse("lms+udp"), Ok(Assist::Lms(LmsCarrier::Udp)));
         let both = parse("dyram://[2001:db8::1]:5,[2001:db8::2],192.0.2.1").expect("three");
         let all = ["[2001:db8::1]:5", "[2001:db8::2]:4143", "192.0.2.1:4143"];
         assert_eq!(names(&both), all);
@@ -332,7 +336,7 @@ mod tests {
         assert!(matches!(beside, Assist::Dyram(Carriage::Multicast, _)));
         assert!(matches!(two, Assist::Dyram(Carriage::Relays, _)));
         assert!(Assist::together(&[two.clone(), beside]).is_err());
-        assert!(Assist::together(&[two, Assist::Lms]).is_err());
+        assert!(Assist::together(&[two, Assist::Lms(LmsCarrier::Auto)]).is_err());
         let five = parse("dyram://a,b,c,d,e").expect("five");
         assert!(Assist::together(&[five]).is_err());
     }

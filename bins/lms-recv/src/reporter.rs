@@ -37,9 +37,9 @@ impl Reporter {
     /// Reports an event.
     pub(crate) fn handle_event(&mut self, event: ReceiveEvent) {
         let event = match event {
-            ReceiveEvent::LmsUnavailable(error) => {
+            ReceiveEvent::LmsUnprivileged(error) => {
                 return self.warn(&format!(
-                    "--assist lms: {error}. Continuing without: the receiver requests repairs from the sender"
+                    "--assist lms: {error}. Continuing by datagrams to the routers (as --assist lms+udp does)"
                 ));
             }
             ReceiveEvent::OtherVersion(other) => return self.warn(&other.to_string()),

@@ -101,11 +101,6 @@ impl Group {
 
     /// Refuses help that this group cannot have.
     pub(crate) fn check_recovery(&self, recovery: &Recovery) -> Result<(), Error> {
-        if *recovery == Recovery::Lms && self.address.is_ipv6() {
-            return Err(Error::Config(
-                "LMS routers help IPv4 groups only: use one such as 239.1.2.3, relays (DyRAM), or no help",
-            ));
-        }
         if recovery
             .relays()
             .iter()
@@ -125,6 +120,20 @@ impl Group {
     }
 }
 
+/// UDP port of LMS routers, unless configured otherwise.
+pub const LMS_PORT: u16 = lms_proto::wire::udp::PORT;
+
+/// How requests and repairs travel with [`Recovery::Lms`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum LmsCarrier {
+    /// With CAP_NET_RAW by the option of IP headers, and by datagrams where those are not answered; else by datagrams.
+    #[default]
+    Auto,
+    /// By datagrams alone: no privileges are used.
+    Udp,
+}
+
 /// Help with repairs, beside the sender.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -132,8 +141,13 @@ pub enum Recovery {
     /// The sender alone: receivers ask it.
     #[default]
     Source,
-    /// LMS routers and the receivers they choose as repliers, for IPv4 groups. A receiver needs CAP_NET_RAW.
-    Lms,
+    /// LMS routers and the receivers they choose as repliers.
+    Lms {
+        /// How requests and repairs travel.
+        carrier: LmsCarrier,
+        /// Port of those that travel by datagram: the routers'. [`LMS_PORT`] unless they are configured otherwise.
+        port: u16,
+    },
     /// A tree of DyRAM relays.
     Dyram {
         /// Relays to attach to, in order of preference: 1 to 4.
@@ -158,7 +172,7 @@ impl Recovery {
     pub fn relays(&self) -> &[SocketAddr] {
         match self {
             Recovery::Dyram { relays, .. } => relays,
-            Recovery::Source | Recovery::Lms => &[],
+            Recovery::Source | Recovery::Lms { .. } => &[],
         }
     }
 

@@ -77,9 +77,8 @@
 //!
 //! # Privileges
 //!
-//! None for a sender, and for a receiver without LMS. [`Recovery::Lms`] takes CAP_NET_RAW at a receiver;
-//! without it the receiver asks the sender for repairs and says so
-//! ([`ReceiveEvent::LmsUnavailable`]).
+//! None. A receiver with [`Recovery::Lms`] that has CAP_NET_RAW also speaks by IP options; without it it speaks to
+//! routers by datagrams alone, and says so ([`ReceiveEvent::LmsUnprivileged`]).
 #![forbid(unsafe_code)]
 
 mod cancel;
@@ -101,7 +100,7 @@ mod transfer;
 mod version;
 
 pub use cancel::Cancel;
-pub use config::{Carriage, Group, Recovery};
+pub use config::{Carriage, Group, LMS_PORT, LmsCarrier, Recovery};
 pub use error::{Error, Incomplete};
 pub use interface::{InterfaceError, zone_index};
 pub use ltp::relayed::AttachmentEvent;

@@ -1,16 +1,15 @@
 //! The sockets of a transfer.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use linux_net::SendError;
 use linux_net::poll::Watch;
-use linux_net::udp::{self, Batch, GroupSocket, Membership, OptionBuffer, OptionSocket, Options};
-use lms_proto::LmsOption;
-use ltp::{Destination, Instant, Meta, Path, Transmit};
+use linux_net::udp::{self, Batch, GroupSocket, Membership, Options};
+use ltp::{Destination, Instant, Meta, Transmit};
 
 use crate::interface::Local;
-use crate::lms::Lms;
+use crate::lms::{Lms, Requests};
 use crate::{Error, ReceiveConfig, Recovery, SendConfig};
 
 /// Size of a receiver's buffer: more than a sender's window (24 MiB), with the kernel's overhead.
@@ -19,9 +18,8 @@ const BUFFER_BYTES: usize = 32 << 20;
 const BATCH_BYTES: usize = 65_000;
 /// Pieces taken at once where little comes.
 const SMALL_BATCH: usize = 4;
-/// Batches and requests taken in a row.
+/// Batches taken in a row.
 const ROUNDS: usize = 8;
-const MAX_REQUESTS: usize = 64;
 /// Pieces taken at once where the kernel joins packets to pieces of up to 64 KiB: few enough to
 /// stay in the cache until they are gathered.
 const LARGE_PIECES: usize = 2;
@@ -100,9 +98,9 @@ pub(crate) struct Net {
     /// For packets to this host; packets are sent from it too.
     own: Option<(GroupSocket, Batch)>,
     /// Requests to the group, at a sender with LMS.
-    requests: Option<(OptionSocket, OptionBuffer)>,
+    requests: Option<Requests>,
     /// The endpoint of a receiver with LMS.
-    pub(crate) lms: Option<Lms>,
+    pub(crate) lms: Option<Box<dyn Lms>>,
     group: SocketAddr,
     buffer: Box<[u8]>,
     unsent: Unsent,
@@ -146,23 +144,8 @@ impl Net {
         own.set_segmentation(given.segmentation);
         let mut net = Net::new(group, Unsent::Wait);
         net.own = Some((own, Batch::new(SMALL_BATCH)));
-        if let (Recovery::Lms, SocketAddr::V4(group)) = (&given.recovery, group) {
-            let socket = OptionSocket::open(&udp::Config {
-                interface,
-                ttl: config.ttl,
-                loopback: config.loopback,
-                receive_buffer_bytes: config.receive_buffer_bytes,
-                send_buffer_bytes: config.send_buffer_bytes,
-                ..udp::Config::new(group)
-            })?;
-            let membership = Membership {
-                group: *group.ip(),
-                source: None,
-                interface,
-            };
-            let joined = socket.join(&membership);
-            joined.map_err(Error::join("joining the group to receive requests"))?;
-            net.requests = Some((socket, OptionBuffer::new(2048)));
+        if let Recovery::Lms { port, .. } = given.recovery {
+            net.requests = Some(Requests::open(given, local, port)?);
         }
         Ok(net)
     }
@@ -171,7 +154,7 @@ impl Net {
     pub(crate) fn receiver(
         given: &ReceiveConfig,
         local: &Local,
-        lms: Option<Lms>,
+        lms: Option<Box<dyn Lms>>,
     ) -> Result<Net, Error> {
         let group = given.group.address;
         let interface = local.interface.index;
@@ -239,20 +222,8 @@ impl Net {
                 }
             }
         }
-        if let Some((requests, buffer)) = &mut self.requests {
-            for _ in 0..MAX_REQUESTS {
-                let Some(datagram) = requests.receive(buffer)? else {
-                    break;
-                };
-                let parsed = LmsOption::parse::<Ipv4Addr>(datagram.options).ok();
-                let meta = Meta {
-                    source: SocketAddr::V4(datagram.source),
-                    path: Path::Group,
-                    option: parsed.map(|(_, option)| option),
-                    elected: true,
-                };
-                take(&meta, datagram.payload);
-            }
+        if let Some(requests) = &mut self.requests {
+            requests.receive(&mut take)?;
         }
         if let Some(lms) = &mut self.lms {
             lms.receive(now, &mut take);
@@ -277,14 +248,13 @@ impl Net {
                 None => return Ok(false),
             },
         };
-        let bytes = &self.buffer[..transmit.len];
-        let sent = match (transmit.destination, &mut self.lms) {
-            (Destination::Unicast(to), _) => self.send_from(to, &transmit, &mut from),
-            (Destination::Group, _) => self.send_from(self.group, &transmit, &mut from),
-            (Destination::Request(option), Some(lms)) => lms.send_request(&option, bytes),
-            (Destination::Dmcast(to), Some(lms)) => lms.send_repair(to, bytes),
-            // Without help nothing else is sent.
-            _ => Ok(()),
+        let sent = match transmit.destination {
+            Destination::Unicast(to) => self.send_from(to, &transmit, &mut from),
+            Destination::Group => self.send_from(self.group, &transmit, &mut from),
+            Destination::Request(_) | Destination::Dmcast(_) => {
+                self.send_by_routers(transmit.destination, transmit.len)
+            }
+            Destination::Relay => Ok(()),
         };
         match sent {
             Ok(()) => {}
@@ -306,6 +276,19 @@ impl Net {
             }
         }
         Ok(true)
+    }
+
+    /// Sends what takes LMS routers; without them there is none.
+    fn send_by_routers(&mut self, to: Destination, len: usize) -> Result<(), SendError> {
+        let bytes = &self.buffer[..len];
+        let (Some(lms), Some((own, _))) = (&mut self.lms, &self.own) else {
+            return Ok(());
+        };
+        match to {
+            Destination::Request(option) => lms.send_request(&option, bytes, own),
+            Destination::Dmcast(to) => lms.send_repair(to, bytes),
+            Destination::Unicast(_) | Destination::Group | Destination::Relay => Ok(()),
+        }
     }
 
     /// Sends the bytes of the buffer from `from` on, and moves `from` past those that were sent.
@@ -340,9 +323,9 @@ impl Net {
             false => Watch::readable(self.sending().as_fd()),
         }];
         let bulk = self.bulk.as_ref().map(|bulk| bulk.socket.as_fd());
-        let requests = self.requests.as_ref().map(|(requests, _)| requests.as_fd());
-        let lms = self.lms.as_ref().map(Lms::fd);
-        let others = [bulk, requests, lms].into_iter().flatten();
+        let requests = self.requests.iter().flat_map(Requests::fds);
+        let lms = self.lms.iter().flat_map(|lms| lms.fds());
+        let others = bulk.into_iter().chain(requests).chain(lms);
         watches.extend(others.map(|fd: BorrowedFd<'_>| Watch::readable(fd)));
         watches
     }

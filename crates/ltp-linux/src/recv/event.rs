@@ -14,8 +14,8 @@ use crate::version::OtherVersion;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReceiveEvent {
-    /// LMS routers cannot be used, for want of CAP_NET_RAW; the sender is asked for repairs instead.
-    LmsUnavailable(OpenError),
+    /// LMS's IP options cannot be used, for want of CAP_NET_RAW: requests and repairs travel by datagrams.
+    LmsUnprivileged(OpenError),
     /// A sender, relay or router speaks another version of its protocol. Told once for senders and relays, and once for
     /// routers.
     OtherVersion(OtherVersion),

@@ -1,8 +1,5 @@
 //! From a configuration to machines.
 
-use std::net::{IpAddr, SocketAddr};
-
-use linux_net::OpenError;
 use ltp::store::HeapRing;
 use ltp::{Assist, Delivery, Instant, Receiver, ReceiverConfig};
 
@@ -11,7 +8,7 @@ use super::event::ReceiveEvent;
 use super::sink::{Content, FileSink, Gather};
 use crate::clock::{seed, span};
 use crate::interface::Local;
-use crate::lms::Lms;
+use crate::lms::{self, Lms};
 use crate::{Error, Recovery};
 
 /// Block length that the buffer is counted in.
@@ -49,20 +46,20 @@ pub(super) fn open_lms(
     local: &Local,
     now: Instant,
     observer: &mut dyn FnMut(ReceiveEvent),
-) -> Result<Option<Lms>, Error> {
-    let (Recovery::Lms, SocketAddr::V4(group), IpAddr::V4(address)) =
-        (&given.recovery, given.group.address, local.address)
-    else {
+) -> Result<Option<Box<dyn Lms>>, Error> {
+    let Recovery::Lms { carrier, port } = given.recovery else {
         return Ok(None);
     };
-    match Lms::open(given, local, (group, address), seed()?, now) {
-        Ok(lms) => Ok(Some(lms)),
-        Err(error @ OpenError::Privilege { .. }) => {
-            observer(ReceiveEvent::LmsUnavailable(error));
-            Ok(None)
-        }
-        Err(error) => Err(Error::Lms(error)),
-    }
+    let mut unprivileged = |error| observer(ReceiveEvent::LmsUnprivileged(error));
+    let opened = lms::open(
+        given,
+        (carrier, port),
+        local,
+        seed()?,
+        now,
+        &mut unprivileged,
+    );
+    opened.map(Some).map_err(Error::Lms)
 }
 
 pub(super) fn config(given: &ReceiveConfig, assist: Assist, is_in_order: bool) -> ReceiverConfig {

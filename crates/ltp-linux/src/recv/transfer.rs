@@ -56,7 +56,7 @@ pub struct Receiver {
 impl Receiver {
     /// Opens the sockets and joins the group.
     ///
-    /// `observer` is called with [`ReceiveEvent::LmsUnavailable`] alone.
+    /// `observer` is called with [`ReceiveEvent::LmsUnprivileged`] alone.
     ///
     /// # Errors
     /// No interface leads to the group, a socket cannot be opened, the group cannot be joined, or the
@@ -152,7 +152,7 @@ impl Receiver {
                 pending_events.push_back(event);
             }
         })?;
-        let router = core.net.lms.as_mut().map(|lms| &mut lms.other_version);
+        let router = core.net.lms.as_mut().map(|lms| lms.other_version());
         let others = [Some(other_version), router].into_iter().flatten();
         let new = others.filter_map(FirstOther::take_new);
         core.events.extend(new.map(ReceiveEvent::OtherVersion));
@@ -415,7 +415,10 @@ impl Transfer for Receiver {
         self.core.machine.handle_timeout(now);
         self.check_relays();
         if let Some(lms) = &mut self.core.net.lms {
-            lms.follow_loss(now, self.core.machine.inner().loss_counters());
+            let receiver = self.core.machine.inner();
+            lms.follow_loss(now, receiver.loss_counters());
+            let stats = receiver.stats();
+            lms.follow_answers(stats.requests_group, stats.requests_source);
             lms.drive(now);
         }
         while self.core.transmit(now)? {}

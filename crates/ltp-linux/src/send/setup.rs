@@ -4,9 +4,9 @@ use ltp::{Duration, Geometry, Name, SenderConfig};
 
 use super::config::{Rate, SendConfig};
 use super::source::Source;
-use crate::Error;
 use crate::clock::span;
 use crate::interface::Local;
+use crate::{Error, Recovery};
 
 /// How far new data may run ahead of the slowest receiver, in bytes: less than the socket buffer of
 /// a receiver, so that at any rate nothing is lost there.
@@ -19,8 +19,10 @@ const UNCOUNTED_WAIT: Duration = Duration::from_millis(200);
 /// What each version of IP takes of a packet, and the shortest MTU that each host takes (RFC 791, RFC 8200 §5).
 struct Headers {
     min_mtu: u16,
-    /// IP, UDP, and for IPv4 what a dmcast adds on top (LMS option and outer header).
+    /// IP and UDP; for IPv4 also what a dmcast with the classic option adds on top, or a datagram.
     plain: u16,
+    /// IP, UDP, and what a dmcast with LMS's own option adds on top.
+    lms: u16,
     /// IP, UDP and those of a relay.
     relayed: u16,
 }
@@ -28,11 +30,13 @@ struct Headers {
 const IPV4: Headers = Headers {
     min_mtu: 576,
     plain: 20 + 8 + 36,
+    lms: 20 + 8 + 48,
     relayed: 20 + 8 + ltp::relayed::OVERHEAD as u16,
 };
 const IPV6: Headers = Headers {
     min_mtu: 1280,
     plain: 40 + 8,
+    lms: 40 + 8 + 112,
     relayed: 40 + 8 + ltp::relayed::OVERHEAD_V6 as u16,
 };
 
@@ -82,6 +86,8 @@ pub(super) fn config(
     }
     let taken = if relayed {
         headers.relayed
+    } else if matches!(given.recovery, Recovery::Lms { .. }) {
+        headers.lms
     } else {
         headers.plain
     };
