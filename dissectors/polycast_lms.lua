@@ -1,5 +1,5 @@
 -- The LMS option of IPv4 packets (docs/wire.md: classic form, options 138 and 139; single form,
--- option 158), and the replier cost in IGMPv3 reports.
+-- option 158), and the replier cost in IGMPv3 and MLDv2 reports.
 
 local here = debug.getinfo(1, "S").source:gsub("^@", ""):match("^(.*[/\\])") or ""
 package.path = here .. "?.lua;" .. package.path
@@ -72,19 +72,21 @@ for _, kind in ipairs({ 138, 139, SINGLE }) do
 	options:add(kind, lms.proto)
 end
 
--- IGMPv3 reports: Wireshark shows auxiliary data as bytes; here is what ours mean.
+-- IGMPv3 and MLDv2 reports: Wireshark shows auxiliary data as bytes; here is what ours mean.
 local cost = Proto("polycast.lms_cost", "LMS replier cost (polycast)")
-local auxiliary = Field.new("igmp.aux_data")
+local auxiliary = { Field.new("igmp.aux_data"), Field.new("icmpv6.mldr.mar.auxiliary_data") }
 
 function cost.dissector(tvb, pinfo, tree)
-	for _, info in ipairs({ auxiliary() }) do
-		local range = info.range
-		if range:len() >= 4 and range(0, 2):uint() == EXPERIMENT then
-			local item = tree:add(lms.proto, range(0, 4))
-			local value = range(2, 2):uint()
-			item:set_text("LMS replier cost: " .. (value == 0xffff and "withdrawn" or value))
-			item:add(lms.fields.experiment, range(0, 2))
-			item:add(lms.fields.cost, range(2, 2))
+	for _, field in ipairs(auxiliary) do
+		for _, info in ipairs({ field() }) do
+			local range = info.range
+			if range:len() >= 4 and range(0, 2):uint() == EXPERIMENT then
+				local item = tree:add(lms.proto, range(0, 4))
+				local value = range(2, 2):uint()
+				item:set_text("LMS replier cost: " .. (value == 0xffff and "withdrawn" or value))
+				item:add(lms.fields.experiment, range(0, 2))
+				item:add(lms.fields.cost, range(2, 2))
+			end
 		end
 	end
 end

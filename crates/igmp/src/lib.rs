@@ -1,9 +1,12 @@
-//! IGMPv3 (RFC 3376) and IGMP proxying (RFC 4605) for edge networks without a routing daemon, as protocol machines:
-//! no sockets, no clock, no heap unless asked for (feature `alloc`).
+//! IGMPv3 (RFC 3376), MLDv2 (RFC 9777) and proxying of both (RFC 4605) for edge networks without a routing daemon, as
+//! protocol machines: no sockets, no clock, no heap unless asked for (feature `alloc`).
 //!
 //! - [`Querier`]: the router's side on one interface;
 //! - [`Member`]: the host's side on one interface;
 //! - [`Proxy`]: a member upstream, queriers downstream, and the routes between them.
+//!
+//! The address type is their parameter: with `Ipv4Addr`, which is the default, they speak IGMP over IPv4, with `Ipv6Addr`
+//! MLD over IPv6. The state tables of both protocols are the same; [`Family`] is what differs.
 //!
 //! # Interoperation
 //!
@@ -13,14 +16,18 @@
 //! switches) take no part in the election of a querier. The Router Alert option is written and not required. A
 //! Linux host of any version since 2.6 answers as §5 says; its own reports carry no auxiliary
 //! data, those of an LMS endpoint are sent beside them.
-
+//!
+//! Of MLD, hosts of version 1 are served, which are counted and named as those of IGMPv2. Messages need hop limit 1,
+//! Router Alert and a link-local source (RFC 9777 §6.2, §7.4); reports of hosts that have no address yet come from `::`
+//! and count. ff02::1 and groups of scopes 0 and 1 are never reported, and a querier keeps no state for groups that stay
+//! on their link.
 //!
 //! Reports may carry the replier cost of LMS as auxiliary data ([`wire::Record::cost`]). The crate `lms-proto` reads
 //! and writes it.
 //!
 //! # Driving a machine
 //!
-//! All three implement [`proto_core::Machine`]. Packets are whole IPv4 packets.
+//! All three implement [`proto_core::Machine`]. Packets are whole IP packets.
 //!
 //! ```
 //! use core::net::Ipv4Addr;

@@ -123,6 +123,10 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
         include_str!("../../../crates/igmp/tests/igmp/wire.rs"),
     ),
     (
+        "mld",
+        include_str!("../../../crates/igmp/tests/igmp/mld.rs"),
+    ),
+    (
         "ltp",
         include_str!("../../../crates/ltp/tests/golden_wire.rs"),
     ),

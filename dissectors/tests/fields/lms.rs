@@ -1,8 +1,9 @@
-//! The LMS option, LMS-HIER, and replier costs in IGMP reports.
+//! The LMS option, LMS-HIER, and replier costs in IGMP and MLD reports.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use igmp::wire::Message;
+use igmp::{Family, datagram};
 use lms_proto::wire::hier::{Entry, Kind as HierKind, MAX_ENTRIES, Repr};
 use lms_proto::wire::ipv4::{Layout, find_lms};
 use lms_proto::wire::option::View;
@@ -71,10 +72,20 @@ fn hier(bytes: &[u8]) -> Option<Fields> {
     Some(fields)
 }
 
-/// Only its own fields: the costs.
 fn igmp(bytes: &[u8]) -> Option<Fields> {
+    costs(Message::parse(bytes).ok()?)
+}
+
+/// A whole packet.
+fn mld(bytes: &[u8]) -> Option<Fields> {
+    let ip = datagram::parse(bytes, Ipv6Addr::PROTOCOL)?;
+    costs(Message::<Ipv6Addr>::of(&ip).ok()?)
+}
+
+/// Only its own fields: the costs.
+fn costs<A: Family>(message: Message<'_, A>) -> Option<Fields> {
     let mut fields = Fields::of("lms");
-    if let Ok(Message::V3Report(records)) = Message::parse(bytes) {
+    if let Message::V3Report(records) = message {
         for cost in records.iter().filter_map(|record| record.cost()) {
             fields.put("experiment", 0x4c4d).put("cost", cost.0);
         }
@@ -129,6 +140,29 @@ const FOREIGN: &[&str] = &[
     "1700f7fa ef010203",
 ];
 
+const MLD_REPORT: &str = "6c000000 00380001 fe800000 00000000 00000000 00000007 ff020000 00000000
+    00000000 00000016 3a000502 00000100 8f007698 00000001 01010001 ff3e0000
+    00000000 00000000 80010203 20010db8 00090000 00000000 00000001 4c4d0005";
+/// Other MLD packets, with nothing of ours.
+const MLD_FOREIGN: &[&str] = &[
+    "6c000000 00440001 fe800000 00000000 00000000 00000001 ff3e0000 00000000
+    00000000 80010203 3a000502 00000100 82001292 03e80000 ff3e0000 00000000
+    00000000 80010203 0a7d0002 20010db8 00090000 00000000 00000001 20010db8
+    00090000 00000000 00000002",
+    "6c000000 00240001 fe800000 00000000 00000000 00000001 ff020000 00000000
+    00000000 00000001 3a000502 00000100 82005696 27100000 00000000 00000000
+    00000000 00000000 027d0000",
+    "6c000000 00200001 fe800000 00000000 00000000 00000001 ff3e0000 00000000
+    00000000 80010203 3a000502 00000100 82005594 27100000 ff3e0000 00000000
+    00000000 80010203",
+    "6c000000 00200001 fe800000 00000000 00000000 00000007 ff3e0000 00000000
+    00000000 80010203 3a000502 00000100 83007b9e 00000000 ff3e0000 00000000
+    00000000 80010203",
+    "6c000000 00200001 fe800000 00000000 00000000 00000007 ff020000 00000000
+    00000000 00000002 3a000502 00000100 8400fcdc 00000000 ff3e0000 00000000
+    00000000 80010203",
+];
+
 fn nothing(_: &[u8]) -> Option<Fields> {
     Some(Fields::of("lms"))
 }
@@ -165,6 +199,10 @@ pub(crate) fn goldens() -> Vec<Golden> {
     // A checksum covers it all.
     report.text.push(0..report.bytes.len());
     goldens.push(report);
+    goldens.push(whole("mld cost", MLD_REPORT, mld));
+    for text in MLD_FOREIGN {
+        goldens.push(whole("mld", text, nothing));
+    }
     for text in FOREIGN {
         let carrier = if text.starts_with("46") {
             Carrier::Raw

@@ -1,7 +1,10 @@
 //! LMS: the option, IPv4 headers around it, LMS-HIER, IGMP.
 
-use igmp::datagram;
-use igmp::wire::{Message, PROTOCOL};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use igmp::Family;
+use igmp::datagram::{self, Ip};
+use igmp::wire::Message;
 use lms_proto::endpoint::find_option;
 use lms_proto::wire::encap::{decapsulate, open_inner, open_outer};
 use lms_proto::wire::hier::{self, Entry, MAX_ENTRIES, Repr};
@@ -82,19 +85,34 @@ pub fn hier(bytes: &[u8]) {
 
 /// IGMP messages, alone and in their datagrams.
 pub fn igmp(bytes: &[u8]) {
-    if let Some(ip) = datagram::parse(bytes, PROTOCOL) {
-        message(ip.payload);
+    packet::<Ipv4Addr>(bytes);
+}
+
+/// MLD messages, alone and in their datagrams.
+pub fn mld(bytes: &[u8]) {
+    packet::<Ipv6Addr>(bytes);
+}
+
+fn packet<A: Family>(bytes: &[u8]) {
+    if let Some(ip) = datagram::parse::<A>(bytes, A::PROTOCOL) {
+        message(&ip);
     }
-    if let Some(ip) = datagram::parse(bytes, 17)
+    if let Some(ip) = datagram::parse::<A>(bytes, 17)
         && let Some(payload) = datagram::udp_payload(&ip, hier::PORT)
     {
         hier(payload);
     }
-    message(bytes);
+    message(&Ip {
+        source: A::UNSPECIFIED,
+        destination: A::REPORT_DESTINATION,
+        ttl: 1,
+        has_router_alert: true,
+        payload: bytes,
+    });
 }
 
-fn message(bytes: &[u8]) {
-    let Ok(parsed) = Message::parse(bytes) else {
+fn message<A: Family>(ip: &Ip<'_, A>) {
+    let Ok(parsed) = Message::of(ip) else {
         return;
     };
     if let Message::V3Report(records) = &parsed {
@@ -105,7 +123,12 @@ fn message(bytes: &[u8]) {
         return; // written by `ReportWriter`, record by record
     }
     // Bytes behind the message are not its own, and a fuzzer's checksum may be any.
-    let mut out = vec![0; parsed.buffer_len()];
-    let len = parsed.emit(&mut out).expect("what parses can be written");
-    assert_eq!(Message::parse(&out[..len]), Ok(parsed));
+    let at = datagram::membership_at::<A>();
+    let mut out = vec![0; at + parsed.buffer_len()];
+    let len = parsed
+        .emit(&mut out[at..])
+        .expect("what parses can be written");
+    datagram::finish_membership(&mut out, ip.source, ip.destination, len).expect("room");
+    let again = datagram::parse::<A>(&out, A::PROTOCOL).expect("a packet");
+    assert_eq!(Message::of(&again), Ok(parsed));
 }

@@ -1,12 +1,13 @@
-//! The IGMP proxy, with a member above and two queriers below.
+//! The proxy of IGMP and of MLD, with a member above and two queriers below.
 //!
 //! Asserted: no more groups and sources than there are places, nothing allocated after the start,
 //! and no more packets than its rate for each interface.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-use igmp::{Config, Member, MemberStorage, Proxy, Querier, QuerierStorage};
-use lms_proto::{Iface, Instant, InterfaceConfig, Key, Meta};
+use igmp::wire::{Code, MldCode};
+use igmp::{Config, Family, Member, MemberStorage, Proxy, Querier, QuerierStorage};
+use igmp::{Iface, Instant, InterfaceConfig, Key, Meta};
 
 use super::lms_endpoint::query;
 use super::router::report;
@@ -16,19 +17,86 @@ use crate::script::{Lines, Script};
 
 const GROUPS: usize = 3;
 
-fn config(iface: u16) -> Config {
-    let interface = InterfaceConfig::ipv4(Ipv4Addr::new(10, 1, iface as u8, 5), 24);
-    let mut config = Config::new(Iface(iface), interface);
+/// The addresses that scripts choose from.
+pub(super) trait Addresses: Family {
+    fn interface(iface: u16) -> InterfaceConfig<Self>;
+    /// A neighbour on the link of an interface.
+    fn host(iface: u16, n: u8) -> Self;
+    fn source(n: u8) -> Self;
+    fn group(n: u8) -> Self;
+    fn response(script: &mut Script<'_>) -> Self::ResponseCode;
+}
+
+impl Addresses for Ipv4Addr {
+    fn interface(iface: u16) -> InterfaceConfig {
+        InterfaceConfig::ipv4(Self::host(iface, 5), 24)
+    }
+
+    fn host(iface: u16, n: u8) -> Self {
+        Ipv4Addr::new(10, 1, iface as u8, n)
+    }
+
+    fn source(n: u8) -> Self {
+        Ipv4Addr::new(10, 1, 1, n)
+    }
+
+    fn group(n: u8) -> Self {
+        Ipv4Addr::new(232, 1, 2, n)
+    }
+
+    fn response(script: &mut Script<'_>) -> Code {
+        Code(script.u8())
+    }
+}
+
+impl Addresses for Ipv6Addr {
+    fn interface(iface: u16) -> InterfaceConfig<Self> {
+        let address = Ipv6Addr::new(0x2001, 0xdb8, iface, 0, 0, 0, 0, 5);
+        InterfaceConfig::ipv6(address, 64, Self::host(iface, 5))
+    }
+
+    fn host(iface: u16, n: u8) -> Self {
+        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, iface, n.into())
+    }
+
+    fn source(n: u8) -> Self {
+        Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, n.into())
+    }
+
+    fn group(n: u8) -> Self {
+        Ipv6Addr::new(0xff3e, 0, 0, 0, 0, 0, 0x8000, n.into())
+    }
+
+    fn response(script: &mut Script<'_>) -> MldCode {
+        MldCode(script.u16())
+    }
+}
+
+pub fn igmp(bytes: &[u8]) {
+    run::<Ipv4Addr>(bytes);
+}
+
+pub fn mld(bytes: &[u8]) {
+    run::<Ipv6Addr>(bytes);
+}
+
+fn config<A: Addresses>(iface: u16) -> Config<A> {
+    let mut config = Config::new(Iface(iface), A::interface(iface));
     config.sources_per_group = 4;
     config
 }
 
-pub fn run(bytes: &[u8]) {
+fn run<A: Addresses>(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let mut now = Instant::from_secs(100);
     let start = now;
-    let upstream = Member::new(config(1), MemberStorage::owned(GROUPS, 8), [1; 32], now);
-    let queriers: Vec<Querier<'static>> = [2, 3]
+    let upstream = Member::new(
+        config::<A>(1),
+        MemberStorage::owned(GROUPS, 8),
+        [1; 32],
+        now,
+    );
+    let queriers: Vec<Querier<'static, A>> = [2, 3]
         .map(|iface| {
             Querier::new(
                 config(iface),
@@ -45,7 +113,7 @@ pub fn run(bytes: &[u8]) {
     while script.more() {
         let op = script.pick(6);
         let iface = 1 + u16::from(script.u8() % 4);
-        let from = Ipv4Addr::new(10, 1, iface as u8, script.u8());
+        let from = A::host(iface, script.u8());
         let mut packet = match op {
             0 => script.bytes().to_vec(),
             1 => report(&mut script, from),
@@ -79,10 +147,7 @@ pub fn run(bytes: &[u8]) {
                 Vec::new()
             }
             _ => {
-                let key = Key::new(
-                    Ipv4Addr::new(10, 1, 1, script.u8() % 5),
-                    Ipv4Addr::new(232, 1, 2, script.u8() % 4),
-                );
+                let key = Key::new(A::source(script.u8() % 5), A::group(script.u8() % 4));
                 assert!(proxy.downstream(key).count() <= 2);
                 assert!(proxy.sources(key.group).count() <= 8);
                 Vec::new()
@@ -123,19 +188,25 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-pub fn seeds() -> Vec<Vec<u8>> {
+pub fn igmp_seeds() -> Vec<Vec<u8>> {
     use igmp::datagram::{IGMP_AT, finish_membership};
-    use igmp::wire::ALL_V3_ROUTERS;
-    let mut seeds = Vec::new();
-    for golden in crate::goldens::link_local() {
+    let goldens = crate::goldens::link_local();
+    seeds(goldens.iter().map(|golden| {
         let mut packet = vec![0; IGMP_AT];
-        packet.extend_from_slice(&golden);
-        finish_membership(
-            &mut packet,
-            [10, 1, 2, 9].into(),
-            ALL_V3_ROUTERS,
-            golden.len(),
-        );
+        packet.extend_from_slice(golden);
+        let to = Ipv4Addr::REPORT_DESTINATION;
+        finish_membership(&mut packet, Ipv4Addr::host(2, 9), to, golden.len());
+        packet
+    }))
+}
+
+pub fn mld_seeds() -> Vec<Vec<u8>> {
+    seeds(crate::goldens::of("crates/igmp/tests/igmp/mld.rs").into_iter())
+}
+
+fn seeds(packets: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for packet in packets {
         let mut lines = Lines::default();
         for iface in 0..3 {
             lines

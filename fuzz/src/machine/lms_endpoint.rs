@@ -5,13 +5,14 @@
 
 use std::net::Ipv4Addr;
 
-use igmp::datagram::{IGMP_AT, UDP_AT, finish_membership, finish_udp};
-use igmp::wire::{ALL_SYSTEMS, Code, Message, Query, QueryV3, Sources};
+use igmp::datagram::{UDP_AT, finish_membership, finish_udp, membership_at};
+use igmp::wire::{Code, Message, Query, QueryV3, Sources};
 use lms_proto::endpoint::{Answer, Config, Endpoint, Storage, find_option};
 use lms_proto::hier::Cost;
 use lms_proto::wire::hier::{self, Entry, Header, Kind, Writer};
 use lms_proto::{Iface, Instant, InterfaceConfig, Key, Meta};
 
+use super::igmp::Addresses;
 use super::pass;
 use crate::memory::Meter;
 use crate::script::{Lines, Script};
@@ -57,16 +58,18 @@ fn announcement(script: &mut Script<'_>) -> Vec<u8> {
 }
 
 /// A query of a router.
-pub(super) fn query(script: &mut Script<'_>, from: Ipv4Addr) -> Vec<u8> {
-    let sources: Vec<[u8; 4]> = (0..script.u8() % 4).map(|n| [10, 1, 1, n]).collect();
+pub(super) fn query<A: Addresses>(script: &mut Script<'_>, from: A) -> Vec<u8> {
+    let sources: Vec<A::Octets> = (0..script.u8() % 4)
+        .map(|n| A::source(n).octets())
+        .collect();
     let group = if script.flag() {
-        [0; 4].into()
+        A::UNSPECIFIED
     } else {
-        Ipv4Addr::new(232, 1, 2, script.u8() % 6)
+        A::group(script.u8() % 6)
     };
     let query = Query {
         group,
-        max_response: Code(script.u8()),
+        max_response: A::response(script),
         v3: script.flag().then(|| QueryV3 {
             suppress: script.flag(),
             robustness: script.u8() & 7,
@@ -76,9 +79,9 @@ pub(super) fn query(script: &mut Script<'_>, from: Ipv4Addr) -> Vec<u8> {
     };
     let mut packet = vec![0; 600];
     let len = Message::Query(query)
-        .emit(&mut packet[IGMP_AT..])
+        .emit(&mut packet[membership_at::<A>()..])
         .unwrap_or(0);
-    let len = finish_membership(&mut packet, from, ALL_SYSTEMS, len);
+    let len = finish_membership(&mut packet, from, A::QUERY_DESTINATION, len);
     packet.truncate(len.unwrap_or(0));
     packet
 }

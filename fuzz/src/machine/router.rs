@@ -7,8 +7,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 
-use igmp::datagram::{IGMP_AT, UDP_AT, finish_membership, finish_udp};
-use igmp::wire::{ALL_V3_ROUTERS, RecordType, ReportWriter};
+use igmp::datagram::{UDP_AT, finish_membership, finish_udp, membership_at};
+use igmp::wire::{RecordType, ReportWriter};
 use lms_proto::hier::{Capacity, Cost};
 use lms_proto::router::{Config, Policy, Rate, Storage, Verdict};
 use lms_proto::table::{EntryId, Neighbour, Replier};
@@ -20,6 +20,7 @@ use lms_proto::{
     TurningPoint,
 };
 
+use super::igmp::Addresses;
 use super::{ip_packet, mend, pass};
 use crate::memory::Meter;
 use crate::script::{Lines, Script};
@@ -186,20 +187,20 @@ fn hier_group() -> Ipv4Addr {
 }
 
 /// A report with costs, as hosts send it.
-pub(super) fn report(script: &mut Script<'_>, from: Ipv4Addr) -> Vec<u8> {
+pub(super) fn report<A: Addresses>(script: &mut Script<'_>, from: A) -> Vec<u8> {
     let mut packet = vec![0; 1500];
-    let Some(mut writer) = ReportWriter::new(&mut packet[IGMP_AT..]) else {
+    let Some(mut writer) = ReportWriter::new(&mut packet[membership_at::<A>()..]) else {
         return packet;
     };
     for _ in 0..script.pick(6) {
         let kind = RecordType::from(script.u8() % 8);
-        let group = Ipv4Addr::new(232, 1, 2, script.u8() % 4);
-        let sources = (0..script.u8() % 5).map(|n| Ipv4Addr::new(10, 1, 1, n));
+        let group = A::group(script.u8() % 4);
+        let sources = (0..script.u8() % 5).map(A::source);
         let cost = script.flag().then(|| Cost(script.u16()));
         writer.push(kind, group, sources, cost);
     }
     let len = writer.finish();
-    let len = finish_membership(&mut packet, from, ALL_V3_ROUTERS, len);
+    let len = finish_membership(&mut packet, from, A::REPORT_DESTINATION, len);
     packet.truncate(len.unwrap_or(0));
     packet
 }

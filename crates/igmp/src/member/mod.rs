@@ -7,7 +7,7 @@
 //! version (§7.2): they name groups without sources. Reports of other hosts do not suppress those of this
 //! member.
 //!
-//! Bytes a slot, tested: group 80, source 48; with IPv6 group 96, source 64.
+//! Bytes a slot, tested: group 80, source 48; with IPv6 group 88, source 64.
 
 mod answer;
 mod report;

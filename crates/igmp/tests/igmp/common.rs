@@ -1,13 +1,34 @@
-//! What the tests of IGMP share.
+//! What the tests of both families share.
 
-use core::net::Ipv4Addr;
-
-use igmp::datagram::IGMP_AT;
+use igmp::datagram;
 use igmp::wire::Message;
-use igmp::{Config, Querier, Storage};
-use igmp::{Iface, Instant, InterfaceConfig, LinkAddr, Meta};
+use igmp::{Family, Iface, Instant, LinkAddr, Meta, Storage};
 
-pub(crate) use crate::packets::{GROUP, host, source, v3_query, v3_report, whole};
+use super::Addr;
+use crate::packets::Addresses;
+
+pub(crate) use crate::packets::{query_of, report_of, v3_query, v3_report, whole};
+
+pub(crate) type Querier<'a> = igmp::Querier<'a, Addr>;
+pub(crate) type Member<'a> = igmp::Member<'a, Addr>;
+pub(crate) type Proxy<'a> = igmp::Proxy<'a, Addr>;
+
+pub(crate) const GROUP: Addr = Addr::GROUP;
+pub(crate) const ANY: Addr = <Addr as igmp::Address>::UNSPECIFIED;
+pub(crate) const ALL_SYSTEMS: Addr = Addr::QUERY_DESTINATION;
+
+pub(crate) fn host(iface: u16, n: u8) -> Addr {
+    Addr::host(iface, n)
+}
+
+pub(crate) fn source(n: u8) -> Addr {
+    Addr::source(n)
+}
+
+/// Another group than [`GROUP`].
+pub(crate) fn other() -> Addr {
+    Addr::group(0x0007_0707)
+}
 
 pub(crate) fn ms(ms: u64) -> Instant {
     Instant::from_micros(ms as i64 * 1_000)
@@ -20,23 +41,28 @@ pub(crate) fn meta(iface: u16) -> Meta {
     }
 }
 
-pub(crate) fn igmp_config(iface: u16) -> Config {
-    let interface = InterfaceConfig::ipv4(host(iface, 10), 24);
-    Config::new(Iface(iface), interface)
+pub(crate) fn config_of(iface: u16) -> igmp::Config<Addr> {
+    igmp::Config::new(Iface(iface), Addr::interface(iface))
 }
 
 pub(crate) fn querier(iface: u16) -> Querier<'static> {
-    Querier::new(igmp_config(iface), Storage::owned(16, 64), [5; 32], ms(0))
+    Querier::new(config_of(iface), Storage::owned(16, 64), [5; 32], ms(0))
 }
 
 /// A query that was sent: group, sources, suppress flag, destination.
-pub(crate) type Asked = (Ipv4Addr, Vec<Ipv4Addr>, bool, Ipv4Addr);
+pub(crate) type Asked = (Addr, Vec<Addr>, bool, Addr);
+
+/// The message of a packet, its destination.
+pub(crate) fn read(packet: &[u8]) -> (Message<'_, Addr>, Addr) {
+    let ip = datagram::parse::<Addr>(packet, Addr::PROTOCOL).expect("a packet");
+    assert!(ip.has_router_alert && ip.ttl == 1);
+    (Message::of(&ip).expect("a message"), ip.destination)
+}
 
 pub(crate) fn read_query(packet: &[u8]) -> Asked {
-    let Ok(Message::Query(query)) = Message::parse(&packet[IGMP_AT..]) else {
+    let (Message::Query(query), to) = read(packet) else {
         panic!("not a query");
     };
-    let to = Ipv4Addr::new(packet[16], packet[17], packet[18], packet[19]);
     let v3 = query.v3.expect("version 3");
     let mut sources: Vec<_> = v3.sources.iter().collect();
     sources.sort();

@@ -1,20 +1,21 @@
 //! Hostile packets, well-formed ones among them, at every machine: no panic, bounds hold, every
 //! machine falls silent when left alone.
 
-use igmp::{Duration, FilterMode, Member, Querier, Storage};
+use igmp::{Duration, FilterMode, Storage};
 use proptest::prelude::*;
 
-use crate::common::*;
+use super::Addr;
+use super::common::*;
 use crate::packets::packet;
 
 fn steps() -> impl Strategy<Value = Vec<(u16, Vec<u8>, u64)>> {
-    prop::collection::vec((0u16..5, packet(), 0u64..4_000), 0..80)
+    prop::collection::vec((0u16..5, packet::<Addr>(), 0u64..4_000), 0..80)
 }
 
 proptest! {
     #[test]
     fn querier_survives(steps in steps()) {
-        let mut q = Querier::new(igmp_config(1), Storage::owned(3, 7), [5; 32], ms(0));
+        let mut q = Querier::new(config_of(1), Storage::owned(3, 7), [5; 32], ms(0));
         let mut now = ms(0);
         for (iface, packet, wait) in steps {
             let _ = q.handle_packet(now, &meta(iface), &packet);
@@ -31,7 +32,7 @@ proptest! {
 
     #[test]
     fn member_survives(steps in steps()) {
-        let mut m = Member::new(igmp_config(1), Storage::owned(3, 7), [5; 32], ms(0));
+        let mut m = Member::new(config_of(1), Storage::owned(3, 7), [5; 32], ms(0));
         let mut now = ms(0);
         let mut buffer = [0; 1500];
         for (at, (iface, packet, wait)) in steps.into_iter().enumerate() {

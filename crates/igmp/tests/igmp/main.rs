@@ -1,10 +1,9 @@
-//! IGMPv3: querier, member, proxy, wire format.
+//! IGMPv3 and MLDv2: querier, member, proxy, wire formats. What both have in common is tested with each of them.
 
-mod common;
-mod hostile;
-mod member;
+mod ipv4;
+mod ipv6;
 mod memory;
+mod mld;
+mod oracle;
 mod packets;
-mod querier;
-mod refused;
 mod wire;

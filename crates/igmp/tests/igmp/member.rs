@@ -1,31 +1,30 @@
-//! The host's half of IGMPv3 (RFC 3376 §5, §7.2) and the proxy between both (RFC 4605).
+//! The host's side (RFC 3376 §5, §7.2; RFC 9777 §6, §8.2) and the proxy between both (RFC 4605).
 
-use core::net::Ipv4Addr;
+use igmp::wire::{Message, Query, RecordType};
+use igmp::{DropReason, FilterMode, ProxyEvent, Role, Storage};
+use igmp::{Duration, Family, Iface, Instant, Key, ResponseCode};
 
-use igmp::datagram::IGMP_AT;
-use igmp::wire::{Code, Message, Query, RecordType};
-use igmp::{DropReason, FilterMode, Member, Proxy, ProxyEvent, Querier, Role, Storage};
-use igmp::{Duration, Iface, Instant, Key};
-
-use crate::common::*;
+use super::Addr;
+use super::common::*;
+use crate::packets::Addresses;
 
 use RecordType::{
     AllowNewSources, BlockOldSources, ChangeToExclude, ChangeToInclude, ModeIsExclude,
     ModeIsInclude,
 };
 
-type Said = (RecordType, Ipv4Addr, Vec<u8>);
+type Said = (RecordType, Addr, Vec<u8>);
 
 fn member() -> Member<'static> {
-    Member::new(igmp_config(0), Storage::owned(8, 64), [6; 32], ms(0))
+    Member::new(config_of(0), Storage::owned(8, 64), [6; 32], ms(0))
 }
 
 fn read_report(packet: &[u8]) -> Vec<Said> {
-    match Message::parse(&packet[IGMP_AT..]).unwrap() {
+    match read(packet).0 {
         Message::V3Report(records) => records
             .iter()
             .map(|r| {
-                let mut sources: Vec<u8> = r.sources.iter().map(|s| s.octets()[3]).collect();
+                let mut sources: Vec<u8> = r.sources.iter().map(Addr::number).collect();
                 sources.sort();
                 (r.kind, r.group, sources)
             })
@@ -52,7 +51,7 @@ fn run(m: &mut Member<'_>, end: Instant) -> Vec<(Instant, Said)> {
     all
 }
 
-fn sources(list: &[u8]) -> impl Iterator<Item = Ipv4Addr> {
+fn sources(list: &[u8]) -> impl Iterator<Item = Addr> {
     list.iter().map(|n| source(*n))
 }
 
@@ -116,17 +115,13 @@ fn queries_are_answered_in_time() {
     let mut m = member();
     m.set(ms(0), GROUP, FilterMode::Include, sources(&[1, 2]))
         .unwrap();
-    let other = Ipv4Addr::new(239, 7, 7, 7);
+    let other = other();
     m.set(ms(0), other, FilterMode::Exclude, sources(&[3]))
         .unwrap();
     run(&mut m, ms(5_000));
     let from = host(0, 3);
-    m.handle_packet(
-        ms(5_000),
-        &meta(0),
-        &v3_query(from, Ipv4Addr::UNSPECIFIED, 100, &[]),
-    )
-    .unwrap();
+    m.handle_packet(ms(5_000), &meta(0), &v3_query(from, ANY, 100, &[]))
+        .unwrap();
     let mut said: Vec<_> = run(&mut m, ms(15_000))
         .into_iter()
         .map(|(_, said)| said)
@@ -167,19 +162,16 @@ fn queries_are_answered_in_time() {
 #[test]
 fn older_querier_gets_older_reports() {
     let mut m = member();
-    for version in [2u8, 1] {
-        let max_response = Code(if version == 2 { 20 } else { 0 });
+    for version in [2u8, 1].into_iter().take(Addr::OLDER_VERSIONS) {
+        let time = Duration::from_secs(if version == 2 { 2 } else { 0 });
+        let max_response = <Addr as Family>::ResponseCode::from_time(time);
         let query = Query {
-            group: Ipv4Addr::UNSPECIFIED,
+            group: ANY,
             max_response,
             v3: None,
         };
         let start = if version == 2 { 0 } else { 500_000 };
-        let packet = whole(
-            host(0, 3),
-            Ipv4Addr::new(224, 0, 0, 1),
-            &Message::Query(query),
-        );
+        let packet = whole(host(0, 3), ALL_SYSTEMS, &Message::Query(query));
         m.handle_packet(ms(start), &meta(0), &packet).unwrap();
         m.join(ms(start), GROUP).unwrap();
         let mut buffer = [0; 1500];
@@ -200,16 +192,14 @@ fn older_querier_gets_older_reports() {
             Message::V1Report(GROUP)
         };
         for packet in &sent {
-            assert_eq!(Message::parse(&packet[IGMP_AT..]).unwrap(), report);
-            assert_eq!(packet[16..20], GROUP.octets());
+            assert_eq!(read(packet), (report, GROUP));
         }
         m.leave(ms(start + 30_000), GROUP);
         let mut leaves = 0;
         while let Some(at) = m.poll_timeout() {
             while let Some(transmit) = m.poll_transmit(at, &mut buffer) {
-                let message = Message::parse(&buffer[IGMP_AT..transmit.len]).unwrap();
-                assert_eq!(message, Message::V2Leave(GROUP));
-                assert_eq!(buffer[16..20], [224, 0, 0, 2]);
+                let leave = (Message::V2Leave(GROUP), Addr::LEAVE_DESTINATION);
+                assert_eq!(read(&buffer[..transmit.len]), leave);
                 leaves += 1;
             }
         }
@@ -220,9 +210,9 @@ fn older_querier_gets_older_reports() {
 
 #[test]
 fn members_bounds() {
-    let mut m = Member::new(igmp_config(0), Storage::owned(1, 4), [6; 32], ms(0));
+    let mut m = Member::new(config_of(0), Storage::owned(1, 4), [6; 32], ms(0));
     m.join(ms(0), GROUP).unwrap();
-    let other = Ipv4Addr::new(239, 7, 7, 7);
+    let other = other();
     assert_eq!(m.join(ms(0), other), Err(DropReason::GroupsFull));
     let many: Vec<u8> = (1..9).collect();
     let result = m.set(ms(0), GROUP, FilterMode::Include, sources(&many));
@@ -237,7 +227,7 @@ fn proxy() -> Proxy<'static> {
     p
 }
 
-fn run_proxy(p: &mut Proxy<'_>, end: Instant) -> (Vec<ProxyEvent>, Vec<Said>) {
+fn run_proxy(p: &mut Proxy<'_>, end: Instant) -> (Vec<ProxyEvent<Addr>>, Vec<Said>) {
     let mut buffer = [0; 1500];
     let (mut events, mut said) = (Vec::new(), Vec::new());
     let mut poll = |p: &mut Proxy<'_>, at: Instant| {
@@ -256,7 +246,7 @@ fn run_proxy(p: &mut Proxy<'_>, end: Instant) -> (Vec<ProxyEvent>, Vec<Said>) {
     (events, said)
 }
 
-fn downstream(p: &Proxy<'_>, source: Ipv4Addr) -> Vec<u16> {
+fn downstream(p: &Proxy<'_>, source: Addr) -> Vec<u16> {
     p.downstream(Key::new(source, GROUP))
         .map(|iface| iface.0)
         .collect()
@@ -294,7 +284,7 @@ fn proxy_merges_what_is_wanted_below_and_asks_for_it_above() {
     }
     let shared: Vec<_> = p.downstream(Key::any_source(GROUP)).collect();
     assert_eq!(shared, [Iface(3)]);
-    let mut named: Vec<u8> = p.sources(GROUP).map(|s| s.octets()[3]).collect();
+    let mut named: Vec<u8> = p.sources(GROUP).map(Addr::number).collect();
     named.sort();
     named.dedup();
     assert_eq!((named, p.groups().count()), (vec![1, 2, 3, 7], 3));
@@ -317,10 +307,10 @@ fn proxy_forwards_only_where_it_is_the_querier() {
     let packet = v3_report(host(1, 77), ModeIsExclude, &[]);
     p.handle_packet(ms(1_000), &meta(1), &packet).unwrap();
     assert_eq!(downstream(&p, source(1)), [1]);
-    let query = v3_query(host(1, 2), Ipv4Addr::UNSPECIFIED, 100, &[]);
+    let query = v3_query(host(1, 2), ANY, 100, &[]);
     p.handle_packet(ms(2_000), &meta(1), &query).unwrap();
     let (events, _) = run_proxy(&mut p, ms(2_000));
-    let is_role = |event: &ProxyEvent| {
+    let is_role = |event: &ProxyEvent<Addr>| {
         matches!(
             event,
             ProxyEvent::Role {
@@ -332,7 +322,7 @@ fn proxy_forwards_only_where_it_is_the_querier() {
     assert!(events.iter().any(is_role));
     assert_eq!(downstream(&p, source(1)), [0u16; 0]);
     // Queries from upstream are the member's, and answered.
-    let query = v3_query(host(0, 2), Ipv4Addr::UNSPECIFIED, 10, &[]);
+    let query = v3_query(host(0, 2), ANY, 10, &[]);
     p.handle_packet(ms(3_000), &meta(0), &query).unwrap();
     let (_, said) = run_proxy(&mut p, ms(4_000));
     assert!(said.contains(&(ModeIsExclude, GROUP, vec![])));

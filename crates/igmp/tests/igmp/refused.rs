@@ -1,12 +1,9 @@
-//! IGMP in unlucky order and with odd settings.
+//! Packets in unlucky order and with odd settings.
 
-use core::net::Ipv4Addr;
+use igmp::wire::RecordType;
+use igmp::{Duration, Role, Storage};
 
-use igmp::Duration;
-use igmp::wire::{Code, Message, Query, RecordType};
-use igmp::{Member, Querier, Role, Storage};
-
-use crate::common::*;
+use super::common::*;
 
 fn hear(q: &mut Querier<'_>, at: u64, kind: RecordType, sources: &[u8]) {
     let packet = v3_report(host(1, 77), kind, sources);
@@ -40,47 +37,16 @@ fn queries_that_wait_to_be_sent_are_not_lost_to_later_ones() {
 fn who_is_no_longer_the_querier_sends_no_query_that_waited() {
     let mut q = listening();
     hear(&mut q, 200, RecordType::ChangeToInclude, &[]);
-    let rival = v3_query(host(1, 2), Ipv4Addr::UNSPECIFIED, 100, &[]);
+    let rival = v3_query(host(1, 2), ANY, 100, &[]);
     q.handle_packet(ms(200), &meta(1), &rival).unwrap();
     assert!(matches!(q.role(), Role::NonQuerier { .. }));
     assert_eq!(ask(&mut q, ms(200)), []);
     assert!(q.poll_timeout().unwrap() > ms(200), "nothing waits");
 }
 
-fn v1_query() -> Vec<u8> {
-    let query = Query {
-        group: Ipv4Addr::UNSPECIFIED,
-        max_response: Code(0),
-        v3: None,
-    };
-    let to = Ipv4Addr::new(224, 0, 0, 1);
-    whole(host(1, 1), to, &Message::Query(query))
-}
-
-#[test]
-fn groups_left_in_silence_take_no_stack() {
-    let groups = 200_000;
-    let mut m = Member::new(igmp_config(1), Storage::owned(groups, 0), [3; 32], ms(0));
-    let group = |n: usize| Ipv4Addr::from_bits(0xef00_0000 + n as u32);
-    m.handle_packet(ms(0), &meta(1), &v1_query()).unwrap();
-    for n in 0..groups {
-        m.join(ms(0), group(n)).unwrap();
-    }
-    let mut buffer = [0; 1500];
-    while m.poll_transmit(ms(0), &mut buffer).is_some() {}
-    for n in 0..groups {
-        m.leave(ms(1), group(n));
-    }
-    // Version 1 has no leave: nothing of all this is said.
-    for at in [1, 5_000, 10_000] {
-        assert_eq!(m.poll_transmit(ms(at), &mut buffer), None);
-    }
-    assert_eq!(m.group_count(), 0);
-}
-
 #[test]
 fn endless_report_interval_is_bounded() {
-    let mut config = igmp_config(1);
+    let mut config = config_of(1);
     config.unsolicited_report = Duration::MAX;
     let mut m = Member::new(config, Storage::owned(1, 0), [3; 32], ms(0));
     m.join(ms(0), GROUP).unwrap();

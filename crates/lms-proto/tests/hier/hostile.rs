@@ -52,7 +52,7 @@ fn packet() -> impl Strategy<Value = Vec<u8>> {
         );
     let cost = (from(), 0u16..6, prop_oneof![0u16..9, Just(0xffff)])
         .prop_map(|(from, g, cost)| is_in(from, group(g), cost));
-    prop_oneof![4 => hier, 3 => cost, 8 => igmp_common::packet()]
+    prop_oneof![4 => hier, 3 => cost, 8 => igmp_common::packet::<core::net::Ipv4Addr>()]
 }
 
 fn steps() -> impl Strategy<Value = Vec<(u16, Vec<u8>, u64)>> {

@@ -1,22 +1,14 @@
 //! Each machine keeps the contract of `proto_core::Machine`.
 
-#[path = "igmp/common.rs"]
-#[allow(dead_code, reason = "shared with the other tests")]
-mod common;
-#[path = "igmp/packets.rs"]
-#[allow(dead_code, reason = "shared with the other tests")]
-mod packets;
-
-use core::net::Ipv4Addr;
-
 use igmp::wire::{Message, RecordType};
-use igmp::{Duration, FilterMode, Instant, Member, Meta, Proxy, Querier, Storage, Transmit};
+use igmp::{Duration, Family, FilterMode, Instant, Meta, Storage};
 use netsim::conformance::{self, Script};
 use proto_core::Machine;
 
-use crate::common::*;
+use super::Addr;
+use super::common::*;
 
-const ANY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+type Transmit = igmp::Transmit<Addr>;
 
 fn at(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -32,12 +24,12 @@ where
 }
 
 fn querier_of(iface: u16, now: Instant) -> Querier<'static> {
-    let config = igmp_config(iface);
+    let config = config_of(iface);
     Querier::new(config, Storage::owned(16, 64), [5; 32], now)
 }
 
 fn member_of(iface: u16, now: Instant) -> Member<'static> {
-    let config = igmp_config(iface);
+    let config = config_of(iface);
     Member::new(config, Storage::owned(8, 64), [6; 32], now)
 }
 
@@ -46,7 +38,7 @@ fn querier() {
     use RecordType::{BlockOldSources, ChangeToInclude, ModeIsExclude, ModeIsInclude};
     let leave = whole(
         host(1, 22),
-        Ipv4Addr::new(224, 0, 0, 2),
+        Addr::LEAVE_DESTINATION,
         &Message::V2Leave(GROUP),
     );
     let v2 = whole(host(1, 22), GROUP, &Message::V2Report(GROUP));
@@ -84,7 +76,7 @@ fn member() {
             .command(at(10), |member, now| member.join(now, GROUP).unwrap())
             .command(at(2_500), |member, now| {
                 let sources = [source(1), source(2)].into_iter();
-                let group = Ipv4Addr::new(239, 9, 9, 9);
+                let group = other();
                 member
                     .set(now, group, FilterMode::Include, sources)
                     .unwrap();
