@@ -24,6 +24,9 @@ pub(crate) struct Tree {
     /// How routers find repliers
     #[arg(long, default_value = "hierarchy", value_parser = ["hierarchy", "search-party", "random"])]
     policy: String,
+    /// How requests and repairs travel: by IP options, or by UDP to a port of their own
+    #[arg(long, default_value = "option", value_parser = ["option", "udp"])]
+    carrier: String,
     /// Programs that own the multicast routes, one run for each
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = OWNERS)]
     owner: Vec<String>,
@@ -138,6 +141,11 @@ impl Tree {
         }
         let mut session = Session::new(network, source, receivers, GROUP);
         session.own(owner)?;
+        if self.carrier == "udp" {
+            let hosts = session.receivers.iter().chain([&session.source]);
+            let assist = hosts.map(|&host| (host, "lms+udp".to_owned()));
+            session.assist = assist.collect();
+        }
         let from = session.source_address().to_string();
         session.receive_more = ["--source", &from].map(str::to_owned).to_vec();
         if self.policy != "hierarchy" {

@@ -11,6 +11,7 @@ mod network;
 mod parity;
 mod receivers;
 mod relays;
+mod routers;
 mod shared_link;
 mod transfer;
 mod unwritable;

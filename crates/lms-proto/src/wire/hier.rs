@@ -339,7 +339,7 @@ impl<'a, A: Family> Repr<'a, A> {
     ///
     /// # Errors
     /// [`EmitError::Space`] when `buffer` is shorter than [`Repr::buffer_len`]; [`EmitError::Invalid`] when the
-    /// hold time is 0, there are no entries or more than [`MAX_ENTRIES`], or an entry is not valid.
+    /// hold time is 0, there are no entries or more than [`max_entries`], or an entry is not valid.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, EmitError> {
         let mut writer = Writer::new(buffer).ok_or(EmitError::Space)?;
         if self.header.hold_time_ms == 0 {
@@ -362,7 +362,7 @@ impl<'a, A: Family> Repr<'a, A> {
 #[derive(Debug)]
 pub struct Writer<'a, A = Ipv4Addr> {
     buffer: &'a mut [u8],
-    /// Entries written; at most [`MAX_ENTRIES`] and no more than fit `buffer`.
+    /// Entries written; at most [`max_entries`] and no more than fit `buffer`.
     count: usize,
     family: PhantomData<A>,
 }
@@ -388,8 +388,9 @@ impl<'a, A: Family> Writer<'a, A> {
         if !self.has_room() {
             return false;
         }
-        let at = HEADER_LEN + self.count * entry_len::<A>();
-        entry.write(&mut self.buffer[at..at + ENTRY_LEN]);
+        let len = entry_len::<A>();
+        let at = HEADER_LEN + self.count * len;
+        entry.write(&mut self.buffer[at..at + len]);
         self.count += 1;
         true
     }
