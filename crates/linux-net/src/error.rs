@@ -122,7 +122,9 @@ pub enum JoinError {
     #[error("no interface to join on: name one, or add a route for the group")]
     NoInterface,
     /// The address is not a multicast group, or the source is not unicast.
-    #[error("not a multicast group (224.0.0.0/4), or not a unicast source")]
+    #[error(
+        "not a multicast group (224.0.0.0/4, ff00::/8), or not a unicast source of its version of IP"
+    )]
     NotAGroup,
     /// This socket joined it before.
     #[error("this socket is already a member of that group on that interface")]
@@ -132,7 +134,7 @@ pub enum JoinError {
     NotJoined,
     /// The kernel's bound of memberships a socket.
     #[error(
-        "too many memberships on one socket: raise net.ipv4.igmp_max_memberships (groups) or net.ipv4.igmp_max_msf (sources)"
+        "too many memberships on one socket: raise net.ipv4.igmp_max_memberships (groups), net.ipv4.igmp_max_msf or net.ipv6.mld_max_msf (sources)"
     )]
     TooMany,
     /// Anything else.

@@ -294,6 +294,7 @@ impl Fragmentation {
         if version.is_ipv6() {
             let (level, on) = (libc::IPPROTO_IPV6, libc::IP_PMTUDISC_WANT);
             sys::set_int(socket, level, libc::IPV6_MTU_DISCOVER, on)?;
+            sys::set_int(socket, level, libc::IPV6_DONTFRAG, 0)?;
         }
         Self::set(socket, version, INTERFACE_MTU)
     }

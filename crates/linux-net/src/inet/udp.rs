@@ -150,8 +150,11 @@ impl UdpSocket {
             let sent = if count > 1 {
                 let piece = &rest[..rest.len().min(count * segment)];
                 match self.send_piece(transmit, piece, Some(segment)) {
-                    // The interface cannot segment; the socket state remembers that.
-                    Err(SendError::Malformed | SendError::Io(_)) if piece.len() > segment => {
+                    // The interface cannot segment, which the socket state remembers; or datagrams of this length
+                    // are to be fragmented, which the kernel does with single ones.
+                    Err(SendError::Malformed | SendError::TooBig | SendError::Io(_))
+                        if piece.len() > segment =>
+                    {
                         self.send_one_by_one(transmit, piece, segment)
                     }
                     result => result,

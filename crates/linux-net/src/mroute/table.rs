@@ -27,7 +27,7 @@ const SIOCGETSGCNT: libc::c_ulong = 0x89e1;
 pub enum TableError {
     /// Another program owns multicast routing here.
     #[error(
-        "another program (pimd, smcroute, mrouted, an IGMP or MLD proxy) owns the kernel's multicast routing in this network namespace: stop it, or follow its routes instead of setting them"
+        "another program (pimd, smcroute, mrouted, an IGMP proxy) owns the kernel's multicast routing in this network namespace: stop it, or follow its routes instead of setting them"
     )]
     Owned,
     /// The socket did not open.

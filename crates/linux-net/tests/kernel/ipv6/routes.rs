@@ -134,6 +134,50 @@ fn the_owner_is_asked_its_routes_carry_data_and_the_watcher_follows_them() {
 }
 
 #[test]
+fn what_is_too_long_for_a_path_is_fragmented_by_its_sender() {
+    with_namespaces(|| {
+        let network = Network::new();
+        let mut table = network
+            .router
+            .run(|| Table::<Ipv6Addr>::open_for().unwrap());
+        for interface in [network.r0, network.r1] {
+            table.add_interface(interface).unwrap();
+        }
+        table.set_route(&network.route()).unwrap();
+        for (host, name) in [(&network.router, "r1"), (&network.c, "c0")] {
+            let index = host.index(name);
+            host.edit(|editor| editor.set_mtu(index, 1280).unwrap());
+        }
+        let receiver = network.c.run(|| {
+            let socket = GroupSocket::open(&Config::new(at(GROUP, PORT))).unwrap();
+            socket.join(&member(&network.c, "c0", GROUP, None)).unwrap();
+            socket
+        });
+        let config = Config {
+            interface: network.a.index("a0"),
+            ttl: 8,
+            ..Config::new(at(A, 0))
+        };
+        let socket = network.a.run(|| GroupSocket::open(&config).unwrap());
+        let bytes = [7; 8 * 1400];
+        let transmit = Transmit {
+            destination: at(GROUP, PORT),
+            bytes: &bytes,
+            segment_len: Some(1400),
+        };
+        let mut batch = Batch::new(8);
+        // The first ones are lost: the router reports that they are too long.
+        let arrived = (0..50).any(|_| {
+            socket.send_all(&transmit).unwrap();
+            readable_within(receiver.as_fd(), NOT_SOON)
+        });
+        assert!(arrived, "nothing of full length arrives");
+        receiver.receive(&mut batch).unwrap();
+        assert!(batch.received().all(|got| got.payload == &bytes[..1400]));
+    });
+}
+
+#[test]
 fn whole_packets_are_routed_with_their_extension_headers() {
     with_namespaces(|| {
         let network = Network::new();
