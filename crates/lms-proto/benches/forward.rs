@@ -126,7 +126,7 @@ fn ask(router: &mut Router<'_>, now: Instant, case: &Case, frame: &mut Frame) ->
     request(case, Form::Classic, frame);
     let (meta, bytes) = packet(frame);
     is_sent(router.forward(now, &meta, bytes));
-    let (_, option) = LmsOption::parse(&frame.bytes[20..36]).unwrap();
+    let (_, option) = LmsOption::parse::<Ipv4Addr>(&frame.bytes[20..36]).unwrap();
     option
         .turning_point
         .map_or(Iface::UNSET, |point| point.iface)
@@ -140,6 +140,7 @@ fn dmcast(case: &Case, number: Iface, placement: Placement, frame: &mut Frame) {
         replier: Ipv4Addr::new(198, 51, 100, 9),
         router: address(case.replier),
         iface: number,
+        cookie: 0,
         form: Form::Classic,
         placement,
         ttl: 64,

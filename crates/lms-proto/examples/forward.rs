@@ -63,7 +63,7 @@ fn main() {
     println!("scenario 1: H2 has lost a packet, its request turns to the replier");
     let mut packet = request(H2);
     forward(&mut router, now, h2, &mut packet);
-    let (_, option) = LmsOption::parse(&packet[20..]).expect("just forwarded");
+    let (_, option) = LmsOption::parse::<Ipv4Addr>(&packet[20..]).expect("just forwarded");
     let turned = option.turning_point.expect("just turned");
     println!(
         "  turning point: {} interface {}",
@@ -82,6 +82,7 @@ fn main() {
             core::net::IpAddr::V6(_) => unreachable!("the IPv4 option carries IPv4 addresses"),
         },
         iface: turned.iface,
+        cookie: turned.cookie,
         form: Form::Classic,
         placement: Placement::Outer,
         ttl: 64,

@@ -32,7 +32,7 @@ fn options(ip: &Ipv4Packet<'_>) -> Vec<(u8, usize)> {
 
 #[test]
 fn the_router_s_changes_keep_headers_right() {
-    for (form, number, len) in [(Form::Classic, 138, 16), (Form::Single, 158, 20)] {
+    for (form, number, len) in [(Form::Classic, 138, 16), (Form::Own, 158, 28)] {
         for iface in [DOWN, DOWN2, REPLIER] {
             let mut router = router_with_replier();
             let before = request(KEY, None, form);
@@ -80,7 +80,7 @@ proptest! {
     ) {
         let placement = if is_inner { Placement::Inner } else { Placement::Outer };
         let (form, option) = match single {
-            true => (Form::Single, (158, 20)),
+            true => (Form::Own, (158, 28)),
             false => (Form::Classic, (139, 16)),
         };
         let original = packet(from, GROUP, 17, &[], &payload);
@@ -122,7 +122,7 @@ proptest! {
         prop_assert!(ipv4::checksum_ok(&bytes[..layout.header_len]));
         prop_assert_eq!((ipv4::source(&bytes), ipv4::ttl(&bytes)), (from, ttl));
         let found = find_lms(&bytes[..layout.header_len]).expect("options").expect("ours");
-        prop_assert_eq!((found.kind, found.group), (Kind::Dmcast, GROUP));
+        prop_assert_eq!((found.kind, found.body.group), (Kind::Dmcast, GROUP));
         let opened = open_outer(&bytes, layout).expect("a packet in it");
         let range = decapsulate(&mut bytes, &opened);
         prop_assert_eq!(&bytes[range], &original[..]);

@@ -39,7 +39,8 @@ fn told(router: &mut Router<'_>, from: Instant) -> Vec<u16> {
     {
         router.handle_timeout(at);
         while let Some(transmit) = router.poll_transmit(at, &mut buffer) {
-            let view = wire::hier::View::new_checked(&buffer[28..transmit.len]).unwrap();
+            let view =
+                wire::hier::View::<Ipv4Addr>::new_checked(&buffer[28..transmit.len]).unwrap();
             if transmit.iface == UP {
                 costs.extend(view.entries().map(|entry| entry.cost.0));
             }

@@ -261,6 +261,7 @@ fn replier(criterion: &mut Criterion) {
         turning_point: Some(TurningPoint {
             router,
             iface: Iface(3),
+            cookie: 0,
         }),
         source: source().ip(),
         group: group().ip(),

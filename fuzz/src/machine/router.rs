@@ -86,8 +86,7 @@ fn option(script: &mut Script<'_>, kind: Kind, key: Key) -> LmsOption {
         kind,
         turning_point: turned.then(|| TurningPoint {
             router: address(u16::from(script.u8() % 6), 1).into(),
-            iface: iface(script),
-        }),
+            iface: iface(script), cookie: 0, }),
         source: key.source.into(),
         group: key.group.into(),
     }

@@ -47,7 +47,7 @@
 //! assert!(endpoint.poll_transmit(Instant::ZERO, &mut packet).is_some());
 //!
 //! // A request's option, as ancillary data. No replier is elected yet, so this host does not answer it.
-//! let mut option = [0; 20];
+//! let mut option = [0; 28];
 //! let len = endpoint.request_option(key, &mut option).unwrap();
 //! let read = Ipv4Addr::find_option(&option[..len]).unwrap();
 //! assert_eq!(endpoint.should_answer(&read), Answer::No(Refusal::NoRouter));

@@ -80,12 +80,12 @@ fn storage_of_the_smallest_size_suffices() {
 
 #[test]
 fn a_drawn_replier_holds_for_68_years_at_most() {
-    let replier = Replier {
+    let replier: Replier = Replier {
         iface: DOWN,
         cost: 1,
         neighbour: None,
     };
-    let mut entry = Entry::default();
+    let mut entry: Entry = Entry::default();
     assert!(entry.is_draw_due(Instant::ZERO), "there is none");
     entry.set_drawn(Instant::ZERO, Some(replier), Duration::MAX);
     let last = Instant::from_secs((1 << 31) - 2);
@@ -99,7 +99,7 @@ fn a_drawn_replier_holds_for_68_years_at_most() {
 #[test]
 fn credit_lasts_for_an_hour_at_most() {
     let limit = CreditLimit::new(3, Duration::MAX);
-    let mut entry = Entry::default();
+    let mut entry: Entry = Entry::default();
     let now = Instant::from_secs(5);
     assert!(!entry.has_credit(now));
     entry.add_credit(now, &limit);

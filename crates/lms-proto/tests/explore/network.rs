@@ -174,7 +174,7 @@ impl fmt::Debug for Packet {
             return self.describe_report(f);
         };
         let message = datagram::udp_payload(&ip, PORT).expect("LMS-HIER");
-        let view = View::new_checked(message).expect("what is sent can be read");
+        let view = View::<Ipv4Addr>::new_checked(message).expect("what is sent can be read");
         let entry = view.entries().next().expect("an entry");
         let header = view.header();
         let (kind, number) = (header.kind, header.sequence);
@@ -236,7 +236,7 @@ impl Site {
         let elected = hierarchy.elected(hierarchy.find(KEY)?)?;
         match hierarchy.next_hop(elected.peer) {
             NextHop::Neighbour { addr, .. } => Some((addr, elected.cost)),
-            NextHop::Group => None,
+            NextHop::Group | NextHop::Routed => None,
         }
     }
 

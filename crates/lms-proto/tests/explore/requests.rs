@@ -2,10 +2,11 @@
 
 use core::net::Ipv4Addr;
 
-use lms_proto::endpoint::{Answer, DmcastPorts, find_option};
+use lms_proto::endpoint::Answer;
 use lms_proto::router::Verdict;
 use lms_proto::wire::ipv4;
-use lms_proto::{Instant, LmsOption, NextHop};
+use lms_proto::wire::udp::Ports;
+use lms_proto::{Family as _, Instant, LmsOption, NextHop};
 
 use crate::network::{HOSTS, KEY, LOWER, Site, UP, UPPER, above, address, meta};
 use netsim::explore::Nodes as _;
@@ -32,7 +33,9 @@ impl Site {
                 (_, _, NextHop::Neighbour { addr, .. }) => {
                     return self.answer(now, host, addr, &packet);
                 }
-                (_, _, NextHop::Group) => return Err(format!("request of {host} to no neighbour")),
+                (_, _, NextHop::Group | NextHop::Routed) => {
+                    return Err(format!("request of {host} to no neighbour"));
+                }
             };
         }
         Err(format!("the request of {host} goes around"))
@@ -67,7 +70,8 @@ impl Site {
                 "request of {host} to {to}, which is dead or itself"
             ));
         };
-        let option = find_option(&request[ipv4::HEADER_LEN..]).expect("the request's option");
+        let option =
+            Ipv4Addr::find_option(&request[ipv4::HEADER_LEN..]).expect("the request's option");
         match self.host(replier).should_answer(&option) {
             Answer::AsReplier => self.repair(now, host, replier, &option),
             other => Err(format!("request of {host} to {replier}: {other:?}")),
@@ -83,9 +87,9 @@ impl Site {
         option: &LmsOption,
     ) -> Result<(), String> {
         let point = option.turning_point.expect("should_answer checks it");
-        let ports = DmcastPorts {
+        let ports = Ports {
             source: 4000,
-            destination: 5000,
+            group: 5000,
         };
         let mut packet = [0; 200];
         let composed = self

@@ -85,6 +85,7 @@ pub(crate) fn turning_point(router: Ipv4Addr, iface: Iface) -> TurningPoint {
     TurningPoint {
         router: router.into(),
         iface,
+        cookie: 0,
     }
 }
 
@@ -112,7 +113,7 @@ pub(crate) fn packet(
 }
 
 pub(crate) fn option_bytes(option: &LmsOption, form: Form) -> Vec<u8> {
-    let mut bytes = vec![0; LmsOption::buffer_len(form)];
+    let mut bytes = vec![0; option.buffer_len(form)];
     option.emit(form, &mut bytes).unwrap();
     bytes
 }
@@ -142,6 +143,7 @@ pub(crate) fn dmcast_repr(iface: Iface, form: Form, placement: Placement) -> Dmc
         replier: REPLIER_HOST,
         router: address(REPLIER),
         iface,
+        cookie: 0,
         form,
         placement,
         ttl: 64,
@@ -171,8 +173,20 @@ pub(crate) fn asked(router: &mut Router<'_>, now: Instant, key: Key, iface: Ifac
     let Verdict::Forward { packet, .. } = verdict else {
         panic!("{verdict:?}");
     };
-    let (_, option) = LmsOption::parse(&bytes[packet][20..]).unwrap();
+    let (_, option) = LmsOption::parse::<Ipv4Addr>(&bytes[packet][20..]).unwrap();
     option.turning_point.expect("turned").iface
+}
+
+/// The turning point that a request in this form gets from every router that is made here, at `NOW`: the classic form
+/// has no cookie.
+pub(crate) fn point(iface: Iface, form: Form) -> TurningPoint {
+    let mut bytes = request(KEY, None, form);
+    let verdict = router_with_replier().forward(NOW, &meta(iface), &mut bytes);
+    let Verdict::Forward { packet, .. } = verdict else {
+        panic!("{verdict:?}");
+    };
+    let (_, option) = LmsOption::parse::<Ipv4Addr>(&bytes[packet][20..]).unwrap();
+    option.turning_point.expect("turned")
 }
 
 /// The number of an interface in turning points for (S, G): at `NOW` the same in every router

@@ -4,7 +4,8 @@ use crate::common::*;
 use lms_proto::wire::encap::{
     ComposeError, OpenError, Placement, decapsulate, open_inner, open_outer,
 };
-use lms_proto::wire::ipv4::{self, HeaderError, Layout, find_lms};
+use lms_proto::wire::found::HeaderError;
+use lms_proto::wire::ipv4::{self, Layout, find_lms};
 use lms_proto::{Form, Iface, Kind};
 use proptest::prelude::*;
 
@@ -53,9 +54,9 @@ fn both_placements_and_forms_carry_the_same_packet() {
                     }
                 };
                 assert_eq!(option.kind, Kind::Dmcast);
-                assert_eq!((option.source, option.group), (SOURCE, GROUP));
+                assert_eq!((option.body.source, option.body.group), (SOURCE, GROUP));
                 assert_eq!(
-                    (option.turning_router, option.turning_iface),
+                    (option.body.turning_router, option.body.turning_iface),
                     (address(REPLIER), DOWN)
                 );
                 let range = decapsulate(&mut bytes, &opened);

@@ -62,7 +62,7 @@ fn told(router: &mut Router<'_>, until: Instant) -> Vec<(Iface, Kind, u16)> {
     while let Some(now) = router.poll_timeout().filter(|now| *now <= until) {
         router.handle_timeout(now);
         while let Some(transmit) = router.poll_transmit(now, &mut buffer) {
-            let view = View::new_checked(&buffer[UDP_AT..transmit.len]).unwrap();
+            let view = View::<Ipv4Addr>::new_checked(&buffer[UDP_AT..transmit.len]).unwrap();
             for entry in view.entries().filter(|entry| entry.key == KEY) {
                 told.push((transmit.iface, view.header().kind, entry.cost.0));
             }

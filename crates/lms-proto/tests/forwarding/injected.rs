@@ -37,7 +37,10 @@ fn started(config: Config) -> Router<'static> {
 }
 
 fn point_in(packet: &[u8]) -> Option<TurningPoint> {
-    LmsOption::parse(&packet[20..]).unwrap().1.turning_point
+    LmsOption::parse::<Ipv4Addr>(&packet[20..])
+        .unwrap()
+        .1
+        .turning_point
 }
 
 /// A receiver asks below `iface`: the turning point that the replier reads.

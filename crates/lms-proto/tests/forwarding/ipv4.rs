@@ -4,9 +4,10 @@
 use std::net::Ipv4Addr;
 
 use crate::common::*;
+use lms_proto::wire::found::{HeaderError, OptionAt, OptionError, Turn, TurnAt};
 use lms_proto::wire::ipv4::{
-    HeaderError, Layout, OptionAt, OptionError, checksum_ok, decrement_ttl, destination,
-    fill_checksum, find_lms, hop_and_turn, set_turning_point, strip_option, ttl,
+    Layout, checksum_ok, decrement_ttl, destination, fill_checksum, find_lms, hop_and_turn,
+    set_turning_point, strip_option, ttl,
 };
 use lms_proto::wire::option::{ParseError, View};
 use lms_proto::{Form, Iface, Kind};
@@ -77,8 +78,8 @@ fn the_option_is_found_among_others() {
         let found = find_lms(header(&packet)).unwrap().unwrap();
         assert_eq!(found.option.at, at);
         assert_eq!(found.kind, Kind::Request);
-        assert_eq!((found.source, found.group), (SOURCE, GROUP));
-        assert!(!found.turning_iface.is_set());
+        assert_eq!((found.body.source, found.body.group), (SOURCE, GROUP));
+        assert!(!found.body.turning_iface.is_set());
     }
 }
 
@@ -160,7 +161,16 @@ fn incremental_and_whole_checksum_agree() {
 fn edits_of_a_short_packet_do_nothing() {
     for len in 0..20 {
         let mut packet = vec![0xff; len];
-        set_turning_point(&mut packet, 22, Ipv4Addr::LOCALHOST, Iface(1));
+        let at = TurnAt {
+            body_at: 22,
+            cookie_at: Some(36),
+        };
+        let turn = Turn {
+            router: Ipv4Addr::LOCALHOST,
+            number: Iface(1),
+            cookie: 7,
+        };
+        set_turning_point(&mut packet, at, &turn);
         assert_eq!(strip_option(&mut packet, OptionAt { at: 20, len: 16 }), 0);
         assert!(packet.iter().all(|byte| *byte == 0xff));
     }
@@ -203,6 +213,8 @@ proptest! {
         old in proptest::option::of((1u32.., 0..0xffffu16)),
         router in any::<u32>(),
         iface in any::<u16>(),
+        cookie in any::<u64>(),
+        own in any::<bool>(),
         identification in any::<u16>(),
         hops in 1..=255u8,
         at_once in any::<bool>(),
@@ -210,24 +222,30 @@ proptest! {
         let router = Ipv4Addr::from_bits(router);
         let turned = old.map(|(r, i)| turning_point(Ipv4Addr::from_bits(r), Iface(i)));
         let mut options = vec![NOP; nops];
-        options.extend(option_bytes(&request_option(KEY, turned), Form::Classic));
+        let form = if own { Form::Own } else { Form::Classic };
+        options.extend(option_bytes(&request_option(KEY, turned), form));
         options.resize(options.len().next_multiple_of(4), 0);
         let before = edit(packet(RECEIVER, GROUP, 17, &options, &[1, 2, 3]), 0, |p| {
             p[4..6].copy_from_slice(&identification.to_be_bytes());
             p[8] = hops;
         });
         let mut after = before.clone();
-        let body_at = find_lms(header(&before)).unwrap().unwrap().body_at;
+        let at = find_lms(header(&before)).unwrap().unwrap().turn_at;
+        let turn = Turn { router, number: Iface(iface), cookie };
         if at_once {
-            hop_and_turn(&mut after, body_at, router, Iface(iface));
+            hop_and_turn(&mut after, at, &turn);
         } else {
             decrement_ttl(&mut after);
-            set_turning_point(&mut after, body_at, router, Iface(iface));
+            set_turning_point(&mut after, at, &turn);
         }
         let expected = edit(before, 0, |p| {
             p[8] -= 1;
+            let body_at = at.body_at;
             p[body_at..body_at + 2].copy_from_slice(&iface.to_be_bytes());
             p[body_at + 2..body_at + 6].copy_from_slice(&router.octets());
+            if let Some(at) = at.cookie_at {
+                p[at..at + 8].copy_from_slice(&cookie.to_be_bytes());
+            }
         });
         prop_assert_eq!(after, expected);
     }
@@ -238,7 +256,7 @@ proptest! {
             prop_assert!(layout.header_len <= layout.total_len && layout.total_len <= bytes.len());
             if let Ok(Some(found)) = find_lms(&bytes[..layout.header_len]) {
                 let option = &bytes[found.option.at..found.option.at + found.option.len];
-                prop_assert!(View::new_checked(option).is_ok());
+                prop_assert!(View::<Ipv4Addr>::new_checked(option).is_ok());
             }
         }
         let _ = destination(&bytes);

@@ -1,5 +1,7 @@
 //! The documented memory per group.
 
+use core::net::{Ipv4Addr, Ipv6Addr};
+
 use lms_proto::hier::Capacity;
 use lms_proto::router::{Config, Interface, Router, SeenSource, Storage};
 use lms_proto::table::{self, Entry, GroupTable, IfaceWord, InstallError, Slot, bytes_per_group};
@@ -16,15 +18,21 @@ fn bytes(storage: &table::Storage<'_>) -> usize {
 #[test]
 fn an_entry_is_one_cache_line() {
     assert_eq!((size_of::<Entry>(), align_of::<Entry>()), (64, 64));
+    assert_eq!(
+        (size_of::<Entry<Ipv6Addr>>(), align_of::<Entry<Ipv6Addr>>()),
+        (128, 64)
+    );
     assert_eq!((size_of::<Slot>(), size_of::<IfaceWord>()), (4, 8));
 }
 
 /// What a router keeps beside its table: the figures of the storage's documentation.
 #[test]
-fn a_source_that_was_seen_takes_16_bytes_and_an_interface_as_many() {
+fn a_source_that_was_seen_takes_16_bytes_and_an_interface_24() {
     assert_eq!(size_of::<SeenSource>(), 16);
-    assert_eq!(size_of::<Interface>(), 16);
-    let storage = Storage::with_capacity(1_000, 48);
+    assert_eq!(size_of::<Interface>(), 24);
+    assert_eq!(size_of::<SeenSource<Ipv6Addr>>(), 40);
+    assert_eq!(size_of::<Interface<Ipv6Addr>>(), 48);
+    let storage = Storage::<Ipv4Addr>::with_capacity(1_000, 48);
     assert_eq!(storage.sources.len(), 1_000 / 4 + 16);
     assert_eq!(storage.subnets.len(), storage.addresses.len());
 }
@@ -32,7 +40,7 @@ fn a_source_that_was_seen_takes_16_bytes_and_an_interface_as_many() {
 /// The figures of [`Storage::with_capacity`]'s documentation.
 #[test]
 fn there_is_room_for_two_offers_a_group_and_for_a_thousand_neighbours() {
-    let hierarchy = Storage::with_capacity(1_000, 48).hierarchy;
+    let hierarchy = Storage::<Ipv4Addr>::with_capacity(1_000, 48).hierarchy;
     assert_eq!(hierarchy.entries.len(), 1_000 + 125 + 16);
     assert_eq!(hierarchy.neighbours.len(), 2_256);
     assert_eq!(hierarchy.peers.len(), 2 * 48 + 1_024);
@@ -45,7 +53,7 @@ fn there_is_room_for_two_offers_a_group_and_for_a_thousand_neighbours() {
         branches: 6,
         interfaces: 7,
     };
-    let hierarchy = Storage::with_capacity(1_000, 48)
+    let hierarchy = Storage::<Ipv4Addr>::with_capacity(1_000, 48)
         .with_hierarchy(capacity)
         .hierarchy;
     assert_eq!((hierarchy.entries.len(), hierarchy.peers.len()), (3, 5));
@@ -53,13 +61,13 @@ fn there_is_room_for_two_offers_a_group_and_for_a_thousand_neighbours() {
 
 #[test]
 fn bytes_per_group_is_what_a_table_takes() {
-    assert_eq!(bytes_per_group(48), 75);
-    assert_eq!(bytes_per_group(1_000), 235);
+    assert_eq!(bytes_per_group::<Ipv4Addr>(48), 75);
+    assert_eq!(bytes_per_group::<Ipv4Addr>(1_000), 235);
     for limit in [1, 48, 49, 1_000] {
         for groups in [8, 100, 1_000, 1_638, 1_639, 4_096, 100_000] {
-            let storage = table::Storage::with_capacity(groups, limit);
+            let storage = table::Storage::<Ipv4Addr>::with_capacity(groups, limit);
             assert!(
-                bytes(&storage) <= bytes_per_group(limit) * groups,
+                bytes(&storage) <= bytes_per_group::<Ipv4Addr>(limit) * groups,
                 "{groups}"
             );
         }

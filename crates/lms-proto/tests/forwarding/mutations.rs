@@ -1,7 +1,7 @@
 //! Mutated packets: truncated, or with a flipped bit.
 
 use lms_proto::router::Verdict;
-use lms_proto::wire::encap::Placement;
+use lms_proto::wire::encap::{DmcastRepr, Placement};
 use lms_proto::{Form, Iface};
 
 use crate::common::*;
@@ -13,7 +13,10 @@ fn goldens() -> Vec<(Iface, Vec<u8>)> {
     for form in [Form::Classic, Form::Own] {
         goldens.push((DOWN, request(KEY, None, form)));
         for placement in [Placement::Outer, Placement::Inner] {
-            let repr = dmcast_repr(number(DOWN), form, placement);
+            let repr = DmcastRepr {
+                cookie: point(DOWN, form).cookie,
+                ..dmcast_repr(number(DOWN), form, placement)
+            };
             goldens.push((REPLIER, compose(&repr, &inner(KEY))));
         }
     }

@@ -1,6 +1,7 @@
 //! The destination of requests that turn: elected, drawn at random, configured, searched.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 use lms_proto::router::{Config, Event, Output, Policy, Router, Verdict};
 use lms_proto::table::{Neighbour, Replier};
@@ -96,7 +97,7 @@ fn search_party_spreads_copies_over_parent_and_children() {
         pairs += u32::from(all.len() == 2);
         for (n, (output, bytes)) in all.iter().enumerate() {
             *seen.entry(output.iface).or_insert(0) += 1;
-            let (_, option) = LmsOption::parse(&bytes[20..]).unwrap();
+            let (_, option) = LmsOption::parse::<Ipv4Addr>(&bytes[20..]).unwrap();
             let expected = match output.iface {
                 UP => None,
                 child => Some(turning_point(address(child), number(DOWN))),
@@ -386,7 +387,7 @@ fn a_changed_address_is_the_new_turning_point() {
     let config = lms_proto::InterfaceConfig::ipv4([10, 88, 0, 1].into(), 16);
     router.set_interface(NOW, REPLIER, config).unwrap();
     let (_, bytes) = copies(&mut router, NOW, DOWN, &unturned()).remove(0);
-    let (_, option) = LmsOption::parse(&bytes[20..]).unwrap();
+    let (_, option) = LmsOption::parse::<Ipv4Addr>(&bytes[20..]).unwrap();
     let expected = turning_point([10, 88, 0, 1].into(), number(DOWN));
     assert_eq!(option.turning_point, Some(expected));
     // The old address belongs to no interface now.

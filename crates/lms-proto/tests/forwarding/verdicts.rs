@@ -7,6 +7,7 @@ use lms_proto::table::Replier;
 use lms_proto::wire::encap::{DmcastRepr, Placement};
 use lms_proto::wire::ipv4;
 use lms_proto::{Form, Iface, Key, LinkAddr, LmsOption, Meta, NextHop};
+use std::net::Ipv4Addr;
 
 use crate::common::*;
 
@@ -41,7 +42,7 @@ fn forwarded(router: &mut lms_proto::Router<'_>, from: Iface, request: &[u8]) ->
 
 /// The request as one hop further, with this turning point.
 fn one_hop_on(request: &[u8], turned: Option<lms_proto::TurningPoint>) -> Vec<u8> {
-    let (form, option) = LmsOption::parse(&request[20..]).unwrap();
+    let (form, option) = LmsOption::parse::<Ipv4Addr>(&request[20..]).unwrap();
     let option = LmsOption {
         turning_point: turned.or(option.turning_point),
         ..option
@@ -71,7 +72,13 @@ fn from_another_interface_turned_to_the_replier() {
         let request = request(KEY, None, form);
         let (output, sent) = forwarded(&mut router, DOWN, &request);
         assert_eq!(output, TO_REPLIER);
-        let turned = turning_point(address(REPLIER), number(DOWN));
+        let turned = point(DOWN, form);
+        let classic = turning_point(address(REPLIER), number(DOWN));
+        assert_eq!(
+            (turned.router, turned.iface),
+            (classic.router, classic.iface)
+        );
+        assert_eq!(turned.cookie == 0, form == Form::Classic);
         assert_eq!(sent, one_hop_on(&request, Some(turned)));
         assert_eq!(router.stats().requests_turned, 1);
     }
@@ -131,7 +138,7 @@ fn from_a_neighbour_of_the_replier_turned_to_the_replier() {
             panic!("not forwarded");
         };
         let turned = turning_point(address(REPLIER), number(DOWN));
-        let (_, option) = LmsOption::parse(&bytes[packet][20..]).unwrap();
+        let (_, option) = LmsOption::parse::<Ipv4Addr>(&bytes[packet][20..]).unwrap();
         if is_replier {
             assert_eq!((output, option.turning_point), (TO_PARENT, None));
             continue;
@@ -274,6 +281,7 @@ fn a_dmcast_is_stripped_and_multicast_on_the_turning_point_interface() {
                 let mut router = router_with_replier();
                 let repr = DmcastRepr {
                     replier,
+                    cookie: point(DOWN, form).cookie,
                     ..dmcast_repr(asked(&mut router, NOW, KEY, DOWN), form, placement)
                 };
                 let mut bytes = compose(&repr, &inner(KEY));

@@ -1,6 +1,7 @@
 //! When adverts are sent, what a message of them holds, and how the adverts are limited.
 
 use crate::common::*;
+use std::net::Ipv4Addr;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -309,7 +310,7 @@ fn short_buffer_gets_fewer_entries() {
         assert_eq!(h.poll_transmit(ms(2), &mut buffer[..59]), None);
         let transmit = h.poll_transmit(ms(2), &mut buffer).expect("one is due");
         assert_eq!(transmit.len, 44 + 16 * entries);
-        let view = hier::View::new_checked(&buffer[28..transmit.len]).unwrap();
+        let view = hier::View::<Ipv4Addr>::new_checked(&buffer[28..transmit.len]).unwrap();
         assert_eq!(view.entry_count(), entries);
     }
 }
@@ -325,7 +326,7 @@ fn messages_are_numbered_and_name_their_sender() {
             let now = h.poll_timeout().unwrap();
             h.handle_timeout(now);
             while let Some(transmit) = h.poll_transmit(now, &mut buffer) {
-                let header = hier::View::new_checked(&buffer[28..transmit.len])
+                let header = hier::View::<Ipv4Addr>::new_checked(&buffer[28..transmit.len])
                     .unwrap()
                     .header();
                 assert_eq!(transmit.next_hop, NextHop::Group);

@@ -148,6 +148,6 @@ pub(crate) fn elected(h: &Hierarchy<'_>, key: Key) -> Option<(Ipv4Addr, u16)> {
     let elected = h.elected(h.find(key)?)?;
     match h.next_hop(elected.peer) {
         lms_proto::NextHop::Neighbour { addr, .. } => Some((addr, elected.cost.0)),
-        lms_proto::NextHop::Group => None,
+        lms_proto::NextHop::Group | lms_proto::NextHop::Routed => None,
     }
 }

@@ -6,13 +6,14 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use igmp::datagram::{IGMP_AT, finish_membership};
 use igmp::wire::{ALL_SYSTEMS, Code, Message, Query, QueryV3, RecordType, Sources};
+use lms_proto::Family as _;
 use lms_proto::endpoint::{
-    Answer, Config, DmcastPorts, DropReason, Election, Endpoint, Event, Refusal, Storage,
-    find_option,
+    Answer, Config, DropReason, Election, Endpoint, Event, Refusal, Storage,
 };
 use lms_proto::hier::{Cost, hold_time};
 use lms_proto::wire::encap;
 use lms_proto::wire::hier::{Entry, Kind};
+use lms_proto::wire::udp::Ports;
 use lms_proto::{
     Duration, Form, Iface, Instant, InterfaceConfig, Key, LmsOption, TurningPoint, wire,
 };
@@ -104,6 +105,7 @@ fn request(key: Key, turned: bool) -> LmsOption {
     let turning_point = turned.then_some(TurningPoint {
         router: host(1, 1).into(),
         iface: Iface(9),
+        cookie: 0,
     });
     LmsOption {
         kind: lms_proto::Kind::Request,
@@ -454,10 +456,11 @@ fn dmcast_is_what_encap_makes_of_it() {
         let turning_point = TurningPoint {
             router: host(1, 1).into(),
             iface: Iface(9),
+            cookie: 0,
         };
-        let ports = DmcastPorts {
+        let ports = Ports {
             source: 5000,
-            destination: 6000,
+            group: 6000,
         };
         let mut packet = [0; 1500];
         let payload = b"a repair";
@@ -477,6 +480,7 @@ fn dmcast_is_what_encap_makes_of_it() {
             replier: host(1, ME),
             router: host(1, 1),
             iface: Iface(9),
+            cookie: 0,
             form,
             placement: encap::Placement::Outer,
             ttl: 64,
@@ -502,20 +506,20 @@ fn dmcast_is_what_encap_makes_of_it() {
 fn option_is_found_among_others() {
     let e = endpoint();
     let mut options = vec![1, 1, 0x94, 4, 0, 0];
-    let mut option = [0; 20];
+    let mut option = [0; 28];
     let len = e.request_option(group(1), &mut option).unwrap();
     options.extend_from_slice(&option[..len]);
     options.push(0);
-    let found = find_option(&options).unwrap();
+    let found = Ipv4Addr::find_option(&options).unwrap();
     assert_eq!(
         (found, found.turning_point),
         (request(group(1), false), None)
     );
     for end in 0..options.len() - 1 {
-        assert_eq!(find_option(&options[..end]), None);
+        assert_eq!(Ipv4Addr::find_option(&options[..end]), None);
     }
-    assert_eq!(find_option(&[0, 138, 16]), None);
-    assert_eq!(find_option(&[7, 0, 7, 1]), None);
+    assert_eq!(Ipv4Addr::find_option(&[0, 138, 16]), None);
+    assert_eq!(Ipv4Addr::find_option(&[7, 0, 7, 1]), None);
 }
 
 proptest! {

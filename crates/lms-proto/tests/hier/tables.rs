@@ -1,5 +1,7 @@
 //! Entries, offers, neighbours and interfaces: what a hierarchy holds, and what it refuses.
 
+use core::net::Ipv4Addr;
+
 use crate::common::*;
 
 use lms_proto::hier::{
@@ -450,7 +452,7 @@ fn arrays_hold_as_much_as_they_are_long() {
         streams.len(),
     ];
     assert_eq!(lengths, [2, 3, 2, 4, 4]);
-    let owned = Storage::owned(Capacity {
+    let owned = Storage::<Ipv4Addr>::owned(Capacity {
         entries: 2,
         neighbours: 3,
         peers: 5,

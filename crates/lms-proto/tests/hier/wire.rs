@@ -99,7 +99,7 @@ fn golden_hier_messages() {
 /// "How formats evolve" in `docs/wire.md`.
 #[test]
 fn what_other_versions_may_send_is_refused_by_name() {
-    let refused = |bytes: &[u8]| View::new_checked(bytes).unwrap_err();
+    let refused = |bytes: &[u8]| View::<Ipv4Addr>::new_checked(bytes).unwrap_err();
     for version in [0, 2, 255] {
         let mut other = UPDATE.to_vec();
         other[0] = version;
@@ -134,21 +134,21 @@ fn hier_truncations_and_flips() {
     for golden in [UPDATE, ELECTED] {
         for len in 0..golden.len() {
             assert_eq!(
-                View::new_checked(&golden[..len]).unwrap_err(),
+                View::<Ipv4Addr>::new_checked(&golden[..len]).unwrap_err(),
                 ParseError::Truncated
             );
         }
         let mut longer = golden.to_vec();
         longer.push(0);
         assert_eq!(
-            View::new_checked(&longer).unwrap_err(),
+            View::<Ipv4Addr>::new_checked(&longer).unwrap_err(),
             ParseError::Trailing
         );
         for bit in 0..golden.len() * 8 {
             let mut bytes = golden.to_vec();
             bytes[bit / 8] ^= 1 << (bit % 8);
             // An accepted message is written as the same bytes.
-            let mut room = [Entry::EMPTY; MAX_ENTRIES];
+            let mut room = [Entry::<Ipv4Addr>::EMPTY; MAX_ENTRIES];
             if let Ok(repr) = Repr::parse(&bytes, &mut room) {
                 let mut again = [0; hier::MAX_LEN];
                 let len = repr.emit(&mut again).unwrap();
@@ -179,18 +179,21 @@ fn each_hier_error() {
         let mut bytes = UPDATE.to_vec();
         bytes[*at] = *value;
         assert_eq!(
-            View::new_checked(&bytes).unwrap_err(),
+            View::<Ipv4Addr>::new_checked(&bytes).unwrap_err(),
             *error,
             "byte {at} = {value}"
         );
     }
     let mut bytes = UPDATE.to_vec();
     bytes[12..14].fill(0);
-    assert_eq!(View::new_checked(&bytes).unwrap_err(), ParseError::HoldTime);
+    assert_eq!(
+        View::<Ipv4Addr>::new_checked(&bytes).unwrap_err(),
+        ParseError::HoldTime
+    );
     let mut bytes = ELECTED.to_vec();
     bytes[28..30].fill(0xff);
     assert_eq!(
-        View::new_checked(&bytes).unwrap_err(),
+        View::<Ipv4Addr>::new_checked(&bytes).unwrap_err(),
         ParseError::Neighbour
     );
 }
@@ -247,6 +250,6 @@ proptest! {
 
     #[test]
     fn hier_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = View::new_checked(&bytes);
+        let _ = View::<Ipv4Addr>::new_checked(&bytes);
     }
 }

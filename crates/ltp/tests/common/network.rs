@@ -244,6 +244,7 @@ impl Switch {
                 option.turning_point = Some(TurningPoint {
                     router: ROUTER,
                     iface: Iface(from.0),
+                    cookie: 0,
                 });
                 (replier, emit(&option).to_vec())
             }

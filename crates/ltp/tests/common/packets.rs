@@ -48,6 +48,7 @@ pub fn point(router: u8, iface: u16) -> TurningPoint {
     TurningPoint {
         router: [10, 0, 9, router].into(),
         iface: Iface(iface),
+        cookie: 0,
     }
 }
 

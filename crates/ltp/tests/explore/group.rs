@@ -333,6 +333,7 @@ impl Group {
         let point = TurningPoint {
             router: ROUTER,
             iface: Iface(2),
+            cookie: 0,
         };
         let turning_point = match way {
             Way::Group | Way::Unicast => return None,

@@ -377,6 +377,7 @@ fn point() -> TurningPoint {
     TurningPoint {
         router: [10, 0, 9, 1].into(),
         iface: Iface(2),
+        cookie: 0,
     }
 }
 

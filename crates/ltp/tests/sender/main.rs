@@ -254,5 +254,6 @@ fn point() -> TurningPoint {
     TurningPoint {
         router: [10, 0, 9, 1].into(),
         iface: Iface(2),
+        cookie: 0,
     }
 }
