@@ -14,8 +14,8 @@ pub struct Group {
     /// Interface by name or by one of its addresses; `None`: the zone of `address`, else the one that the routing table
     /// gives.
     pub interface: Option<String>,
-    /// This host's address on the interface; `None`: the interface's first, of IPv6 the first that fits the scope of
-    /// the group.
+    /// This host's address on the interface; `None`: the interface's first, for IPv6 the one that the kernel
+    /// prefers (RFC 6724).
     pub local_address: Option<IpAddr>,
     /// Time to live, or hop limit, of sent packets, 1 to 255: routers they may pass, plus one. Default 16.
     pub ttl: u8,
@@ -118,10 +118,18 @@ impl Group {
         Ok(())
     }
 
-    /// Finds this host's end of the way to `relay`, else to the group.
-    pub(crate) fn local(&self, relay: Option<SocketAddr>) -> Result<Local, InterfaceError> {
+    /// Finds this host's end of the way to `relay`, else to the group. For IPv6 every interface has a route to all
+    /// groups, so that a receiver's leads to `source`, where that is known.
+    pub(crate) fn local(
+        &self,
+        relay: Option<SocketAddr>,
+        source: Option<IpAddr>,
+    ) -> Result<Local, InterfaceError> {
         let destination = relay.unwrap_or(self.address);
-        Local::find(destination, self.interface.as_deref(), self.local_address)
+        let source = source.filter(|source| relay.is_none() && source.is_ipv6());
+        let routed_by = source.unwrap_or(destination.ip());
+        let interface = self.interface.as_deref();
+        Local::find(destination, routed_by, interface, self.local_address)
     }
 }
 
