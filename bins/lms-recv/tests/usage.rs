@@ -55,6 +55,25 @@ fn wrong_arguments_teach() {
         &["--group", "232.1.2.3:5000", "--output", "/"],
         "--source ADDR",
     );
+    for (group, hint) in [
+        ("ff15::1", "the port is missing"),
+        ("[ff15::1:5000", "[ff3e::1234]:5000"),
+        ("[2001:db8::1]:5000", "ff00::/8"),
+        ("[ff02::1]:5000", "ff01::/16 and ff02::/16"),
+        ("[ff15::1%none]:5000", "no interface is called"),
+        ("[ff3e::1234]:5000", "--source ADDR"),
+    ] {
+        refused(&["--group", group, "--output", "/"], hint);
+    }
+    let ipv6 = |arguments: &[&str], hint| {
+        let output = ["--group", "[ff15::1]:5000", "--output", "/"];
+        refused(&[&output[..], arguments].concat(), hint);
+    };
+    ipv6(&["--source", "10.0.0.1"], "name an IPv6 address");
+    ipv6(&["--address", "10.0.0.1"], "name an IPv6 address");
+    ipv6(&["--source", "fe80::1%lo"], "--interface");
+    ipv6(&["--source", "ff15::2"], "the address of one host");
+    ipv6(&["--assist", "lms"], "IPv4 groups only");
     refused(
         &["--group", "239.1.2.3:5000", "--output", "/nonexistent"],
         "mkdir -p /nonexistent",

@@ -147,7 +147,8 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) no_digest: bool,
 
-    /// Largest IP packet on the way to any receiver [default: the interface's, at most 1500]
+    /// Largest IP packet on the way to any receiver, from 576 with IPv4, from 1280 with IPv6 [default: the interface's,
+    /// at most 1500]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(576..))]
     pub(crate) mtu: Option<u16>,
 
@@ -170,6 +171,13 @@ impl Args {
         }
         let assist = self.transfer.assist()?;
         self.transfer.check_version("--source", self.source)?;
+        if let Some(mtu) = self.mtu.filter(|mtu| *mtu < 1280)
+            && self.transfer.group.is_ipv6()
+        {
+            return Err(format!(
+                "--mtu {mtu}: every path of IPv6 carries packets of 1280 bytes; give 1280 or more"
+            ));
+        }
         if self.min_rate.is_some() && matches!(assist, Assist::Dyram(..)) {
             return Err("no --min-rate through relays: a relay answers for all receivers below it, so that none can be given up alone".into());
         }

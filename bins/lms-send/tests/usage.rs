@@ -58,6 +58,14 @@ fn wrong_arguments_teach() {
         refused(&relayed, "no --min-rate through relays");
     }
     refused(&["--buffer", "5", "x"], "at least 1MiB");
+    let ipv6 = |arguments: &[&str], hint| {
+        let group = ["--group", "[ff15::1]:5000"];
+        says(2, &[&group[..], arguments].concat(), hint);
+    };
+    ipv6(&["--mtu", "1279", "x"], "1280 or more");
+    ipv6(&["--source", "192.0.2.1", "x"], "name an IPv6 address");
+    ipv6(&["--assist", "lms", "x"], "IPv4 groups only");
+    says(2, &["--group", "ff15::1", "x"], "[ff3e::1234]:5000");
     refused(&["--log", "ltp=loud", "x"], "invalid log filter");
 }
 

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! cargo run -p linux-net --example listen -- 239.1.2.3:5004 [INTERFACE [SOURCE]]
+//! cargo run -p linux-net --example listen -- [ff15::1234]:5004 [INTERFACE [SOURCE]]
 //! ```
 //!
 //! With a source the membership is source-specific; requests then come from a packet socket,
 //! which needs CAP_NET_RAW.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use linux_net::link;
@@ -16,10 +17,11 @@ use linux_net::poll::{self, Watch};
 use linux_net::udp::{
     Batch, Config, GroupSocket, Membership, OptionBuffer, OptionDatagram, OptionSocket, Options,
 };
+use linux_net::{Endpoint, Family};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let group: SocketAddrV4 = arguments
+    let group: SocketAddr = arguments
         .next()
         .ok_or("usage: listen GROUP:PORT [INTERFACE [SOURCE]]")?
         .parse()?;
@@ -27,25 +29,37 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(name) => link::find(&name)?.index,
         None => 0,
     };
-    let source: Option<Ipv4Addr> = arguments.next().map(|s| s.parse()).transpose()?;
+    let source = arguments.next();
+    let source = source.as_deref();
+    match group {
+        SocketAddr::V4(group) => listen(group, interface, source.map(str::parse).transpose()?),
+        SocketAddr::V6(group) => listen(group, interface, source.map(str::parse).transpose()?),
+    }
+}
 
+/// Listens to a group of either version of IP.
+fn listen<S: Endpoint>(
+    group: S,
+    interface: u32,
+    source: Option<S::Address>,
+) -> Result<(), Box<dyn std::error::Error>> {
     // Data and requests share the port: the kernel sorts them by whether there are options.
     let membership = Membership {
-        group: *group.ip(),
+        group: group.address(),
         source,
         interface,
     };
     let config = Config {
-        bind: group,
+        interface,
         options: Options::Refuse,
-        ..Config::default()
+        ..Config::new(group)
     };
     let data = GroupSocket::open(&config)?;
     data.join(&membership)?;
     let requests = OptionSocket::open(&config)?;
     requests.join(&membership)?;
     let mut tap = match source {
-        Some(_) => Some(RequestTap::open(interface, *group.ip(), group.port())?),
+        Some(_) => Some(RequestTap::open(interface, group.address(), group.port())?),
         None => None,
     };
 
@@ -60,7 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         poll::wait(&mut watches, None)?;
 
         while data.receive(&mut batch)? > 0 {
-            for datagram in batch.iter() {
+            for datagram in batch.received() {
                 println!(
                     "data     {} bytes from {}",
                     datagram.payload.len(),
@@ -79,11 +93,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-fn print(request: &OptionDatagram<'_>) {
+fn print<A: Family>(request: &OptionDatagram<'_, A>) {
+    let source: SocketAddr = request.source.into();
     println!(
         "request  {} bytes from {}, options {:02x?}",
         request.payload.len(),
-        request.source,
+        source,
         request.options,
     );
 }

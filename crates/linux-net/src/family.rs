@@ -31,6 +31,12 @@ pub trait Endpoint: Copy + Debug + PartialEq + Into<SocketAddr> + 'static {
     /// Creates one; `interface`, by index, is the zone of a link-local IPv6 address.
     fn with_port(address: Self::Address, port: u16, interface: u32) -> Self;
 
+    /// The address without the port.
+    fn address(self) -> Self::Address;
+
+    /// The port.
+    fn port(self) -> u16;
+
     /// The address of this version in `address`; `None` when that is of the other version.
     fn of(address: SocketAddr) -> Option<Self>;
 }
@@ -70,6 +76,14 @@ impl Endpoint for SocketAddrV4 {
         Self::new(address, port)
     }
 
+    fn address(self) -> Ipv4Addr {
+        *self.ip()
+    }
+
+    fn port(self) -> u16 {
+        SocketAddrV4::port(&self)
+    }
+
     fn of(address: SocketAddr) -> Option<Self> {
         match address {
             SocketAddr::V4(address) => Some(address),
@@ -84,6 +98,14 @@ impl Endpoint for SocketAddrV6 {
     fn with_port(address: Ipv6Addr, port: u16, interface: u32) -> Self {
         let scope = if needs_zone(address) { interface } else { 0 };
         Self::new(address, port, 0, scope)
+    }
+
+    fn address(self) -> Ipv6Addr {
+        *self.ip()
+    }
+
+    fn port(self) -> u16 {
+        SocketAddrV6::port(&self)
     }
 
     fn of(address: SocketAddr) -> Option<Self> {

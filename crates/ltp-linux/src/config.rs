@@ -14,8 +14,8 @@ pub struct Group {
     /// Interface by name or by one of its addresses; `None`: the zone of `address`, else the one that the routing table
     /// gives.
     pub interface: Option<String>,
-    /// This host's address on the interface; `None`: the interface's first, of IPv6 the first that fits the scope of
-    /// the group.
+    /// This host's address on the interface; `None`: the interface's first, for IPv6 the one that the kernel
+    /// prefers (RFC 6724).
     pub local_address: Option<IpAddr>,
     /// Time to live, or hop limit, of sent packets, 1 to 255: routers they may pass, plus one. Default 16.
     pub ttl: u8,
@@ -113,10 +113,18 @@ impl Group {
         Ok(())
     }
 
-    /// Finds this host's end of the way to `relay`, else to the group.
-    pub(crate) fn local(&self, relay: Option<SocketAddr>) -> Result<Local, InterfaceError> {
+    /// Finds this host's end of the way to `relay`, else to the group. For IPv6 every interface has a route to all
+    /// groups, so that a receiver's leads to `source`, where that is known.
+    pub(crate) fn local(
+        &self,
+        relay: Option<SocketAddr>,
+        source: Option<IpAddr>,
+    ) -> Result<Local, InterfaceError> {
         let destination = relay.unwrap_or(self.address);
-        Local::find(destination, self.interface.as_deref(), self.local_address)
+        let source = source.filter(|source| relay.is_none() && source.is_ipv6());
+        let routed_by = source.unwrap_or(destination.ip());
+        let interface = self.interface.as_deref();
+        Local::find(destination, routed_by, interface, self.local_address)
     }
 }
 
@@ -191,5 +199,81 @@ impl Recovery {
     pub(crate) fn carrier(&self) -> Option<SocketAddr> {
         let first = self.relays().first().copied();
         first.filter(|_| !self.is_beside_multicast())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(address: &str) -> Group {
+        Group::new(address.parse().expect("an address"))
+    }
+
+    #[test]
+    fn groups_that_cannot_work_are_refused_with_the_reason() {
+        for (address, reason) in [
+            ("10.0.0.1:5", "224.0.0.0 to 239.255.255.255"),
+            ("[2001:db8::1]:5", "(ff00::/8)"),
+            ("224.0.0.9:5", "routing protocols"),
+            ("[ff02::1234]:5", "ff01::/16 and ff02::/16"),
+            ("[ff01::1]:5", "ff01::/16 and ff02::/16"),
+            ("[ff10::1]:5", "scope is 0"),
+            ("[ff15::1]:0", "port 0"),
+        ] {
+            let error = group(address).check().expect_err(address).to_string();
+            assert!(error.contains(reason), "{address}: {error}");
+        }
+        for address in [
+            "239.1.2.3:5",
+            "232.1.2.3:5",
+            "[ff3e::1234]:5",
+            "[ff15::1]:5",
+            "[ff12::1%3]:5",
+        ] {
+            assert!(group(address).check().is_ok(), "{address}");
+        }
+        let mut own = group("[ff15::1]:5");
+        own.local_address = Some("10.0.0.1".parse().expect("an address"));
+        let error = own.check().expect_err("two versions").to_string();
+        assert!(error.contains("different versions of IP"), "{error}");
+    }
+
+    #[test]
+    fn source_specific_groups_are_known() {
+        for (address, is_specific) in [
+            ("232.1.2.3:5", true),
+            ("239.1.2.3:5", false),
+            ("[ff3e::1234]:5", true),
+            ("[ff35::8000:1]:5", true),
+            // Of a unicast prefix (RFC 3306), and with an embedded rendezvous point (RFC 3956).
+            ("[ff3e:40:2001:db8::1]:5", false),
+            ("[ff7e:140:2001:db8::1]:5", false),
+            ("[ff15::1]:5", false),
+        ] {
+            assert_eq!(
+                group(address).is_source_specific(),
+                is_specific,
+                "{address}"
+            );
+        }
+    }
+
+    #[test]
+    fn help_is_of_the_groups_version() {
+        let group = group("[ff15::1]:5");
+        let help = |relay: &str| Recovery::Dyram {
+            relays: vec![relay.parse().expect("an address")],
+            carriage: Carriage::Relays,
+        };
+        assert!(group.check_recovery(&Recovery::Source).is_ok());
+        assert!(group.check_recovery(&help("[2001:db8::1]:4143")).is_ok());
+        for (recovery, reason) in [
+            (help("192.0.2.1:4143"), "different versions of IP"),
+            (Recovery::Lms, "IPv4 groups only"),
+        ] {
+            let error = group.check_recovery(&recovery).expect_err(reason);
+            assert!(error.to_string().contains(reason), "{error}");
+        }
     }
 }

@@ -61,9 +61,11 @@ pub(crate) struct Local {
 
 impl Local {
     /// Finds the interface and the address to use towards `destination`: those that are named, by the
-    /// interface's name or address or the zone of the destination, else those that the routing table gives.
+    /// interface's name or address or the zone of the destination, else those that the routing table gives for
+    /// `routed_by`.
     pub(crate) fn find(
         destination: SocketAddr,
+        routed_by: IpAddr,
         interface: Option<&str>,
         address: Option<IpAddr>,
     ) -> Result<Local, InterfaceError> {
@@ -75,7 +77,7 @@ impl Local {
             (Some(name), _, _) => find_named(name)?,
             (None, Some(zone), _) => in_zone(zone)?,
             (None, None, Some(address)) => find_named(&address.to_string())?,
-            (None, None, None) => find_named(&routed(destination.ip())?.to_string())?,
+            (None, None, None) => find_named(&routed(routed_by)?.to_string())?,
         };
         if let Some(zone) = zone.filter(|zone| *zone != found.index) {
             return Err(InterfaceError::OtherZone {
@@ -148,7 +150,13 @@ fn in_zone(zone: u32) -> Result<Interface, InterfaceError> {
 fn usable(interface: &Interface, destination: IpAddr) -> Option<IpAddr> {
     match destination {
         IpAddr::V4(_) => interface.addresses.first().map(|own| own.address.into()),
-        IpAddr::V6(destination) => interface.ipv6_source(destination).map(IpAddr::V6),
+        // The kernel knows which addresses are preferred (RFC 6724).
+        IpAddr::V6(group) => {
+            let route = inet::route(destination, interface.index).ok();
+            let chosen = route.map(|route| route.source);
+            let chosen = chosen.filter(|source| interface.has(*source));
+            chosen.or_else(|| interface.ipv6_source(group).map(IpAddr::V6))
+        }
     }
 }
 

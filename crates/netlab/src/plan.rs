@@ -415,6 +415,16 @@ mod tests {
     }
 
     #[test]
+    fn ipv6_addresses_stand_beside_those_of_ipv4() {
+        let mut plan = Plan::default().with_ipv6();
+        let (a, b) = (plan.host("a"), plan.host("b"));
+        plan.link(a, b, Shape::default());
+        assert_eq!(plan.ipv6_address(b).to_string(), "fd00::2");
+        let far = ipv6(Ipv4Addr::new(10, 1, 2, 7));
+        assert_eq!(far.to_string(), "fd00:0:0:102::7");
+    }
+
+    #[test]
     fn hosts_do_not_forward() {
         let mut plan = Plan::default();
         let (a, h, b) = (plan.host("a"), plan.host("h"), plan.host("b"));

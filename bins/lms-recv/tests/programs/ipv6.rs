@@ -177,6 +177,24 @@ fn a_zone_names_the_interface() {
 }
 
 #[test]
+fn a_receiver_joins_where_its_source_is() {
+    let Some(network) = Network::new() else {
+        return;
+    };
+    let nodes = [(network.source, "eth0"), (network.hosts[1], "eth2")];
+    for (node, interface) in nodes {
+        let (source, to) = (network.address(node).to_string(), folder());
+        let mut command = Command::new(lms_recv());
+        command.args(["--group", "[ff3e::99]:5000", "--source", &source]);
+        command.args(["--connect-timeout", "100ms", "--json", "--output"]);
+        let receiver = network.start(network.router, "receiver", command.arg(to.path()));
+        let receiver = receiver.finish();
+        let waiting = receiver.expect(1).event("waiting").expect("waiting");
+        assert_eq!(text(&waiting, "interface"), interface);
+    }
+}
+
+#[test]
 fn data_goes_through_relays_alone() {
     let Some(network) = Network::new() else {
         return;

@@ -70,7 +70,7 @@ impl Receiver {
         setup::check(given)?;
         sink.check()?;
         let carrier = given.recovery.carrier();
-        let local = given.group.local(carrier)?;
+        let local = given.group.local(carrier, given.source)?;
         let now = clock::now();
         let lms = setup::open_lms(given, &local, now, observer)?;
         let net = match carrier {

@@ -68,7 +68,7 @@ impl Sender {
     ) -> Result<Sender, Error> {
         setup::check(config)?;
         let carrier = config.recovery.carrier();
-        let local = config.group.local(carrier)?;
+        let local = config.group.local(carrier, None)?;
         if carrier.is_none() && !local.interface.is_multicast && !local.interface.is_loopback {
             tracing::warn!(
                 interface = local.interface.name,
