@@ -14,7 +14,7 @@ use crate::goldens::{Golden, hex};
 use crate::packets::Carrier;
 
 fn option(bytes: &[u8]) -> Option<Fields> {
-    let view = View::new_checked(bytes).ok()?;
+    let view = View::<Ipv4Addr>::new_checked(bytes).ok()?;
     let mut fields = Fields::of("lms");
     let request = view.kind() == Kind::Request;
     match view.form() {
@@ -22,20 +22,24 @@ fn option(bytes: &[u8]) -> Option<Fields> {
             fields.put("type", if request { 138 } else { 139 });
             fields.put("length", 16);
         }
-        Form::Single => {
+        Form::Own => {
             fields
                 .put("type", 158)
-                .put("length", 20)
+                .put("length", 28)
                 .put("experiment", 0x4c4d)
                 .put("sub_option", if request { 1 } else { 2 })
-                .put("sub_length", 16);
+                .put("sub_length", 24);
         }
     }
+    let body = view.body();
     fields
-        .put("turning_interface", view.turning_point_iface().0)
-        .put("turning_address", view.turning_point_address())
-        .put("source", view.source())
-        .put("group", view.group());
+        .put("turning_interface", body.turning_iface.0)
+        .put("turning_address", body.turning_router)
+        .put("source", body.source)
+        .put("group", body.group);
+    if view.form() == Form::Own {
+        fields.put("cookie", view.cookie());
+    }
     Some(fields)
 }
 

@@ -5,22 +5,38 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use igmp::Family;
 use igmp::datagram::{self, Ip};
 use igmp::wire::Message;
-use lms_proto::endpoint::find_option;
 use lms_proto::wire::encap::{decapsulate, open_inner, open_outer};
+use lms_proto::wire::found::Turn;
 use lms_proto::wire::hier::{self, Entry, MAX_ENTRIES, Repr};
 use lms_proto::wire::ipv4::{self, Layout};
+use lms_proto::wire::{ipv6, udp};
 use lms_proto::{Iface, LmsOption};
 
-/// The option alone, and as ancillary data.
+/// The option alone, as ancillary data, and as a datagram of the UDP carrier, in both families.
 pub fn option(bytes: &[u8]) {
-    if let Ok((form, option)) = LmsOption::parse(bytes) {
-        let mut out = [0; 20];
+    option_of::<Ipv4Addr>(bytes);
+    option_of::<Ipv6Addr>(bytes);
+    if let Ok(layout) = ipv6::Layout::check(bytes) {
+        let _ = ipv6::find_lms(bytes, layout);
+    }
+}
+
+fn option_of<A: lms_proto::Family>(bytes: &[u8]) {
+    if let Ok((form, option)) = LmsOption::parse::<A>(bytes) {
+        let mut out = [0; 64];
         let len = option
             .emit(form, &mut out)
             .expect("what parses can be written");
         assert_eq!(out[..len], bytes[..len]);
     }
-    let _ = find_option(bytes);
+    let _ = A::find_option(bytes);
+    if let Ok(header) = udp::Header::<A>::parse(bytes) {
+        let mut out = [0; 66];
+        let len = header.emit(&mut out).expect("what parses can be written");
+        assert_eq!(udp::Header::parse(&out[..len]), Ok(header));
+        let again = udp::Header::of(&header.option(), header.hop_limit, header.ports);
+        assert_eq!(again, Ok(header), "as an option it says the same");
+    }
 }
 
 /// Headers, options among others, and the edits that a router makes in place.
@@ -63,18 +79,31 @@ fn edits(bytes: &[u8], layout: Layout) {
     let Ok(Some(found)) = ipv4::find_lms(&packet[..layout.header_len]) else {
         return;
     };
-    ipv4::set_turning_point(&mut packet, found.body_at, [10, 0, 0, 9].into(), Iface(7));
+    let turn = Turn {
+        router: [10, 0, 0, 9].into(),
+        number: Iface(7),
+        cookie: 9,
+    };
+    ipv4::set_turning_point(&mut packet, found.turn_at, &turn);
     good(&packet);
     let again = ipv4::find_lms(&packet[..layout.header_len]);
     let again = again.expect("still well-formed").expect("still there");
-    assert_eq!((again.turning_iface, again.group), (Iface(7), found.group));
+    assert_eq!(
+        (again.body.turning_iface, again.body.group),
+        (Iface(7), found.body.group)
+    );
     let start = ipv4::strip_option(&mut packet, found.option);
     good(&packet[start..]);
 }
 
 /// LMS-HIER messages: what parses is written back byte by byte.
 pub fn hier(bytes: &[u8]) {
-    let mut entries = [Entry::EMPTY; MAX_ENTRIES];
+    hier_of::<Ipv4Addr>(bytes);
+    hier_of::<Ipv6Addr>(bytes);
+}
+
+fn hier_of<A: lms_proto::Family>(bytes: &[u8]) {
+    let mut entries = [Entry::<A>::EMPTY; MAX_ENTRIES];
     let Ok(repr) = Repr::parse(bytes, &mut entries) else {
         return;
     };

@@ -7,10 +7,10 @@ use std::net::Ipv4Addr;
 
 use igmp::datagram::{UDP_AT, finish_membership, finish_udp, membership_at};
 use igmp::wire::{Code, Message, Query, QueryV3, Sources};
-use lms_proto::endpoint::{Answer, Config, Endpoint, Storage, find_option};
+use lms_proto::endpoint::{Answer, Config, Endpoint, Storage};
 use lms_proto::hier::Cost;
 use lms_proto::wire::hier::{self, Entry, Header, Kind, Writer};
-use lms_proto::{Iface, Instant, InterfaceConfig, Key, Meta};
+use lms_proto::{Family as _, Iface, Instant, InterfaceConfig, Key, Meta};
 
 use super::igmp::Addresses;
 use super::pass;
@@ -137,7 +137,7 @@ pub fn run(bytes: &[u8]) {
                 Vec::new()
             }
             6 => {
-                if let Some(option) = find_option(script.bytes())
+                if let Some(option) = Ipv4Addr::find_option(script.bytes())
                     && endpoint.should_answer(&option) == Answer::AsReplier
                 {
                     let covers = |key: &Key| option.group == key.group;

@@ -198,7 +198,9 @@ impl Bench {
         let turns = self.lms && from != host(0);
         let turning_point = turns.then_some(TurningPoint {
             router: Ipv4Addr::new(10, 0, 0, 254).into(),
-            iface: Iface(1), cookie: 0, });
+            iface: Iface(1),
+            cookie: 0,
+        });
         let mut meta = Meta::group(from);
         meta.elected = true;
         meta.option = Some(LmsOption {
@@ -372,7 +374,9 @@ impl Bench {
                 kind: script.of(&[OptionKind::Request, OptionKind::Dmcast]),
                 turning_point: script.flag().then(|| TurningPoint {
                     router: IpAddr::from([10, 0, 0, script.u8()]),
-                    iface: Iface(script.u8().into()), cookie: 0, }),
+                    iface: Iface(script.u8().into()),
+                    cookie: 0,
+                }),
                 source: source().ip(),
                 group: group().ip(),
             });

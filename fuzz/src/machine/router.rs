@@ -15,6 +15,7 @@ use lms_proto::table::{EntryId, Neighbour, Replier};
 use lms_proto::wire::encap::{DmcastRepr, Placement};
 use lms_proto::wire::hier::{Entry, Header, Kind as HierKind, Writer};
 use lms_proto::wire::ipv4::{self, Layout};
+use lms_proto::wire::option::Body;
 use lms_proto::{
     Duration, Form, Iface, Instant, InterfaceConfig, Key, Kind, LinkAddr, LmsOption, Meta, Router,
     TurningPoint,
@@ -32,7 +33,7 @@ struct Bench {
     meter: Meter,
     now: Instant,
     /// Turning points that the router wrote, the latest ones, and for which source and group.
-    points: VecDeque<(Key, Ipv4Addr, Iface)>,
+    points: VecDeque<(Key, Body<Ipv4Addr>, u64)>,
     /// Entries that turned a request since they were installed.
     turned: BTreeSet<Key>,
 }
@@ -76,6 +77,8 @@ fn config(script: &mut Script<'_>) -> Config {
         policy: policy(script),
         request_rate: rate,
         dmcast_rate: rate,
+        // What it forwards here is told from the rest by its option.
+        udp_port: None,
         ..Config::default()
     }
 }
@@ -86,7 +89,9 @@ fn option(script: &mut Script<'_>, kind: Kind, key: Key) -> LmsOption {
         kind,
         turning_point: turned.then(|| TurningPoint {
             router: address(u16::from(script.u8() % 6), 1).into(),
-            iface: iface(script), cookie: 0, }),
+            iface: iface(script),
+            cookie: 0,
+        }),
         source: key.source.into(),
         group: key.group.into(),
     }
@@ -100,7 +105,7 @@ fn request(script: &mut Script<'_>) -> Vec<u8> {
     let key = key(script);
     let option = option(script, Kind::Request, key);
     let form = form(script);
-    let mut bytes = [0; 20];
+    let mut bytes = [0; 28];
     let len = option.emit(form, &mut bytes).unwrap_or(0);
     let ttl = script.of(&[64, 1, 2, 0, 255]);
     let source = address(u16::from(script.u8() % 6), script.u8()).octets();
@@ -129,6 +134,7 @@ fn dmcast(script: &mut Script<'_>) -> Vec<u8> {
         replier: address(2, 9),
         router: address(u16::from(script.u8() % 6), 1),
         iface: iface(script),
+        cookie: 0,
         form: form(script),
         placement: script.of(&[Placement::Outer, Placement::Inner]),
         ttl: 64,
@@ -261,9 +267,11 @@ impl Bench {
                 second,
             } => {
                 let found = found.expect("only requests are forwarded");
-                let entry = self.entry(found.source, found.group).expect("of an entry");
+                let entry = self
+                    .entry(found.body.source, found.body.group)
+                    .expect("of an entry");
                 let parent = self.router.table().get(entry).expect("there").parent();
-                if found.turning_iface.is_set() && iface != parent {
+                if found.body.turning_iface.is_set() && iface != parent {
                     panic!("what has turned came up again");
                 }
                 assert!(range.len() <= packet.len());
@@ -311,12 +319,12 @@ impl Bench {
             found.expect("good options").expect("a request")
         };
         let (was, is) = (found(before), found(bytes));
-        if was.turning_iface.is_set() || !is.turning_iface.is_set() {
+        if was.body.turning_iface.is_set() || !is.body.turning_iface.is_set() {
             return;
         }
-        let key = Key::new(is.source, is.group);
+        let key = Key::new(is.body.source, is.body.group);
         self.points
-            .push_back((key, is.turning_router, is.turning_iface));
+            .push_back((key, is.body, is.cookie.unwrap_or(0)));
         if self.points.len() > 8 {
             self.points.pop_front();
         }
@@ -327,7 +335,7 @@ impl Bench {
     /// A repair for one of the latest requests.
     fn answer(&self, script: &mut Script<'_>) -> Vec<u8> {
         let at = usize::from(script.u8()) % self.points.len().max(1);
-        let Some(&(key, router, iface)) = self.points.get(at) else {
+        let Some(&(key, body, cookie)) = self.points.get(at) else {
             return dmcast(script);
         };
         let inner = ip_packet(
@@ -340,8 +348,9 @@ impl Bench {
         );
         let repr = DmcastRepr {
             replier: script.of(&[address(2, 9), Ipv4Addr::new(198, 51, 100, 9)]),
-            router,
-            iface,
+            router: body.turning_router,
+            iface: body.turning_iface,
+            cookie,
             form: form(script),
             placement: script.of(&[Placement::Outer, Placement::Inner]),
             ttl: 64,

@@ -167,7 +167,7 @@ impl<M: Peer> Node for Host<M> {
             to if to == self.address => Path::Unicast,
             _ => return,
         };
-        let option = LmsOption::parse(packet.options).ok();
+        let option = LmsOption::parse::<Ipv4Addr>(packet.options).ok();
         let meta = Meta {
             source: packet.source.into(),
             path,
@@ -233,7 +233,7 @@ pub struct Switch {
 impl Switch {
     /// Forwards a request to the replier or to the source, a dmcast to the port that the request came from.
     fn turn(&self, from: Port, packet: &Datagram<'_>, io: &mut Io<'_>) {
-        let (_, mut option) = LmsOption::parse(packet.options).expect("an LMS option");
+        let (_, mut option) = LmsOption::parse::<Ipv4Addr>(packet.options).expect("an LMS option");
         assert_eq!(option.group, IpAddr::V4(*GROUP.ip()));
         let (to, options) = match (option.kind, option.turning_point, self.replier) {
             (Kind::Dmcast, Some(point), _) => {
