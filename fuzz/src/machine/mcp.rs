@@ -140,6 +140,7 @@ pub(super) fn message(script: &mut Script<'_>) -> Vec<u8> {
             runs: script.u8().into(),
             stream_len: script.u32().into(),
             key: script.flag().then_some(DataKey([4; 32])),
+            relay: false,
         }),
         9 => {
             let runs: Vec<Run> = (0..1 + script.pick(5)).map(|_| run(script)).collect();
@@ -310,6 +311,7 @@ impl Bench {
                     source: 4000,
                     destination: 5000,
                     key: script.flag().then_some(DataKey([4; 32])),
+                    relay: false,
                 };
                 let data = layout.map(|layout| (path, layout));
                 let _ = to_client.run(|| client.plan(now, data));

@@ -401,6 +401,7 @@ fn plan(daemon: &mut Daemon, script: &mut Script<'_>) {
         runs: layout.runs().len() as u32,
         stream_len: layout.len(),
         key: script.flag().then_some(DataKey([4; 32])),
+        relay: false,
     }));
     if !layout.is_empty() {
         let mut bytes = vec![0; MAX_FRAME_LEN];

@@ -6,6 +6,7 @@ mod common;
 mod copy;
 mod flights;
 mod network;
+mod relay;
 mod routed;
 mod troubles;
 mod trust;
