@@ -259,6 +259,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         // A data connection that the sender has given up for it has not failed.
         self.data_failed = None;
         self.is_fed = true;
+        self.abort.abort();
         let Some(copy) = &self.copy else { return };
         let terms = Terms {
             link: fed.link,

@@ -41,16 +41,24 @@ impl Trial {
     }
 
     /// Whether the receivers have had their time.
-    fn is_over(&mut self, now: Instant, unreached: &[Reach]) -> bool {
+    fn is_over(&mut self, now: Instant, unreached: &[(usize, Reach)]) -> bool {
         let enough = ENOUGH.min(self.layout.len());
-        if unreached.iter().any(|reach| reach.acknowledged > 0) {
+        if unreached.iter().any(|(_, reach)| reach.acknowledged > 0) {
             self.acknowledged.get_or_insert(now);
         }
         let routed = self.acknowledged.is_some_and(|since| now - since >= ROUTED);
-        unreached.is_empty()
-            || now - self.began >= LONGEST
-            || routed && unreached.iter().all(|reach| reach.acknowledged >= enough)
+        let has_enough = |(_, reach): &(usize, Reach)| reach.acknowledged >= enough;
+        unreached.is_empty() || routed && unreached.iter().all(has_enough)
     }
+}
+
+/// The receivers, as multicast reaches them.
+#[derive(Debug, Default)]
+struct Seen {
+    reached: Vec<usize>,
+    unreached: Vec<(usize, Reach)>,
+    /// Hosts that know no links.
+    others: usize,
 }
 
 impl Copy {
@@ -59,40 +67,71 @@ impl Copy {
         let Some(mut trial) = self.trial.take() else {
             return;
         };
-        let (mut reached, mut unreached, mut reaches) = (Vec::new(), Vec::new(), Vec::new());
-        let mut others = 0;
-        for (reach, &host) in all.iter().zip(&self.receivers) {
-            let Some(reach) = reach else { continue };
-            let by_multicast = reach.is_multicast && !reach.is_unicast;
-            match (self.members[host].is_planned_for_links, by_multicast) {
-                (true, true) => reached.push(host),
-                (true, false) => {
-                    unreached.push(host);
-                    reaches.push(*reach);
-                }
-                (false, _) => others += 1,
-            }
-        }
-        if !trial.is_over(now, &reaches) {
+        let seen = self.see(all);
+        let began = trial.began;
+        let is_over = trial.is_over(now, &seen.unreached);
+        if !is_over && now - began < LONGEST {
             self.trial = Some(trial);
             return;
         }
         let feeds = |&host: &usize| self.members[host].capabilities.has(Capabilities::FEEDS);
-        let stays = others + reached.len();
-        reached.retain(feeds);
-        if unreached.len() >= 2 || unreached.len() == 1 && !reached.is_empty() {
+        let unconnected = |(_, reach): &&(usize, Reach)| reach.round_trip.is_none();
+        let silent: Vec<usize> = seen
+            .unreached
+            .iter()
+            .filter(unconnected)
+            .map(|(host, _)| *host)
+            .collect();
+        if !is_over && !silent.is_empty() && silent.len() < seen.unreached.len() {
+            // All wait for hosts that do not answer the data connection; multicast may reach the others.
+            let mut others: Vec<usize> = seen.reached;
+            others.extend(seen.unreached.iter().map(|(host, _)| *host));
+            others.retain(|host| !silent.contains(host));
+            others.retain(feeds);
+            if !others.is_empty() {
+                self.move_to_links(&silent, &others, &trial.layout);
+            }
+            trial.began = now;
+            self.trial = Some(trial);
+            return;
+        }
+        let stays = seen.others + seen.reached.len();
+        let mut providers = seen.reached;
+        providers.retain(feeds);
+        let unreached: Vec<usize> = seen.unreached.iter().map(|(host, _)| *host).collect();
+        if unreached.len() >= 2 || unreached.len() == 1 && !providers.is_empty() {
             if stays == 0 {
                 trial.hold.abandon();
             }
-            for &host in &unreached {
-                self.members[host].relayed = true;
-            }
-            self.arrange(&unreached, &reached, &trial.layout);
-            let receivers = self.receivers.iter().enumerate();
-            for (receiver, _) in receivers.filter(|(_, host)| unreached.contains(host)) {
-                self.show.drop_receiver(receiver);
-            }
+            self.move_to_links(&unreached, &providers, &trial.layout);
         }
         trial.hold.decide();
+    }
+
+    fn see(&self, all: &[Option<Reach>]) -> Seen {
+        let mut seen = Seen::default();
+        for (reach, &host) in all.iter().zip(&self.receivers) {
+            let Some(reach) = reach else { continue };
+            let by_multicast = reach.is_multicast && !reach.is_unicast;
+            let member = &self.members[host];
+            match (member.is_planned_for_links, by_multicast) {
+                _ if member.relayed => {}
+                (true, true) => seen.reached.push(host),
+                (true, false) => seen.unreached.push((host, *reach)),
+                (false, _) => seen.others += 1,
+            }
+        }
+        seen
+    }
+
+    fn move_to_links(&mut self, hosts: &[usize], providers: &[usize], layout: &Layout) {
+        for &host in hosts {
+            self.members[host].relayed = true;
+        }
+        self.arrange(hosts, providers, layout);
+        let receivers = self.receivers.iter().enumerate();
+        for (receiver, _) in receivers.filter(|(_, host)| hosts.contains(host)) {
+            self.show.drop_receiver(receiver);
+        }
     }
 }
