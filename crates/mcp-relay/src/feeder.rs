@@ -123,12 +123,17 @@ impl Link {
         let mut output = Output::new(self.stream.try_clone()?, key.map(|keys| &keys.blocks));
         std::thread::scope(|scope| {
             let reader = std::thread::Builder::new().name("link requests".to_owned());
-            let asked = &asked;
-            reader.spawn_scoped(scope, move || asked.end(read(input, manifest, asked)))?;
+            let (asked, closer) = (&asked, &self.closer);
+            reader.spawn_scoped(scope, move || {
+                asked.end(read(input, manifest, asked));
+                // A write that waits for the child ends too.
+                closer.close();
+            })?;
             let answered = answer(&mut output, manifest, source, asked);
             // The thread that reads ends with the connection.
-            self.closer.close();
-            answered
+            closer.close();
+            let ended = asked.lock().ended.take();
+            ended.filter(Result::is_err).unwrap_or(answered)
         })
     }
 }

@@ -4,6 +4,7 @@
 mod broken_output;
 mod common;
 mod copy;
+mod faulty;
 mod flights;
 mod network;
 mod relay;
