@@ -23,6 +23,8 @@ const STALLED: Duration = Duration::from_secs(6);
 const STALLED_BLOCKS: u32 = 8;
 /// Feeders that a host may have in one round, before it fails.
 const MAX_FEEDERS: u32 = 12;
+/// Attempts of the sender to open a link to a host.
+const MAX_ATTEMPTS: u32 = 2;
 /// Bytes that a host is behind its feeder before it counts as slow.
 const SLOW_BYTES: u64 = 32 << 20;
 /// For how long the distance grows until then.
@@ -44,6 +46,8 @@ struct Child {
     began: Instant,
     first_held: u64,
     feeders: u32,
+    /// How often the sender could not reach it.
+    unreachable: u32,
     /// The feeder that it had when it stalled: at fault if another one gets it to move.
     suspect: Option<usize>,
     /// Its distance to its feeder, and since when it has grown.
@@ -187,6 +191,7 @@ impl Copy {
             began: now,
             first_held: held,
             feeders: 0,
+            unreachable: 0,
             suspect: None,
             behind: None,
         });
@@ -238,11 +243,26 @@ impl Copy {
             }
             LinkState::Gone { block } if from_child => self.at_fault(host, "gone", Some(block)),
             LinkState::Closed if from_child => self.refeed(host, "closed"),
-            LinkState::Unreachable if from_feeder => self.refeed(host, "unreachable"),
+            LinkState::Unreachable if from_feeder => self.unreachable(host, from.is_none()),
             LinkState::Refused if from_feeder => self.refeed(host, "refused"),
             // The child reports the same, or has everything.
             _ => {}
         }
+    }
+
+    /// Handles that a host cannot be reached by its feeder, or by the sender.
+    fn unreachable(&mut self, host: usize, by_sender: bool) {
+        let child = self.relay.as_mut();
+        let child = child.and_then(|relay| relay.children.get_mut(&host));
+        let Some(child) = child else { return };
+        child.unreachable += u32::from(by_sender);
+        if child.unreachable < MAX_ATTEMPTS {
+            self.refeed(host, "unreachable");
+            return;
+        }
+        let text = "accepts no link on its control port: does a firewall limit connections?";
+        let failed = Failed::new(Reason::Data, None, text);
+        self.members[host].command(Command::Fail(failed));
     }
 
     /// Tells the feeder of a host that it may connect.
@@ -318,7 +338,12 @@ impl Copy {
     pub(super) fn leave(&mut self, host: usize) {
         let Some(relay) = &mut self.relay else { return };
         let children = relay.arrangement.remove(host);
-        relay.children.remove(&host);
+        let child = relay.children.remove(&host);
+        let suspect = child.and_then(|child| child.suspect);
+        // It has received everything since.
+        if let Some(suspect) = suspect.filter(|_| self.members[host].has_all) {
+            self.name(suspect, "stalled");
+        }
         for child in children {
             self.refeed(child, "died");
         }
