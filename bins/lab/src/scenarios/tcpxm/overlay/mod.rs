@@ -18,6 +18,9 @@ pub(crate) struct Overlay {
     /// Rate of every port in Mbit/s
     #[arg(long, default_value_t = 200)]
     mbps: u64,
+    /// Run mcp with relay alone: no other tools, and no copy for each host
+    #[arg(long)]
+    alone: bool,
     /// Seal the data of mcp
     #[arg(long)]
     sealed: bool,
@@ -42,21 +45,33 @@ impl Scenario for Overlay {
         let mut report = Report::new(Self::NAME, "eight hosts that multicast does not reach");
         let mut lines = Vec::new();
         context.note("one copy");
-        let mut one = self.copying(&["--no-relay"]);
+        let mut one = self.copying(&["--no-relay", "--mode", "unicast"]);
         one.receivers = vec![0];
         let one = Running::start(&mut stage, &one)?.succeed(&mut stage)?;
         let alone = one.seconds;
         lines.push(Line::of("mcp to one host", &one));
         context.note("hosts relay to hosts");
-        let relayed = Running::start(&mut stage, &self.copying(&[]))?.succeed(&mut stage)?;
+        let mut changes = Vec::new();
+        let running = Running::start(&mut stage, &self.copying(&[]))?;
+        let relayed = running.finish(&mut stage, |running, _| {
+            changes = changed(&running.sender.events());
+            Ok(())
+        })?;
+        report.note(format!("new feeders: {changes:?}"));
         lines.push(Line::of("mcp, hosts relay", &relayed));
         context.note("one host is killed half way");
-        let killed = self.killed(&mut stage)?;
+        let killed = self.killed(&mut stage, &mut report)?;
         lines.push(Line::of("mcp, hosts relay, one is killed", &killed));
-        context.note("mcp --no-relay");
-        let direct = Running::start(&mut stage, &self.copying(&["--no-relay"]))?;
-        lines.push(Line::of("mcp --no-relay", &direct.succeed(&mut stage)?));
-        self.beside(context, &mut stage, &mut report, &mut lines);
+        if !self.alone {
+            context.note("mcp --no-relay");
+            let direct = Running::start(&mut stage, &self.copying(&["--no-relay"]))?;
+            lines.push(Line::of("mcp --no-relay", &direct.succeed(&mut stage)?));
+            self.beside(context, &mut stage, &mut report, &mut lines);
+        }
+        report.note(format!(
+            "processor seconds of hosts relay: mcp {:.1}, all mcpd {:.1}",
+            relayed.sender_cpu, relayed.receivers_cpu
+        ));
         let others = killed.hosts.iter().filter(|host| host.seconds.is_some());
         let others = most(others.clone().filter_map(|host| host.seconds));
         let whole = killed.hosts.iter().filter(|host| host.whole).count();
@@ -125,12 +140,14 @@ impl Overlay {
     }
 
     /// Kills the host that the first one feeds when it has half of the file.
-    fn killed(&self, stage: &mut Stage) -> Result<Copied> {
+    fn killed(&self, stage: &mut Stage, report: &mut Report) -> Result<Copied> {
+        let mut changes = Vec::new();
         let running = Running::start(stage, &self.copying(&[]))?;
         let half = stage.bytes / 2;
         let mut victim = None;
         let mut killed = false;
         let copied = running.finish(stage, |running, _| {
+            changes = changed(&running.sender.events());
             if killed {
                 return Ok(());
             }
@@ -151,6 +168,7 @@ impl Overlay {
             }
             Ok(())
         })?;
+        report.note(format!("new feeders when one is killed: {changes:?}"));
         ensure!(killed, "no host was killed: the copy has no relay");
         Ok(copied)
     }
@@ -177,6 +195,21 @@ impl Overlay {
             }
         }
     }
+}
+
+/// Returns the changes of feeders after the first arrangement, as `host feeder reason`.
+fn changed(events: &[netlab::Event]) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("sender").to_owned();
+    let feeders = events.iter().map(|event| &event.value);
+    let feeders = feeders.filter(|value| value["event"] == "feeder");
+    let later = feeders.filter(|value| value["reason"] != "arranged");
+    later
+        .map(|value| {
+            [&value["host"], &value["feeder"], &value["reason"]]
+                .map(text)
+                .join(" ")
+        })
+        .collect()
 }
 
 /// Returns the host that a host feeds, which the sender feeds.
