@@ -237,6 +237,8 @@ impl Daemon {
                 let Some(copy) = copy else { return Ok(()) };
                 copy.store.verdict(digest.entry as usize, digest.verdict)
             }),
+            // Links are not offered here.
+            ServerEvent::Blocks(_) | ServerEvent::Feed(_) | ServerEvent::Fed(_) => Ok(()),
             ServerEvent::Verified | ServerEvent::Failed { .. } => Ok(()),
         }
     }
