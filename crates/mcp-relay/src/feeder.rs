@@ -183,9 +183,10 @@ fn answer(
         };
         let bytes = bytes.as_deref().map_or(&[][..], |bytes| bytes);
         let len = bytes.len() as u32;
+        // Before the child has the block: with it in hand, it may ask for the next.
+        asked.lock().requests.answered(manifest);
         output.write(&BlockHeader { block, len }.emit())?;
         output.write(bytes)?;
         source.served(bytes.len());
-        asked.lock().requests.answered(manifest);
     }
 }

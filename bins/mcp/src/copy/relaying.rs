@@ -46,6 +46,8 @@ struct Child {
     began: Instant,
     first_held: u64,
     feeders: u32,
+    /// The feeder whose link broke last.
+    closed_by: Option<usize>,
     /// How often the sender could not reach it.
     unreachable: u32,
     /// The feeder that it had when it stalled: at fault if another one gets it to move.
@@ -191,6 +193,7 @@ impl Copy {
             began: now,
             first_held: held,
             feeders: 0,
+            closed_by: None,
             unreachable: 0,
             suspect: None,
             behind: None,
@@ -242,11 +245,27 @@ impl Copy {
                 self.members[host].command(Command::Fail(failed));
             }
             LinkState::Gone { block } if from_child => self.at_fault(host, "gone", Some(block)),
-            LinkState::Closed if from_child => self.refeed(host, "closed"),
+            LinkState::Closed if from_child => self.closed(host),
             LinkState::Unreachable if from_feeder => self.unreachable(host, from.is_none()),
             LinkState::Refused if from_feeder => self.refeed(host, "refused"),
             // The child reports the same, or has everything.
             _ => {}
+        }
+    }
+
+    /// Handles that a link broke: the feeder gets another chance, as it has nothing else to do for its link.
+    fn closed(&mut self, host: usize) {
+        let Some(relay) = &mut self.relay else { return };
+        let feeder = relay.arrangement.feeder(host);
+        let Some(child) = relay.children.get_mut(&host) else {
+            return;
+        };
+        match feeder {
+            Some(Feeder::Host(at)) if child.closed_by != Some(at) => {
+                child.closed_by = Some(at);
+                self.link(host, Feeder::Host(at), "closed");
+            }
+            _ => self.refeed(host, "closed"),
         }
     }
 

@@ -9,7 +9,8 @@ use mcp_control::{BlockSet, Digest, Manifest};
 use mcp_relay::feeder::{Availability, Source};
 
 use crate::activity::Activity;
-use crate::store::{BlockReader, Trouble};
+use crate::store::Trouble;
+use crate::store::reader::BlockReader;
 
 /// Blocks that are kept in memory after they have arrived: a child asks for them at once.
 const KEPT: usize = 16;

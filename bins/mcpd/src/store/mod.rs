@@ -15,7 +15,7 @@
 
 mod file;
 mod folder;
-mod reader;
+pub(crate) mod reader;
 mod trouble;
 
 use std::path::Path;
@@ -29,7 +29,6 @@ use mcp_control::{BlockPlace, BlockSet, Digest, Kind, Layout, Manifest, Reason};
 
 use file::{Found, Seen, Source, Writing};
 use folder::Folder;
-pub(crate) use reader::BlockReader;
 pub(crate) use trouble::Trouble;
 
 /// Partial files of earlier copies that this one continues: as many as were being written when the copy failed.
