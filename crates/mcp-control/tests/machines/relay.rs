@@ -126,6 +126,7 @@ fn a_host_is_fed_and_feeds_over_links_alone() {
         let verdict = FileVerdict::Digest([1; 32]);
         pair.client.digest(now, entry as u32, verdict).unwrap();
     }
+    pair.settle();
     let done = Done {
         received: 1,
         bytes: manifest().bytes(),

@@ -21,6 +21,9 @@ pub(crate) struct Overlay {
     /// Run mcp with relay alone: no other tools, and no copy for each host
     #[arg(long)]
     alone: bool,
+    /// Segmentation offloads: less work for the machine; headers on the wire are counted once for several segments
+    #[arg(long)]
+    offloads: bool,
     /// Seal the data of mcp
     #[arg(long)]
     sealed: bool,
@@ -30,6 +33,8 @@ const HOSTS: usize = 8;
 /// What a port holds at most, and lets through at once.
 const QUEUE_BYTES: u32 = 1 << 20;
 const BURST_BYTES: u32 = 16 << 10;
+/// As much as the largest packet of several segments.
+const OFFLOADED_BURST_BYTES: u32 = 128 << 10;
 
 const WIRE: f64 = 1.15;
 const ALL: f64 = 1.25;
@@ -115,7 +120,14 @@ impl Scenario for Overlay {
 
 impl Overlay {
     fn stage(&self, bytes: u64) -> Result<Stage> {
-        let mut setting = Setting::plain(HOSTS, bytes);
+        let burst = match self.offloads {
+            true => OFFLOADED_BURST_BYTES,
+            false => BURST_BYTES,
+        };
+        let mut setting = Setting {
+            offloads: self.offloads,
+            ..Setting::plain(HOSTS, bytes)
+        };
         for port in &mut setting.ports {
             port.unreachable = true;
         }
@@ -125,7 +137,7 @@ impl Overlay {
             let index = stage.network.index(node, stage.link)?;
             let rate = self.mbps * 1_000_000;
             let editor = stage.network.editor(node);
-            editor.set_token_bucket(index, rate, BURST_BYTES, QUEUE_BYTES)?;
+            editor.set_token_bucket(index, rate, burst, QUEUE_BYTES)?;
         }
         netlab::means::used("token buckets on all interfaces");
         Ok(stage)
