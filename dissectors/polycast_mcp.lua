@@ -10,12 +10,15 @@ local HEADER_LEN = 8
 local IDENTIFIER = 0x504d4350
 local TYPES = {
 	"HELLO", "WELCOME", "OFFER", "ENTRIES", "HELD", "SCANNED", "SUGGEST", "PORT", "PLAN", "RUNS",
-	"READY", "PROGRESS", "DIGEST", "DONE", "VERIFIED", "FAILED", "KEEPALIVE",
+	"READY", "PROGRESS", "DIGEST", "DONE", "VERIFIED", "FAILED", "KEEPALIVE", "BLOCKS", "FEED", "FED", "LINK",
 }
-local LONG, TEXT, FIRST = { ENTRIES = 65528, HELD = 65528, RUNS = 65528 }, { FAILED = 520 }, { HELLO = 256, WELCOME = 256 }
+local LONG, TEXT, FIRST = { ENTRIES = 65528, HELD = 65528, RUNS = 65528, BLOCKS = 65528 }, { FAILED = 520 }, { HELLO = 256, WELCOME = 256 }
 local KINDS = { [1] = "folder", [2] = "file", [3] = "symbolic link" }
 local CARRIERS = { [17] = "UDP", [6] = "IP" }
 local STATUS = { [0] = "the digest follows", [1] = "changed while it was read", [2] = "could not be read" }
+local LINK_STATES = {
+	[0] = "open", [1] = "unreachable", [2] = "closed", [3] = "wrong bytes", [4] = "gone", [5] = "refused", [6] = "expected",
+}
 local REASONS = {
 	"interrupted", "protocol", "silent", "busy", "too large", "name", "no space", "permission",
 	"something in the way", "locked", "storage", "no common port", "capability", "data connection",
@@ -38,6 +41,8 @@ local mcp = polycast.protocol("mcp", "mcp control (polycast)", {
 	max_entries = { "uint32", "Most entries", base.DEC },
 	max_bytes = { "uint64", "Most bytes", base.DEC },
 	prepares = { "bool", "Listens for the data at once", 16, nil, 0x0008 },
+	fed = { "bool", "Takes blocks over links", 16, nil, 0x0010 },
+	feeds = { "bool", "Feeds other hosts", 16, nil, 0x0020 },
 	appended = { "bytes", "Of a later version" },
 	copy = { "bytes", "Copy" },
 	entries = { "uint32", "Entries", base.DEC },
@@ -62,6 +67,8 @@ local mcp = polycast.protocol("mcp", "mcp control (polycast)", {
 	confirmed = { "uint16", "Verdict", base.DEC, { [0] = "confirmed", [1] = "taken, try this one" } },
 	port = { "uint16", "Port", base.DEC },
 	flag_aead = { "bool", "AEAD", 8, nil, 0x01 },
+	flag_relay = { "bool", "Links may be arranged", 8, nil, 0x02 },
+	flag_sealed = { "bool", "Sealed", 8, nil, 0x01 },
 	flags = { "uint8", "Flags", base.HEX },
 	group = { "ipv6", "Group" },
 	runs = { "uint32", "Runs", base.DEC },
@@ -72,6 +79,12 @@ local mcp = polycast.protocol("mcp", "mcp control (polycast)", {
 	entry = { "uint32", "Entry", base.DEC },
 	status = { "uint8", "Status", base.DEC, STATUS },
 	reason = { "uint16", "Reason", base.DEC, REASONS },
+	link = { "bytes", "Link" },
+	secret = { "bytes", "Secret of the link" },
+	child = { "ipv6", "Address of the child" },
+	link_state = { "uint8", "State of the link", base.DEC, LINK_STATES },
+	round_trip = { "uint32", "Round trip (us)", base.DEC },
+	block = { "uint64", "Block", base.DEC },
 	text = { "string", "Explanation", base.UNICODE },
 })
 
@@ -81,7 +94,7 @@ end
 
 local function capabilities(reader)
 	local range = reader:field("capabilities", 2)
-	for _, name in ipairs({ "aead", "udp", "ip", "prepares" }) do
+	for _, name in ipairs({ "aead", "udp", "ip", "prepares", "fed", "feeds" }) do
 		reader.tree:add(mcp.fields[name], range)
 	end
 end
@@ -184,6 +197,49 @@ function body.HELD(reader)
 	end
 end
 
+body.BLOCKS = body.HELD
+
+local function link(reader)
+	reader:field("link", 16)
+	reader:field("secret", 32)
+end
+
+local function sealed(reader)
+	local flags = reader:number("flags", 1)
+	reader:bits({ "flag_sealed" })
+	reader:expect(flags <= 1, "unknown flags")
+end
+
+function body.FEED(reader)
+	link(reader)
+	local hex = reader:field("child", 16):bytes():tohex():lower()
+	local address = hex:gsub("^" .. ("0"):rep(20) .. "ffff", "")
+	local multicast = hex:find("^ff") or address:find("^e") and #address == 8
+	reader:expect(not multicast and address:find("[^0]"), "no address of a host")
+	reader:expect(reader:number("port", 2) > 0, "port 0")
+	sealed(reader)
+	reader:zero(1)
+end
+
+function body.FED(reader)
+	link(reader)
+	sealed(reader)
+	reader:zero(3)
+end
+
+function body.LINK(reader)
+	reader:field("link", 16)
+	local state = reader:number("link_state", 1)
+	reader:zero(3)
+	local round_trip = reader:number("round_trip", 4)
+	local block = reader:number("block", 8)
+	reader:expect(LINK_STATES[state], "unknown state")
+	reader:expect(state == 0 or round_trip == 0, "a round trip of a link that is not open")
+	reader:expect(state == 3 or state == 4 or zero(block), "a block, and none is wrong or gone")
+	reader:expect(block:tonumber() < MAX_BLOCKS, "more blocks than a copy has")
+	return LINK_STATES[state]
+end
+
 function body.SCANNED(reader)
 	reader:number("blocks", 8)
 end
@@ -219,7 +275,7 @@ end
 function body.PLAN(reader)
 	carrier(reader)
 	local flags = reader:number("flags", 1)
-	reader:bits({ "flag_aead" })
+	reader:bits({ "flag_aead", "flag_relay" })
 	reader:zero(2)
 	group(reader)
 	local source = reader:number("source_port", 2)
@@ -227,11 +283,12 @@ function body.PLAN(reader)
 	local runs = reader:number("runs", 4)
 	local length = reader:number("stream_length", 8)
 	local key = reader:field("key", 32)
-	reader:expect(flags <= 1, "unknown flags")
-	reader:expect(flags == 1 or polycast.is_zero(key), "a key without AEAD")
+	reader:expect(flags <= 3, "unknown flags")
+	reader:expect(flags % 2 == 1 or polycast.is_zero(key), "a key without AEAD")
 	reader:expect(runs <= MAX_RUNS, "more runs than a copy has")
 	reader:expect((runs == 0) == zero(length), "runs and bytes disagree")
-	reader:expect(runs == 0 or (source > 0 and destination > 0), "port 0")
+	local links_only = flags >= 2 and source == 0 and destination == 0
+	reader:expect(runs == 0 or links_only or (source > 0 and destination > 0), "port 0")
 end
 
 function body.RUNS(reader)

@@ -20,6 +20,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
     match from {
         _ if to == "proto-core" => true,
         "tcpxm-tokio" => ["tcpxm", "linux-net"].contains(&to),
+        "mcp-relay" => ["mcp-control", "tcpxm-tokio", "linux-net"].contains(&to),
         "bfed-client" => ["bfed", "linux-net"].contains(&to),
         "ldc-linux" => ["ldc-ring", "linux-net"].contains(&to),
         "ltp-linux" => ["ltp", "lms-proto", "dyram", "linux-net"].contains(&to),
@@ -45,6 +46,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
                     "ldc-linux",
                     "daemon-kit",
                     "control-stream",
+                    "mcp-relay",
                     "bfed-client",
                     "cli",
                 ]

@@ -24,8 +24,9 @@ Examples:
       writes the hosts that failed to standard output, one a line, with the reason as a comment; the
       second run sends only what they lack
 
-Data is sent once to all hosts where multicast works, and separately to each of the others; hosts
-change between the two during the copy. A host that fails during the copy is retried when the others
+Data is sent once to all hosts where multicast works. The others pass it on to each other while they
+receive it (--no-relay: it is sent separately to each of them): each block is verified first, and a
+host that fails, or is slow, is bypassed. Hosts change between multicast and unicast during the copy. A host that fails during the copy is retried when the others
 are done (--retries), as is a host that cannot be reached within 3 s (without --connect-timeout),
 does not answer the data connection within 5 s, or acknowledges nothing for 5 s while others could
 continue. A host that refuses the copy is not retried. A host that the others wait for is named.
@@ -42,7 +43,10 @@ Events of --json, one object a line, on standard output; the field `event` names
   skipped    path, reason
   host       host, address, state (connected, compared), held (bytes already there)
   started    hosts, to_send (bytes on the data connection), group, source_port, port, sealed, carrier
-  mode       host, mode (unicast_only, unicast_group, multicast_only, unicast_group_only, multicast)
+  mode       host, mode (unicast_only, unicast_group, multicast_only, unicast_group_only, multicast, relay)
+  feeder     host, feeder (the host that passes data on to it; null: this one), reason (arranged, died,
+             stalled, slow, wrong_bytes, gone, closed, unreachable, refused)
+  bypassed   host: it passes nothing on any more; reason (wrong_bytes, stalled, slow, gone), block
   detached   host: too slow for the others, served separately (--min-rate); rate_bps that it takes,
              others_bps: upper estimate of what the others could take (null: not known)
   waiting    host, reason (silent, slow), seconds (of silence): the others wait for this host; where it
@@ -57,7 +61,8 @@ Events of --json, one object a line, on standard output; the field `event` names
   end        result (verified, some_failed, all_failed, failed, interrupted), exit_code, verified,
              failed (hosts), bytes, seconds, goodput_bps (of data sent and verified), limiting: null, or
              as above, the host that limited the rate longest; separate: host, rate_bps, others_bps of
-             each host that was served separately, measured from then on
+             each host that was served separately, measured from then on; relayed: number of hosts
+             in the relay; fed_bytes: bytes that this host sent to them; bypassed: host, reason, block
 
 Exit codes:
   0    every host has everything, verified
@@ -146,6 +151,10 @@ pub(crate) struct Args {
     /// Carrier of the data: udp, or ip (protocol 6; needs CAP_NET_RAW here and on the hosts)
     #[arg(long, value_enum, default_value = "udp")]
     pub(crate) carrier: Carrier,
+
+    /// Send to each host directly: no host passes data on to others
+    #[arg(long)]
+    pub(crate) no_relay: bool,
 
     /// Do not use UDP segmentation offload: slower, for networks that lose whole batches
     #[arg(long)]

@@ -3,7 +3,9 @@
 mod holders;
 mod limiting;
 mod prepare;
+mod relaying;
 mod rounds;
+mod trial;
 mod watching;
 
 use std::net::SocketAddr;
@@ -16,12 +18,13 @@ use cli::events::Events;
 use mcp_control::explain;
 use mcp_control::wire::hello::Capabilities;
 use mcp_control::wire::plan::Carrier;
-use mcp_control::{ClientEvent, Failed, Reason, Side};
+use mcp_control::wire::relay::LinkReport;
+use mcp_control::{ClientEvent, Digest, Failed, Reason, Side};
 use tcpxm_tokio::Failure;
 use tokio::sync::{mpsc, watch};
 
 use crate::data::{self, DataEvent};
-use crate::events::{Event, LimitingHost};
+use crate::events::{Bypassed, Event, LimitingHost};
 use crate::host::{Command, Common, Host, Report};
 use crate::hosts::Target;
 use crate::member::{Member, Stage};
@@ -33,6 +36,8 @@ pub(crate) use holders::Reach;
 use holders::{Finding, LOOK};
 pub(crate) use limiting::{Limit, MIN_ROUND_TRIP};
 use prepare::Source;
+use relaying::{Ended, Relaying};
+use trial::Trial;
 use watching::Watch;
 
 /// Time allowed for a host that ends its data connection to report why on the control connection.
@@ -74,6 +79,17 @@ pub(crate) struct Copy {
     rounds: u32,
     common: Common,
     pub(crate) interrupted: bool,
+    /// The links of this round, and the ends of those that the sender feeds.
+    relay: Option<Relaying>,
+    links_ended: mpsc::UnboundedReceiver<Ended>,
+    to_links_ended: mpsc::UnboundedSender<Ended>,
+    /// The hosts that links may feed when it is known that multicast does not reach them.
+    trial: Option<Trial>,
+    /// The digest of the whole copy, once every file was read.
+    whole: Option<Digest>,
+    pub(crate) bypassed: Vec<Bypassed>,
+    /// Bytes that this side has sent over links.
+    pub(crate) fed_bytes: u64,
     /// A data connection has failed.
     has_broken: bool,
 }
@@ -83,6 +99,7 @@ enum Wake {
     Host(usize, Report),
     Read(reader::Report),
     Data(DataEvent),
+    Link(Ended),
     /// It is time to check the receivers.
     Look,
     /// The deadline of [`Copy::wait_until`] has passed.
@@ -101,6 +118,7 @@ impl Copy {
         show: Show,
     ) -> anyhow::Result<Copy> {
         let (to_here, reports) = mpsc::channel(MAX_REPORTS);
+        let (to_links_ended, links_ended) = mpsc::unbounded_channel();
         let (orders, read) = start_reader(&tree, targets.len())?;
         let mut copy = Copy {
             tree,
@@ -127,6 +145,13 @@ impl Copy {
             rounds: 1,
             common,
             interrupted: false,
+            relay: None,
+            links_ended,
+            to_links_ended,
+            trial: None,
+            whole: None,
+            bypassed: Vec::new(),
+            fed_bytes: 0,
             has_broken: false,
         };
         let common = Arc::new(copy.common.clone());
@@ -168,6 +193,7 @@ impl Copy {
                 Wake::Host(index, report) => self.host(index, report),
                 Wake::Read(report) => self.read(report),
                 Wake::Data(report) => self.data(report),
+                Wake::Link((link, state)) => self.link_report(LinkReport { link, state }, None),
                 Wake::Look => self.look(),
                 Wake::Late => return,
                 Wake::Stop => {
@@ -192,9 +218,10 @@ impl Copy {
         tokio::select! {
             biased;
             _ = self.stop.wait_for(|stop| *stop) => Wake::Stop,
-            () = tokio::time::sleep_until(look), if self.watch.is_some() => Wake::Look,
+            () = tokio::time::sleep_until(look), if self.watch.is_some() || self.relay.is_some() => Wake::Look,
             Some((index, report)) = self.reports.recv() => Wake::Host(index, report),
             Some(report) = data => Wake::Data(report),
+            Some(ended) = self.links_ended.recv() => Wake::Link(ended),
             Some(report) = self.read.recv() => Wake::Read(report),
             () = tokio::time::sleep_until(late), if end.is_some() => Wake::Late,
             else => Wake::Stop,
@@ -262,6 +289,7 @@ impl Copy {
                 member.welcomed = true;
                 let prepares = capabilities.has(Capabilities::PREPARES);
                 member.prepared = member.prepared.filter(|_| prepares);
+                member.capabilities = capabilities;
             }
             ClientEvent::Held(held) => {
                 let end = held.first + held.digests.len() as u64;
@@ -278,6 +306,8 @@ impl Copy {
             }
             ClientEvent::Ready => self.members[index].stage = Stage::Ready,
             ClientEvent::Progress(progress) => self.progress(index, progress),
+            ClientEvent::Link(report) => self.link_report(report, Some(index)),
+            ClientEvent::Done => self.has_all(index),
             ClientEvent::Verified => self.verified(index),
             ClientEvent::Failed { failed, side } => self.failed(index, &failed, side),
         }
@@ -322,6 +352,7 @@ impl Copy {
             received,
             seconds,
         });
+        self.leave(index);
     }
 
     fn failed(&mut self, index: usize, failed: &Failed, side: Side) {
@@ -348,6 +379,7 @@ impl Copy {
             will_retry: again,
         });
         member.stage = Stage::Failed { message, again };
+        self.leave(index);
         // The data connection does not wait for it.
         if let Some(receiver) = self.receivers.iter().position(|&member| member == index) {
             self.show.drop_receiver(receiver);
@@ -378,9 +410,14 @@ impl Copy {
             reader::Report::Verdict(entry, verdict, permit) => {
                 self.command_all(&Command::Digest(entry, verdict, permit));
             }
+            reader::Report::Blocks(blocks) => {
+                for member in self.members.iter().filter(|m| m.is_planned_for_links) {
+                    member.command(Command::Blocks(Arc::clone(&blocks)));
+                }
+            }
             reader::Report::Whole(whole) => {
                 if let Some(whole) = whole {
-                    self.command_all(&Command::Expect(whole));
+                    self.whole(whole);
                 }
             }
             reader::Report::Sent => self.events.emit(&Event::Sent {
@@ -408,7 +445,9 @@ impl Copy {
             DataEvent::Mode(receiver, mode) => (receiver, Some(mode)),
             DataEvent::Detached(receiver) => (receiver, None),
             DataEvent::Failed(receiver, why) => {
-                if let Some(&index) = self.receivers.get(receiver) {
+                let index = self.receivers.get(receiver).copied();
+                // The data connection of a host that links feed was ended here.
+                if let Some(index) = index.filter(|&index| !self.members[index].relayed) {
                     self.data_failed(index, why);
                 }
                 return;
@@ -417,6 +456,9 @@ impl Copy {
         let Some(&index) = self.receivers.get(receiver) else {
             return;
         };
+        if self.members[index].relayed {
+            return;
+        }
         match event {
             Some(mode) => {
                 let member = &mut self.members[index];

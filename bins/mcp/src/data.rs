@@ -46,6 +46,8 @@ pub(crate) struct Options {
     ttl: u8,
     rate_bps: Option<u64>,
     pub(crate) min_rate: MinRate,
+    /// Hosts may feed hosts.
+    pub(crate) relay: bool,
     control: CongestionControl,
     gso: bool,
     timeout: Duration,
@@ -78,6 +80,7 @@ impl Options {
             ttl: args.ttl,
             rate_bps: args.rate.bits(),
             min_rate: args.min_rate,
+            relay: !args.no_relay,
             control: match args.congestion {
                 args::CongestionControl::Cubic => CongestionControl::Cubic,
                 args::CongestionControl::Newreno => CongestionControl::NewReno,
@@ -86,6 +89,17 @@ impl Options {
             gso: !args.no_gso,
             timeout: args.timeout(),
         })
+    }
+
+    /// Returns whether data may only come by multicast, and whether it never does.
+    pub(crate) fn multicast(&self) -> (bool, bool) {
+        let (only, never) = (args::Mode::Multicast, args::Mode::Unicast);
+        (self.mode == only, self.mode == never)
+    }
+
+    /// Returns `--rate` in bits per second.
+    pub(crate) fn rate_bps(&self) -> Option<u64> {
+        self.rate_bps
     }
 
     /// Returns the first transmission mode of the hosts.

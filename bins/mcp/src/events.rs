@@ -33,6 +33,15 @@ pub(crate) struct SeparateHost<'a> {
     pub(crate) others_bps: u64,
 }
 
+/// A host that feeds no others any more, and why.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Bypassed {
+    pub(crate) host: String,
+    pub(crate) reason: &'static str,
+    /// The block with wrong bytes.
+    pub(crate) block: Option<u64>,
+}
+
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum Event<'a> {
@@ -90,6 +99,13 @@ pub(crate) enum Event<'a> {
         mode: Option<&'a str>,
         limiting: Option<&'a LimitingHost>,
     },
+    Feeder {
+        host: &'a str,
+        /// `None`: the sender itself.
+        feeder: Option<&'a str>,
+        reason: &'static str,
+    },
+    Bypassed(Bypassed),
     Verified {
         host: &'a str,
         bytes: u64,
@@ -120,5 +136,8 @@ pub(crate) enum Event<'a> {
         goodput_bps: u64,
         limiting: Option<&'a LimitingHost>,
         separate: Vec<SeparateHost<'a>>,
+        relayed: usize,
+        fed_bytes: u64,
+        bypassed: &'a [Bypassed],
     },
 }

@@ -11,6 +11,7 @@ use control_stream::tls::{self, Credentials};
 use mcp_control::wire::hello::Prepared;
 use mcp_control::wire::plan::Carrier;
 use mcp_control::wire::progress::FileVerdict;
+use mcp_control::wire::relay::{Blocks, Fed, Feed};
 use mcp_control::{
     Client, ClientConfig, ClientEvent, DataPath, Digest, Failed, Layout, Manifest, Reason, Side,
 };
@@ -42,6 +43,9 @@ pub(crate) enum Command {
     /// The permit bounds how many digests wait for the slowest host.
     Digest(u32, FileVerdict, Arc<OwnedSemaphorePermit>),
     Expect(Digest),
+    Blocks(Arc<Blocks>),
+    Feed(Feed),
+    Fed(Fed),
     Fail(Failed),
 }
 
@@ -350,6 +354,9 @@ fn obey<S: AsyncRead + AsyncWrite>(conversation: &mut Conversation<Client, S>, c
             machine.expect(now, whole);
             Ok(())
         }
+        Command::Blocks(blocks) => machine.blocks(now, &blocks),
+        Command::Feed(feed) => machine.feed(now, &feed),
+        Command::Fed(fed) => machine.fed(now, &fed),
         Command::Fail(failed) => {
             machine.fail(now, failed);
             Ok(())

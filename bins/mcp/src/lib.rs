@@ -8,6 +8,8 @@
 //! | `host` | the control connection to one host: [`mcp_control::Client`] |
 //! | `reader` | the thread that reads, compares and sends |
 //! | `data` | the data connection |
+//! | `relay` | hosts that relay to hosts |
+//! | `hold` | what the copy tells the thread that sends |
 //! | `show`, `events` | messages and progress bars; the events of `--json` |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -16,10 +18,12 @@ mod args;
 mod copy;
 mod data;
 mod events;
+mod hold;
 mod host;
 mod hosts;
 mod member;
 mod reader;
+mod relay;
 mod resend;
 mod show;
 mod tree;
@@ -227,6 +231,9 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
         goodput_bps,
         limiting: copy.limited_by(),
         separate: copy.members.iter().filter_map(separate).collect(),
+        relayed: copy.members.iter().filter(|m| m.relayed).count(),
+        fed_bytes: copy.fed_bytes,
+        bypassed: &copy.bypassed,
     });
     if !json {
         // Input for --hosts-file of the next run.
@@ -250,6 +257,10 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
             used => format!(", {} used multicast", hosts(used)),
         }
         .as_str();
+        let relayed = copy.members.iter().filter(|m| m.relayed).count();
+        if relayed > 0 {
+            sent += &format!(", {} passed it on", hosts(relayed));
+        }
     }
     copy.show.say(format_args!(
         "{verified} of {} verified: {} in {seconds:.1} s, {sent}",

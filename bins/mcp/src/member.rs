@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mcp_control::BlockSet;
+use mcp_control::wire::hello::Capabilities;
 use mcp_control::wire::progress::Progress;
 use tokio::sync::mpsc;
 
@@ -103,6 +104,8 @@ pub(crate) struct Member {
     pub(crate) is_hopeless: bool,
     /// The failure of the previous round.
     pub(crate) before: Option<String>,
+    /// What it can do, once it has answered.
+    pub(crate) capabilities: Capabilities,
     pub(crate) address: Option<SocketAddr>,
     /// This host's address on its control connection.
     pub(crate) local: Option<SocketAddr>,
@@ -115,6 +118,13 @@ pub(crate) struct Member {
     /// The port that data was to come from when it was suggested with the offer: once it confirms the port, it
     /// listens. `None`: nothing was suggested, or it does not support that.
     pub(crate) prepared: Option<u16>,
+    /// Its plan has links.
+    pub(crate) is_planned_for_links: bool,
+    /// Links feed it, and no data connection.
+    pub(crate) relayed: bool,
+    /// It has everything, and the digest of the whole was told to it.
+    pub(crate) has_all: bool,
+    pub(crate) expects: bool,
     /// It listens for the data already.
     pub(crate) listens: bool,
     /// The port that it has confirmed, or proposes.
@@ -144,6 +154,7 @@ impl Member {
             postponed: false,
             is_hopeless: false,
             before: None,
+            capabilities: Capabilities::default(),
             address: None,
             local: None,
             connected_in: None,
@@ -151,6 +162,10 @@ impl Member {
             held_bytes: 0,
             takes_data: false,
             prepared: None,
+            is_planned_for_links: false,
+            relayed: false,
+            has_all: false,
+            expects: false,
             listens: false,
             port: None,
             progress: Progress::default(),
@@ -163,6 +178,16 @@ impl Member {
             told: None,
             rate_bps: 0,
         }
+    }
+
+    /// Whether it takes part in the data connection.
+    pub(crate) fn streams(&self) -> bool {
+        self.takes_data && !self.relayed
+    }
+
+    /// Returns the bytes that it has.
+    pub(crate) fn held(&self) -> u64 {
+        self.progress.held.max(self.held_bytes)
     }
 
     /// Whether it is retried in the next round.

@@ -7,17 +7,24 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use mcp_control::digest::BlockHasher;
+use mcp_control::limits::BLOCK_LEN;
 use mcp_control::wire::held::Held;
 use mcp_control::wire::progress::FileVerdict;
+use mcp_control::wire::relay::Blocks;
 use mcp_control::{BlockPlace, BlockSet, Digest, Kind, Layout};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc as reports};
 
 use crate::data::Outgoing;
+use crate::hold::Hold;
+use crate::relay::stock::Stock;
 use crate::tree::{Look, Tree, has_more};
 
 /// Digests of files that may wait for the slowest host before the reader pauses: 200 bytes each for each host.
 const MAX_VERDICTS: usize = 4096;
+
+/// Digests of blocks that are reported at once.
+const MAX_NAMED: usize = 256;
 
 /// Files are read in pieces that fit the processor's cache until they are hashed and sent.
 const PIECE: u64 = 64 << 10;
@@ -31,13 +38,112 @@ pub(crate) enum Order {
     /// All blocks of the host were reported: return which of them match.
     Compared(usize),
     /// Send these blocks over this connection, if any, and report the digest of every file.
-    Send(Arc<Layout>, Option<Outgoing>),
+    Send(Sending),
+}
+
+/// What is sent, and how.
+pub(crate) struct Sending {
+    /// The blocks.
+    pub(crate) layout: Arc<Layout>,
+    /// The data connection, if there is one.
+    pub(crate) outgoing: Option<Outgoing>,
+    /// Keeps the blocks for the hosts that are fed over links.
+    pub(crate) stock: Option<Arc<Stock>>,
+    pub(crate) hold: Arc<Hold>,
+    /// Bytes that were sent.
+    sent: u64,
+    /// Digests that were not reported yet, and the bytes of their blocks.
+    named: Blocks,
+    named_bytes: u64,
+}
+
+impl Sending {
+    pub(crate) fn new(
+        layout: Arc<Layout>,
+        outgoing: Option<Outgoing>,
+        stock: Option<Arc<Stock>>,
+        hold: Arc<Hold>,
+    ) -> Sending {
+        let named = Blocks {
+            first: 0,
+            digests: Vec::new(),
+        };
+        Sending {
+            layout,
+            outgoing,
+            stock,
+            hold,
+            sent: 0,
+            named,
+            named_bytes: 0,
+        }
+    }
+
+    /// Sends a piece over the data connection, unless that was given up.
+    fn write(&mut self, piece: &[u8]) -> io::Result<()> {
+        if self.hold.is_abandoned() {
+            self.outgoing = None;
+        }
+        let Some(outgoing) = &mut self.outgoing else {
+            return Ok(());
+        };
+        if self.stock.is_some() {
+            self.hold.pause(self.sent);
+        }
+        self.sent += piece.len() as u64;
+        match outgoing.write(piece) {
+            Err(_) if self.hold.is_abandoned() => Ok(()),
+            written => written,
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        if let Some(stock) = &self.stock {
+            stock.complete();
+        }
+        match &mut self.outgoing {
+            Some(outgoing) if !self.hold.is_abandoned() => match outgoing.finish() {
+                Err(_) if self.hold.is_abandoned() => Ok(()),
+                finished => finished,
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps a block for links. Returns digests that are to be reported.
+    fn keep(&mut self, block: u64, bytes: Vec<u8>, digest: Digest) -> Option<Blocks> {
+        let stock = self.stock.as_ref()?;
+        let len = bytes.len() as u64;
+        stock.put(block, bytes, digest, self.outgoing.is_none());
+        let next = self.named.first + self.named.digests.len() as u64;
+        let before = (next != block).then(|| self.take_named()).flatten();
+        if self.named.digests.is_empty() {
+            self.named.first = block;
+        }
+        self.named.digests.push(digest);
+        self.named_bytes += len;
+        if before.is_some() {
+            return before;
+        }
+        let enough = self.named_bytes >= BLOCK_LEN || self.named.digests.len() == MAX_NAMED;
+        enough.then(|| self.take_named()).flatten()
+    }
+
+    /// Returns the digests that were not reported.
+    fn take_named(&mut self) -> Option<Blocks> {
+        self.named_bytes = 0;
+        let digests = std::mem::take(&mut self.named.digests);
+        let first = self.named.first;
+        (!digests.is_empty()).then_some(Blocks { first, digests })
+    }
 }
 
 /// A message of the reader.
 pub(crate) enum Report {
     /// The blocks that the host has.
     Has(usize, BlockSet),
+    /// Digests of blocks, for the hosts whose plan has links.
+    Blocks(Arc<Blocks>),
     /// The digest of a file. The permit is returned when the digest is about to be sent to every host.
     Verdict(u32, FileVerdict, Arc<OwnedSemaphorePermit>),
     /// Every file was read: the digest of the whole, unless a file changed.
@@ -73,8 +179,8 @@ pub(crate) fn start(
                     let has = std::mem::take(&mut reader.has[host]);
                     reader.tell(Report::Has(host, has));
                 }
-                Order::Send(layout, outgoing) => {
-                    match reader.send(&layout, outgoing) {
+                Order::Send(sending) => {
+                    match reader.send(sending) {
                         Ok(()) => reader.tell(Report::Sent),
                         Err(error) => reader.tell(Report::Broken(error)),
                     }
@@ -166,7 +272,7 @@ impl Reader {
     }
 
     /// Sends the blocks of the layout, and reports the digest of every file as soon as it was read.
-    fn send(&mut self, layout: &Layout, mut outgoing: Option<Outgoing>) -> io::Result<()> {
+    fn send(&mut self, mut sending: Sending) -> io::Result<()> {
         let tree = Arc::clone(&self.tree);
         let mut files = vec![[0; 32]; tree.manifest.len()];
         let mut all_known = true;
@@ -174,7 +280,7 @@ impl Reader {
             if !matches!(what.kind, Kind::File { .. }) {
                 continue;
             }
-            let read = self.send_file(entry, layout, &mut outgoing)?;
+            let read = self.send_file(entry, &mut sending)?;
             let verdict = match read {
                 Ok(()) if self.has_changed(entry) => FileVerdict::Changed,
                 Ok(()) => {
@@ -191,6 +297,9 @@ impl Reader {
                 FileVerdict::Digest(digest) => files[entry] = digest,
                 _ => all_known = false,
             }
+            if let Some(blocks) = sending.take_named() {
+                self.tell(Report::Blocks(Arc::new(blocks)));
+            }
             let permit = Arc::clone(&self.verdicts).acquire_owned();
             // The semaphore is never closed.
             let Ok(permit) = self.runtime.block_on(permit) else {
@@ -201,34 +310,40 @@ impl Reader {
         // Hosts that have everything end, however long others take.
         let whole = all_known.then(|| tree.manifest.digest(&files));
         self.tell(Report::Whole(whole));
-        outgoing.as_mut().map_or(Ok(()), Outgoing::finish)
+        sending.finish()
     }
 
     /// Sends the blocks of a file that are part of the stream, and reads those that no host has reported. The
     /// outer error is the connection's. A file that cannot be read is sent as zeros, because the stream was
     /// agreed on; its verdict rejects it.
-    fn send_file(
-        &mut self,
-        entry: usize,
-        layout: &Layout,
-        outgoing: &mut Option<Outgoing>,
-    ) -> io::Result<io::Result<()>> {
+    fn send_file(&mut self, entry: usize, sending: &mut Sending) -> io::Result<io::Result<()>> {
         let tree = Arc::clone(&self.tree);
         let mut result = Ok(());
         for block in tree.manifest.blocks_of(entry) {
-            let is_sent = layout.contains(block);
+            let is_sent = sending.layout.contains(block);
             if !is_sent && self.digests[block as usize].is_some() {
                 continue;
             }
             let Some(place) = tree.manifest.locate(block) else {
                 continue;
             };
-            let (digest, failed) = self.load(&place, |piece| match outgoing {
-                Some(outgoing) if is_sent => outgoing.write(piece),
-                _ => Ok(()),
+            let mut bytes = Vec::new();
+            let (digest, failed) = self.load(&place, |piece| {
+                if is_sent && sending.stock.is_some() {
+                    bytes.extend_from_slice(piece);
+                }
+                match is_sent {
+                    true => sending.write(piece),
+                    false => Ok(()),
+                }
             })?;
-            if is_sent && let Some(outgoing) = outgoing {
-                outgoing.wrote(digest);
+            if is_sent {
+                if let Some(outgoing) = &sending.outgoing {
+                    outgoing.wrote(digest);
+                }
+                if let Some(blocks) = sending.keep(block, bytes, digest) {
+                    self.tell(Report::Blocks(Arc::new(blocks)));
+                }
             }
             match failed {
                 None => self.digests[block as usize] = Some(digest),

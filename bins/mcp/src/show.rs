@@ -56,12 +56,12 @@ impl Show {
         self.bars.revive(index, || "trying again".to_owned());
     }
 
-    pub(crate) fn started(&mut self, members: &[usize], stream_len: u64, handle: Handle) {
+    pub(crate) fn started(&mut self, members: &[usize], stream_len: u64, handle: Option<Handle>) {
         for &index in members {
             self.bars.start(index, 0, stream_len);
             self.bars.set_message(index, String::new);
         }
-        self.handle = Some(handle);
+        self.handle = handle;
     }
 
     /// Reports that the others wait for a host that acknowledges nothing.
@@ -91,6 +91,20 @@ impl Show {
         }
     }
 
+    /// Names a host that feeds no others any more.
+    pub(crate) fn bypassed(&self, host: &str, reason: &str, block: Option<u64>) {
+        let at = block.map_or_else(String::new, |block| format!(" in block {block}"));
+        let what = match reason {
+            "wrong_bytes" => "passed on wrong bytes",
+            "stalled" => "passed on nothing",
+            "slow" => "receives more slowly than the hosts after it",
+            _ => "does not have what it was to pass on",
+        };
+        self.say(format_args!(
+            "{host} {what}{at}: other hosts are fed by others"
+        ));
+    }
+
     pub(crate) fn drop_receiver(&self, receiver: usize) {
         if let Some(handle) = &self.handle {
             handle.drop_receiver(receiver);
@@ -103,6 +117,7 @@ impl Show {
             let mode = match member.mode() {
                 _ if member.separate.is_some() => "served separately",
                 Some("multicast" | "multicast_only") => "multicast",
+                Some("relay") => "relay",
                 Some(_) => "unicast",
                 None => "",
             };

@@ -40,6 +40,11 @@ pub(crate) struct Totals {
     /// Bytes that came over data connections, as far as progress was reported.
     pub(crate) received: u64,
     pub(crate) refused: u64,
+    /// Blocks served to other hosts, and their bytes.
+    pub(crate) relayed_blocks: u64,
+    pub(crate) relayed: u64,
+    /// Hosts that are served now.
+    pub(crate) children: u64,
 }
 
 /// A running copy's entry; removed when this is dropped.
@@ -68,6 +73,24 @@ impl Activity {
     /// Counts a connection that was refused.
     pub(crate) fn refused(&self) {
         self.lock().totals.refused += 1;
+    }
+
+    /// Counts a block that was served to another host.
+    pub(crate) fn relayed(&self, len: u64) {
+        let totals = &mut self.lock().totals;
+        totals.relayed_blocks += 1;
+        totals.relayed += len;
+    }
+
+    /// Counts a host that is served from now on.
+    pub(crate) fn child_began(&self) {
+        self.lock().totals.children += 1;
+    }
+
+    /// Counts a host that is served no more.
+    pub(crate) fn child_ended(&self) {
+        let totals = &mut self.lock().totals;
+        totals.children = totals.children.saturating_sub(1);
     }
 
     /// Returns the running copies, oldest first.

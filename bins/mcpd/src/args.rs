@@ -82,7 +82,7 @@ pub(crate) enum Verb {
 pub(crate) struct RunArgs {
     /// Run as a daemon with this configuration file, which replaces the options below
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "listen", "dir", "fsync", "once", "key_file", "insecure", "no_encryption", "carrier",
+        "listen", "dir", "fsync", "once", "key_file", "insecure", "no_encryption", "carrier", "no_relay",
     ])]
     pub(crate) config: Option<PathBuf>,
 
@@ -115,6 +115,10 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     no_encryption: bool,
 
+    /// Feed no other hosts of a copy; this host itself may still be fed by others
+    #[arg(long)]
+    no_relay: bool,
+
     /// Accept data over this carrier only: udp, or ip (protocol 6; needs CAP_NET_RAW)
     /// [default: over UDP, and over IP if this program has CAP_NET_RAW]
     #[arg(long, value_enum)]
@@ -139,6 +143,7 @@ impl RunArgs {
             listen: self.listen,
             dir: self.dir.clone(),
             fsync: self.fsync,
+            relay: !self.no_relay,
             carrier: self.carrier,
             key_file: self.key_file.clone(),
             insecure: self.insecure,

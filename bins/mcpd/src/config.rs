@@ -46,6 +46,8 @@ pub struct Receive {
     pub dir: PathBuf,
     /// `receive.fsync`.
     pub fsync: bool,
+    /// `receive.relay`: feed other hosts of a copy.
+    pub relay: bool,
     /// `receive.carrier`; `None`: any that the privileges of the process allow.
     pub carrier: Option<Carrier>,
     /// `security.key-file`.
@@ -129,6 +131,12 @@ impl Receive {
         } else {
             carriers
         };
+        let capabilities = capabilities.with(Capabilities::FED);
+        let capabilities = if self.relay {
+            capabilities.with(Capabilities::FEEDS)
+        } else {
+            capabilities
+        };
         Ok(Settings {
             folder: self.dir.clone(),
             server: ServerConfig::new(capabilities),
@@ -184,6 +192,7 @@ fn receive(section: Section<'_, '_>, security: Section<'_, '_>) -> Receive {
     let listen = section.get("listen", listen_wants, |value| listen(&text(value)?));
     let dir = section.require("dir", "a folder, such as \"/srv/incoming\"", text);
     let fsync = section.flag("fsync", false);
+    let relay = section.flag("relay", true);
     let carriers = [
         ("any", None),
         ("udp", Some(Carrier::Udp)),
@@ -201,6 +210,7 @@ fn receive(section: Section<'_, '_>, security: Section<'_, '_>) -> Receive {
         listen: listen.map(|at| at.value),
         dir: dir.map_or_else(PathBuf::new, |at| at.value.into()),
         fsync,
+        relay,
         carrier: carrier.flatten(),
         key_file: key_file.map(|at| at.value.into()),
         insecure,

@@ -27,6 +27,7 @@ mod events;
 mod listen;
 pub mod metrics;
 mod pieces;
+mod relay;
 mod session;
 pub mod status;
 mod store;

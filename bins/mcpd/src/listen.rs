@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use cli::events::Events;
 use control_stream::tls;
+use mcp_control::wire::link::{LINK_IDENTIFIER, PREFACE_LEN, Preface};
 use proto_core::clock::Clock;
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
@@ -15,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::activity::Activity;
 use crate::config::Settings;
 use crate::events::Event;
+use crate::relay::links::Expected;
 use crate::session::{Outcome, Session};
 use crate::waiting::{Ticket, Waiting};
 
@@ -36,6 +39,8 @@ pub(crate) struct Shared {
     /// Permits for copies.
     pub(crate) copies: Arc<Semaphore>,
     pub(crate) activity: Arc<Activity>,
+    /// Feeders that the senders of running copies have announced.
+    pub(crate) expected: Arc<Expected>,
     refusals: Mutex<Refusals>,
 }
 
@@ -55,6 +60,7 @@ impl Shared {
             events,
             copies: Arc::new(Semaphore::new(copies)),
             activity: Arc::default(),
+            expected: Arc::default(),
             refusals: Mutex::default(),
         }
     }
@@ -195,6 +201,12 @@ impl Connection {
     async fn run(self, stream: TcpStream, ticket: Ticket) -> Option<Outcome> {
         let local = canonical(stream.local_addr().ok()?);
         let _ = stream.set_nodelay(true);
+        if is_link(&stream).await {
+            if let Err(error) = self.link(stream).await {
+                self.shared.refused(self.peer, &error.to_string());
+            }
+            return None;
+        }
         let Some(credentials) = &self.settings.credentials else {
             return self.converse(stream, local, ticket).await;
         };
@@ -212,6 +224,21 @@ impl Connection {
         None
     }
 
+    /// Hands the connection of a feeder to the copy that expects it.
+    async fn link(&self, mut stream: TcpStream) -> io::Result<()> {
+        let mut preface = [0; PREFACE_LEN];
+        let read = tokio::time::timeout(HANDSHAKE, stream.read_exact(&mut preface)).await;
+        read.map_err(|_| io::ErrorKind::TimedOut)??;
+        let unknown = || io::Error::other("a link that no sender has announced");
+        let preface = Preface::parse(&preface).map_err(|_| unknown())?;
+        let stream = stream.into_std()?;
+        stream.set_nonblocking(false)?;
+        match self.shared.expected.take(stream, preface)? {
+            true => Ok(()),
+            false => Err(unknown()),
+        }
+    }
+
     async fn converse<S>(self, stream: S, local: SocketAddr, ticket: Ticket) -> Option<Outcome>
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite,
@@ -222,6 +249,13 @@ impl Connection {
         let session = Session::new((shared, settings), stream, self.peer, local, ticket);
         session.run(self.stop).await
     }
+}
+
+/// Whether the connection begins as that of a feeder, and not as TLS or a control message.
+async fn is_link(stream: &TcpStream) -> bool {
+    let mut first = [0];
+    let peeked = tokio::time::timeout(HANDSHAKE, stream.peek(&mut first)).await;
+    matches!(peeked, Ok(Ok(1))) && first == LINK_IDENTIFIER.to_be_bytes()[..1]
 }
 
 /// Converts IPv4-mapped addresses, which a socket on all addresses reports.

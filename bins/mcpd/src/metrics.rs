@@ -44,6 +44,24 @@ pub const METRICS: &[Metric<StatusHandle>] = &[
         "Bytes received over data connections",
         |page, lines| lines.value(totals(&page.now).received),
     ),
+    gauge(
+        "children",
+        &[],
+        "Hosts that blocks are relayed to",
+        |page, lines| lines.value(totals(&page.now).children),
+    ),
+    counter(
+        "relayed_blocks",
+        &[],
+        "Blocks relayed to other hosts",
+        |page, lines| lines.value(totals(&page.now).relayed_blocks),
+    ),
+    counter(
+        "relayed_bytes",
+        &[],
+        "Bytes of the blocks relayed to other hosts",
+        |page, lines| lines.value(totals(&page.now).relayed),
+    ),
     counter(
         "refused_connections",
         &[],

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use control_stream::conversation::{Conversation, Turn};
 use mcp_control::explain;
-use mcp_control::wire::hello::Prepared;
+use mcp_control::wire::hello::{Capabilities, Prepared};
 use mcp_control::wire::plan::{Carrier, Plan};
 use mcp_control::wire::progress::Done;
+use mcp_control::wire::relay::{Fed, Feed, LinkReport, LinkState};
 use mcp_control::{Failed, Layout, Manifest, Reason, Server, ServerEvent, Side};
+use mcp_relay::Terms;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, mpsc as reports, watch};
 
@@ -19,6 +21,8 @@ use crate::config::Settings;
 use crate::data::{Abort, Incoming, Reservation};
 use crate::events::{Event, hex};
 use crate::listen::Shared;
+use crate::relay::links::{Links, MAX_LINK_REPORTS};
+use crate::relay::shelf::Shelf;
 use crate::waiting::Ticket;
 use crate::worker::{self, Order, Report};
 
@@ -55,6 +59,13 @@ pub(crate) struct Session<S> {
     waiting: Option<Ticket>,
     /// Its permit to copy.
     copying: Option<OwnedSemaphorePermit>,
+    links: Arc<Links>,
+    /// What links report to the sender.
+    link_reports: reports::Receiver<LinkReport>,
+    /// The verified blocks, where the plan has links.
+    shelf: Option<Arc<Shelf>>,
+    /// The sender has arranged a link for it.
+    is_fed: bool,
 }
 
 /// The offered copy.
@@ -97,6 +108,7 @@ impl Reserved {
 enum Wake {
     Turn(Turn<ServerEvent>),
     Report(Option<Report>),
+    Link(LinkReport),
     /// The sender sent no reason of its own.
     NoReason(Failed),
     Stop,
@@ -111,6 +123,9 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         waiting: Ticket,
     ) -> Self {
         let clock = shared.clock;
+        let (to_here, link_reports) = reports::channel(MAX_LINK_REPORTS);
+        let expected = Arc::clone(&shared.expected);
+        let links = Links::new(expected, Arc::clone(&shared.activity), to_here);
         let machine = Server::new(settings.server.clone(), clock.now());
         Session {
             shared,
@@ -125,6 +140,10 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             port: None,
             abort: Abort::default(),
             data_failed: None,
+            links: Arc::new(links),
+            link_reports,
+            shelf: None,
+            is_fed: false,
         }
     }
 
@@ -147,6 +166,11 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
                 Wake::Turn(Turn::Event(event)) => self.event(event),
                 Wake::Report(Some(report)) => self.take_report(report),
                 Wake::Report(None) => self.worker_ended(),
+                Wake::Link(report) => {
+                    let now = self.conversation.now();
+                    // After the end it concerns nobody.
+                    let _ = self.conversation.machine.link(now, &report);
+                }
                 Wake::NoReason(failed) => {
                     self.data_failed = None;
                     let now = self.conversation.now();
@@ -156,6 +180,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             }
         }
         self.abort.abort();
+        self.links.close();
         self.copy.is_some().then_some(outcome)
     }
 
@@ -193,6 +218,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         tokio::select! {
             turn = self.conversation.turn() => Wake::Turn(turn),
             reports = reports, if room && !ended => Wake::Report(reports),
+            Some(report) = self.link_reports.recv(), if room && !ended => Wake::Link(report),
             failed = no_reason, if !ended => Wake::NoReason(failed),
             _ = stop.wait_for(|stop| *stop), if !ended => Wake::Stop,
         }
@@ -211,13 +237,49 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             } => self.suggested(carrier, destination, prepared),
             ServerEvent::Planned { plan, layout } => self.planned(&plan, layout),
             ServerEvent::Digest(digest) => {
-                if let Some(copy) = &self.copy {
-                    // A worker that has ended has reported why.
-                    let _ = copy.orders.send(Order::Verdict(digest));
-                }
+                self.order(Order::Verdict(digest));
             }
+            ServerEvent::Blocks(blocks) => self.order(Order::Named(blocks)),
+            ServerEvent::Fed(fed) => self.fed(&fed),
+            ServerEvent::Feed(feed) => self.feed(feed),
             ServerEvent::Failed { failed, side } => self.failed(&failed, side),
             ServerEvent::Verified => {}
+        }
+    }
+
+    fn order(&self, order: Order) {
+        if let Some(copy) = &self.copy {
+            // A worker that has ended has reported why.
+            let _ = copy.orders.send(order);
+        }
+    }
+
+    /// Expects a feeder.
+    fn fed(&mut self, fed: &Fed) {
+        // A data connection that the sender has given up for it has not failed.
+        self.data_failed = None;
+        self.is_fed = true;
+        self.abort.abort();
+        let Some(copy) = &self.copy else { return };
+        let terms = Terms {
+            link: fed.link,
+            secret: fed.secret,
+            sealed: fed.sealed,
+        };
+        let manifest = Arc::clone(&copy.manifest);
+        self.links.expect(terms, manifest, copy.orders.clone());
+        self.links.report(fed.link, LinkState::Expected);
+    }
+
+    /// Feeds another host.
+    fn feed(&self, feed: Feed) {
+        let feeds = self.settings.server.capabilities.has(Capabilities::FEEDS);
+        match (&self.shelf, &self.copy) {
+            (Some(shelf), Some(copy)) if feeds => {
+                let manifest = Arc::clone(&copy.manifest);
+                self.links.feed(feed, manifest, Arc::clone(shelf));
+            }
+            _ => self.links.report(feed.link, LinkState::Refused),
         }
     }
 
@@ -301,6 +363,10 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
     }
 
     fn planned(&mut self, plan: &Plan, layout: Arc<Layout>) {
+        if plan.has_links_only() {
+            // The port that was suggested is not used.
+            self.port = None;
+        }
         let Some(copy) = &self.copy else { return };
         let sealed = plan.key.is_some();
         let group = plan.group.map(|group| group.to_string());
@@ -312,7 +378,19 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             group,
             sealed,
         });
-        let incoming = if layout.is_empty() {
+        if plan.relay {
+            let folder = &self.settings.folder;
+            let activity = Arc::clone(&self.shared.activity);
+            match Shelf::new(folder, Arc::clone(&copy.manifest), activity) {
+                Ok(shelf) => self.shelf = Some(Arc::new(shelf)),
+                Err(trouble) => {
+                    let now = self.conversation.now();
+                    self.conversation.machine.fail(now, trouble.failed());
+                    return;
+                }
+            }
+        }
+        let incoming = if layout.is_empty() || plan.has_links_only() {
             None
         } else {
             match self.listen(plan) {
@@ -323,9 +401,9 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
                 }
             }
         };
-        if let Some(copy) = &self.copy {
-            let _ = copy.orders.send(Order::Receive(layout, incoming));
-        }
+        let shelf = self.shelf.as_ref();
+        let relay = shelf.map(|shelf| (Arc::clone(shelf), Arc::clone(&self.links)));
+        self.order(Order::Receive(layout, incoming, relay));
     }
 
     /// Opens the receiving end of the data connection.
@@ -377,6 +455,8 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
                 }
                 said
             }
+            // The sender has arranged a link meanwhile.
+            Report::Failed(failed) if failed.reason == Reason::Data && self.is_fed => Ok(()),
             Report::Failed(failed) if failed.reason == Reason::Data => {
                 self.data_failed = Some((failed, tokio::time::Instant::now() + REASON_TIMEOUT));
                 Ok(())

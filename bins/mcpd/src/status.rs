@@ -41,6 +41,8 @@ impl Document for Show {
                 ("failed", "failed"),
                 ("refused connections", "refused"),
                 ("bytes received", "received_bytes"),
+                ("bytes relayed", "relayed_bytes"),
+                ("children", "children"),
             ]),
             Show::Copies => Layout::List(&["peer", "name", "bytes", "received", "held", "seconds"]),
             Show::Counters => Layout::Counters,
@@ -97,6 +99,8 @@ impl StatusHandle {
             "failed": totals.failed,
             "refused": totals.refused,
             "received_bytes": totals.received,
+            "relayed_bytes": totals.relayed,
+            "children": totals.children,
         });
         self.daemon.overview(env!("CARGO_PKG_VERSION"), more)
     }
@@ -106,6 +110,7 @@ impl StatusHandle {
         json!({
             "copies": {"copied": totals.copied, "failed": totals.failed},
             "data": {"received_bytes": totals.received},
+            "relay": {"blocks": totals.relayed_blocks, "bytes": totals.relayed},
             "connections": {"refused": totals.refused},
         })
     }

@@ -8,19 +8,35 @@ use std::time::{Duration, Instant};
 
 use mcp_control::wire::held::Held;
 use mcp_control::wire::progress::{Done, FileDigest, Progress};
+use mcp_control::wire::relay::{Blocks, LinkId, LinkState};
 use mcp_control::{Failed, Layout, Manifest, Reason};
+use mcp_relay::child::Asker;
 use tokio::sync::mpsc as reports;
 
 use crate::data::Incoming;
+use crate::relay::links::Links;
+use crate::relay::pull::Pull;
+use crate::relay::shelf::Shelf;
 use crate::store::{Store, Trouble};
 
 /// A message of the control connection to the worker.
 pub(crate) enum Order {
-    /// The layout of the data, and its stream, if any data is sent.
-    Receive(Arc<Layout>, Option<Incoming>),
+    /// The layout of the data, its stream, if there is one, and what links need.
+    Receive(Arc<Layout>, Option<Incoming>, Option<Relay>),
+    /// Digests of blocks.
+    Named(Blocks),
+    /// A feeder has connected.
+    Linked(LinkId, Box<Asker>),
+    /// It has sent a block.
+    Arrived(LinkId, u64, Vec<u8>),
+    /// A link has ended.
+    Unlinked(LinkId, LinkState),
     /// The sender's digest of a file.
     Verdict(FileDigest),
 }
+
+/// What a copy that links may feed has besides.
+pub(crate) type Relay = (Arc<Shelf>, Arc<Links>);
 
 /// A message of the worker to the control connection.
 #[derive(Debug)]
@@ -49,6 +65,8 @@ pub(crate) fn start(
             orders,
             reports,
             manifest,
+            pull: None,
+            told: Instant::now(),
         };
         match worker.run(&folder, fsync) {
             Ok(()) | Err(Stop::Gone) => {}
@@ -81,6 +99,18 @@ struct Worker {
     orders: mpsc::Receiver<Order>,
     reports: reports::Sender<Report>,
     manifest: Arc<Manifest>,
+    /// The blocks that come over links, if they may.
+    pull: Option<Pull>,
+    /// When progress was reported last.
+    told: Instant,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Some(pull) = &self.pull {
+            pull.close();
+        }
+    }
 }
 
 impl Worker {
@@ -90,21 +120,53 @@ impl Worker {
         store.scan(|held| reports.blocking_send(Report::Held(held)).is_ok())?;
         self.tell(Report::Scanned)?;
         let (layout, incoming) = match self.orders.recv() {
-            Ok(Order::Receive(layout, incoming)) => (layout, incoming),
-            Ok(Order::Verdict(_)) | Err(_) => return Err(Stop::Gone),
+            Ok(Order::Receive(layout, incoming, relay)) => {
+                self.pull = relay.map(|(shelf, links)| {
+                    Pull::new(
+                        Arc::clone(&self.manifest),
+                        Arc::clone(&layout),
+                        shelf,
+                        links,
+                    )
+                });
+                (layout, incoming)
+            }
+            Ok(_) | Err(_) => return Err(Stop::Gone),
         };
         store.prepare(&layout)?;
         self.tell(Report::Ready)?;
         if let Some(mut incoming) = incoming {
-            self.receive(&mut store, &layout, &mut incoming)?;
+            self.receive_or_pull(&mut store, &layout, &mut incoming)?;
+        } else if self.pull.is_some() {
+            self.pull(&mut store)?;
         }
         store.pass(self.manifest.len())?;
         while store.undecided() > 0 {
             self.wait(&mut store)?;
         }
-        let done = store.finish()?;
-        self.tell(Report::Progress(store.progress()))?;
+        let mut done = store.finish()?;
+        self.tell(Report::Progress(self.progress(&store)))?;
+        done.received = self.progress(&store).received;
         self.tell(Report::Done(done))
+    }
+
+    /// Receives the data stream; where links may be arranged, a stream that breaks is not the end.
+    fn receive_or_pull(
+        &mut self,
+        store: &mut Store,
+        layout: &Layout,
+        incoming: &mut Incoming,
+    ) -> Result<(), Stop> {
+        match self.receive(store, layout, incoming) {
+            Err(Stop::Trouble(trouble))
+                if trouble.reason == Reason::Data && self.pull.is_some() =>
+            {
+                // The control connection waits a moment for the sender to arrange a link.
+                self.tell(Report::Failed(trouble.failed()))?;
+                self.pull(store)
+            }
+            received => received,
+        }
     }
 
     /// Receives the data stream block by block.
@@ -117,7 +179,6 @@ impl Worker {
         let failed = |error: io::Error| Stop::Trouble(Trouble::new(Reason::Data, error));
         incoming.accept().map_err(failed)?;
         let manifest = Arc::clone(&self.manifest);
-        let mut told = Instant::now();
         for (block, place) in layout.blocks(&manifest) {
             store.pass(place.entry)?;
             let mut arriving = store.begin(block, &place);
@@ -126,23 +187,60 @@ impl Worker {
                 store.piece(&mut arriving, piece)?;
             }
             store.end(arriving)?;
+            if let Some(pull) = &mut self.pull {
+                pull.settle(store, block);
+            }
             self.verdicts(store)?;
             while store.is_crowded() {
                 self.wait(store)?;
             }
-            if told.elapsed() > PROGRESS {
-                told = Instant::now();
-                self.tell(Report::Progress(store.progress()))?;
-            }
+            self.tell_progress(store)?;
         }
         incoming.finish().map_err(failed)
+    }
+
+    /// Has the feeder send what is missing.
+    fn pull(&mut self, store: &mut Store) -> Result<(), Stop> {
+        if let Some(pull) = &mut self.pull {
+            pull.activate(store);
+        }
+        while let Some(pull) = &self.pull
+            && !pull.is_complete()
+        {
+            store.pass(pull.passed())?;
+            match self.orders.recv_timeout(PROGRESS) {
+                Ok(order) => self.obey(store, order)?,
+                // A block may take longer than that.
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Stop::Gone),
+            }
+            self.tell_progress(store)?;
+        }
+        Ok(())
+    }
+
+    fn tell_progress(&mut self, store: &Store) -> Result<(), Stop> {
+        if self.told.elapsed() > PROGRESS {
+            self.told = Instant::now();
+            self.tell(Report::Progress(self.progress(store)))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the progress.
+    fn progress(&self, store: &Store) -> Progress {
+        let mut progress = store.progress();
+        if let Some(pull) = &self.pull {
+            progress.received = pull.received(progress.received);
+        }
+        progress
     }
 
     /// Takes the verdicts that the sender has sent meanwhile.
     fn verdicts(&mut self, store: &mut Store) -> Result<(), Stop> {
         loop {
             match self.orders.try_recv() {
-                Ok(order) => Self::obey(store, order)?,
+                Ok(order) => self.obey(store, order)?,
                 Err(mpsc::TryRecvError::Empty) => return Ok(()),
                 Err(mpsc::TryRecvError::Disconnected) => return Err(Stop::Gone),
             }
@@ -151,13 +249,25 @@ impl Worker {
 
     fn wait(&mut self, store: &mut Store) -> Result<(), Stop> {
         let order = self.orders.recv().map_err(|_| Stop::Gone)?;
-        Self::obey(store, order)
+        self.obey(store, order)
     }
 
-    fn obey(store: &mut Store, order: Order) -> Result<(), Stop> {
-        match order {
-            Order::Verdict(digest) => store.verdict(digest.entry as usize, digest.verdict)?,
-            Order::Receive(..) => {}
+    fn obey(&mut self, store: &mut Store, order: Order) -> Result<(), Stop> {
+        match (order, &mut self.pull) {
+            (Order::Verdict(digest), pull) => {
+                store.verdict(digest.entry as usize, digest.verdict)?;
+                if let Some(pull) = pull {
+                    pull.ask(store);
+                }
+            }
+            (Order::Named(blocks), Some(pull)) => pull.named(store, &blocks),
+            (Order::Linked(link, asker), Some(pull)) => pull.linked(store, link, asker),
+            (Order::Arrived(link, block, bytes), Some(pull)) => {
+                pull.arrived(store, link, block, bytes)?;
+            }
+            (Order::Unlinked(link, state), Some(pull)) => pull.unlinked(link, state),
+            // The control connection lets none of these through where the plan has no links.
+            (_, _) => {}
         }
         Ok(())
     }

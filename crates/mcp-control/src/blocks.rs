@@ -67,6 +67,27 @@ impl BlockSet {
         word.is_some_and(|word| word >> (block % 64) & 1 == 1)
     }
 
+    /// Returns the first block of the set that is `block` or one after it.
+    pub fn first_from(&self, block: u64) -> Option<u64> {
+        let mut at = (block / 64) as usize;
+        let mut word = self.words.get(at)? & (u64::MAX << (block % 64));
+        while word == 0 {
+            at += 1;
+            word = *self.words.get(at)?;
+        }
+        Some(at as u64 * 64 + u64::from(word.trailing_zeros()))
+    }
+
+    /// Removes a block; false when it was not there.
+    pub fn remove(&mut self, block: u64) -> bool {
+        if !self.contains(block) {
+            return false;
+        }
+        self.words[(block / 64) as usize] &= !(1 << (block % 64));
+        self.len -= 1;
+        true
+    }
+
     /// Adds a block; false when it was there or does not exist.
     pub fn insert(&mut self, block: u64) -> bool {
         if block >= self.total || self.contains(block) {

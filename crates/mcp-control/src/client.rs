@@ -19,6 +19,7 @@ use crate::wire::offer::{CopyId, Offer};
 use crate::wire::plan::{Carrier, DataKey, Plan};
 use crate::wire::port::{Port, Suggest};
 use crate::wire::progress::{Done, FileDigest, FileVerdict, Progress};
+use crate::wire::relay::{Blocks, Fed, Feed, LinkReport};
 use crate::wire::verdict::{Failed, Reason};
 use crate::wire::{self, Message as _, Type, VERSION};
 
@@ -66,6 +67,9 @@ pub struct DataPath {
     pub destination: u16,
     /// The key, when it is sealed.
     pub key: Option<DataKey>,
+    /// Links may be arranged; without ports data comes only over them. The host must have
+    /// [`Capabilities::FED`].
+    pub relay: bool,
 }
 
 /// An event for the application.
@@ -91,6 +95,10 @@ pub enum ClientEvent {
     Ready,
     /// How far the host is.
     Progress(Progress),
+    /// The state of a link of this host.
+    Link(LinkReport),
+    /// It has everything, and could feed others until [`Client::expect`]. Only where the plan has links.
+    Done,
     /// Everything is in place there, and digests prove it. Nothing follows.
     Verified,
     /// It ended without that. Nothing follows.
@@ -126,6 +134,10 @@ pub struct ClientRole {
     done: Option<Done>,
     expected: Option<Done>,
     stream_len: u64,
+    /// What the host can do.
+    peer: Capabilities,
+    /// Links may be arranged.
+    relay: bool,
     /// Files before this entry have had their DIGEST.
     next_digest: u32,
 }
@@ -139,6 +151,7 @@ pub struct ClientRole {
 /// | scanned | SUGGEST ([`Client::suggest`]) | PORT | until all hosts agree |
 /// | | PLAN, RUNS ([`Client::plan`]) | READY | the data connection is opened |
 /// | data | DIGEST ([`Client::digest`]) | PROGRESS, DONE | |
+/// | data, with links | BLOCKS, FEED, FED ([`Client::blocks`], [`Client::feed`], [`Client::fed`]) | LINK | |
 /// | done | VERIFIED | | [`ClientEvent::Verified`] |
 ///
 /// FAILED and KEEPALIVE may be sent by either side at any time.
@@ -190,6 +203,8 @@ impl Client {
             done: None,
             expected: None,
             stream_len: 0,
+            peer: Capabilities::default(),
+            relay: false,
             next_digest: 0,
         };
         Endpoint::start(role, link)
@@ -224,8 +239,16 @@ impl Client {
                 self.link.event(ClientEvent::Progress(progress));
                 Ok(())
             }
+            (Type::Link, State::Planned | State::Data) if self.role.relay => {
+                let report = LinkReport::parse(frame)?;
+                self.link.event(ClientEvent::Link(report));
+                Ok(())
+            }
             (Type::Done, State::Data) if self.role.done.is_none() => {
                 self.role.done = Some(Done::parse(frame)?);
+                if self.role.relay {
+                    self.link.event(ClientEvent::Done);
+                }
                 Ok(())
             }
             _ => Err(Error::Unexpected),
@@ -259,6 +282,7 @@ impl Client {
                 destination: prepared.destination,
             });
         }
+        self.role.peer = welcome.capabilities;
         self.role.state = State::Offered;
         self.link.event(ClientEvent::Welcome {
             capabilities: welcome.capabilities,
@@ -365,6 +389,7 @@ impl Client {
             runs: 0,
             stream_len: 0,
             key: None,
+            relay: false,
         };
         let data = data.filter(|(_, layout)| !layout.is_empty());
         if let Some((path, layout)) = &data {
@@ -376,14 +401,64 @@ impl Client {
                 runs: layout.runs().len() as u32,
                 stream_len: layout.len(),
                 key: path.key,
+                relay: path.relay,
             };
+            if path.relay && !self.role.peer.has(Capabilities::FED) {
+                return Err(UnexpectedMessage);
+            }
         }
         self.role.stream_len = plan.stream_len;
+        self.role.relay = plan.relay;
         self.link.send(now, &plan);
         if let Some((_, layout)) = data {
             self.link.send_runs(layout);
         }
         self.role.state = State::Planned;
+        Ok(())
+    }
+
+    /// Names the digests of blocks, which the host verifies before it passes them on.
+    ///
+    /// # Errors
+    /// The plan has no links, or there are no such blocks.
+    pub fn blocks(&mut self, now: Instant, blocks: &Blocks) -> Result<(), UnexpectedMessage> {
+        let end = blocks.first + blocks.digests.len() as u64;
+        let counted = (1..=crate::limits::MAX_HELD).contains(&blocks.digests.len());
+        if end > self.role.manifest.blocks() || !counted {
+            return Err(UnexpectedMessage);
+        }
+        self.link_command(now, blocks)
+    }
+
+    /// Has the host feed another one.
+    ///
+    /// # Errors
+    /// The plan has no links, or the host does not feed others.
+    pub fn feed(&mut self, now: Instant, feed: &Feed) -> Result<(), UnexpectedMessage> {
+        if !self.role.peer.has(Capabilities::FEEDS) {
+            return Err(UnexpectedMessage);
+        }
+        self.link_command(now, feed)
+    }
+
+    /// Has the host be fed over a link, in place of the one before.
+    ///
+    /// # Errors
+    /// The plan has no links.
+    pub fn fed(&mut self, now: Instant, fed: &Fed) -> Result<(), UnexpectedMessage> {
+        self.link_command(now, fed)
+    }
+
+    fn link_command(
+        &mut self,
+        now: Instant,
+        message: &impl wire::Message,
+    ) -> Result<(), UnexpectedMessage> {
+        let may = self.is_in(State::Planned) || self.is_in(State::Data);
+        if !may || !self.role.relay {
+            return Err(UnexpectedMessage);
+        }
+        self.link.send(now, message);
         Ok(())
     }
 
@@ -427,6 +502,15 @@ impl Client {
         if self.link.is_ended() {
             return;
         }
+        // Of a host that links feed, less or more of the stream arrives than the whole.
+        let done = Done {
+            received: if self.role.relay {
+                expected.received
+            } else {
+                done.received
+            },
+            ..done
+        };
         if done != expected {
             self.refuse(now, Reason::Mismatch, "");
             return;

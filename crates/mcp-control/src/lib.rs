@@ -91,6 +91,7 @@ pub mod limits;
 mod link;
 mod manifest;
 pub mod path;
+mod requests;
 mod server;
 pub mod wire;
 
@@ -105,6 +106,7 @@ pub use link::{Side, Stats, Timeouts, Transmit};
 pub use manifest::{BlockPlace, Entry, Kind, Manifest, ManifestError, Timestamp};
 pub use path::{PathError, RelPath};
 pub use proto_core::time::{Duration, Instant};
+pub use requests::Requests;
 pub use server::{Server, ServerConfig, ServerEvent, ServerRole};
 pub use wire::verdict::{Failed, Reason};
 

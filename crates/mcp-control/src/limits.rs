@@ -26,6 +26,10 @@ pub const MAX_HELD: usize = 1024;
 pub const MAX_RUNS_PER_FRAME: usize = 2048;
 /// Most runs of one plan; a sender joins the nearest ones until that many are left.
 pub const MAX_RUNS: u32 = 1 << 16;
+/// Most blocks that a child has requested of its feeder at a time.
+pub const MAX_REQUESTS: u64 = 256;
+/// Bytes of requested blocks from which on a child requests no more.
+pub const MAX_REQUESTED_BYTES: u64 = 16 << 20;
 /// Longest explanation in a FAILED, in bytes.
 pub const MAX_TEXT_LEN: usize = 512;
 /// Most suggestions of a port (TCP-XM §3.4) before the hosts that disagree are given up.

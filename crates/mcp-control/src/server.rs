@@ -19,6 +19,7 @@ use crate::wire::offer::{CopyId, EntryError, Offer, parse_entries, parse_entry};
 use crate::wire::plan::{Carrier, Plan, parse_runs};
 use crate::wire::port::{Port, Suggest};
 use crate::wire::progress::{Done, FileDigest, Progress};
+use crate::wire::relay::{Blocks, Fed, Feed, LinkReport};
 use crate::wire::verdict::{Failed, Reason};
 use crate::wire::{self, Message as _, Type};
 
@@ -86,6 +87,12 @@ pub enum ServerEvent {
         /// Which blocks the data stream is.
         layout: Arc<Layout>,
     },
+    /// Digests of blocks: what must arrive over links, and what may be passed on.
+    Blocks(Blocks),
+    /// Feed another host.
+    Feed(Feed),
+    /// Be fed over this link, in place of the one before.
+    Fed(Fed),
     /// The digest of a file when the client read it.
     Digest(FileDigest),
     /// The client confirms that everything is in place. Nothing follows.
@@ -145,6 +152,7 @@ pub struct ServerRole {
 /// | ports | SUGGEST, PLAN | PORT ([`Server::port`]) | |
 /// | planning | RUNS | READY ([`Server::ready`]) | [`ServerEvent::Planned`] |
 /// | data | DIGEST | PROGRESS, DONE ([`Server::progress`], [`Server::done`]) | |
+/// | data, with links | BLOCKS, FEED, FED | LINK ([`Server::link`]) | [`ServerEvent::Blocks`] and the others |
 /// | done | VERIFIED | | [`ServerEvent::Verified`] |
 ///
 /// FAILED and KEEPALIVE may be sent by either side at any time.
@@ -218,6 +226,12 @@ impl Server {
                 self.link.event(ServerEvent::Digest(digest));
                 Ok(())
             }
+            // The sender may not have received DONE yet, and a host feeds others after it.
+            (Type::Blocks | Type::Feed | Type::Fed, State::Planned | State::Data | State::Done)
+                if self.role.plan.is_some_and(|plan| plan.relay) =>
+            {
+                self.take_links(kind, frame)
+            }
             (Type::Verified, State::Done) => {
                 wire::Verified::parse(frame)?;
                 self.link.end(now);
@@ -226,6 +240,23 @@ impl Server {
             }
             _ => Err(Error::Unexpected),
         }
+    }
+
+    fn take_links(&mut self, kind: Type, frame: &[u8]) -> Result<(), Error> {
+        let event = match kind {
+            Type::Blocks => {
+                let blocks = Blocks::parse(frame)?;
+                let end = blocks.first + blocks.digests.len() as u64;
+                if end > self.role.manifest.blocks() {
+                    return Err(Error::Contradiction);
+                }
+                ServerEvent::Blocks(blocks)
+            }
+            Type::Feed => ServerEvent::Feed(Feed::parse(frame)?),
+            _ => ServerEvent::Fed(Fed::parse(frame)?),
+        };
+        self.link.event(event);
+        Ok(())
     }
 
     fn hello(&mut self, now: Instant, hello: &Hello) {
@@ -409,7 +440,12 @@ impl Server {
     }
 
     fn take_plan(&mut self, plan: Plan) -> Result<(), Error> {
-        if plan.runs > 0 && self.role.carrier != Some(plan.carrier) {
+        let allowed = self.role.config.capabilities.has(Capabilities::FED);
+        if plan.relay && !allowed {
+            return Err(Error::Contradiction);
+        }
+        let carried = plan.runs > 0 && !plan.has_links_only();
+        if carried && self.role.carrier != Some(plan.carrier) {
             return Err(Error::Contradiction);
         }
         self.role.plan = Some(plan);
@@ -473,6 +509,20 @@ impl Server {
         if self.link.queued() < 8 {
             self.link.send(now, &progress);
         }
+        Ok(())
+    }
+
+    /// Reports the state of a link.
+    ///
+    /// # Errors
+    /// Before the plan, or it has no links.
+    pub fn link(&mut self, now: Instant, report: &LinkReport) -> Result<(), UnexpectedMessage> {
+        let may = [State::Planned, State::Data, State::Done].contains(&self.role.state)
+            && !self.link.is_ended();
+        if !may || !self.role.plan.is_some_and(|plan| plan.relay) {
+            return Err(UnexpectedMessage);
+        }
+        self.link.send(now, report);
         Ok(())
     }
 

@@ -4,10 +4,12 @@ use std::net::IpAddr;
 
 use mcp_control::wire::held::{Held, Scanned};
 use mcp_control::wire::hello::{Capabilities, Hello, Prepared, Welcome};
+use mcp_control::wire::link::{Accept, BlockHeader, Keys, Preface, Want, is_proof};
 use mcp_control::wire::offer::{CopyId, Offer, emit_entries, parse_entries, parse_entry};
 use mcp_control::wire::plan::{Carrier, DataKey, Plan, emit_runs, parse_runs};
 use mcp_control::wire::port::{Port, Suggest};
 use mcp_control::wire::progress::{Done, FileDigest, FileVerdict, Progress};
+use mcp_control::wire::relay::{Blocks, Fed, Feed, LinkId, LinkReport, LinkSecret, LinkState};
 use mcp_control::wire::{self, Message, ParseError};
 use mcp_control::{Entry, Failed, Kind, Reason, RelPath, Run, Timestamp};
 
@@ -222,6 +224,7 @@ fn plan() {
         runs: 2,
         stream_len: 0x300000,
         key: Some(DataKey([0x5a; 32])),
+        relay: false,
     };
     let bytes = format!(
         "01090000 00000044 11010000 00000000000000000000ffffef010203 c000c350 00000002 \
@@ -237,9 +240,27 @@ fn plan() {
         runs: 0,
         stream_len: 0,
         key: None,
+        relay: false,
     };
     let bytes = format!("01090000 00000044 06000000 {}", "00".repeat(64));
     golden!(Plan, &bytes, nothing);
+    let links = Plan {
+        runs: 1,
+        stream_len: 5,
+        relay: true,
+        ..nothing
+    };
+    let bytes = format!(
+        "01090000 00000044 06020000 {} 00000001 0000000000000005 {}",
+        "00".repeat(20),
+        "00".repeat(32)
+    );
+    golden!(Plan, &bytes, links);
+    assert!(links.has_links_only() && !plan.has_links_only());
+    // One port alone is no plan.
+    let mut half = hex(&bytes);
+    half[31] = 1;
+    assert_eq!(Plan::parse(&half), Err(ParseError::Value));
     assert!(!format!("{plan:?}").contains("90"), "the key is not shown");
 }
 
@@ -320,4 +341,144 @@ fn failed() {
     for (number, reason) in Reason::ALL.iter().enumerate() {
         assert_eq!(Reason::from_number(number as u16 + 1), Some(*reason));
     }
+}
+
+#[test]
+fn blocks_and_links() {
+    let blocks = Blocks {
+        first: 3,
+        digests: vec![[0x11; 32], [0x22; 32]],
+    };
+    let bytes = format!(
+        "01120000 00000048 0000000000000003 {}{}",
+        "11".repeat(32),
+        "22".repeat(32)
+    );
+    let parsed = Blocks::parse(&hex(&bytes)).unwrap();
+    assert_eq!(parsed, blocks);
+    let mut out = vec![0xaa; blocks.buffer_len()];
+    blocks.emit(&mut out);
+    assert_eq!(out, hex(&bytes));
+    assert_eq!(
+        Blocks::parse(&hex("01120000 00000008 0000000000000003")),
+        Err(ParseError::Truncated)
+    );
+    let (link, secret) = (LinkId([0x33; 16]), LinkSecret([0x44; 32]));
+    let feed = Feed {
+        link,
+        secret,
+        child: "192.0.2.7:4139".parse().unwrap(),
+        sealed: true,
+    };
+    let named = format!("{}{}", "33".repeat(16), "44".repeat(32));
+    let bytes = format!("01130000 00000044 {named} 00000000000000000000ffffc0000207 102b 0100");
+    golden!(Feed, &bytes, feed);
+    let mut nowhere = hex(&bytes);
+    nowhere[8 + 48..8 + 64].fill(0);
+    assert_eq!(Feed::parse(&nowhere), Err(ParseError::Value));
+    let fed = Fed {
+        link,
+        secret,
+        sealed: false,
+    };
+    golden!(Fed, &format!("01140000 00000034 {named} 00000000"), fed);
+    assert!(
+        !format!("{feed:?}{fed:?}").contains("68"),
+        "the secret is not shown"
+    );
+    for (rest, state) in [
+        (
+            "00000000 00000539 0000000000000000",
+            LinkState::Open {
+                round_trip_us: 1337,
+            },
+        ),
+        ("01000000 00000000 0000000000000000", LinkState::Unreachable),
+        ("02000000 00000000 0000000000000000", LinkState::Closed),
+        (
+            "03000000 00000000 0000000000000009",
+            LinkState::Wrong { block: 9 },
+        ),
+        (
+            "04000000 00000000 0000000000000009",
+            LinkState::Gone { block: 9 },
+        ),
+        ("05000000 00000000 0000000000000000", LinkState::Refused),
+        ("06000000 00000000 0000000000000000", LinkState::Expected),
+    ] {
+        let bytes = format!("01150000 00000020 {} {rest}", "33".repeat(16));
+        golden!(LinkReport, &bytes, LinkReport { link, state });
+    }
+}
+
+#[test]
+fn on_a_link() {
+    let preface = Preface {
+        sealed: true,
+        link: LinkId([0x33; 16]),
+        nonce: [0x55; 32],
+    };
+    let bytes = hex(&format!(
+        "504d4352 01010000 {} {}",
+        "33".repeat(16),
+        "55".repeat(32)
+    ));
+    assert_eq!(preface.emit()[..], bytes);
+    assert_eq!(Preface::parse(&bytes), Ok(preface));
+    for len in 0..bytes.len() {
+        assert!(Preface::parse(&bytes[..len]).is_err(), "cut to {len}");
+    }
+    let keys = Keys::derive(&LinkSecret([0x44; 32]), &[0x55; 32], &[0x66; 32]);
+    let accept = Accept {
+        nonce: [0x66; 32],
+        proof: keys.child_proof,
+    };
+    let expected = "39a8dcab2dc04600";
+    let shown: String = keys.child_proof[..8]
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    assert_eq!(shown, expected);
+    assert_eq!(Accept::parse(&accept.emit()), accept);
+    assert!(is_proof(&accept.proof, &keys.child_proof));
+    assert!(!is_proof(&keys.feeder_proof, &keys.child_proof));
+    // Another secret, and either nonce, change all of it.
+    for other in [
+        Keys::derive(&LinkSecret([0x45; 32]), &[0x55; 32], &[0x66; 32]),
+        Keys::derive(&LinkSecret([0x44; 32]), &[0x56; 32], &[0x66; 32]),
+        Keys::derive(&LinkSecret([0x44; 32]), &[0x55; 32], &[0x67; 32]),
+    ] {
+        assert_ne!(other.child_proof, keys.child_proof);
+        assert_ne!(other.feeder_proof, keys.feeder_proof);
+        assert_ne!(other.requests, keys.requests);
+        assert_ne!(other.blocks, keys.blocks);
+    }
+    let want = Want { first: 7, count: 2 };
+    let mut bytes = Vec::new();
+    want.emit(&mut bytes);
+    assert_eq!(bytes, hex("0000000000000007 00000002"));
+    assert_eq!(Want::parse(&bytes[..].try_into().unwrap()), Ok(want));
+    for wrong in [
+        "0000000000000007 00000000",
+        "0000000000000007 00000101",
+        "ffffffffffffffff 00000001",
+    ] {
+        let bytes = hex(wrong);
+        assert_eq!(
+            Want::parse(&bytes[..].try_into().unwrap()),
+            Err(ParseError::Value)
+        );
+    }
+    let header = BlockHeader {
+        block: 7,
+        len: 1 << 20,
+    };
+    let bytes = hex("0000000000000007 00100000");
+    assert_eq!(header.emit()[..], bytes);
+    assert_eq!(BlockHeader::parse(&header.emit()), Ok(header));
+    let long = hex("0000000000000007 00100001");
+    assert_eq!(
+        BlockHeader::parse(&long[..].try_into().unwrap()),
+        Err(ParseError::Value)
+    );
 }

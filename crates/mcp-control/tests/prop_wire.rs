@@ -7,6 +7,7 @@ use mcp_control::wire::offer::{CopyId, Offer, emit_entry, parse_entries, parse_e
 use mcp_control::wire::plan::{Carrier, DataKey, Plan, emit_runs, parse_runs};
 use mcp_control::wire::port::{Port, Suggest};
 use mcp_control::wire::progress::{Done, FileDigest, Progress};
+use mcp_control::wire::relay::{Blocks, Fed, Feed, LinkReport};
 use mcp_control::wire::{self, Frames, Header, Message, ParseError, Type};
 use mcp_control::{Entry, Failed, Kind, Reason, RelPath, Run, Timestamp};
 use proptest::prelude::*;
@@ -27,6 +28,10 @@ fn check(frame: &[u8]) -> Result<(), ParseError> {
         Type::Welcome => again!(Welcome),
         Type::Offer => again!(Offer),
         Type::Held => again!(Held),
+        Type::Blocks => again!(Blocks),
+        Type::Feed => again!(Feed),
+        Type::Fed => again!(Fed),
+        Type::Link => again!(LinkReport),
         Type::Scanned => again!(Scanned),
         Type::Suggest => again!(Suggest),
         Type::Port => again!(Port),

@@ -164,6 +164,16 @@ pub(crate) const PIECES: &[&str] = &[
     "fd08584de0000001",
     "fd07584def000000",
     "020301014d05010203",
+    // A BLOCKS without digests, and what travels on links, which is no control message.
+    "01120000000000080000000000000003",
+    "39a8dcab2dc04600",
+    "504d435201010000",
+    "000000000000000700000002",
+    "000000000000000700000000",
+    "000000000000000700000101",
+    "ffffffffffffffff00000001",
+    "000000000000000700100000",
+    "000000000000000700100001",
 ];
 
 /// The shortest literal that counts as (a part of) a golden.

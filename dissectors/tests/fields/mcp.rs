@@ -8,6 +8,7 @@ use mcp_control::wire::offer::{Offer, parse_entries, parse_entry};
 use mcp_control::wire::plan::{Plan, parse_runs};
 use mcp_control::wire::port::{Port, Suggest};
 use mcp_control::wire::progress::{Done, FileDigest, FileVerdict, Progress};
+use mcp_control::wire::relay::{Blocks, Fed, Feed, LinkId, LinkReport, LinkSecret, LinkState};
 use mcp_control::wire::{KeepAlive, Message, Ready, Type, Verified, split};
 use mcp_control::{Failed, Kind};
 
@@ -31,7 +32,9 @@ fn capabilities(fields: &mut Fields, capabilities: Capabilities) {
         .flag("aead", capabilities.has(Capabilities::AEAD))
         .flag("udp", capabilities.has(Capabilities::UDP))
         .flag("ip", capabilities.has(Capabilities::IP))
-        .flag("prepares", capabilities.has(Capabilities::PREPARES));
+        .flag("prepares", capabilities.has(Capabilities::PREPARES))
+        .flag("fed", capabilities.has(Capabilities::FED))
+        .flag("feeds", capabilities.has(Capabilities::FEEDS));
 }
 
 fn appended(fields: &mut Fields, body: &[u8], known: usize) {
@@ -140,14 +143,71 @@ fn plan(fields: &mut Fields, bytes: &[u8]) -> Option<()> {
     };
     fields
         .put("carrier", plan.carrier as u8)
-        .put("flags", u8::from(plan.key.is_some()))
+        .put(
+            "flags",
+            u8::from(plan.key.is_some()) | u8::from(plan.relay) << 1,
+        )
         .flag("flag_aead", plan.key.is_some())
+        .flag("flag_relay", plan.relay)
         .put("group", group)
         .put("source_port", plan.source)
         .put("destination_port", plan.destination)
         .put("runs", plan.runs)
         .put("stream_length", plan.stream_len)
         .bytes("key", &plan.key.map_or([0; 32], |key| key.0));
+    Some(())
+}
+
+fn links(fields: &mut Fields, kind: Type, bytes: &[u8]) -> Option<()> {
+    let ends = |fields: &mut Fields, link: LinkId, secret: LinkSecret| {
+        fields.bytes("link", &link.0).bytes("secret", &secret.0);
+    };
+    match kind {
+        Type::Blocks => {
+            let blocks = Blocks::parse(bytes).ok()?;
+            fields.put("first", blocks.first);
+            for digest in &blocks.digests {
+                fields.bytes("digest", digest);
+            }
+        }
+        Type::Feed => {
+            let feed = Feed::parse(bytes).ok()?;
+            ends(fields, feed.link, feed.secret);
+            let child = match feed.child.ip() {
+                IpAddr::V4(child) => child.to_ipv6_mapped(),
+                IpAddr::V6(child) => child,
+            };
+            fields
+                .put("child", child)
+                .put("port", feed.child.port())
+                .put("flags", u8::from(feed.sealed))
+                .flag("flag_sealed", feed.sealed);
+        }
+        Type::Fed => {
+            let fed = Fed::parse(bytes).ok()?;
+            ends(fields, fed.link, fed.secret);
+            fields
+                .put("flags", u8::from(fed.sealed))
+                .flag("flag_sealed", fed.sealed);
+        }
+        _ => {
+            let report = LinkReport::parse(bytes).ok()?;
+            let (state, round_trip, block) = match report.state {
+                LinkState::Open { round_trip_us } => (0, round_trip_us, 0),
+                LinkState::Unreachable => (1, 0, 0),
+                LinkState::Closed => (2, 0, 0),
+                LinkState::Wrong { block } => (3, 0, block),
+                LinkState::Gone { block } => (4, 0, block),
+                LinkState::Refused => (5, 0, 0),
+                LinkState::Expected => (6, 0, 0),
+            };
+            fields
+                .bytes("link", &report.link.0)
+                .put("link_state", state)
+                .put("round_trip", round_trip)
+                .put("block", block);
+        }
+    }
     Some(())
 }
 
@@ -215,6 +275,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Fields> {
         Type::Suggest | Type::Port => ports(&mut fields, kind, bytes)?,
         Type::Plan => plan(&mut fields, bytes)?,
         Type::Runs => runs(&mut fields, bytes)?,
+        Type::Blocks | Type::Feed | Type::Fed | Type::Link => links(&mut fields, kind, bytes)?,
         _ => last_words(&mut fields, kind, bytes)?,
     }
     Some(fields)
@@ -321,6 +382,38 @@ pub(crate) fn goldens() -> Vec<Golden> {
     let mut nothing = hex("01090000 00000044 06000000");
     nothing.resize(76, 0);
     goldens.push(golden("mcp plan of nothing", nothing));
+    let mut links = hex("01090000 00000044 06020000");
+    links.resize(32, 0);
+    links.extend(hex("00000001 0000000000000005"));
+    links.resize(76, 0);
+    goldens.push(golden("mcp plan of links", links));
+    let mut blocks = hex("01120000 00000048 0000000000000003");
+    blocks.extend(hex(TWO_DIGESTS));
+    goldens.push(golden("mcp blocks", blocks));
+    let mut feed = hex("01130000 00000044");
+    feed.extend([0x33; 16]);
+    feed.extend([0x44; 32]);
+    feed.extend(hex("00000000000000000000ffffc0000207 102b 0100"));
+    goldens.push(golden("mcp feed", feed));
+    let mut fed = hex("01140000 00000034");
+    fed.extend([0x33; 16]);
+    fed.extend([0x44; 32]);
+    fed.extend([0; 4]);
+    goldens.push(golden("mcp fed", fed));
+    for (name, rest) in [
+        ("mcp link open", "00000000 00000539 0000000000000000"),
+        ("mcp link unreachable", "01000000 00000000 0000000000000000"),
+        ("mcp link closed", "02000000 00000000 0000000000000000"),
+        ("mcp link wrong", "03000000 00000000 0000000000000009"),
+        ("mcp link gone", "04000000 00000000 0000000000000009"),
+        ("mcp link refused", "05000000 00000000 0000000000000000"),
+        ("mcp link expected", "06000000 00000000 0000000000000000"),
+    ] {
+        let mut bytes = hex("01150000 00000020");
+        bytes.extend([0x33; 16]);
+        bytes.extend(hex(rest));
+        goldens.push(golden(name, bytes));
+    }
     let digest = "010d0000 00000028 00000003 00000000";
     goldens.push(golden("mcp digest", digests(digest, 0x77)));
     let changed = "010d0000 00000028 00000003 01000000";

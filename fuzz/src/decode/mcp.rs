@@ -3,10 +3,12 @@
 use mcp_control::path::{check_target, part_name, show};
 use mcp_control::wire::held::{Held, Scanned};
 use mcp_control::wire::hello::{Hello, Welcome};
+use mcp_control::wire::link::{BlockHeader, PREFACE_LEN, Preface, REQUEST_LEN, Want};
 use mcp_control::wire::offer::{Offer, emit_entry, entry_len, parse_entries, parse_entry};
 use mcp_control::wire::plan::{Plan, emit_runs, parse_runs};
 use mcp_control::wire::port::{Port, Suggest};
 use mcp_control::wire::progress::{Done, FileDigest, Progress};
+use mcp_control::wire::relay::{Blocks, Fed, Feed, LinkReport};
 use mcp_control::wire::{self, Frames, Message};
 use mcp_control::{Failed, RelPath};
 
@@ -34,8 +36,9 @@ fn one(frame: &[u8]) {
     let _ = wire::split(frame);
     both_ways!(
         frame, Hello, Welcome, Offer, Held, Scanned, Suggest, Port, Plan, Progress, FileDigest,
-        Done, Failed
+        Done, Failed, Blocks, Feed, Fed, LinkReport
     );
+    on_a_link(frame);
     if let Ok(runs) = parse_runs(frame) {
         let mut out = vec![0; 1 << 16];
         let (len, count) = emit_runs(&runs, &mut out).expect("what parses can be written");
@@ -49,6 +52,26 @@ fn one(frame: &[u8]) {
             assert_eq!(&rest[..rest.len() - left.len()], &out[..len]);
             rest = left;
         }
+    }
+}
+
+/// What travels on links between hosts.
+fn on_a_link(bytes: &[u8]) {
+    if let Some(preface) = bytes.get(..PREFACE_LEN)
+        && let Ok(parsed) = Preface::parse(preface)
+    {
+        assert_eq!(parsed.emit()[..], *preface);
+    }
+    let Some(request) = bytes.first_chunk::<REQUEST_LEN>() else {
+        return;
+    };
+    if let Ok(want) = Want::parse(request) {
+        let mut out = Vec::new();
+        want.emit(&mut out);
+        assert_eq!(out, request);
+    }
+    if let Ok(header) = BlockHeader::parse(request) {
+        assert_eq!(header.emit(), *request);
     }
 }
 

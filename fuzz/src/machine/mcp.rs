@@ -16,6 +16,7 @@ use mcp_control::wire::offer::{CopyId, Offer, emit_entries};
 use mcp_control::wire::plan::{Carrier, DataKey, Plan, emit_runs};
 use mcp_control::wire::port::{Port, Suggest};
 use mcp_control::wire::progress::{Done, FileDigest, FileVerdict, Progress};
+use mcp_control::wire::relay::{Blocks, Fed, Feed, LinkId, LinkReport, LinkSecret, LinkState};
 use mcp_control::{
     Client, ClientConfig, ClientEvent, DataPath, Endpoint, Entry, Failed, Instant, Kind, Layout,
     Manifest, Reason, RelPath, Role, Run, Server, ServerConfig, ServerEvent, Timestamp,
@@ -89,7 +90,7 @@ pub(super) fn message(script: &mut Script<'_>) -> Vec<u8> {
         first: script.u8().into(),
         count: script.u8().into(),
     };
-    match script.pick(14) {
+    match script.pick(18) {
         0 => frame(&Hello {
             lowest: 1,
             highest: script.u8(),
@@ -140,6 +141,7 @@ pub(super) fn message(script: &mut Script<'_>) -> Vec<u8> {
             runs: script.u8().into(),
             stream_len: script.u32().into(),
             key: script.flag().then_some(DataKey([4; 32])),
+            relay: script.flag(),
         }),
         9 => {
             let runs: Vec<Run> = (0..1 + script.pick(5)).map(|_| run(script)).collect();
@@ -160,6 +162,27 @@ pub(super) fn message(script: &mut Script<'_>) -> Vec<u8> {
             received: script.u32().into(),
             bytes: script.u32().into(),
             whole: [script.u8(); 32],
+        }),
+        13 => frame(&Blocks {
+            first: script.u8().into(),
+            digests: vec![[script.u8(); 32]; 1 + script.pick(20)],
+        }),
+        14 => frame(&Feed {
+            link: LinkId([script.u8(); 16]),
+            secret: LinkSecret([6; 32]),
+            child: ([10, 0, 0, 1], script.u16().max(1)).into(),
+            sealed: script.flag(),
+        }),
+        15 => frame(&Fed {
+            link: LinkId([script.u8(); 16]),
+            secret: LinkSecret([6; 32]),
+            sealed: script.flag(),
+        }),
+        16 => frame(&LinkReport {
+            link: LinkId([script.u8(); 16]),
+            state: LinkState::Wrong {
+                block: script.u8().into(),
+            },
         }),
         _ => frame(&Failed::new(
             Reason::Interrupted,
@@ -183,7 +206,7 @@ impl Bench {
         let now = Instant::from_secs(1);
         let mut client = ClientConfig::new(CopyId([3; 16]), Capabilities(script.u16()));
         client.required = Capabilities(u16::from(script.u8() & 3));
-        let mut server = ServerConfig::new(Capabilities(7));
+        let mut server = ServerConfig::new(Capabilities(0x37));
         server.max_entries = MAX_ENTRIES;
         server.max_blocks = MAX_BLOCKS;
         server.max_manifest_bytes = MAX_MANIFEST;
@@ -310,6 +333,7 @@ impl Bench {
                     source: 4000,
                     destination: 5000,
                     key: script.flag().then_some(DataKey([4; 32])),
+                    relay: script.flag(),
                 };
                 let data = layout.map(|layout| (path, layout));
                 let _ = to_client.run(|| client.plan(now, data));

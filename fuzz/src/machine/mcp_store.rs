@@ -237,6 +237,8 @@ impl Daemon {
                 let Some(copy) = copy else { return Ok(()) };
                 copy.store.verdict(digest.entry as usize, digest.verdict)
             }),
+            // Links are not offered here.
+            ServerEvent::Blocks(_) | ServerEvent::Feed(_) | ServerEvent::Fed(_) => Ok(()),
             ServerEvent::Verified | ServerEvent::Failed { .. } => Ok(()),
         }
     }
@@ -401,6 +403,7 @@ fn plan(daemon: &mut Daemon, script: &mut Script<'_>) {
         runs: layout.runs().len() as u32,
         stream_len: layout.len(),
         key: script.flag().then_some(DataKey([4; 32])),
+        relay: false,
     }));
     if !layout.is_empty() {
         let mut bytes = vec![0; MAX_FRAME_LEN];

@@ -52,6 +52,7 @@ const ALL: &[Entry] = &[
     Entry::of::<links::Links>(),
     Entry::of::<lms_scenarios::LmsScenarios>(),
     Entry::of::<overhead::Overhead>(),
+    Entry::of::<tcpxm::Overlay>(),
     Entry::of::<paths::Paths>(),
     Entry::of::<sims::Recovery>(),
     Entry::of::<replier_failure::ReplierFailure>(),

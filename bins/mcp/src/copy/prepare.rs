@@ -91,7 +91,7 @@ impl Copy {
     /// Fails the hosts that are reached over another version of IP than the first: the data goes to all hosts
     /// in one group. Returns this host's addresses on the other connections.
     async fn same_version(&mut self) -> Vec<SocketAddr> {
-        let taking = |member: &&Member| member.takes_data && !member.is_over();
+        let taking = |member: &&Member| member.streams() && !member.is_over();
         let locals = self.members.iter().filter(taking);
         let mut locals: Vec<SocketAddr> = locals.filter_map(|m| m.local).collect();
         let Some(ipv6) = locals.first().map(SocketAddr::is_ipv6) else {
@@ -108,7 +108,7 @@ impl Copy {
         for member in self.members.iter().filter(taking).filter(|m| other(m)) {
             member.command(Command::Fail(Failed::new(Reason::NoPort, None, &text)));
         }
-        self.wait(|member| !member.takes_data || !other(member))
+        self.wait(|member| !member.streams() || !other(member))
             .await;
         locals
     }
@@ -129,7 +129,7 @@ impl Copy {
             for member in self
                 .members
                 .iter_mut()
-                .filter(|m| m.takes_data && !m.is_over())
+                .filter(|m| m.streams() && !m.is_over())
             {
                 member.listens = number == 0 && member.prepared == Some(source);
                 if member.listens {
@@ -143,12 +143,12 @@ impl Copy {
                     destination,
                 });
             }
-            self.wait(|member| !member.takes_data || member.port.is_some())
+            self.wait(|member| !member.streams() || member.port.is_some())
                 .await;
             if self.interrupted {
                 break;
             }
-            let alive = self.members.iter().filter(|m| m.takes_data && !m.is_over());
+            let alive = self.members.iter().filter(|m| m.streams() && !m.is_over());
             let mut others = alive.filter_map(|m| m.port.filter(|port| !port.0));
             match others.next() {
                 None => break,
@@ -156,12 +156,12 @@ impl Copy {
             }
         }
         let failed = Failed::new(Reason::NoPort, None, "");
-        for member in self.members.iter().filter(|m| m.takes_data) {
+        for member in self.members.iter().filter(|m| m.streams()) {
             if member.port.is_some_and(|(confirmed, _)| !confirmed) {
                 member.command(Command::Fail(failed.clone()));
             }
         }
-        self.wait(|member| member.port.is_none_or(|(confirmed, _)| confirmed))
+        self.wait(|member| !member.streams() || member.port.is_none_or(|(confirmed, _)| confirmed))
             .await;
         Ok(reservation)
     }

@@ -8,12 +8,16 @@ use anyhow::{anyhow, bail};
 use mcp_control::wire::plan::{Carrier, DataKey};
 use mcp_control::{BlockSet, DataPath, Failed, Layout, Reason};
 
+use super::relaying::{Relaying, is_fed};
+use super::trial::Trial;
 use super::{Copy, Source, Watch, start_reader};
 use crate::data::{Options, Outgoing, Receivers, Reservation};
 use crate::events::Event;
+use crate::hold::Hold;
 use crate::host::{Command, routing_hint};
 use crate::member::{Member, Stage};
-use crate::reader::Order;
+use crate::reader::{Order, Sending};
+use crate::relay::stock::Stock;
 
 /// Pause before the next round.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -144,7 +148,9 @@ impl Copy {
         }
         let layout = Arc::new(self.union());
         self.stream_len = layout.len();
-        let reservation = if layout.is_empty() {
+        self.prepare_links(options, &layout);
+        let streams = |member: &Member| member.streams() && !member.is_over();
+        let reservation = if !self.members.iter().any(streams) {
             None
         } else {
             Some(self.agree(options).await?)
@@ -154,6 +160,9 @@ impl Copy {
         }
         let group = options.group(reservation.as_ref().is_some_and(Reservation::is_ipv6))?;
         let key = self.source.as_ref().and_then(Source::key);
+        // The answer to the suggestion comes in any case.
+        self.wait(|m| !m.relayed || m.prepared.is_none() || m.port.is_some())
+            .await;
         self.plan(&layout, reservation.as_ref(), group, key);
         // A host that listens already is connected to at once; it has the plan when the data arrives.
         self.wait(|member| member.stage != Stage::Compared || member.listens)
@@ -165,9 +174,11 @@ impl Copy {
             Some(reservation) => self.open(&reservation, group, key, options, &layout)?,
             None => None,
         };
-        // The reader thread ends only after sending.
-        let _ = self.orders.send(Order::Send(layout, outgoing));
+        self.begin(options, layout, outgoing);
         self.wait(Member::is_over).await;
+        let fed = self.relay.take().map(|relay| relay.stock().sent());
+        self.fed_bytes += fed.unwrap_or(0);
+        self.trial = None;
         self.watch = None;
         self.limiting = None;
         self.count();
@@ -177,7 +188,7 @@ impl Copy {
     /// Adds the bytes that the most advanced host has received, and those of the most advanced one that has
     /// verified them.
     fn count(&mut self) {
-        let members = || self.receivers.iter().map(|&at| &self.members[at]);
+        let members = || self.members.iter().filter(|m| m.takes_data);
         let is_verified = |member: &Member| member.stage == Stage::Verified;
         let furthest = members().map(|member| member.progress.received).max();
         let (arrived, verified) = match members().any(is_verified) {
@@ -223,6 +234,11 @@ impl Copy {
         key: Option<[u8; 32]>,
     ) {
         for member in self.members.iter().filter(|m| !m.is_over()) {
+            if member.relayed {
+                let path = links_only();
+                member.command(Command::Plan(Some((path, Arc::clone(layout)))));
+                continue;
+            }
             let path = reservation
                 .filter(|_| member.takes_data)
                 .map(|reservation| DataPath {
@@ -231,6 +247,7 @@ impl Copy {
                     source: reservation.port(),
                     destination: member.port.map_or(0, |(_, port)| port),
                     key: key.map(DataKey),
+                    relay: member.is_planned_for_links,
                 });
             member.command(Command::Plan(path.map(|path| (path, Arc::clone(layout)))));
         }
@@ -245,7 +262,7 @@ impl Copy {
         options: &Options,
         layout: &Arc<Layout>,
     ) -> anyhow::Result<Option<Outgoing>> {
-        let takes = |member: &Member| member.takes_data && !member.is_over();
+        let takes = |member: &Member| member.streams() && !member.is_over();
         let members = self.members.iter().enumerate();
         self.receivers = members
             .filter(|(_, m)| takes(m))
@@ -296,7 +313,76 @@ impl Copy {
         self.watch = Some(watch);
         self.carrier = reservation.carrier();
         let labels = self.receivers.clone();
-        self.show.started(&labels, self.stream_len, handle);
+        self.show.started(&labels, self.stream_len, Some(handle));
         Ok(Some(outgoing))
+    }
+}
+
+/// A copy that is shorter is not worth the links.
+const SHORTEST_RELAY: u64 = 4 << 20;
+
+/// The plan of a host that only links feed.
+fn links_only() -> DataPath {
+    DataPath {
+        carrier: Carrier::Udp,
+        group: None,
+        source: 0,
+        destination: 0,
+        key: None,
+        relay: true,
+    }
+}
+
+impl Copy {
+    /// Finds the hosts that links may feed. Without multicast they feed all of them from the start.
+    fn prepare_links(&mut self, options: &Options, layout: &Layout) {
+        self.whole = None;
+        let (only, never) = options.multicast();
+        let hosts = self.members.iter().filter(|m| is_fed(m)).count();
+        if !options.relay || only || hosts < 2 || layout.len() < SHORTEST_RELAY {
+            return;
+        }
+        for member in self.members.iter_mut().filter(|m| is_fed(m)) {
+            member.is_planned_for_links = true;
+            member.relayed = never;
+        }
+        let stock = Stock::new(Arc::clone(&self.tree), options.rate_bps());
+        let ended = self.to_links_ended.clone();
+        self.relay = Some(Relaying::new(Arc::new(stock), options.sealed, ended));
+    }
+
+    /// Starts to send, and arranges the hosts that only links feed.
+    fn begin(&mut self, options: &Options, layout: Arc<Layout>, outgoing: Option<Outgoing>) {
+        let hold = Arc::new(Hold::default());
+        let stock = self.relay.as_ref().map(Relaying::stock);
+        let members = self.members.iter().enumerate();
+        let relayed: Vec<usize> = members
+            .filter(|(_, m)| m.relayed && !m.is_over())
+            .map(|(at, _)| at)
+            .collect();
+        if !relayed.is_empty() {
+            if outgoing.is_none() {
+                self.show.started(&relayed, self.stream_len, None);
+                self.events.emit(&Event::Started {
+                    hosts: relayed.len(),
+                    to_send: self.stream_len,
+                    group: None,
+                    source_port: 0,
+                    port: 0,
+                    sealed: options.sealed,
+                    carrier: "tcp",
+                });
+            }
+            self.arrange(&relayed, &[], &layout);
+        }
+        let tries = stock.is_some() && relayed.is_empty() && outgoing.is_some();
+        if tries {
+            self.trial = Some(Trial::new(Arc::clone(&hold), Arc::clone(&layout)));
+        } else {
+            hold.decide();
+        }
+        let sending = Sending::new(layout, outgoing, stock, hold);
+        // The reader thread ends only after sending.
+        let _ = self.orders.send(Order::Send(sending));
     }
 }

@@ -74,6 +74,8 @@ impl Copy {
     /// Checks whether the others wait for a host.
     pub(super) fn look(&mut self) {
         let now = Instant::now();
+        self.next_look = now + LOOK;
+        self.look_at_links();
         let Some(mut watch) = self.watch.take() else {
             return;
         };
@@ -85,6 +87,7 @@ impl Copy {
             reach.filter(|_| !self.members[index].is_over())
         };
         let all: Vec<Option<Reach>> = self.receivers.iter().enumerate().map(of).collect();
+        self.watch_trial(now, &all);
         for (receiver, finding) in watch.holders.look(now, &all) {
             self.silent(receiver, finding);
         }

@@ -4,8 +4,10 @@
 mod broken_output;
 mod common;
 mod copy;
+mod faulty;
 mod flights;
 mod network;
+mod relay;
 mod routed;
 mod troubles;
 mod trust;

@@ -377,7 +377,17 @@ fn a_host_behind_a_firewall_is_named_and_does_not_stop_the_others() {
     nft(&network, 3, &drops("ip protocol udp"));
     let file = stage.content("image", 4 * MIB);
     let file = file.to_str().expect("text");
-    let done = network.copy(&["--insecure", file, &v4(2), &v4(3), &v4(4)]);
+    let relayed = network.copy(&["--insecure", file, &v4(2), &v4(3), &v4(4)]);
+    relayed.expect(0);
+    // The host gets it from one of the others, which multicast reaches.
+    relayed.line(&["\"mode\"", &v4(2), "\"multicast\""]);
+    relayed.line(&["\"mode\"", &v4(4), "\"multicast\""]);
+    relayed.line(&["\"feeder\"", &v4(3), "\"feeder\":\"10."]);
+    for number in [2, 3, 4] {
+        same(&stage, number, "image");
+        std::fs::remove_file(stage.dir(number as u8).join("image")).expect("removed");
+    }
+    let done = network.copy(&["--insecure", "--no-relay", file, &v4(2), &v4(3), &v4(4)]);
     done.expect(3);
     done.line(&["\"waiting\"", &v4(3), "\"silent\""]);
     let failed = done.line(&["\"failed\"", &v4(3), "\"will_retry\":true"]);

@@ -9,11 +9,13 @@
 //! | [`Store::scan`] | the blocks that are there already, with their digests; nothing is changed |
 //! | [`Store::prepare`] | creates folders and checks the free space |
 //! | [`Store::begin`], [`Store::piece`], [`Store::end`] | one block of the data stream, written unless it is there |
+//! | [`Store::insert`] | one whole block that a feeder has sent, in any order |
 //! | [`Store::verdict`] | what the sender says a file is: it gets its name, or stays hidden |
 //! | [`Store::finish`] | links; permissions and times of folders |
 
 mod file;
 mod folder;
+pub(crate) mod reader;
 mod trouble;
 
 use std::path::Path;
@@ -276,6 +278,31 @@ impl Store {
             self.held += arriving.place.len;
         }
         Ok(())
+    }
+
+    /// Returns the digest of a block that is there.
+    pub(crate) fn digest(&self, block: u64) -> Option<Digest> {
+        let there = self.there.contains(block);
+        there.then(|| self.digests[block as usize])
+    }
+
+    /// Writes a whole block whose digest the caller has computed. Returns false when its file has failed.
+    pub(crate) fn insert(
+        &mut self,
+        block: u64,
+        place: &BlockPlace,
+        bytes: &[u8],
+        digest: Digest,
+    ) -> Result<bool, Trouble> {
+        self.write(place.entry, bytes, place.offset)?;
+        if self.found[place.entry] == Found::Failed {
+            return Ok(false);
+        }
+        self.digests[block as usize] = digest;
+        if self.there.insert(block) {
+            self.held += place.len;
+        }
+        Ok(true)
     }
 
     /// Writes to the partial file, unless the file has failed.

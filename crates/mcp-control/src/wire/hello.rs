@@ -52,6 +52,11 @@ impl Capabilities {
     /// Of a server: it answers the suggestion in HELLO and listens for the data at once.
     pub const PREPARES: Capabilities = Capabilities(0x0008);
 
+    /// It takes blocks over links that the sender arranges, and reports on them.
+    pub const FED: Capabilities = Capabilities(0x0010);
+    /// Of a server: it feeds other hosts.
+    pub const FEEDS: Capabilities = Capabilities(0x0020);
+
     /// Whether every bit of `other` is set here.
     pub const fn has(self, other: Capabilities) -> bool {
         self.0 & other.0 == other.0

@@ -18,10 +18,12 @@ use core::ops::RangeInclusive;
 
 pub mod held;
 pub mod hello;
+pub mod link;
 pub mod offer;
 pub mod plan;
 pub mod port;
 pub mod progress;
+pub mod relay;
 pub mod verdict;
 
 use proto_core::frames::Framing;
@@ -77,15 +79,23 @@ pub enum Type {
     Failed = 16,
     /// Either: still there.
     KeepAlive = 17,
+    /// Client: digests of blocks.
+    Blocks = 18,
+    /// Client: feed another host.
+    Feed = 19,
+    /// Client: be fed over a link.
+    Fed = 20,
+    /// Server: the state of a link.
+    Link = 21,
 }
 
 impl Type {
     /// All types, by number.
-    const ALL: [Type; 17] = {
+    const ALL: [Type; 21] = {
         use Type::*;
         [
             Hello, Welcome, Offer, Entries, Held, Scanned, Suggest, Port, Plan, Runs, Ready,
-            Progress, Digest, Done, Verified, Failed, KeepAlive,
+            Progress, Digest, Done, Verified, Failed, KeepAlive, Blocks, Feed, Fed, Link,
         ]
     };
 
@@ -106,7 +116,7 @@ impl Type {
     /// Returns the longest body that this type may have. A longer one is refused when its header is read.
     pub const fn max_body_len(self) -> usize {
         match self {
-            Type::Entries | Type::Held | Type::Runs => MAX_BODY_LEN,
+            Type::Entries | Type::Held | Type::Runs | Type::Blocks => MAX_BODY_LEN,
             Type::Failed => verdict::MAX_FAILED_LEN,
             // Room for fields that later versions append to these two.
             Type::Hello | Type::Welcome => 256,

@@ -5,6 +5,7 @@
 //! +---------------+---------------+-------------------------------+
 //! |  carrier:     |  flags        |  0                            |
 //! |  17 UDP, 6 IP |  0x01 AEAD    |                               |
+//! |               |  0x02 RELAY   |                               |
 //! +---------------+---------------+-------------------------------+
 //! |  group: IPv6, or IPv4 as ::ffff:a.b.c.d; 0: none (16 bytes)   |
 //! +-------------------------------+-------------------------------+
@@ -91,16 +92,26 @@ pub struct Plan {
     pub stream_len: u64,
     /// The key, if the data is encrypted.
     pub key: Option<DataKey>,
+    /// Links may be arranged for this copy. Without ports they are the only way that data comes.
+    pub relay: bool,
 }
 
 const FLAG_AEAD: u8 = 0x01;
+const FLAG_RELAY: u8 = 0x02;
+
+impl Plan {
+    /// Whether no data connection is opened: all data comes over links.
+    pub fn has_links_only(&self) -> bool {
+        self.relay && self.runs > 0 && self.destination == 0
+    }
+}
 
 impl Message for Plan {
     const TYPE: Type = Type::Plan;
     const LENGTHS: RangeInclusive<usize> = 68..=68;
 
     fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
-        if body[1] & !FLAG_AEAD != 0 || u16_at(body, 2) != 0 {
+        if body[1] & !(FLAG_AEAD | FLAG_RELAY) != 0 || u16_at(body, 2) != 0 {
             return Err(ParseError::Reserved);
         }
         let carrier = Carrier::parse(body[0])?;
@@ -117,12 +128,14 @@ impl Message for Plan {
             runs: u32_at(body, 24),
             stream_len: u64_at(body, 28),
             key: sealed.then_some(DataKey(key)),
+            relay: body[1] & FLAG_RELAY != 0,
         };
         let empty = plan.runs == 0;
         if plan.runs > MAX_RUNS || empty != (plan.stream_len == 0) {
             return Err(ParseError::Value);
         }
-        if !empty && (plan.source == 0 || plan.destination == 0) {
+        let ports = [plan.source, plan.destination];
+        if !empty && ports.contains(&0) && !(plan.relay && ports == [0; 2]) {
             return Err(ParseError::Value);
         }
         Ok(plan)
@@ -131,6 +144,7 @@ impl Message for Plan {
     fn emit_body(&self, body: &mut [u8]) {
         body[0] = self.carrier as u8;
         body[1] = if self.key.is_some() { FLAG_AEAD } else { 0 };
+        body[1] |= if self.relay { FLAG_RELAY } else { 0 };
         put_u16(body, 2, 0);
         let group = match self.group {
             None => Ipv6Addr::UNSPECIFIED,

@@ -141,6 +141,7 @@ pub(crate) fn path() -> DataPath {
         source: 4000,
         destination: 5000,
         key: Some(DataKey([4; 32])),
+        relay: false,
     }
 }
 

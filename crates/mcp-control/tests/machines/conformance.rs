@@ -29,6 +29,7 @@ fn client_reacts(client: &mut Client, now: Instant, event: &ClientEvent) {
                 source: 4000,
                 destination: *port,
                 key: None,
+                relay: false,
             };
             client.plan(now, Some((path, layout()))).unwrap();
         }

@@ -3,5 +3,6 @@
 mod common;
 mod conformance;
 mod hostile;
+mod relay;
 mod session;
 mod versions;

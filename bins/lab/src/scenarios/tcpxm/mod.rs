@@ -12,7 +12,7 @@
 //! | [`Versus`] | Figure 11 |
 //! | [`Fallback`] | Figure 1, §2.5 |
 //! | [`Bottleneck`] | §2.2 |
-//! | [`Straggler`] | beyond it |
+//! | [`Straggler`], [`Overlay`] | beyond it |
 
 mod bottleneck;
 mod fallback;
@@ -20,6 +20,7 @@ mod flows;
 mod interop;
 mod join_latency;
 mod lan;
+mod overlay;
 mod peers;
 mod sites;
 mod straggler;
@@ -33,6 +34,7 @@ pub(super) use flows::Flows;
 pub(super) use interop::KernelInterop;
 pub(super) use join_latency::JoinLatency;
 pub(super) use lan::Lan;
+pub(super) use overlay::Overlay;
 pub(super) use peers::Peers;
 pub(super) use straggler::Straggler;
 pub(super) use versus::Versus;

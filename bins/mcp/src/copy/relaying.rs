@@ -1,0 +1,572 @@
+//! Hosts that relay to hosts: links are arranged, watched, and replaced.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use mcp_control::wire::hello::Capabilities;
+use mcp_control::wire::relay::{Fed, Feed, LinkId, LinkReport, LinkSecret, LinkState};
+use mcp_control::{Digest, Failed, Layout, Reason};
+use mcp_relay::{Closer, Terms, feeder};
+use tokio::sync::mpsc;
+
+use super::Copy;
+use crate::events::{Bypassed, Event};
+use crate::host::Command;
+use crate::member::Member;
+use crate::relay::arrange::{Arrangement, Feeder, Known};
+use crate::relay::stock::Stock;
+
+/// The shortest time without a block after which a host is fed by another one.
+const STALLED: Duration = Duration::from_secs(6);
+/// That time in blocks, at the rate at which the host has received so far.
+const STALLED_BLOCKS: u32 = 8;
+/// Feeders that a host may have in one round, before it fails.
+const MAX_FEEDERS: u32 = 12;
+/// Attempts of the sender to open a link to a host.
+const MAX_ATTEMPTS: u32 = 2;
+/// Bytes that a host is behind its feeder before it counts as slow.
+const SLOW_BYTES: u64 = 32 << 20;
+/// For how long the distance grows until then.
+const SLOW: Duration = Duration::from_secs(2);
+
+/// What the sender itself feeds, and when that ended.
+pub(super) type Ended = (LinkId, LinkState);
+
+/// A host that is fed over links.
+#[derive(Debug)]
+struct Child {
+    /// The current link.
+    link: LinkId,
+    secret: LinkSecret,
+    /// Bytes that it has, those that have arrived, and when either grew last.
+    held: u64,
+    arrived: u64,
+    moved: Instant,
+    began: Instant,
+    first_held: u64,
+    feeders: u32,
+    /// The feeder whose link broke last.
+    closed_by: Option<usize>,
+    /// How often the sender could not reach it.
+    unreachable: u32,
+    /// The feeder that it had when it stalled: at fault if another one gets it to move.
+    suspect: Option<usize>,
+    /// Its distance to its feeder, and since when it has grown.
+    behind: Option<(u64, Instant)>,
+}
+
+/// The links of one round.
+pub(super) struct Relaying {
+    arrangement: Arrangement,
+    stock: Arc<Stock>,
+    sealed: bool,
+    children: BTreeMap<usize, Child>,
+    /// What closes the links that the sender feeds.
+    closers: Arc<Mutex<BTreeMap<LinkId, Closer>>>,
+    ended: mpsc::UnboundedSender<Ended>,
+    next_look: Instant,
+}
+
+impl Relaying {
+    pub(super) fn new(
+        stock: Arc<Stock>,
+        sealed: bool,
+        ended: mpsc::UnboundedSender<Ended>,
+    ) -> Relaying {
+        Relaying {
+            arrangement: Arrangement::default(),
+            stock,
+            sealed,
+            children: BTreeMap::new(),
+            closers: Arc::default(),
+            ended,
+            next_look: Instant::now(),
+        }
+    }
+
+    pub(super) fn stock(&self) -> Arc<Stock> {
+        Arc::clone(&self.stock)
+    }
+
+    /// Feeds a child from here, in a thread of its own.
+    fn feed(&self, terms: Terms, child: std::net::SocketAddr, copy: &Copy) {
+        let manifest = Arc::clone(&copy.tree.manifest);
+        let stock = Arc::clone(&self.stock);
+        let closers = Arc::clone(&self.closers);
+        let ended = self.ended.clone();
+        let run = move || {
+            let state = match feeder::connect(&terms, child) {
+                Err(_) => LinkState::Unreachable,
+                Ok(link) => {
+                    let closer = link.closer();
+                    let lock = || closers.lock().unwrap_or_else(PoisonError::into_inner);
+                    lock().insert(terms.link, closer);
+                    let _ = link.serve(&manifest, &*stock);
+                    lock().remove(&terms.link);
+                    LinkState::Closed
+                }
+            };
+            let _ = ended.send((terms.link, state));
+        };
+        let thread = std::thread::Builder::new().name("link".to_owned());
+        if thread.spawn(run).is_err() {
+            let _ = self.ended.send((terms.link, LinkState::Unreachable));
+        }
+    }
+
+    fn child_of(&self, link: LinkId) -> Option<usize> {
+        let mut children = self.children.iter();
+        children
+            .find(|(_, child)| child.link == link)
+            .map(|(host, _)| *host)
+    }
+
+    fn held(&self, copy: &Copy) -> BTreeMap<usize, u64> {
+        let members = copy.members.iter().enumerate();
+        members.map(|(at, member)| (at, member.held())).collect()
+    }
+}
+
+impl Drop for Relaying {
+    fn drop(&mut self) {
+        self.stock.close();
+        let closers = self.closers.lock();
+        for closer in closers.unwrap_or_else(PoisonError::into_inner).values() {
+            closer.close();
+        }
+    }
+}
+
+/// Whether a host can be fed over links.
+pub(super) fn is_fed(member: &Member) -> bool {
+    member.takes_data && !member.is_over() && member.capabilities.has(Capabilities::FED)
+}
+
+fn known(member: &Member) -> Option<Known> {
+    Some(Known {
+        address: member.address?.ip(),
+        round_trip: member.connected_in.unwrap_or_default(),
+        feeds: member.capabilities.has(Capabilities::FEEDS),
+    })
+}
+
+impl Copy {
+    /// Arranges these hosts, and lets those of `providers`, which have the data otherwise, feed them.
+    pub(super) fn arrange(&mut self, hosts: &[usize], providers: &[usize], layout: &Layout) {
+        let Some(mut relay) = self.relay.take() else {
+            return;
+        };
+        let known = |at: &usize| known(&self.members[*at]).map(|known| (*at, known));
+        for (host, known) in providers.iter().filter_map(known) {
+            relay.arrangement.provide(host, known);
+        }
+        let hosts: Vec<(usize, Known)> = hosts.iter().filter_map(known).collect();
+        let blocks = layout.len().div_ceil(mcp_control::limits::BLOCK_LEN);
+        let arranged = relay.arrangement.arrange(&hosts, blocks);
+        self.relay = Some(relay);
+        for (host, feeder) in arranged {
+            self.members[host].set_mode("relay");
+            self.link(host, feeder, "arranged");
+        }
+    }
+
+    /// Has a host be fed by this feeder: the host is told, and when it has confirmed, the feeder.
+    fn link(&mut self, host: usize, feeder: Feeder, reason: &'static str) {
+        let Some(relay) = &mut self.relay else { return };
+        let Ok(random) = linux_net::process::random::<48>() else {
+            let failed = Failed::new(Reason::Data, None, "no random numbers for a link");
+            self.members[host].command(Command::Fail(failed));
+            return;
+        };
+        let link = LinkId(std::array::from_fn(|at| random[at]));
+        let secret = LinkSecret(std::array::from_fn(|at| random[16 + at]));
+        let now = Instant::now();
+        let member = &self.members[host];
+        let held = member.held();
+        let child = relay.children.entry(host).or_insert(Child {
+            link,
+            secret,
+            held,
+            arrived: 0,
+            moved: now,
+            began: now,
+            first_held: held,
+            feeders: 0,
+            closed_by: None,
+            unreachable: 0,
+            suspect: None,
+            behind: None,
+        });
+        (child.link, child.secret) = (link, secret);
+        (child.moved, child.behind) = (now, None);
+        child.feeders += 1;
+        if child.feeders > MAX_FEEDERS {
+            let text = "no other host could feed it";
+            member.command(Command::Fail(Failed::new(Reason::Data, None, text)));
+            return;
+        }
+        let sealed = relay.sealed;
+        member.command(Command::Fed(Fed {
+            link,
+            secret,
+            sealed,
+        }));
+        let feeder = match feeder {
+            Feeder::Sender => None,
+            Feeder::Host(feeder) => Some(self.members[feeder].target.text.as_str()),
+        };
+        self.events.emit(&Event::Feeder {
+            host: &member.target.text,
+            feeder,
+            reason,
+        });
+    }
+
+    /// Handles what a host, or the thread that feeds it, reports of a link.
+    pub(super) fn link_report(&mut self, report: LinkReport, from: Option<usize>) {
+        let Some(relay) = &self.relay else { return };
+        // Reports on links that were replaced come late.
+        let Some(host) = relay.child_of(report.link) else {
+            return;
+        };
+        let feeder = relay.arrangement.feeder(host);
+        let from_child = from == Some(host);
+        let from_feeder = from.map_or(feeder == Some(Feeder::Sender), |from| {
+            feeder == Some(Feeder::Host(from))
+        });
+        match report.state {
+            LinkState::Expected if from_child => self.begin_feeding(host),
+            LinkState::Wrong { block } if from_child => {
+                self.at_fault(host, "wrong_bytes", Some(block));
+            }
+            LinkState::Gone { .. } if from_child && feeder == Some(Feeder::Sender) => {
+                let failed = Failed::new(Reason::Changed, None, "");
+                self.members[host].command(Command::Fail(failed));
+            }
+            LinkState::Gone { block } if from_child => self.at_fault(host, "gone", Some(block)),
+            LinkState::Closed if from_child => self.closed(host),
+            LinkState::Unreachable if from_feeder => self.unreachable(host, from.is_none()),
+            LinkState::Refused if from_feeder => self.refeed(host, "refused"),
+            // The child reports the same, or has everything.
+            _ => {}
+        }
+    }
+
+    /// Handles that a link broke: the feeder gets another chance, as it has nothing else to do for its link.
+    fn closed(&mut self, host: usize) {
+        let Some(relay) = &mut self.relay else { return };
+        let feeder = relay.arrangement.feeder(host);
+        let Some(child) = relay.children.get_mut(&host) else {
+            return;
+        };
+        match feeder {
+            Some(Feeder::Host(at)) if child.closed_by != Some(at) => {
+                child.closed_by = Some(at);
+                self.link(host, Feeder::Host(at), "closed");
+            }
+            _ => self.refeed(host, "closed"),
+        }
+    }
+
+    /// Handles that a host cannot be reached by its feeder, or by the sender.
+    fn unreachable(&mut self, host: usize, by_sender: bool) {
+        let child = self.relay.as_mut();
+        let child = child.and_then(|relay| relay.children.get_mut(&host));
+        let Some(child) = child else { return };
+        child.unreachable += u32::from(by_sender);
+        if child.unreachable < MAX_ATTEMPTS {
+            self.refeed(host, "unreachable");
+            return;
+        }
+        let text = "accepts no link on its control port: does a firewall limit connections?";
+        let failed = Failed::new(Reason::Data, None, text);
+        self.members[host].command(Command::Fail(failed));
+    }
+
+    /// Tells the feeder of a host that it may connect.
+    fn begin_feeding(&mut self, host: usize) {
+        let Some(relay) = &self.relay else { return };
+        let (Some(child), Some(address)) = (relay.children.get(&host), self.members[host].address)
+        else {
+            return;
+        };
+        let (link, secret, sealed) = (child.link, child.secret, relay.sealed);
+        match relay.arrangement.feeder(host) {
+            Some(Feeder::Host(feeder)) => self.members[feeder].command(Command::Feed(Feed {
+                link,
+                secret,
+                child: address,
+                sealed,
+            })),
+            Some(Feeder::Sender) => {
+                let terms = Terms {
+                    link,
+                    secret,
+                    sealed,
+                };
+                relay.feed(terms, address, self);
+            }
+            None => {}
+        }
+    }
+
+    /// Names the feeder of a host, which feeds none any more, and gives all its children others.
+    fn at_fault(&mut self, host: usize, reason: &'static str, block: Option<u64>) {
+        let Some(relay) = &mut self.relay else { return };
+        let Some(Feeder::Host(feeder)) = relay.arrangement.feeder(host) else {
+            self.refeed(host, reason);
+            return;
+        };
+        relay.arrangement.bypass(feeder);
+        let children = relay.arrangement.children(feeder);
+        let name = self.members[feeder].target.text.clone();
+        self.show.bypassed(&name, reason, block);
+        self.events.emit(&Event::Bypassed(Bypassed {
+            host: name.clone(),
+            reason,
+            block,
+        }));
+        self.bypassed.push(Bypassed {
+            host: name,
+            reason,
+            block,
+        });
+        for child in children {
+            self.refeed(child, reason);
+        }
+    }
+
+    /// Gives a host another feeder.
+    fn refeed(&mut self, host: usize, reason: &'static str) {
+        if self.members[host].is_over() || self.members[host].has_all {
+            return;
+        }
+        let Some(mut relay) = self.relay.take() else {
+            return;
+        };
+        let held = relay.held(self);
+        let feeder = relay
+            .arrangement
+            .replace(host, |host| held.get(&host).copied().unwrap_or(0));
+        self.relay = Some(relay);
+        self.link(host, feeder, reason);
+    }
+
+    /// Handles that a host is over: those that it fed get other feeders.
+    pub(super) fn leave(&mut self, host: usize) {
+        let Some(relay) = &mut self.relay else { return };
+        let children = relay.arrangement.remove(host);
+        let child = relay.children.remove(&host);
+        let suspect = child.and_then(|child| child.suspect);
+        // It has received everything since.
+        if let Some(suspect) = suspect.filter(|_| self.members[host].has_all) {
+            self.name(suspect, "stalled");
+        }
+        for child in children {
+            self.refeed(child, "died");
+        }
+        if let Some(relay) = &mut self.relay {
+            relay.arrangement.forget(host);
+        }
+        self.conclude();
+    }
+
+    /// Handles that a host has everything.
+    pub(super) fn has_all(&mut self, host: usize) {
+        self.members[host].has_all = true;
+        self.conclude();
+    }
+
+    /// Tells the digest of the whole to the hosts that feed none that still needs them: they are over then.
+    pub(super) fn conclude(&mut self) {
+        let Some(whole) = self.whole else { return };
+        for at in 0..self.members.len() {
+            let member = &self.members[at];
+            if member.expects || member.is_over() {
+                continue;
+            }
+            let children = self
+                .relay
+                .as_ref()
+                .map(|relay| relay.arrangement.children(at));
+            let is_needed = |&child: &usize| {
+                let child = &self.members[child];
+                !child.is_over() && !child.has_all
+            };
+            if children.unwrap_or_default().iter().any(is_needed) {
+                continue;
+            }
+            member.command(Command::Expect(whole));
+            self.members[at].expects = true;
+        }
+    }
+
+    /// Sets the digest of the whole, when every file was read.
+    pub(super) fn whole(&mut self, whole: Digest) {
+        self.whole = Some(whole);
+        self.conclude();
+    }
+
+    /// Checks whether hosts receive blocks.
+    pub(super) fn look_at_links(&mut self) {
+        let now = Instant::now();
+        let Some(relay) = &mut self.relay else { return };
+        if now < relay.next_look {
+            return;
+        }
+        relay.next_look = now + super::LOOK * 4;
+        let mut proved = Vec::new();
+        for (&host, child) in &mut relay.children {
+            let progress = self.members[host].progress;
+            if progress.held > child.held {
+                proved.extend(child.suspect.take());
+            }
+            if progress.held > child.held || progress.received > child.arrived {
+                child.moved = now;
+            }
+            (child.held, child.arrived) = (child.held.max(progress.held), progress.received);
+        }
+        for suspect in proved {
+            self.name(suspect, "stalled");
+        }
+        if let Some(host) = self.stalled(now) {
+            self.unstall(host);
+        }
+        if let Some(host) = self.slow(now) {
+            self.bypass_slow(host);
+        }
+    }
+
+    /// Names a host that was bypassed.
+    fn name(&mut self, host: usize, reason: &'static str) {
+        let Some(relay) = &mut self.relay else { return };
+        relay.arrangement.bypass(host);
+        let bypassed = Bypassed {
+            host: self.members[host].target.text.clone(),
+            reason,
+            block: None,
+        };
+        self.show.bypassed(&bypassed.host, reason, None);
+        self.events.emit(&Event::Bypassed(bypassed.clone()));
+        self.bypassed.push(bypassed);
+    }
+
+    /// Returns a host that receives nothing although its feeder has more.
+    fn stalled(&self, now: Instant) -> Option<usize> {
+        let relay = self.relay.as_ref()?;
+        let is_stalled = |&(&host, child): &(&usize, &Child)| {
+            let member = &self.members[host];
+            if member.is_over() || member.has_all || now - child.moved < child.stall_timeout() {
+                return false;
+            }
+            match relay.arrangement.feeder(host) {
+                Some(Feeder::Host(feeder)) => {
+                    let feeder = &self.members[feeder];
+                    let has = feeder.held();
+                    feeder.is_over() || has > child.held
+                }
+                _ => relay.stock.has_more(),
+            }
+        };
+        // Those that it feeds wait for it.
+        let stalled = relay.children.iter().filter(is_stalled);
+        let first = stalled.max_by_key(|(_, child)| child.held);
+        first.map(|(host, _)| *host)
+    }
+
+    /// Gives a host that receives nothing another feeder, and its children too: either may be at fault.
+    fn unstall(&mut self, host: usize) {
+        let Some(relay) = &mut self.relay else { return };
+        let feeder = relay.arrangement.feeder(host);
+        let Some(child) = relay.children.get_mut(&host) else {
+            return;
+        };
+        let was_suspect = child.suspect.is_some();
+        if let Some(Feeder::Host(feeder)) = feeder {
+            child.suspect = Some(feeder);
+        }
+        if was_suspect || feeder == Some(Feeder::Sender) {
+            // Two feeders, or the sender, cannot get it to move.
+            let children = relay.arrangement.children(host);
+            self.name(host, "stalled");
+            for child in children {
+                self.refeed(child, "stalled");
+            }
+            self.move_to_end(host);
+        } else {
+            self.refeed(host, "stalled");
+        }
+        let now = Instant::now();
+        if let Some(relay) = &mut self.relay {
+            // The others get the time to move again.
+            for child in relay.children.values_mut() {
+                child.moved = now;
+            }
+        }
+    }
+
+    /// Has a host be fed where no other waits for it.
+    fn move_to_end(&mut self, host: usize) {
+        let relay = self.relay.as_mut();
+        match relay.and_then(|relay| relay.arrangement.move_to_end(host)) {
+            Some(feeder) => self.link(host, feeder, "stalled"),
+            None => self.refeed(host, "stalled"),
+        }
+    }
+
+    /// Returns a host that is ever further behind its feeder while others wait for it.
+    fn slow(&mut self, now: Instant) -> Option<usize> {
+        let relay = self.relay.as_mut()?;
+        let mut found = None;
+        for (&host, child) in &mut relay.children {
+            let Some(Feeder::Host(feeder)) = relay.arrangement.feeder(host) else {
+                continue;
+            };
+            if relay.arrangement.children(host).is_empty() {
+                continue;
+            }
+            let behind = self.members[feeder]
+                .progress
+                .held
+                .saturating_sub(child.held);
+            match child.behind {
+                Some((before, since)) if behind >= before => {
+                    child.behind = Some((behind, since));
+                    if behind >= SLOW_BYTES && now - since >= SLOW {
+                        found = Some(host);
+                    }
+                }
+                _ => child.behind = Some((behind, now)),
+            }
+        }
+        found
+    }
+
+    /// Moves the children of a slow host to its feeder: nothing waits for it then.
+    fn bypass_slow(&mut self, host: usize) {
+        let Some(relay) = &mut self.relay else { return };
+        let children = relay.arrangement.children(host);
+        if let Some(child) = relay.children.get_mut(&host) {
+            child.behind = None;
+        }
+        self.name(host, "slow");
+        for child in children {
+            self.refeed(child, "slow");
+        }
+    }
+}
+
+impl Child {
+    /// Returns how long it may receive nothing, by the rate at which it has received so far.
+    fn stall_timeout(&self) -> Duration {
+        let received = self.held.saturating_sub(self.first_held);
+        let took = self.moved.saturating_duration_since(self.began);
+        let blocks = received / mcp_control::limits::BLOCK_LEN;
+        let block = took.checked_div(u32::try_from(blocks).unwrap_or(u32::MAX));
+        block
+            .unwrap_or_default()
+            .saturating_mul(STALLED_BLOCKS)
+            .clamp(STALLED, STALLED * 10)
+    }
+}

@@ -1,0 +1,11 @@
+//! Links to other hosts of a copy: blocks come from a feeder, and go to children.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`shelf`] | the blocks that are verified, for the threads that serve children |
+//! | [`links`] | the links of one copy, and the feeders that are expected |
+//! | [`pull`] | what is asked of the feeder, and what it answers |
+
+pub(crate) mod links;
+pub(crate) mod pull;
+pub(crate) mod shelf;

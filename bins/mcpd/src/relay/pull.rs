@@ -1,0 +1,208 @@
+//! The blocks that this host still lacks: what is asked of the feeder, and what it answers.
+
+use std::sync::Arc;
+
+use mcp_control::wire::relay::{Blocks, LinkId, LinkState};
+use mcp_control::{BlockSet, Layout, Manifest, Requests};
+use mcp_relay::child::Asker;
+
+use super::links::Links;
+use super::shelf::Shelf;
+use crate::store::{Store, Trouble};
+
+/// The feeder that is asked now.
+struct Current {
+    link: LinkId,
+    asker: Box<Asker>,
+    requests: Requests,
+    /// Blocks before this one were requested, or come to be wanted later.
+    next: u64,
+}
+
+/// The state of a copy that links may feed.
+pub(crate) struct Pull {
+    manifest: Arc<Manifest>,
+    layout: Arc<Layout>,
+    shelf: Arc<Shelf>,
+    links: Arc<Links>,
+    /// Blocks of the layout that are not in place with the sender's digest.
+    missing: BlockSet,
+    /// Those of them whose digest is known and that are not requested.
+    wanted: BlockSet,
+    current: Option<Current>,
+    /// The data connection has ended, or there is none: the feeder is asked.
+    active: bool,
+}
+
+impl Pull {
+    pub(crate) fn new(
+        manifest: Arc<Manifest>,
+        layout: Arc<Layout>,
+        shelf: Arc<Shelf>,
+        links: Arc<Links>,
+    ) -> Pull {
+        let mut missing = BlockSet::new(manifest.blocks());
+        for (block, _) in layout.blocks(&manifest) {
+            missing.insert(block);
+        }
+        Pull {
+            wanted: BlockSet::new(manifest.blocks()),
+            manifest,
+            layout,
+            shelf,
+            links,
+            missing,
+            current: None,
+            active: false,
+        }
+    }
+
+    /// Serves no more than what is there, when the copy ends here.
+    pub(crate) fn close(&self) {
+        self.shelf.close();
+    }
+
+    /// Asks the feeder from now on.
+    pub(crate) fn activate(&mut self, store: &Store) {
+        self.active = true;
+        self.ask(store);
+    }
+
+    /// Whether every block of the layout is in place.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    /// Entries before this one have all their blocks.
+    pub(crate) fn passed(&self) -> usize {
+        let first = self.missing.first_from(0);
+        let place = first.and_then(|block| self.manifest.locate(block));
+        place.map_or(self.manifest.len(), |place| place.entry)
+    }
+
+    /// Returns the bytes that have arrived in all, of those that `streamed` came over the data connection. What came
+    /// twice counts once.
+    pub(crate) fn received(&self, streamed: u64) -> u64 {
+        (streamed + self.links.arrived()).min(self.layout.len())
+    }
+
+    /// Takes digests of the sender.
+    pub(crate) fn named(&mut self, store: &Store, blocks: &Blocks) {
+        for (block, digest) in (blocks.first..).zip(&blocks.digests) {
+            self.shelf.expect(block, *digest);
+            if self.missing.contains(block) && !self.settle(store, block) {
+                self.wanted.insert(block);
+                if let Some(current) = &mut self.current {
+                    current.next = current.next.min(block);
+                }
+            }
+        }
+        self.ask(store);
+    }
+
+    /// Looks whether the block that the store has is the right one.
+    pub(crate) fn settle(&mut self, store: &Store, block: u64) -> bool {
+        let expected = self.shelf.expected(block);
+        if expected.is_none() || store.digest(block) != expected {
+            return false;
+        }
+        self.placed(block, None);
+        true
+    }
+
+    fn placed(&mut self, block: u64, bytes: Option<Vec<u8>>) {
+        self.missing.remove(block);
+        self.wanted.remove(block);
+        self.shelf.add(block, bytes);
+    }
+
+    /// Takes a new feeder.
+    pub(crate) fn linked(&mut self, store: &Store, link: LinkId, asker: Box<Asker>) {
+        self.unlink();
+        self.current = Some(Current {
+            link,
+            asker,
+            requests: Requests::default(),
+            next: 0,
+        });
+        self.ask(store);
+    }
+
+    /// Forgets the feeder: what it has not answered is wanted again.
+    fn unlink(&mut self) {
+        let Some(mut current) = self.current.take() else {
+            return;
+        };
+        current.asker.closer().close();
+        while let Some(block) = current.requests.front() {
+            if self.missing.contains(block) {
+                self.wanted.insert(block);
+            }
+            current.requests.answered(&self.manifest);
+        }
+    }
+
+    /// Handles the end of a link.
+    pub(crate) fn unlinked(&mut self, link: LinkId, state: LinkState) {
+        if self.current.as_ref().is_some_and(|now| now.link == link) {
+            self.unlink();
+        }
+        if !self.is_complete() {
+            self.links.report(link, state);
+        }
+    }
+
+    /// Takes a block of the feeder: it is stored if its digest is the one that the sender named.
+    pub(crate) fn arrived(
+        &mut self,
+        store: &mut Store,
+        link: LinkId,
+        block: u64,
+        bytes: Vec<u8>,
+    ) -> Result<(), Trouble> {
+        let Some(current) = self.current.as_mut().filter(|now| now.link == link) else {
+            return Ok(());
+        };
+        current.requests.answered(&self.manifest);
+        let Some(place) = self.manifest.locate(block) else {
+            return Ok(());
+        };
+        let digest = mcp_control::digest::block(&bytes, place.index, place.file_len);
+        if self.shelf.expected(block) != Some(digest) {
+            self.wanted.insert(block);
+            self.unlink();
+            self.links.report(link, LinkState::Wrong { block });
+            return Ok(());
+        }
+        if store.insert(block, &place, &bytes, digest)? {
+            self.placed(block, Some(bytes));
+        } else {
+            self.missing.remove(block);
+            self.shelf.give_up(block);
+        }
+        self.ask(store);
+        Ok(())
+    }
+
+    /// Asks the feeder for what the bounds allow, unless too many files wait for verdicts.
+    pub(crate) fn ask(&mut self, store: &Store) {
+        if !self.active || store.is_crowded() {
+            return;
+        }
+        while let Some(current) = &mut self.current {
+            let want = current
+                .requests
+                .want(&self.manifest, &self.wanted, current.next);
+            let Some(want) = want else { return };
+            let end = want.first + u64::from(want.count);
+            current.next = end;
+            for block in want.first..end {
+                self.wanted.remove(block);
+            }
+            if current.asker.ask(want).is_err() {
+                // The thread that reads reports why.
+                self.unlink();
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The blocks of a copy that may be passed on: those whose digest is the one that the sender named.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mcp_control::{BlockSet, Digest, Manifest};
+use mcp_relay::feeder::{Availability, Source};
+
+use crate::activity::Activity;
+use crate::store::Trouble;
+use crate::store::reader::BlockReader;
+
+/// Blocks that are kept in memory after they have arrived: a child asks for them at once.
+const KEPT: usize = 16;
+
+/// Digests of the sender, and what has arrived.
+#[derive(Debug)]
+struct State {
+    /// Digest of each block that the sender has named, 0 for the others.
+    expected: Vec<Digest>,
+    named: BlockSet,
+    verified: BlockSet,
+    /// Blocks that never will be: their file has failed here.
+    gone: BlockSet,
+    kept: VecDeque<(u64, Arc<Vec<u8>>)>,
+    /// Nothing more arrives.
+    over: bool,
+}
+
+/// The verified blocks of one copy.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    manifest: Arc<Manifest>,
+    reader: BlockReader,
+    state: Mutex<State>,
+    changed: Condvar,
+    activity: Arc<Activity>,
+}
+
+impl Shelf {
+    /// Creates the shelf of a copy that is stored below `root`.
+    pub(crate) fn new(
+        root: &Path,
+        manifest: Arc<Manifest>,
+        activity: Arc<Activity>,
+    ) -> Result<Shelf, Trouble> {
+        let blocks = manifest.blocks();
+        Ok(Shelf {
+            reader: BlockReader::new(root, Arc::clone(&manifest))?,
+            state: Mutex::new(State {
+                expected: vec![[0; 32]; blocks as usize],
+                named: BlockSet::new(blocks),
+                verified: BlockSet::new(blocks),
+                gone: BlockSet::new(blocks),
+                kept: VecDeque::new(),
+                over: false,
+            }),
+            changed: Condvar::new(),
+            manifest,
+            activity,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the digest that the sender names. The first one stands.
+    pub(crate) fn expect(&self, block: u64, digest: Digest) {
+        let mut state = self.lock();
+        if state.named.insert(block) {
+            state.expected[block as usize] = digest;
+        }
+    }
+
+    /// Returns the digest that the sender has named.
+    pub(crate) fn expected(&self, block: u64) -> Option<Digest> {
+        let state = self.lock();
+        let named = state.named.contains(block);
+        named.then(|| state.expected[block as usize])
+    }
+
+    /// Records that a block is in place with the named digest; its bytes, if they are at hand, are kept for a while.
+    pub(crate) fn add(&self, block: u64, bytes: Option<Vec<u8>>) {
+        let mut state = self.lock();
+        if !state.verified.insert(block) {
+            return;
+        }
+        if let Some(bytes) = bytes {
+            if state.kept.len() == KEPT {
+                state.kept.pop_front();
+            }
+            state.kept.push_back((block, Arc::new(bytes)));
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Records that a block cannot be stored here.
+    pub(crate) fn give_up(&self, block: u64) {
+        self.lock().gone.insert(block);
+        self.changed.notify_all();
+    }
+
+    /// Records that nothing more arrives.
+    pub(crate) fn close(&self) {
+        self.lock().over = true;
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    fn availability(&self, block: u64) -> Availability {
+        if self.verified.contains(block) {
+            Availability::Ready
+        } else if self.over || self.gone.contains(block) {
+            Availability::Gone
+        } else {
+            Availability::Pending
+        }
+    }
+}
+
+impl Source for Shelf {
+    fn wait(&self, block: u64, timeout: Duration) -> Availability {
+        let state = self.lock();
+        let pending = |state: &mut State| state.availability(block) == Availability::Pending;
+        let waited = self.changed.wait_timeout_while(state, timeout, pending);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.availability(block)
+    }
+
+    fn read(&self, block: u64) -> Option<Arc<Vec<u8>>> {
+        let digest = {
+            let state = self.lock();
+            if let Some((_, bytes)) = state.kept.iter().find(|(kept, _)| *kept == block) {
+                return Some(Arc::clone(bytes));
+            }
+            state.expected[block as usize]
+        };
+        let place = self.manifest.locate(block)?;
+        // Another program may have changed the file: the child must not blame this host for that.
+        let is_unchanged =
+            |bytes: &[u8]| mcp_control::digest::block(bytes, place.index, place.file_len) == digest;
+        self.reader.read(&place, is_unchanged).map(Arc::new)
+    }
+
+    fn served(&self, len: usize) {
+        if len > 0 {
+            self.activity.relayed(len as u64);
+        }
+    }
+}

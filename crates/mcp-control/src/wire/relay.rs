@@ -1,0 +1,288 @@
+//! BLOCKS, FEED, FED and LINK: hosts that relay to hosts.
+//!
+//! ```text
+//!  BLOCKS (client)
+//! +---------------------------------------------------------------+
+//! |  number of the first block (64 bits)                          |
+//! +---------------------------------------------------------------+
+//! |  digest of the first block (32 bytes)                         |
+//! +---------------------------------------------------------------+
+//! |  ... 1 to 1024 digests                                        |
+//! +---------------------------------------------------------------+
+//!
+//!  FEED (client, to the feeder)
+//! +---------------------------------------------------------------+
+//! |  link (16 bytes)                                              |
+//! +---------------------------------------------------------------+
+//! |  secret of the link (32 bytes)                                |
+//! +---------------------------------------------------------------+
+//! |  address of the child: IPv6, or IPv4 as ::ffff:a.b.c.d        |
+//! |  (16 bytes)                                                   |
+//! +-------------------------------+---------------+---------------+
+//! |  TCP port of the child        |  0x01: sealed |  0            |
+//! +-------------------------------+---------------+---------------+
+//!
+//!  FED (client, to the child)
+//! +---------------------------------------------------------------+
+//! |  link (16 bytes)                                              |
+//! +---------------------------------------------------------------+
+//! |  secret of the link (32 bytes)                                |
+//! +---------------+-----------------------------------------------+
+//! |  0x01: sealed |  0                                            |
+//! +---------------+-----------------------------------------------+
+//!
+//!  LINK (server)
+//! +---------------------------------------------------------------+
+//! |  link (16 bytes)                                              |
+//! +---------------+-----------------------------------------------+
+//! |  state        |  0                                            |
+//! +---------------+-----------------------------------------------+
+//! |  round trip in microseconds, of an open link                  |
+//! +---------------------------------------------------------------+
+//! |  block with wrong bytes, or that is gone (64 bits)            |
+//! +---------------------------------------------------------------+
+//! ```
+//!
+//! State: 0 open, 1 unreachable, 2 closed, 3 wrong bytes, 4 gone, 5 refused, 6 expected. The child reports 6 when its feeder
+//! may connect, then 0, 2, 3 or 4; the feeder reports 1 and 5.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::ops::RangeInclusive;
+
+use super::{Message, ParseError, Type, array_at};
+use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+use crate::digest::Digest;
+use crate::limits::{MAX_BLOCKS, MAX_HELD};
+
+/// Identifies a connection from a feeder to its child; random.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LinkId(pub [u8; 16]);
+
+/// Proves to either end of a link that the sender arranged it; not shown in debug output.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct LinkSecret(pub [u8; 32]);
+
+impl fmt::Debug for LinkSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LinkSecret(..)")
+    }
+}
+
+/// A BLOCKS: the digests of blocks as the sender has read them.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Blocks {
+    /// The first block.
+    pub first: u64,
+    /// Digests of that block and those after it: 1 to [`MAX_HELD`].
+    pub digests: Vec<Digest>,
+}
+
+/// Length of a BLOCKS' body without digests.
+const FIXED_LEN: usize = 8;
+
+impl Message for Blocks {
+    const TYPE: Type = Type::Blocks;
+    const LENGTHS: RangeInclusive<usize> = FIXED_LEN + 32..=FIXED_LEN + 32 * MAX_HELD;
+
+    fn body_len(&self) -> usize {
+        FIXED_LEN + 32 * self.digests.len()
+    }
+
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
+        let first = u64_at(body, 0);
+        let (digests, rest) = body[FIXED_LEN..].as_chunks::<32>();
+        if !rest.is_empty() {
+            return Err(ParseError::Length);
+        }
+        if first > MAX_BLOCKS - digests.len() as u64 {
+            return Err(ParseError::Value);
+        }
+        Ok(Blocks {
+            first,
+            digests: digests.to_vec(),
+        })
+    }
+
+    fn emit_body(&self, body: &mut [u8]) {
+        put_u64(body, 0, self.first);
+        for (place, digest) in body[FIXED_LEN..].chunks_mut(32).zip(&self.digests) {
+            place.copy_from_slice(digest);
+        }
+    }
+}
+
+const FLAG_SEALED: u8 = 0x01;
+
+fn sealed(flags: u8) -> Result<bool, ParseError> {
+    match flags {
+        0 => Ok(false),
+        FLAG_SEALED => Ok(true),
+        _ => Err(ParseError::Reserved),
+    }
+}
+
+/// A FEED: connect to a child, and serve it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Feed {
+    /// The link.
+    pub link: LinkId,
+    /// Its secret.
+    pub secret: LinkSecret,
+    /// Where the child accepts it.
+    pub child: SocketAddr,
+    /// What travels on it is sealed.
+    pub sealed: bool,
+}
+
+impl Message for Feed {
+    const TYPE: Type = Type::Feed;
+    const LENGTHS: RangeInclusive<usize> = 68..=68;
+
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
+        let address = Ipv6Addr::from(array_at::<16>(body, 48)).to_canonical();
+        let port = u16_at(body, 64);
+        if body[67] != 0 {
+            return Err(ParseError::Reserved);
+        }
+        if port == 0 || address.is_unspecified() || address.is_multicast() {
+            return Err(ParseError::Value);
+        }
+        Ok(Feed {
+            link: LinkId(array_at(body, 0)),
+            secret: LinkSecret(array_at(body, 16)),
+            child: SocketAddr::new(address, port),
+            sealed: sealed(body[66])?,
+        })
+    }
+
+    fn emit_body(&self, body: &mut [u8]) {
+        body[..16].copy_from_slice(&self.link.0);
+        body[16..48].copy_from_slice(&self.secret.0);
+        let address = match self.child.ip() {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        body[48..64].copy_from_slice(&address.octets());
+        put_u16(body, 64, self.child.port());
+        body[66..].copy_from_slice(&[self.sealed.into(), 0]);
+    }
+}
+
+/// A FED: expect a feeder, in place of the one before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fed {
+    /// The link.
+    pub link: LinkId,
+    /// Its secret.
+    pub secret: LinkSecret,
+    /// What travels on it is sealed.
+    pub sealed: bool,
+}
+
+impl Message for Fed {
+    const TYPE: Type = Type::Fed;
+    const LENGTHS: RangeInclusive<usize> = 52..=52;
+
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
+        if body[49..] != [0; 3] {
+            return Err(ParseError::Reserved);
+        }
+        Ok(Fed {
+            link: LinkId(array_at(body, 0)),
+            secret: LinkSecret(array_at(body, 16)),
+            sealed: sealed(body[48])?,
+        })
+    }
+
+    fn emit_body(&self, body: &mut [u8]) {
+        body[..16].copy_from_slice(&self.link.0);
+        body[16..48].copy_from_slice(&self.secret.0);
+        body[48..].copy_from_slice(&[self.sealed.into(), 0, 0, 0]);
+    }
+}
+
+/// The state of a link, as one of its ends reports it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum LinkState {
+    /// The child has authenticated its feeder, and asks it for blocks.
+    Open {
+        /// The round trip of the handshake in microseconds.
+        round_trip_us: u32,
+    },
+    /// The feeder could not connect to the child.
+    Unreachable,
+    /// It was closed, or could not be read from.
+    Closed,
+    /// The bytes of a block do not have the digest that the sender named.
+    Wrong {
+        /// The block.
+        block: u64,
+    },
+    /// The feeder cannot serve a block.
+    Gone {
+        /// The block.
+        block: u64,
+    },
+    /// The feeder has as many children as it takes, or takes none.
+    Refused,
+    /// The child waits for its feeder.
+    Expected,
+}
+
+/// A LINK.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LinkReport {
+    /// The link.
+    pub link: LinkId,
+    /// Its state.
+    pub state: LinkState,
+}
+
+impl Message for LinkReport {
+    const TYPE: Type = Type::Link;
+    const LENGTHS: RangeInclusive<usize> = 32..=32;
+
+    fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
+        let (round_trip_us, block) = (u32_at(body, 20), u64_at(body, 24));
+        let has_block = matches!(body[16], 3 | 4);
+        let is_open = body[16] == 0;
+        if body[17..20] != [0; 3] || !has_block && block != 0 || !is_open && round_trip_us != 0 {
+            return Err(ParseError::Reserved);
+        }
+        if block >= MAX_BLOCKS {
+            return Err(ParseError::Value);
+        }
+        let state = match body[16] {
+            0 => LinkState::Open { round_trip_us },
+            1 => LinkState::Unreachable,
+            2 => LinkState::Closed,
+            3 => LinkState::Wrong { block },
+            4 => LinkState::Gone { block },
+            5 => LinkState::Refused,
+            6 => LinkState::Expected,
+            _ => return Err(ParseError::Value),
+        };
+        Ok(LinkReport {
+            link: LinkId(array_at(body, 0)),
+            state,
+        })
+    }
+
+    fn emit_body(&self, body: &mut [u8]) {
+        let (state, round_trip_us, block) = match self.state {
+            LinkState::Open { round_trip_us } => (0, round_trip_us, 0),
+            LinkState::Unreachable => (1, 0, 0),
+            LinkState::Closed => (2, 0, 0),
+            LinkState::Wrong { block } => (3, 0, block),
+            LinkState::Gone { block } => (4, 0, block),
+            LinkState::Refused => (5, 0, 0),
+            LinkState::Expected => (6, 0, 0),
+        };
+        body[..16].copy_from_slice(&self.link.0);
+        body[16..20].copy_from_slice(&[state, 0, 0, 0]);
+        put_u32(body, 20, round_trip_us);
+        put_u64(body, 24, block);
+    }
+}
