@@ -137,7 +137,7 @@ fn relay(section: Section<'_, '_>) -> (dyram::Config, SocketAddr) {
     let address = section
         .get(
             "listen",
-            "an address and a port, such as \"192.0.2.1:4143\"",
+            "an address and a port, such as \"192.0.2.1:4143\" or \"[2001:db8::1]:4143\"",
             |value| {
                 let address = listen(value)?;
                 match address.ip().is_multicast() {
@@ -205,7 +205,7 @@ fn multicast(root: &Section<'_, '_>, carriage: Carriage, address: SocketAddr) ->
         return None;
     }
     let name = section.require("interface", INTERFACE, interface);
-    let wants = "groups with their ports, such as [\"239.1.2.3:5000\"]";
+    let wants = "groups with their ports, such as [\"239.1.2.3:5000\"] or [\"[ff15::1234]:5000\"]";
     if !section.has("groups") {
         section.complain(
             section.offset(),

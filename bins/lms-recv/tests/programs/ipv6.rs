@@ -9,6 +9,7 @@ use linux_net::mroute::{Route, Table};
 use netlab::{NodeId, Plan, Shape};
 
 use super::common::{Finished, Running, content, lms_recv, lms_send};
+use super::network::number;
 use super::relays::Relay;
 use super::transfer::folder;
 
@@ -142,6 +143,12 @@ fn a_source_specific_group_is_routed_to_two_hosts() {
         &["--source", &source],
         &[],
     );
+    // The router's kernel forwards what is sent in batches.
+    let (lost, sent) = (
+        number(&sender, "requested_packets"),
+        number(&sender, "data_packets"),
+    );
+    assert!(lost * 50 < sent, "{lost} of {sent} packets were lost");
     let opened = sender.event("opened").expect("opened");
     let from: SocketAddr = text(&opened, "source").parse().expect("an address");
     assert_eq!(from.ip(), network.address(network.source));

@@ -58,6 +58,27 @@ impl Network {
     }
 }
 
+/// A route of every source, (*, G).
+fn any_source_comes_and_goes(
+    network: &Network,
+    table: &mut Table<Ipv6Addr>,
+    watcher: &mut Watcher<Ipv6Addr>,
+) {
+    let any = Route {
+        source: ANY,
+        ..network.route()
+    };
+    table.set_route(&any).unwrap();
+    let event = soon(watcher, |watcher| watcher.next_event().unwrap());
+    let Some(MrouteEvent::Added(added)) = event else {
+        panic!("{event:?}")
+    };
+    assert_eq!((added.source, added.group), (ANY, GROUP));
+    table.remove_route(ANY, GROUP).unwrap();
+    let event = soon(watcher, |watcher| watcher.next_event().unwrap());
+    assert_eq!(event, Some(MrouteEvent::Removed(added)));
+}
+
 #[test]
 fn the_owner_is_asked_its_routes_carry_data_and_the_watcher_follows_them() {
     with_namespaces(|| {
@@ -124,6 +145,7 @@ fn the_owner_is_asked_its_routes_carry_data_and_the_watcher_follows_them() {
         assert_eq!(event, Some(MrouteEvent::Removed(nowhere)));
         let gone = table.remove_route(A, GROUP);
         assert!(matches!(gone, Err(TableError::NoRoute)), "{gone:?}");
+        any_source_comes_and_goes(&network, &mut table, &mut watcher);
         assert_eq!(ipv4.next_event().unwrap(), None, "IPv4 has other routes");
         table.remove_interface(network.r1).unwrap();
         drop(table);
