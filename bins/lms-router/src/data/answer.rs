@@ -95,7 +95,7 @@ impl DataPath {
 
     fn readings(&mut self) -> Readings {
         // The kernel counts from the last reading.
-        if let Ok(since) = self.ring.stats() {
+        if let Ok(since) = self.capture.stats() {
             self.ring_stats.received += since.received;
             self.ring_stats.dropped_full += since.dropped_full;
             self.ring_stats.dropped_truncated += since.dropped_truncated;

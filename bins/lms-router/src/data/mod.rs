@@ -1,4 +1,4 @@
-//! The data thread: one loop over the packet ring, the kernel's notifications, the control
+//! The data thread: one loop over captured packets, the kernel's notifications, the control
 //! thread's commands and the machine's timers. The machine lives here and nowhere else, so no
 //! packet ever waits for a lock.
 
@@ -20,7 +20,7 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 use linux_net::Capability;
 use linux_net::link::{self, LinkEvent};
 use linux_net::nft::Guard;
-use linux_net::packet::{Ring, RingStats, Sender};
+use linux_net::packet::{Capture, RingStats, Sender};
 use linux_net::poll::{self, Watch};
 use linux_net::wake::Waker;
 use lms_proto::hier;
@@ -63,7 +63,7 @@ pub(crate) struct DataPath {
     repliers: BTreeMap<Key, StaticReplier>,
     links: link::Watcher,
     routes: Routes,
-    ring: Ring,
+    capture: Capture,
     watch: SourceWatch,
     sender: Sender,
     resolver: Resolver,
@@ -124,7 +124,7 @@ impl DataPath {
             repliers: routes::repliers(config),
             links: opened.links,
             routes: opened.routes,
-            ring: opened.ring,
+            capture: opened.capture,
             watch: SourceWatch::default(),
             sender: opened.sender,
             resolver: opened.resolver,
@@ -189,7 +189,7 @@ impl DataPath {
                 version_log_at: &mut self.version_log_at,
                 guarded: self.guard.is_some(),
             };
-            let count = path.batch(&mut self.ring, &self.sender);
+            let count = path.batch(&mut self.capture, &self.sender);
             if count < BATCH {
                 break;
             }
@@ -209,7 +209,7 @@ impl DataPath {
                 Event::SourceWanted { key, .. } => self.watch.want(now, key),
             }
         }
-        if let Err(error) = self.watch.apply(now, &self.ring)
+        if let Err(error) = self.watch.apply(now, &mut self.capture)
             && self.log.take(now)
         {
             tracing::warn!(event = "sources_not_watched", %error, "cannot watch for sources of shared trees");
@@ -263,7 +263,7 @@ impl DataPath {
         // A descriptor may be listed twice.
         let routes = routes.unwrap_or(self.waker.as_fd());
         let mut watches = [
-            Watch::readable(self.ring.as_fd()),
+            Watch::readable(self.capture.as_fd()),
             Watch::readable(self.waker.as_fd()),
             Watch::readable(self.links.as_fd()),
             Watch::readable(routes),
@@ -332,7 +332,7 @@ impl DataPath {
                 let Some(slot) = self.interfaces.get(iface) else {
                     return false;
                 };
-                if let Err(error) = self.ring.receive_all_multicast(slot.index) {
+                if let Err(error) = self.capture.add_interface(slot.index) {
                     tracing::warn!(event = "all_groups_failed", interface = slot.name, %error, "cannot receive all groups on the interface");
                 }
                 let Some(address) = slot.address else {

@@ -3,7 +3,7 @@
 use daemon_kit::RunError;
 use linux_net::link;
 use linux_net::nft::Guard;
-use linux_net::packet::{Ring, RingConfig, Sender};
+use linux_net::packet::{Capture, RingConfig, Sender};
 use linux_net::wake::Waker;
 
 use super::resolve::Resolver;
@@ -21,7 +21,7 @@ const MOST_PACKET: u32 = 9216;
 pub(crate) struct Opened {
     pub(super) links: link::Watcher,
     pub(super) routes: Routes,
-    pub(super) ring: Ring,
+    pub(super) capture: Capture,
     pub(super) sender: Sender,
     pub(super) resolver: Resolver,
     pub(super) guard: Option<Guard>,
@@ -53,11 +53,13 @@ impl Opened {
                 .unwrap_or_else(|| widest.unwrap_or(LEAST_PACKET).max(LEAST_PACKET)),
             ..RingConfig::default()
         };
+        let interfaces = usize::from(config.limits.interfaces);
         Ok(Opened {
             links,
             routes,
             guard,
-            ring: Ring::open(&ring).map_err(RunError::open("capture"))?,
+            capture: Capture::open(config.capture.backend, &ring, interfaces)
+                .map_err(RunError::open("capture"))?,
             sender: Sender::open().map_err(RunError::open("capture"))?,
             resolver: Resolver::open(config.names_neighbours())
                 .map_err(RunError::open("replier.static"))?,

@@ -371,7 +371,7 @@ fn a_request_is_forwarded_from_where_it_lies_with_a_whole_checksum() {
     with_namespaces(|| {
         CAPTURES
             .into_iter()
-            .for_each(forwards_with_a_whole_checksum)
+            .for_each(forwards_with_a_whole_checksum);
     });
 }
 
