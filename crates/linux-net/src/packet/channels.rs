@@ -14,6 +14,8 @@ use crate::poll::Set;
 use crate::{filter, sys};
 
 const ETHERNET: usize = 14;
+/// What the kernel counts for a packet in a queue beside its bytes, at least.
+const OVERHEAD: usize = 1024;
 /// Packets of one batch.
 const BATCH: usize = 64;
 /// Frames that one batch looks at, those among them that the filter refuses.
@@ -92,7 +94,7 @@ impl Channels {
         let error = OpenError::from("packet sockets", Capability::NetRaw);
         let set = Set::new().map_err(error)?;
         let max_packet_bytes = config.max_packet_bytes as usize;
-        let queue = config.frames as usize * (max_packet_bytes + ETHERNET);
+        let queue = config.frames as usize * (max_packet_bytes + OVERHEAD);
         let spare = (0..interfaces)
             .map(|at| {
                 // Protocol 0: nothing arrives before an interface uses it.

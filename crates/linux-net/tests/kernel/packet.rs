@@ -31,16 +31,18 @@ fn small() -> RingConfig {
 }
 
 /// A ring; channels with the filter in the kernel, and with the filter in the process alone.
-const CAPTURES: [fn() -> Capture; 3] = [
-    || Capture::open(Backend::Ring, &small(), 4).unwrap(),
-    || Capture::open(Backend::Pnet, &small(), 4).unwrap(),
-    || Capture::Pnet(Channels::open_without_kernel_filter(&small(), 4).unwrap()),
+const CAPTURES: [Open; 3] = [
+    |config| Capture::open(Backend::Ring, config, 4).unwrap(),
+    |config| Capture::open(Backend::Pnet, config, 4).unwrap(),
+    |config| Capture::Pnet(Channels::open_without_kernel_filter(config, 4).unwrap()),
 ];
 
+type Open = fn(&RingConfig) -> Capture;
+
 /// A capture of packets that arrive on these interfaces.
-fn capture(host: &Host, open: fn() -> Capture, interfaces: &[u32]) -> Capture {
+fn capture(host: &Host, open: Open, config: &RingConfig, interfaces: &[u32]) -> Capture {
     host.run(|| {
-        let mut capture = open();
+        let mut capture = open(config);
         for interface in interfaces {
             capture.add_interface(*interface).unwrap();
         }
@@ -222,11 +224,11 @@ fn a_capture_shows_exactly_what_a_router_handles() {
     with_namespaces(|| CAPTURES.into_iter().for_each(shows_what_a_router_handles));
 }
 
-fn shows_what_a_router_handles(open: fn() -> Capture) {
+fn shows_what_a_router_handles(open: Open) {
     let (a, b) = (Host::new(), Host::new());
     wire(&a, "a0", A.octets(), &b, "b0", B.octets());
     let (from, at) = (a.interface("a0"), b.interface("b0"));
-    let mut ring = capture(&b, open, &[at.index]);
+    let mut ring = capture(&b, open, &small(), &[at.index]);
     let link = at.link_address.unwrap();
     let sender = a.run(|| Sender::open().unwrap());
     for (name, wanted, packet) in [requests(), tunnels(), other_protocols()].concat() {
@@ -327,11 +329,11 @@ fn data_of_watched_sources_is_shown() {
     with_namespaces(|| CAPTURES.into_iter().for_each(shows_watched_sources));
 }
 
-fn shows_watched_sources(open: fn() -> Capture) {
+fn shows_watched_sources(open: Open) {
     let (a, b) = (Host::new(), Host::new());
     wire(&a, "a0", A.octets(), &b, "b0", B.octets());
     let (from, at) = (a.interface("a0"), b.interface("b0"));
-    let mut ring = capture(&b, open, &[at.index]);
+    let mut ring = capture(&b, open, &small(), &[at.index]);
     let sender = a.run(|| Sender::open().unwrap());
     let data = |source| ipv4(UDP, source, GROUP, &[], &udp(9, 5004, b"data"));
     let request = ipv4(UDP, A, GROUP, &classic(REQUEST, A, GROUP), &udp(9, 9, b""));
@@ -375,12 +377,12 @@ fn a_request_is_forwarded_from_where_it_lies_with_a_whole_checksum() {
     });
 }
 
-fn forwards_with_a_whole_checksum(open: fn() -> Capture) {
+fn forwards_with_a_whole_checksum(open: Open) {
     let (a, router, c) = (Host::new(), Host::new(), Host::new());
     wire(&a, "a0", A.octets(), &router, "r0", B.octets());
     wire(&router, "r1", [10, 9, 1, 1], &c, "c0", C.octets());
     let (r0, r1) = (router.index("r0"), router.index("r1"));
-    let mut ring = capture(&router, open, &[r0, r1]);
+    let mut ring = capture(&router, open, &small(), &[r0, r1]);
     let out = router.run(|| Sender::open().unwrap());
     let membership = Membership {
         group: GROUP,
@@ -506,55 +508,57 @@ fn channels_follow_interfaces() {
 }
 
 #[test]
-fn a_full_ring_drops_counts_and_goes_on() {
-    with_namespaces(|| {
-        let (a, b) = (Host::new(), Host::new());
-        wire(&a, "a0", A.octets(), &b, "b0", B.octets());
-        let config = RingConfig {
-            frames: 64,
-            max_packet_bytes: 200,
-            ..RingConfig::default()
-        };
-        let mut ring = b.run(|| Ring::open(&config).unwrap());
-        let a0 = a.index("a0");
-        let sender = a.run(|| Sender::open().unwrap());
-        let link = group_link_address(GROUP);
-        let request = |len| {
-            ipv4(
-                UDP,
-                A,
-                GROUP,
-                &classic(REQUEST, A, GROUP),
-                &udp(9, 9, &vec![7; len]),
-            )
-        };
-        for _ in 0..3 {
-            // More than the ring holds; blocks round the number of frames up.
-            let mut queue = sender.batch();
-            let packet = request(8);
-            for _ in 0..2000 {
-                queue.queue(a0, link, &packet);
-            }
-            assert_eq!(queue.flush().sent, 2000);
-            let mut seen = 0;
-            while readable_within(ring.as_fd(), NOT_SOON) {
-                let mut batch = ring.batch(usize::MAX);
-                seen += batch.frames().filter(|f| f.packet[..] == packet).count() as u64;
-            }
-            let stats = ring.stats().unwrap();
-            assert!(stats.dropped_full > 0 && seen >= 64, "{seen} {stats:?}");
-            assert!(seen + stats.dropped_full >= 2000, "{seen} {stats:?}");
+fn a_full_capture_drops_counts_and_goes_on() {
+    with_namespaces(|| CAPTURES.into_iter().for_each(drops_counts_and_goes_on));
+}
+
+fn drops_counts_and_goes_on(open: Open) {
+    let (a, b) = (Host::new(), Host::new());
+    wire(&a, "a0", A.octets(), &b, "b0", B.octets());
+    let config = RingConfig {
+        frames: 64,
+        max_packet_bytes: 200,
+        ..RingConfig::default()
+    };
+    let mut ring = capture(&b, open, &config, &[b.index("b0")]);
+    let a0 = a.index("a0");
+    let sender = a.run(|| Sender::open().unwrap());
+    let link = group_link_address(GROUP);
+    let request = |len| {
+        ipv4(
+            UDP,
+            A,
+            GROUP,
+            &classic(REQUEST, A, GROUP),
+            &udp(9, 9, &vec![7; len]),
+        )
+    };
+    for _ in 0..3 {
+        // More than it holds; blocks of a ring round the number of frames up.
+        let mut queue = sender.batch();
+        let packet = request(8);
+        for _ in 0..2000 {
+            queue.queue(a0, link, &packet);
         }
-        // Longer than the configuration says: dropped and counted, the next one comes through.
-        sender.send(a0, link, &request(1200));
-        sender.send(a0, link, &request(8));
-        assert!(readable(ring.as_fd()));
-        std::thread::sleep(NOT_SOON);
-        let mut batch = ring.batch(64);
-        assert!(batch.frames().all(|f| f.packet.len() < 300));
-        drop(batch);
-        assert_eq!(ring.stats().unwrap().dropped_truncated, 1);
-    });
+        assert_eq!(queue.flush().sent, 2000);
+        let mut seen = 0;
+        while readable_within(ring.as_fd(), NOT_SOON) {
+            let mut batch = ring.batch(usize::MAX);
+            seen += batch.frames().filter(|f| f.packet[..] == packet).count() as u64;
+        }
+        let stats = ring.stats().unwrap();
+        assert!(stats.dropped_full > 0 && seen >= 64, "{seen} {stats:?}");
+        assert!(seen + stats.dropped_full >= 2000, "{seen} {stats:?}");
+    }
+    // Longer than the configuration says: dropped and counted, the next one comes through.
+    sender.send(a0, link, &request(1200));
+    sender.send(a0, link, &request(8));
+    assert!(readable(ring.as_fd()));
+    std::thread::sleep(NOT_SOON);
+    let mut batch = ring.batch(64);
+    assert!(batch.frames().all(|f| f.packet.len() < 300));
+    drop(batch);
+    assert_eq!(ring.stats().unwrap().dropped_truncated, 1);
 }
 
 #[test]
