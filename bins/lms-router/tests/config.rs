@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use daemon_kit::daemon::Configuration;
+use linux_net::packet::Backend;
 use lms_router::config::{Config, Pattern, Policy, Source};
 
 const EXAMPLE: &str = include_str!("../lms-router.toml");
@@ -107,6 +108,7 @@ fn values_arrive() {
         [limits]
         groups = 0x10
         [capture]
+        backend = "pnet"
         packet-bytes = 9000
     "#;
     let config = Config::parse(text).unwrap();
@@ -137,6 +139,8 @@ fn values_arrive() {
         (config.limits.groups, config.capture.packet_bytes),
         (16, Some(9000))
     );
+    assert_eq!(config.capture.backend, Backend::Pnet);
+    assert_eq!(Config::parse("").unwrap().capture.backend, Backend::Ring);
 }
 
 /// A configuration, and everything that is said about it.
@@ -226,6 +230,10 @@ fn wrong_types_and_ranges() {
         (
             "[capture]\nframes = 1000",
             &["2:10: capture.frames: 1000 is not a power of two; write 512 or 1024"],
+        ),
+        (
+            "[capture]\nbackend = \"pcap\"",
+            &["2:11: capture.backend: \"pcap\" is unknown; write one of \"ring\", \"pnet\""],
         ),
         (
             "[capture]\nguard = \"yes\"",
@@ -466,7 +474,7 @@ fn every_truncation_of_the_example_is_survived() {
 fn what_a_reload_cannot_change_keeps_its_value_and_is_named() {
     let old = Config::parse("").unwrap();
     let new = Config::parse(
-        "[daemon]\nsocket = \"/x\"\ncpu = 1\n[metrics]\nlisten = \"127.0.0.1:1\"\n[limits]\ngroups = 5\ngroup-requests-per-second = 5\n[capture]\nguard = false\n[source]\nkind = \"static\"\n[replier]\ncost = 9",
+        "[daemon]\nsocket = \"/x\"\ncpu = 1\n[metrics]\nlisten = \"127.0.0.1:1\"\n[limits]\ngroups = 5\ngroup-requests-per-second = 5\n[capture]\nbackend = \"pnet\"\nguard = false\n[source]\nkind = \"static\"\n[replier]\ncost = 9",
     )
     .unwrap();
     assert_eq!(
@@ -477,6 +485,7 @@ fn what_a_reload_cannot_change_keeps_its_value_and_is_named() {
             "metrics.listen",
             "source.kind",
             "limits.groups",
+            "capture.backend",
             "capture.guard"
         ]
     );

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use linux_net::mroute::{MrouteEvent, Route, Table, TableError, Watcher, WatcherConfig};
 use linux_net::netns::{self, Namespace};
 use linux_net::nft::{Guard, GuardError};
-use linux_net::packet::{Ring, RingConfig, Sender};
+use linux_net::packet::{Channels, Ring, RingConfig, Sender};
 use linux_net::privileges::{self, DropError, User};
 use linux_net::raw::{Ipv4Socket, Ipv6Socket};
 use linux_net::udp::{Config, OptionBuffer, OptionSocket};
@@ -114,7 +114,12 @@ fn open_doors_stay_open() {
         ..RingConfig::default()
     })
     .expect("ring");
+    let config = RingConfig::default();
+    let mut channels = Channels::open(&config, 1).expect("packet sockets");
     privileges::drop_to(&[], None).expect("drop");
+    channels
+        .add_interface(lo)
+        .expect("an interface that appears later");
     table.add_interface(lo).expect("adding an interface");
     let (source, group) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(239, 1, 1, 1));
     let route = Route {
@@ -136,6 +141,7 @@ fn open_doors_stay_open() {
     assert_eq!(sender.send(lo, [0; 6], &dmcast).sent, 1);
     ring.receive_all_multicast(lo).expect("all multicast");
     assert!(ring.batch(8).len() >= 2, "both dmcasts");
+    assert!(channels.batch(8).len() >= 2, "both dmcasts");
     assert!(matches!(guard.counters(), Err(GuardError::Privilege)));
     assert!(matches!(Guard::open(None), Err(GuardError::Privilege)));
     assert!(matches!(

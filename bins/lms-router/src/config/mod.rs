@@ -14,6 +14,7 @@ use daemon_kit::daemon::Configuration;
 use daemon_kit::host::HostCheck;
 use daemon_kit::reader::Section;
 pub use daemon_kit::settings::Daemon;
+use linux_net::packet::Backend;
 pub use value::Pattern;
 
 /// Default path of the status socket.
@@ -179,10 +180,12 @@ pub struct Limits {
     pub repairs_per_request: u16,
 }
 
-/// `[capture]`: the packet ring. Reloads do not change it.
+/// `[capture]`: how packets come into the process. Reloads do not change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {
-    /// `frames` of the ring, a power of two: packets that may wait.
+    /// `backend`: `ring`, or `pnet` where the kernel has no packet rings.
+    pub backend: Backend,
+    /// `frames`, a power of two: packets that may wait; with `pnet` on each interface.
     pub frames: u32,
     /// `packet-bytes`: the longest packet taken whole; the largest MTU at the start by default.
     pub packet_bytes: Option<u32>,
@@ -257,6 +260,7 @@ impl Configuration for Config {
         differ("limits.neighbours", a.neighbours != b.neighbours);
         differ("limits.interfaces", a.interfaces != b.interfaces);
         let (a, b) = (&self.capture, &next.capture);
+        differ("capture.backend", a.backend != b.backend);
         differ("capture.frames", a.frames != b.frames);
         differ("capture.packet-bytes", a.packet_bytes != b.packet_bytes);
         differ("capture.guard", a.guard != b.guard);

@@ -1,10 +1,10 @@
-//! The hot path: a batch of packets from the ring, each forwarded where it lies, and one system
+//! The hot path: a batch of captured packets, each forwarded where it lies, and one system
 //! call that sends them all. Nothing is allocated.
 
 use std::num::NonZeroU16;
 
 use linux_net::nft;
-use linux_net::packet::{Frame, Ring, SendBatch, Sender, group_link_address};
+use linux_net::packet::{Capture, Frame, SendBatch, Sender, group_link_address};
 use linux_net::raw;
 use lms_proto::router::{Meta, Output, Verdict};
 use lms_proto::{Duration, Iface, Instant, LinkAddr, NextHop, Router, hier, wire};
@@ -17,7 +17,7 @@ use super::proxy::Proxy;
 use super::resolve::Resolver;
 use super::watch::SourceWatch;
 
-/// Packets read from the ring at a time: one `sendmmsg`.
+/// Packets read at a time: one `sendmmsg`.
 pub(crate) const BATCH: usize = 64;
 
 /// Shortest time between two log lines about neighbours of another version.
@@ -74,8 +74,8 @@ enum Kind {
 
 impl<A: Family> Path<'_, A> {
     /// Forwards up to `BATCH` packets that have arrived, and returns their number.
-    pub(crate) fn batch(&mut self, ring: &mut Ring, sender: &Sender) -> usize {
-        let mut batch = ring.batch(BATCH);
+    pub(crate) fn batch(&mut self, capture: &mut Capture, sender: &Sender) -> usize {
+        let mut batch = capture.batch(BATCH);
         let count = batch.len();
         if count == 0 {
             return 0;

@@ -1,4 +1,4 @@
-//! The data thread: one loop over the packet ring, the kernel's notifications, the control
+//! The data thread: one loop over captured packets, the kernel's notifications, the control
 //! thread's commands and the machine's timers. The machine lives here and nowhere else, so no
 //! packet ever waits for a lock.
 

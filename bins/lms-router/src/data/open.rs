@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use daemon_kit::RunError;
 use linux_net::link;
 use linux_net::nft::Guard;
-use linux_net::packet::{Ring, RingConfig, Sender};
+use linux_net::packet::{Capture, RingConfig, Sender};
 use linux_net::raw;
 use linux_net::wake::Waker;
 
@@ -80,7 +80,12 @@ fn side<A: Family>(config: &Config, ring: &RingConfig) -> Result<OpenedSide<A>, 
     let seed = linux_net::process::random().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
     Ok(OpenedSide {
         routes: Routes::open(config, seed)?,
-        ring: Ring::open_for::<A>(ring).map_err(RunError::open("capture"))?,
+        capture: Capture::open_for::<A>(
+            config.capture.backend,
+            ring,
+            usize::from(config.limits.interfaces),
+        )
+        .map_err(RunError::open("capture"))?,
         resolver: Resolver::open(config.names_neighbours())
             .map_err(RunError::open("replier.static"))?,
         raw: raw::Socket::sender().map_err(RunError::open("capture"))?,

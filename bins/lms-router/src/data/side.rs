@@ -1,9 +1,9 @@
-//! What the data thread has for one address family: the machine, its routes, its packet ring.
+//! What the data thread has for one address family: the machine, its routes, its captured packets.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use linux_net::packet::{Ring, RingStats};
+use linux_net::packet::{Capture, RingStats};
 use linux_net::raw;
 use lms_proto::router::{self, Event, Policy, Rate};
 use lms_proto::{Duration, Instant, Key, Router, hier};
@@ -21,7 +21,7 @@ use crate::config::{self, Config};
 #[derive(Debug)]
 pub(crate) struct OpenedSide<A: Family> {
     pub(super) routes: Routes<A>,
-    pub(super) ring: Ring,
+    pub(super) capture: Capture,
     pub(super) resolver: Resolver<A>,
     pub(super) raw: raw::Socket<A>,
     pub(super) seed: [u8; 32],
@@ -33,7 +33,7 @@ pub(super) struct Side<A: Family> {
     pub(super) router: Router<'static, A>,
     pub(super) routes: Routes<A>,
     repliers: BTreeMap<Key<A>, FixedReplier<A>>,
-    ring: Ring,
+    capture: Capture,
     pub(super) ring_stats: RingStats,
     pub(super) watch: SourceWatch<A>,
     resolver: Resolver<A>,
@@ -54,7 +54,7 @@ impl<A: Family> Side<A> {
             router: Router::new(machine_config(config), storage, opened.seed, Instant::ZERO),
             routes: opened.routes,
             repliers: routes::repliers(config),
-            ring: opened.ring,
+            capture: opened.capture,
             ring_stats: RingStats::default(),
             watch: SourceWatch::default(),
             resolver: opened.resolver,
@@ -84,7 +84,7 @@ impl<A: Family> Side<A> {
                 version_log_at: &mut shared.version_log_at,
                 guard: shared.guard,
             };
-            let count = path.batch(&mut self.ring, &shared.sender);
+            let count = path.batch(&mut self.capture, &shared.sender);
             if count < BATCH {
                 break;
             }
@@ -104,7 +104,7 @@ impl<A: Family> Side<A> {
                 Event::SourceWanted { key, .. } => self.watch.want(now, key),
             }
         }
-        if let Err(error) = self.watch.apply(now, &self.ring)
+        if let Err(error) = self.watch.apply(now, &mut self.capture)
             && shared.log.take(now)
         {
             tracing::warn!(event = "sources_not_watched", %error, "cannot watch for sources of shared trees");
@@ -156,7 +156,7 @@ impl<A: Family> Side<A> {
             Routes::Static(_) => None,
             Routes::Proxy(proxy) => Some(proxy.as_fd()),
         };
-        (self.ring.as_fd(), routes)
+        (self.capture.as_fd(), routes)
     }
 
     /// Follows the routes where their descriptor is readable, or there is more to follow.
@@ -210,7 +210,7 @@ impl<A: Family> Side<A> {
         let Some(slot) = shared.interfaces.get(iface) else {
             return;
         };
-        if let Err(error) = self.ring.receive_all_multicast(slot.index) {
+        if let Err(error) = self.capture.add_interface(slot.index) {
             tracing::warn!(event = "all_groups_failed", interface = slot.name, %error, "cannot receive all groups on the interface");
         }
         let Some(config) = A::config(&shared.interfaces, iface) else {
@@ -269,7 +269,7 @@ impl<A: Family> Side<A> {
 
     /// Adds what the kernel counted of the ring since the last reading.
     pub(super) fn read_ring(&mut self) -> RingStats {
-        if let Ok(since) = self.ring.stats() {
+        if let Ok(since) = self.capture.stats() {
             self.ring_stats.received += since.received;
             self.ring_stats.dropped_full += since.dropped_full;
             self.ring_stats.dropped_truncated += since.dropped_truncated;

@@ -1,7 +1,7 @@
-//! Sources of shared trees, `(*, G)`, that requests name: the packet ring shows their datagrams until
+//! Sources of shared trees, `(*, G)`, that requests name: the capture shows their datagrams until
 //! the first one has arrived, which proves to the machine that the kernel has seen the source.
 
-use linux_net::packet::Ring;
+use linux_net::packet::{Capture, Ring};
 use lms_proto::{Duration, Iface, Instant, Key, Router};
 
 use super::family::Family;
@@ -29,7 +29,7 @@ pub(crate) struct WatchStats {
 #[derive(Debug)]
 pub(crate) struct SourceWatch<A> {
     wanted: Vec<Wanted<A>>,
-    /// The ring shows other sources than `wanted`.
+    /// The capture shows other sources than `wanted`.
     changed: bool,
     pub(crate) stats: WatchStats,
 }
@@ -89,8 +89,8 @@ impl<A: Family> SourceWatch<A> {
         self.wanted.iter().map(|wanted| wanted.until).min()
     }
 
-    /// Removes sources whose search has expired, and restricts the ring to the others.
-    pub(crate) fn apply(&mut self, now: Instant, ring: &Ring) -> std::io::Result<()> {
+    /// Removes sources whose search has expired, and restricts the capture to the others.
+    pub(crate) fn apply(&mut self, now: Instant, capture: &mut Capture) -> std::io::Result<()> {
         let before = self.wanted.len();
         self.wanted.retain(|wanted| now < wanted.until);
         if !std::mem::take(&mut self.changed) && self.wanted.len() == before {
@@ -101,6 +101,6 @@ impl<A: Family> SourceWatch<A> {
             .iter()
             .map(|wanted| (wanted.key.source, wanted.key.group))
             .collect();
-        ring.watch_sources(&sources)
+        capture.watch_sources(&sources)
     }
 }

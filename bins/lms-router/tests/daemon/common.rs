@@ -1,4 +1,5 @@
 //! The paper's testbed (LMS Figure 6.15) out of namespaces, with a real router process in it.
+use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -94,6 +95,22 @@ pub(crate) struct Daemon {
     pub(crate) folder: TempDir,
 }
 
+/// The backends of the capture.
+const BACKENDS: [&str; 2] = ["ring", "pnet"];
+
+thread_local! {
+    static BACKEND: Cell<&'static str> = const { Cell::new(BACKENDS[0]) };
+}
+
+/// Runs a test with each backend of the capture, in a testbed of its own.
+pub(crate) fn on_each_backend(test: impl Fn()) {
+    for backend in BACKENDS {
+        BACKEND.set(backend);
+        test();
+    }
+    BACKEND.set(BACKENDS[0]);
+}
+
 impl Daemon {
     /// Starts one on `host`. `config` is the configuration without `[daemon]`.
     pub(crate) fn start(host: &Host, config: &str) -> Daemon {
@@ -128,8 +145,10 @@ impl Daemon {
         let at = |name: &str| folder.path().join(name);
         write_config(folder, config);
         let log = std::fs::File::create(at("log")).expect("log");
+        let backend = BACKEND.get();
         host.run(|| {
             Command::new(PROGRAM)
+                .env("POLYCAST_CAPTURE__BACKEND", backend)
                 .args(["run", "--log", "debug", "--config"])
                 .arg(at("config.toml"))
                 .stderr(Stdio::from(log))

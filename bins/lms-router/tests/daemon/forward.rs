@@ -6,97 +6,110 @@ use std::process::Command;
 
 use crate::common::*;
 use linux_net::raw::Ipv4Socket;
-use lms_proto::{Form, Iface, LmsOption};
+use lms_proto::{Form, Iface, LmsOption, TurningPoint};
 use lms_router::status::Show;
 
 #[test]
 fn scenario_1_a_request_of_h2_turns_and_reaches_h1() {
     with_namespaces(|| {
-        let bed = Testbed::new();
-        let daemon = start(&bed.router);
-        let [src, h1, h2] = bed.endpoints(None);
-        for form in [Form::Classic, Form::Own] {
-            h2.ask_as(request(), form, b"nak");
-            let heard = h1.heard(SOON).expect("H1 hears the request");
-            // Which interface that is, the router alone knows.
-            let point = heard.option.turning_point.expect("turned");
-            let option = turned(request(), Ipv4Addr::new(10, 0, 2, 1), point.iface);
-            assert_eq!(
-                heard,
-                Heard {
-                    source: H2,
-                    option,
-                    payload: b"nak".to_vec()
-                }
-            );
-        }
-        assert_eq!(src.heard(NEVER), None, "what has turned does not go up");
-        daemon.wait_for("packets", "request_turned", 2);
-        // The kernel, which routes nothing here, sees no request either.
-        assert_eq!(daemon.counter("packets", "dropped"), 0);
+        on_each_backend(|| {
+            let bed = Testbed::new();
+            let daemon = start(&bed.router);
+            let [src, h1, h2] = bed.endpoints(None);
+            for form in [Form::Classic, Form::Own] {
+                h2.ask_as(request(), form, b"nak");
+                let heard = h1.heard(SOON).expect("H1 hears the request");
+                // Which interface that is, the router alone knows.
+                let point = heard.option.turning_point.expect("turned");
+                let mut option = turned(request(), Ipv4Addr::new(10, 0, 2, 1), point.iface);
+                option.turning_point = option.turning_point.map(|at| TurningPoint {
+                    cookie: point.cookie,
+                    ..at
+                });
+                assert_eq!(point.cookie == 0, form == Form::Classic);
+                assert_eq!(
+                    heard,
+                    Heard {
+                        source: H2,
+                        option,
+                        payload: b"nak".to_vec()
+                    }
+                );
+            }
+            assert_eq!(src.heard(NEVER), None, "what has turned does not go up");
+            daemon.wait_for("packets", "request_turned", 2);
+            // The kernel, which routes nothing here, sees no request either.
+            assert_eq!(daemon.counter("packets", "dropped"), 0);
+        });
     });
 }
 
 #[test]
 fn scenario_2_a_request_of_the_replier_reaches_the_source_untouched() {
     with_namespaces(|| {
-        let bed = Testbed::new();
-        let daemon = start(&bed.router);
-        let [src, h1, h2] = bed.endpoints(None);
-        h1.ask(request(), b"nak");
-        let heard = src.heard(SOON).expect("SRC hears the request");
-        assert_eq!(
-            heard,
-            Heard {
-                source: H1,
-                option: request(),
-                payload: b"nak".to_vec()
-            }
-        );
-        assert_eq!(h2.heard(NEVER), None);
-        assert_eq!(daemon.counter("packets", "request_to_parent"), 1);
+        on_each_backend(|| {
+            let bed = Testbed::new();
+            let daemon = start(&bed.router);
+            let [src, h1, h2] = bed.endpoints(None);
+            h1.ask(request(), b"nak");
+            let heard = src.heard(SOON).expect("SRC hears the request");
+            assert_eq!(
+                heard,
+                Heard {
+                    source: H1,
+                    option: request(),
+                    payload: b"nak".to_vec()
+                }
+            );
+            assert_eq!(h2.heard(NEVER), None);
+            assert_eq!(daemon.counter("packets", "request_to_parent"), 1);
+        });
     });
 }
 
 #[test]
 fn scenario_3_a_dmcast_of_h1_is_multicast_towards_h2() {
     with_namespaces(|| {
-        let bed = Testbed::new();
-        let daemon = start(&bed.router);
-        let [src, h1, h2] = bed.endpoints(None);
-        let inner = data_packet(SRC, GROUP, 9, b"repair");
-        let to = Ipv4Addr::new(10, 0, 2, 1);
-        send_raw(&bed.h1, &dmcast(H1, to, bed.asked(), &inner));
-        let (source, payload) = h2.data(SOON).expect("H2 gets the repair");
-        assert_eq!((*source.ip(), payload.as_slice()), (SRC, &b"repair"[..]));
-        assert_eq!(h1.data(NEVER), None, "only the turning point's interface");
-        assert_eq!(src.data(NEVER), None);
-        assert_eq!(daemon.counter("packets", "dmcast"), 1);
-        let interfaces = daemon.status(Show::Interfaces);
-        let two = interfaces["interfaces"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|i| i["name"] == "two");
-        assert_eq!(two.unwrap()["dmcasts_sent"], 1);
+        on_each_backend(|| {
+            let bed = Testbed::new();
+            let daemon = start(&bed.router);
+            let [src, h1, h2] = bed.endpoints(None);
+            let inner = data_packet(SRC, GROUP, 9, b"repair");
+            let to = Ipv4Addr::new(10, 0, 2, 1);
+            send_raw(&bed.h1, &dmcast(H1, to, bed.asked(), &inner));
+            let (source, payload) = h2.data(SOON).expect("H2 gets the repair");
+            assert_eq!((*source.ip(), payload.as_slice()), (SRC, &b"repair"[..]));
+            assert_eq!(h1.data(NEVER), None, "only the turning point's interface");
+            assert_eq!(src.data(NEVER), None);
+            assert_eq!(daemon.counter("packets", "dmcast"), 1);
+            let interfaces = daemon.status(Show::Interfaces);
+            let two = interfaces["interfaces"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|i| i["name"] == "two");
+            assert_eq!(two.unwrap()["dmcasts_sent"], 1);
+        });
     });
 }
 
 #[test]
 fn a_whole_recovery_from_request_to_repair() {
     with_namespaces(|| {
-        let bed = Testbed::new();
-        let _daemon = start(&bed.router);
-        let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
-        h2.ask(request(), b"1..3");
-        let heard = h1.heard(SOON).expect("request");
-        let turning_point = heard.option.turning_point.expect("turned");
-        let std::net::IpAddr::V4(router) = turning_point.router else {
-            panic!("IPv6")
-        };
-        let inner = data_packet(SRC, GROUP, 9, b"one to three");
-        send_raw(&bed.h1, &dmcast(H1, router, turning_point.iface, &inner));
-        assert_eq!(h2.data(SOON).expect("repair").1, b"one to three");
+        on_each_backend(|| {
+            let bed = Testbed::new();
+            let _daemon = start(&bed.router);
+            let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
+            h2.ask(request(), b"1..3");
+            let heard = h1.heard(SOON).expect("request");
+            let turning_point = heard.option.turning_point.expect("turned");
+            let std::net::IpAddr::V4(router) = turning_point.router else {
+                panic!("IPv6")
+            };
+            let inner = data_packet(SRC, GROUP, 9, b"one to three");
+            send_raw(&bed.h1, &dmcast(H1, router, turning_point.iface, &inner));
+            assert_eq!(h2.data(SOON).expect("repair").1, b"one to three");
+        });
     });
 }
 
@@ -188,30 +201,32 @@ fn forged_dmcasts(two: Iface) -> Vec<Forged> {
 #[test]
 fn forged_packets_are_dropped_and_counted_under_their_reasons() {
     with_namespaces(|| {
-        let bed = Testbed::new();
-        let daemon = start(&bed.router);
-        let [src, h1, h2] = bed.endpoints(None);
-        let number = bed.asked();
-        assert!(h1.heard(SOON).is_some() && h2.heard(NEVER).is_none());
-        let cases = [forged_requests(number), forged_dmcasts(number)].concat();
-        for (reason, from, packet) in &cases {
-            let host = match *from {
-                "src" => &bed.src,
-                "h1" => &bed.h1,
-                _ => &bed.h2,
-            };
-            send_raw(host, packet);
-            daemon.wait_for("drops", reason, 1);
-        }
-        assert_eq!(daemon.counter("packets", "dropped"), cases.len() as u64);
-        assert_eq!(
-            daemon.counter("queues", "sent"),
-            1,
-            "nothing but the request was sent on"
-        );
-        for host in [&src, &h1, &h2] {
-            assert_eq!((host.heard(NEVER), host.data(NEVER)), (None, None));
-        }
+        on_each_backend(|| {
+            let bed = Testbed::new();
+            let daemon = start(&bed.router);
+            let [src, h1, h2] = bed.endpoints(None);
+            let number = bed.asked();
+            assert!(h1.heard(SOON).is_some() && h2.heard(NEVER).is_none());
+            let cases = [forged_requests(number), forged_dmcasts(number)].concat();
+            for (reason, from, packet) in &cases {
+                let host = match *from {
+                    "src" => &bed.src,
+                    "h1" => &bed.h1,
+                    _ => &bed.h2,
+                };
+                send_raw(host, packet);
+                daemon.wait_for("drops", reason, 1);
+            }
+            assert_eq!(daemon.counter("packets", "dropped"), cases.len() as u64);
+            assert_eq!(
+                daemon.counter("queues", "sent"),
+                1,
+                "nothing but the request was sent on"
+            );
+            for host in [&src, &h1, &h2] {
+                assert_eq!((host.heard(NEVER), host.data(NEVER)), (None, None));
+            }
+        });
     });
 }
 
@@ -283,22 +298,24 @@ fn floods_of_both_kinds_stay_within_the_rate_of_all_groups_together() {
 #[test]
 fn a_request_that_the_guard_cannot_hide_is_forwarded_and_counted() {
     with_namespaces(|| {
-        let bed = Testbed::new();
-        let daemon = start(&bed.router);
-        let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
-        h2.ask(request(), b"hidden");
-        assert_eq!(h1.heard(SOON).expect("hidden").payload, b"hidden");
-        assert_eq!(daemon.counter("queues", "unguarded"), 0);
-        let mut options = vec![1; 5];
-        options.resize(21, 0);
-        request()
-            .emit(Form::Classic, &mut options[5..])
-            .expect("option");
-        let udp = &data_packet(H2, GROUP, 9, b"seen")[20..];
-        send_raw(&bed.h2, &ipv4(17, H2, GROUP, 9, &options, udp));
-        daemon.wait_for("packets", "request_turned", 2);
-        assert!(readable(h1.as_fd(), SOON), "it is forwarded all the same");
-        assert_eq!(daemon.counter("queues", "unguarded"), 1);
+        on_each_backend(|| {
+            let bed = Testbed::new();
+            let daemon = start(&bed.router);
+            let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
+            h2.ask(request(), b"hidden");
+            assert_eq!(h1.heard(SOON).expect("hidden").payload, b"hidden");
+            assert_eq!(daemon.counter("queues", "unguarded"), 0);
+            let mut options = vec![1; 5];
+            options.resize(21, 0);
+            request()
+                .emit(Form::Classic, &mut options[5..])
+                .expect("option");
+            let udp = &data_packet(H2, GROUP, 9, b"seen")[20..];
+            send_raw(&bed.h2, &ipv4(17, H2, GROUP, 9, &options, udp));
+            daemon.wait_for("packets", "request_turned", 2);
+            assert!(readable(h1.as_fd(), SOON), "it is forwarded all the same");
+            assert_eq!(daemon.counter("queues", "unguarded"), 1);
+        });
     });
 }
 
@@ -346,21 +363,23 @@ fn repairs_stay_in_the_class_of_the_interface() {
 #[test]
 fn fragments_of_requests_are_dropped_and_counted() {
     with_namespaces(|| {
-        let bed = Testbed::new();
-        let daemon = start(&bed.router);
-        let h1 = Endpoint::new(&bed.h1, None);
-        let mut option = [0; 16];
-        request().emit(Form::Classic, &mut option).expect("option");
-        let udp = &data_packet(H2, GROUP, 9, b"tail")[20..];
-        for (n, flags) in [[0, 3], [0x20, 0], [0x20, 3]].into_iter().enumerate() {
-            let mut packet = ipv4(17, H2, GROUP, 9, &option, udp);
-            packet[6..8].copy_from_slice(&flags);
-            lms_proto::wire::ipv4::fill_checksum(&mut packet[..36]);
-            send_raw(&bed.h2, &packet);
-            daemon.wait_for("drops", "request_fragment", n as u64 + 1);
-        }
-        assert_eq!(daemon.counter("queues", "sent"), 0);
-        assert_eq!(h1.heard(NEVER), None);
+        on_each_backend(|| {
+            let bed = Testbed::new();
+            let daemon = start(&bed.router);
+            let h1 = Endpoint::new(&bed.h1, None);
+            let mut option = [0; 16];
+            request().emit(Form::Classic, &mut option).expect("option");
+            let udp = &data_packet(H2, GROUP, 9, b"tail")[20..];
+            for (n, flags) in [[0, 3], [0x20, 0], [0x20, 3]].into_iter().enumerate() {
+                let mut packet = ipv4(17, H2, GROUP, 9, &option, udp);
+                packet[6..8].copy_from_slice(&flags);
+                lms_proto::wire::ipv4::fill_checksum(&mut packet[..36]);
+                send_raw(&bed.h2, &packet);
+                daemon.wait_for("drops", "request_fragment", n as u64 + 1);
+            }
+            assert_eq!(daemon.counter("queues", "sent"), 0);
+            assert_eq!(h1.heard(NEVER), None);
+        });
     });
 }
 

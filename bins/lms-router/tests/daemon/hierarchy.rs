@@ -79,41 +79,43 @@ fn ring(host: &Host) -> Ring {
 #[test]
 fn the_cheapest_replier_is_elected_and_replaced_when_it_falls_silent() {
     with_namespaces(|| {
-        let bed = Testbed::new();
-        let (mut above, mut below) = (ring(&bed.src), ring(&bed.h1));
-        let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{HIERARCHY}"));
-        daemon.groups(1);
-        eventually("H1 is elected", || {
-            offer(&bed.h1, H1, Cost(3));
-            offer(&bed.h2, H2, Cost(5));
-            (replier(&daemon)["neighbour"] == "10.0.2.2").then_some(())
+        on_each_backend(|| {
+            let bed = Testbed::new();
+            let (mut above, mut below) = (ring(&bed.src), ring(&bed.h1));
+            let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{HIERARCHY}"));
+            daemon.groups(1);
+            eventually("H1 is elected", || {
+                offer(&bed.h1, H1, Cost(3));
+                offer(&bed.h2, H2, Cost(5));
+                (replier(&daemon)["neighbour"] == "10.0.2.2").then_some(())
+            });
+            assert_eq!(
+                (&replier(&daemon)["cost"], &replier(&daemon)["interface"]),
+                (&3.into(), &"one".into())
+            );
+            hears(&mut above, Kind::Update, |cost, _| cost == 5);
+            hears(&mut below, Kind::Elected, |_, neighbour| {
+                neighbour == Some(H1)
+            });
+            // A request goes to H1 in a frame of its own: its link address is known from its offer.
+            let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
+            h2.ask(request(), b"nak");
+            assert!(h1.heard(SOON).is_some());
+            assert_eq!(daemon.counter("queues", "unresolved_neighbour"), 0);
+            eventually("H2 takes over", || {
+                offer(&bed.h2, H2, Cost(5));
+                (replier(&daemon)["neighbour"] == "10.0.3.2").then_some(())
+            });
+            assert_eq!(daemon.counter("hierarchy", "expired"), 1);
+            hears(&mut above, Kind::Update, |cost, _| cost == 7);
+            eventually("nobody is left", || {
+                replier(&daemon).is_null().then_some(())
+            });
+            // No replier: requests go up.
+            let src = Endpoint::new(&bed.src, None);
+            h2.ask(request(), b"nak");
+            assert_eq!(src.heard(SOON).expect("request").option, request());
         });
-        assert_eq!(
-            (&replier(&daemon)["cost"], &replier(&daemon)["interface"]),
-            (&3.into(), &"one".into())
-        );
-        hears(&mut above, Kind::Update, |cost, _| cost == 5);
-        hears(&mut below, Kind::Elected, |_, neighbour| {
-            neighbour == Some(H1)
-        });
-        // A request goes to H1 in a frame of its own: its link address is known from its offer.
-        let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
-        h2.ask(request(), b"nak");
-        assert!(h1.heard(SOON).is_some());
-        assert_eq!(daemon.counter("queues", "unresolved_neighbour"), 0);
-        eventually("H2 takes over", || {
-            offer(&bed.h2, H2, Cost(5));
-            (replier(&daemon)["neighbour"] == "10.0.3.2").then_some(())
-        });
-        assert_eq!(daemon.counter("hierarchy", "expired"), 1);
-        hears(&mut above, Kind::Update, |cost, _| cost == 7);
-        eventually("nobody is left", || {
-            replier(&daemon).is_null().then_some(())
-        });
-        // No replier: requests go up.
-        let src = Endpoint::new(&bed.src, None);
-        h2.ask(request(), b"nak");
-        assert_eq!(src.heard(SOON).expect("request").option, request());
     });
 }
 

@@ -105,37 +105,39 @@ fn only_whole_udp_datagrams_enter_the_tree() {
 #[test]
 fn a_shared_tree_takes_repairs_of_sources_that_were_seen() {
     with_namespaces(|| {
-        let bed = Testbed::new();
-        let any = |text: &str| text.replace("source = \"10.0.1.2\"", "source = \"*\"");
-        let config = format!("{}{}", any(STATIC_ROUTE), any(H1_REPLIES));
-        let daemon = Daemon::start(&bed.router, &config);
-        daemon.groups(1);
-        let [src, h1, h2] = bed.endpoints(None);
-        let repair = |source, number| {
-            let inner = data_packet(source, GROUP, 9, b"repair");
-            send_raw(&bed.h1, &dmcast(H1, ROUTER[1], number, &inner));
-        };
-        let ask = |source: Ipv4Addr| {
-            let mut option = request();
-            option.source = source.into();
-            h2.ask(option, b"nak");
-            let heard = h1.heard(SOON).expect("H1 hears the request");
-            heard.option.turning_point.expect("turned").iface
-        };
-        let unseen = [Ipv4Addr::LOCALHOST, STRANGER, SRC];
-        for (n, source) in unseen.into_iter().enumerate() {
-            repair(source, ask(source));
-            daemon.wait_for("drops", "source_not_seen", n as u64 + 1);
-        }
-        assert_eq!(h2.data(NEVER), None);
-        // The source's own data arrives; then its repairs may follow, and no others.
-        src.send_data(b"data");
-        daemon.wait_for("queues", "sources_seen", 1);
-        repair(SRC, ask(SRC));
-        assert_eq!(h2.data(SOON).expect("the repair").1, b"repair");
-        repair(STRANGER, ask(STRANGER));
-        daemon.wait_for("drops", "source_not_seen", unseen.len() as u64 + 1);
-        assert_eq!(h2.data(NEVER), None);
+        on_each_backend(|| {
+            let bed = Testbed::new();
+            let any = |text: &str| text.replace("source = \"10.0.1.2\"", "source = \"*\"");
+            let config = format!("{}{}", any(STATIC_ROUTE), any(H1_REPLIES));
+            let daemon = Daemon::start(&bed.router, &config);
+            daemon.groups(1);
+            let [src, h1, h2] = bed.endpoints(None);
+            let repair = |source, number| {
+                let inner = data_packet(source, GROUP, 9, b"repair");
+                send_raw(&bed.h1, &dmcast(H1, ROUTER[1], number, &inner));
+            };
+            let ask = |source: Ipv4Addr| {
+                let mut option = request();
+                option.source = source.into();
+                h2.ask(option, b"nak");
+                let heard = h1.heard(SOON).expect("H1 hears the request");
+                heard.option.turning_point.expect("turned").iface
+            };
+            let unseen = [Ipv4Addr::LOCALHOST, STRANGER, SRC];
+            for (n, source) in unseen.into_iter().enumerate() {
+                repair(source, ask(source));
+                daemon.wait_for("drops", "source_not_seen", n as u64 + 1);
+            }
+            assert_eq!(h2.data(NEVER), None);
+            // The source's own data arrives; then its repairs may follow, and no others.
+            src.send_data(b"data");
+            daemon.wait_for("queues", "sources_seen", 1);
+            repair(SRC, ask(SRC));
+            assert_eq!(h2.data(SOON).expect("the repair").1, b"repair");
+            repair(STRANGER, ask(STRANGER));
+            daemon.wait_for("drops", "source_not_seen", unseen.len() as u64 + 1);
+            assert_eq!(h2.data(NEVER), None);
+        });
     });
 }
 

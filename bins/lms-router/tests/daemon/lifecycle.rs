@@ -1,5 +1,6 @@
 //! Starting, reloading, ending: what an operator does to a router.
 
+use std::cell::RefCell;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -20,6 +21,29 @@ fn guarded(host: &Host) -> bool {
 
 fn configuration(overview: &Value) -> &Value {
     &overview["configuration"]
+}
+
+/// How many packet sockets the network of a host has that see whole frames of every kind.
+fn frame_sockets(host: &Host) -> usize {
+    let table = host.run(|| std::fs::read_to_string("/proc/thread-self/net/packet"));
+    let is_frames = |line: &&str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.get(2..4) == Some(&["3", "0003"])
+    };
+    table.expect("table").lines().filter(is_frames).count()
+}
+
+#[test]
+fn the_backend_of_the_capture_is_chosen() {
+    with_namespaces(|| {
+        let (bed, counts) = (Testbed::new(), RefCell::new(Vec::new()));
+        on_each_backend(|| {
+            let daemon = Daemon::start(&bed.router, STATIC_ROUTE);
+            daemon.groups(1);
+            counts.borrow_mut().push(frame_sockets(&bed.router));
+        });
+        assert_eq!(counts.take(), [0, 3], "one for each interface");
+    });
 }
 
 #[test]

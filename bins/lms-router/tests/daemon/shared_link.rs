@@ -68,33 +68,35 @@ impl SharedLink {
 #[test]
 fn the_replier_answers_its_neighbours_and_the_source_hears_nothing() {
     with_namespaces(|| {
-        let bed = SharedLink::new();
-        let daemon = start(&bed.router);
-        let (src, h1, h3) = (
-            Endpoint::new(&bed.src, None),
-            Endpoint::new(&bed.h1, Some(SRC)),
-            Endpoint::new(&bed.h3, Some(SRC)),
-        );
-        // A request of the replier itself, whose link address the router learns meanwhile, goes
-        // up as on any link.
-        eventually("the replier's own request reaches the source", || {
-            h1.ask(request(), b"own");
-            src.heard(NEVER)
+        on_each_backend(|| {
+            let bed = SharedLink::new();
+            let daemon = start(&bed.router);
+            let (src, h1, h3) = (
+                Endpoint::new(&bed.src, None),
+                Endpoint::new(&bed.h1, Some(SRC)),
+                Endpoint::new(&bed.h3, Some(SRC)),
+            );
+            // A request of the replier itself, whose link address the router learns meanwhile, goes
+            // up as on any link.
+            eventually("the replier's own request reaches the source", || {
+                h1.ask(request(), b"own");
+                src.heard(NEVER)
+            });
+            while src.heard(NEVER).is_some() {}
+            let before = daemon.counter("packets", "request_to_parent");
+            let replier = Endpoint::new(&bed.h1, None);
+            h3.ask(request(), b"nak");
+            // Beside the request itself, which has no turning point, the replier hears the turned one.
+            let point = eventually("a turned request", || {
+                replier.heard(SOON).expect("requests").option.turning_point
+            });
+            assert_eq!(point.router, std::net::IpAddr::V4(ONE));
+            assert_eq!(src.heard(NEVER), None, "the source hears of its neighbours");
+            assert_eq!(daemon.counter("packets", "request_to_parent"), before);
+            let inner = data_packet(SRC, GROUP, 9, b"repair");
+            send_raw(&bed.h1, &dmcast(H1, ONE, point.iface, &inner));
+            assert_eq!(h3.data(SOON).expect("the repair").1, b"repair");
+            assert_eq!(src.data(NEVER), None);
         });
-        while src.heard(NEVER).is_some() {}
-        let before = daemon.counter("packets", "request_to_parent");
-        let replier = Endpoint::new(&bed.h1, None);
-        h3.ask(request(), b"nak");
-        // Beside the request itself, which has no turning point, the replier hears the turned one.
-        let point = eventually("a turned request", || {
-            replier.heard(SOON).expect("requests").option.turning_point
-        });
-        assert_eq!(point.router, std::net::IpAddr::V4(ONE));
-        assert_eq!(src.heard(NEVER), None, "the source hears of its neighbours");
-        assert_eq!(daemon.counter("packets", "request_to_parent"), before);
-        let inner = data_packet(SRC, GROUP, 9, b"repair");
-        send_raw(&bed.h1, &dmcast(H1, ONE, point.iface, &inner));
-        assert_eq!(h3.data(SOON).expect("the repair").1, b"repair");
-        assert_eq!(src.data(NEVER), None);
     });
 }

@@ -78,39 +78,41 @@ fn the_kernel_s_routes_are_followed_whoever_sets_them() {
 #[test]
 fn requests_follow_a_route_that_another_daemon_set_and_the_kernel_sees_none() {
     with_namespaces(|| {
-        let bed = Testbed::new();
-        let (mut table, [up, one, two]) = kernel_table(&bed);
-        let route = Route {
-            source: SRC,
-            group: GROUP,
-            input: up,
-            outputs: vec![one, two],
-        };
-        table.set_route(&route).expect("route");
-        let daemon = Daemon::start(&bed.router, H1_REPLIES);
-        daemon.groups(1);
-        let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
-        h2.ask(request(), b"nak");
-        let heard = h1.heard(SOON).expect("request");
-        let number = heard.option.turning_point.expect("turned").iface;
-        let inner = data_packet(SRC, GROUP, 9, b"repair");
-        let to = Ipv4Addr::new(10, 0, 2, 1);
-        send_raw(&bed.h1, &dmcast(H1, to, number, &inner));
-        assert_eq!(h2.data(SOON).expect("repair").1, b"repair");
-        // The owner of the routes was not asked about a source H2, nor about a wrong interface.
-        assert_eq!(table.next_upcall().expect("upcalls"), None);
-        assert_eq!(
-            table
-                .counters(SRC, GROUP)
-                .expect("counters")
-                .wrong_interface,
-            0
-        );
-        // Data still takes the kernel's way.
-        let source = sender(&bed.src);
-        send(&source, b"data");
-        assert_eq!(h1.data(SOON).expect("data").1, b"data");
-        assert_eq!(h2.data(SOON).expect("data").1, b"data");
+        on_each_backend(|| {
+            let bed = Testbed::new();
+            let (mut table, [up, one, two]) = kernel_table(&bed);
+            let route = Route {
+                source: SRC,
+                group: GROUP,
+                input: up,
+                outputs: vec![one, two],
+            };
+            table.set_route(&route).expect("route");
+            let daemon = Daemon::start(&bed.router, H1_REPLIES);
+            daemon.groups(1);
+            let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
+            h2.ask(request(), b"nak");
+            let heard = h1.heard(SOON).expect("request");
+            let number = heard.option.turning_point.expect("turned").iface;
+            let inner = data_packet(SRC, GROUP, 9, b"repair");
+            let to = Ipv4Addr::new(10, 0, 2, 1);
+            send_raw(&bed.h1, &dmcast(H1, to, number, &inner));
+            assert_eq!(h2.data(SOON).expect("repair").1, b"repair");
+            // The owner of the routes was not asked about a source H2, nor about a wrong interface.
+            assert_eq!(table.next_upcall().expect("upcalls"), None);
+            assert_eq!(
+                table
+                    .counters(SRC, GROUP)
+                    .expect("counters")
+                    .wrong_interface,
+                0
+            );
+            // Data still takes the kernel's way.
+            let source = sender(&bed.src);
+            send(&source, b"data");
+            assert_eq!(h1.data(SOON).expect("data").1, b"data");
+            assert_eq!(h2.data(SOON).expect("data").1, b"data");
+        });
     });
 }
 
@@ -140,48 +142,50 @@ fn send(socket: &GroupSocket, bytes: &[u8]) {
 #[test]
 fn an_interface_that_appears_later_is_used_and_one_that_vanishes_is_not() {
     with_namespaces(|| {
-        let bed = Testbed::new();
-        let config = STATIC_ROUTE.replace("\"two\"]", "\"two\", \"late\"]");
-        let daemon = Daemon::start(&bed.router, &format!("{config}{H1_REPLIES}"));
-        assert_eq!(downstream(&daemon.groups(1)[0]), ["one", "two"]);
-        let h1 = Endpoint::new(&bed.h1, None);
-        let before = ["up", "one", "two"].map(|name| daemon.number(name));
-        let mut late_number = None;
-        for _ in 0..2 {
-            let h3 = Host::new();
-            wire([
-                (&bed.router, "late", Ipv4Addr::new(10, 0, 4, 1)),
-                (&h3, "eth", Ipv4Addr::new(10, 0, 4, 2)),
-            ]);
-            let late = daemon.number("late");
-            // A vanished interface that comes back gets its number again; the others keep theirs.
-            assert_eq!(*late_number.get_or_insert(late), late);
-            assert_eq!(["up", "one", "two"].map(|name| daemon.number(name)), before);
-            eventually("the route has it", || {
-                (downstream(&daemon.groups(1)[0]) == ["late", "one", "two"]).then_some(())
-            });
-            let endpoint = Endpoint::new(&h3, None);
-            // Addresses may be there a moment after the interface: its own, and what the router knows of them.
-            let repair = eventually("a request from there is answered", || {
-                endpoint.ask(request(), b"nak");
-                let heard = h1.heard(Duration::from_millis(100))?;
-                let number = heard.option.turning_point.expect("turned").iface;
-                let inner = data_packet(SRC, GROUP, 9, b"repair");
-                let to = Ipv4Addr::new(10, 0, 2, 1);
-                send_raw(&bed.h1, &dmcast(H1, to, number, &inner));
-                endpoint.data(Duration::from_millis(500))
-            });
-            assert_eq!(repair.1, b"repair");
-            let index = bed.router.index("late");
-            bed.router
-                .edit(|editor| editor.remove(index).expect("remove"));
-            eventually("the route has it no more", || {
-                (downstream(&daemon.groups(1)[0]) == ["one", "two"]).then_some(())
-            });
-            while h1.heard(NEVER).is_some() {}
-        }
-        let interfaces = daemon.status(Show::Interfaces);
-        assert_eq!(interfaces["interfaces"].as_array().unwrap().len(), 3);
+        on_each_backend(|| {
+            let bed = Testbed::new();
+            let config = STATIC_ROUTE.replace("\"two\"]", "\"two\", \"late\"]");
+            let daemon = Daemon::start(&bed.router, &format!("{config}{H1_REPLIES}"));
+            assert_eq!(downstream(&daemon.groups(1)[0]), ["one", "two"]);
+            let h1 = Endpoint::new(&bed.h1, None);
+            let before = ["up", "one", "two"].map(|name| daemon.number(name));
+            let mut late_number = None;
+            for _ in 0..2 {
+                let h3 = Host::new();
+                wire([
+                    (&bed.router, "late", Ipv4Addr::new(10, 0, 4, 1)),
+                    (&h3, "eth", Ipv4Addr::new(10, 0, 4, 2)),
+                ]);
+                let late = daemon.number("late");
+                // A vanished interface that comes back gets its number again; the others keep theirs.
+                assert_eq!(*late_number.get_or_insert(late), late);
+                assert_eq!(["up", "one", "two"].map(|name| daemon.number(name)), before);
+                eventually("the route has it", || {
+                    (downstream(&daemon.groups(1)[0]) == ["late", "one", "two"]).then_some(())
+                });
+                let endpoint = Endpoint::new(&h3, None);
+                // Addresses may be there a moment after the interface: its own, and what the router knows of them.
+                let repair = eventually("a request from there is answered", || {
+                    endpoint.ask(request(), b"nak");
+                    let heard = h1.heard(Duration::from_millis(100))?;
+                    let number = heard.option.turning_point.expect("turned").iface;
+                    let inner = data_packet(SRC, GROUP, 9, b"repair");
+                    let to = Ipv4Addr::new(10, 0, 2, 1);
+                    send_raw(&bed.h1, &dmcast(H1, to, number, &inner));
+                    endpoint.data(Duration::from_millis(500))
+                });
+                assert_eq!(repair.1, b"repair");
+                let index = bed.router.index("late");
+                bed.router
+                    .edit(|editor| editor.remove(index).expect("remove"));
+                eventually("the route has it no more", || {
+                    (downstream(&daemon.groups(1)[0]) == ["one", "two"]).then_some(())
+                });
+                while h1.heard(NEVER).is_some() {}
+            }
+            let interfaces = daemon.status(Show::Interfaces);
+            assert_eq!(interfaces["interfaces"].as_array().unwrap().len(), 3);
+        });
     });
 }
 
@@ -263,67 +267,71 @@ last-member-interval = "100ms"
 #[test]
 fn the_igmp_proxy_serves_hosts_that_join_any_source_or_one() {
     with_namespaces(|| {
-        let bed = Testbed::new();
-        let daemon = Daemon::start(&bed.router, PROXY);
-        daemon.number("two");
-        let source = sender(&bed.src);
-        let gets = |endpoint: &Endpoint| {
-            eventually("data", || {
-                send(&source, b"data");
-                endpoint.data(Duration::from_millis(50))
+        on_each_backend(|| {
+            let bed = Testbed::new();
+            let daemon = Daemon::start(&bed.router, PROXY);
+            daemon.number("two");
+            let source = sender(&bed.src);
+            let gets = |endpoint: &Endpoint| {
+                eventually("data", || {
+                    send(&source, b"data");
+                    endpoint.data(Duration::from_millis(50))
+                });
+            };
+            let any = Endpoint::new(&bed.h1, None);
+            gets(&any);
+            let group = daemon.groups(1)[0].clone();
+            assert_eq!(
+                (&group["source"], &group["upstream"]),
+                (&json!("10.0.1.2"), &json!("up"))
+            );
+            assert_eq!(downstream(&group), ["one"]);
+            // A member of another source only receives nothing.
+            let other = Endpoint::new(&bed.h2, Some(Ipv4Addr::new(10, 0, 1, 77)));
+            daemon.wait_for("igmp", "reports_received", 2);
+            send(&source, b"data");
+            assert_eq!(other.data(NEVER), None);
+            drop(other);
+            let specific = Endpoint::new(&bed.h2, Some(SRC));
+            gets(&specific);
+            assert_eq!(downstream(&daemon.groups(1)[0]), ["one", "two"]);
+            // The host above is asked for both.
+            daemon.wait_for("igmp", "reports_sent", 1);
+            drop(any);
+            eventually("one leaves the tree", || {
+                (downstream(&daemon.groups(1)[0]) == ["two"]).then_some(())
             });
-        };
-        let any = Endpoint::new(&bed.h1, None);
-        gets(&any);
-        let group = daemon.groups(1)[0].clone();
-        assert_eq!(
-            (&group["source"], &group["upstream"]),
-            (&json!("10.0.1.2"), &json!("up"))
-        );
-        assert_eq!(downstream(&group), ["one"]);
-        // A member of another source only receives nothing.
-        let other = Endpoint::new(&bed.h2, Some(Ipv4Addr::new(10, 0, 1, 77)));
-        daemon.wait_for("igmp", "reports_received", 2);
-        send(&source, b"data");
-        assert_eq!(other.data(NEVER), None);
-        drop(other);
-        let specific = Endpoint::new(&bed.h2, Some(SRC));
-        gets(&specific);
-        assert_eq!(downstream(&daemon.groups(1)[0]), ["one", "two"]);
-        // The host above is asked for both.
-        daemon.wait_for("igmp", "reports_sent", 1);
-        drop(any);
-        eventually("one leaves the tree", || {
-            (downstream(&daemon.groups(1)[0]) == ["two"]).then_some(())
+            gets(&specific);
+            drop(specific);
+            daemon.groups(0);
         });
-        gets(&specific);
-        drop(specific);
-        daemon.groups(0);
     });
 }
 
 #[test]
 fn lms_works_over_the_proxy_s_routes() {
     with_namespaces(|| {
-        let bed = Testbed::new();
-        let daemon = Daemon::start(&bed.router, &format!("{PROXY}{H1_REPLIES}"));
-        daemon.number("two");
-        let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
-        let source = sender(&bed.src);
-        eventually("both are on the tree", || {
-            send(&source, b"data");
-            let groups = daemon.status(Show::Groups);
-            let group = groups["groups"].as_array()?.first()?.clone();
-            (downstream(&group) == ["one", "two"]).then_some(())
-        });
-        h2.ask(request(), b"nak");
-        let heard = h1.heard(SOON).expect("request");
-        let number = heard.option.turning_point.expect("turned").iface;
-        let inner = data_packet(SRC, GROUP, 9, b"repair");
-        let to = Ipv4Addr::new(10, 0, 2, 1);
-        send_raw(&bed.h1, &dmcast(H1, to, number, &inner));
-        eventually("the repair", || {
-            (h2.data(SOON).expect("data").1 == b"repair").then_some(())
+        on_each_backend(|| {
+            let bed = Testbed::new();
+            let daemon = Daemon::start(&bed.router, &format!("{PROXY}{H1_REPLIES}"));
+            daemon.number("two");
+            let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
+            let source = sender(&bed.src);
+            eventually("both are on the tree", || {
+                send(&source, b"data");
+                let groups = daemon.status(Show::Groups);
+                let group = groups["groups"].as_array()?.first()?.clone();
+                (downstream(&group) == ["one", "two"]).then_some(())
+            });
+            h2.ask(request(), b"nak");
+            let heard = h1.heard(SOON).expect("request");
+            let number = heard.option.turning_point.expect("turned").iface;
+            let inner = data_packet(SRC, GROUP, 9, b"repair");
+            let to = Ipv4Addr::new(10, 0, 2, 1);
+            send_raw(&bed.h1, &dmcast(H1, to, number, &inner));
+            eventually("the repair", || {
+                (h2.data(SOON).expect("data").1 == b"repair").then_some(())
+            });
         });
     });
 }

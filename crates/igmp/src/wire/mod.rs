@@ -265,7 +265,7 @@ impl<'a> Message<'a, Ipv4Addr> {
 
 impl<'a, A: Family> Message<'a, A> {
     /// Reads the membership message that is the whole payload of a packet. Bytes after the last field are covered by the
-    /// checksum and otherwise ignored (RFC 3376 §4.1.10, §4.2.11; RFC 9777 §5.1.12, §5.2.11).
+    /// checksum and otherwise ignored (RFC 3376 §4.1.10, §4.2.11; RFC 9777 §5.1, §5.2).
     ///
     /// # Errors
     /// [`ParseError::Truncated`] when the bytes end before the message or its lists do,

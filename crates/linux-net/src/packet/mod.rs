@@ -1,6 +1,10 @@
-//! Packets below the sockets: a [`Ring`] shows a router the packets it must handle, a [`Sender`]
+//! Packets below the sockets: a [`Capture`] shows a router the packets it must handle, from a [`Ring`] or, where the kernel
+//! has none, from [`Channels`]; a [`Sender`]
 //! sends frames on a link, a [`RequestTap`] receives requests that a source-specific membership excludes.
 
+mod bpf;
+mod capture;
+mod channels;
 pub(crate) mod checksum;
 #[allow(unsafe_code, reason = "the ring is memory shared with the kernel")]
 mod ring;
@@ -9,6 +13,8 @@ mod tap;
 
 use std::net::IpAddr;
 
+pub use capture::{Backend, Capture, CaptureBatch};
+pub use channels::{ChannelBatch, Channels};
 pub use checksum::{ChecksumError, complete_checksum};
 pub use ring::{Frame, Frames, Ring, RingBatch, RingConfig, RingStats};
 pub use send::{SendBatch, Sender, Sent};
