@@ -88,6 +88,8 @@ pub(crate) struct Copy {
     /// The digest of the whole copy, once every file was read.
     whole: Option<Digest>,
     pub(crate) bypassed: Vec<Bypassed>,
+    /// All is read and sent, and links still pass it on.
+    sent_later: bool,
     /// Bytes that this side has sent over links.
     pub(crate) fed_bytes: u64,
     /// A data connection has failed.
@@ -151,6 +153,7 @@ impl Copy {
             trial: None,
             whole: None,
             bypassed: Vec::new(),
+            sent_later: false,
             fed_bytes: 0,
             has_broken: false,
         };
@@ -420,10 +423,13 @@ impl Copy {
                     self.whole(whole);
                 }
             }
-            reader::Report::Sent => self.events.emit(&Event::Sent {
-                bytes: self.stream_len,
-                seconds: self.began.elapsed().as_secs_f64(),
-            }),
+            reader::Report::Sent => {
+                let receives = |m: &Member| m.relayed && !m.has_all && !m.is_over();
+                self.sent_later = self.members.iter().any(receives);
+                if !self.sent_later {
+                    self.sent();
+                }
+            }
             reader::Report::Broken(error) => {
                 let text = format!("the data connection failed: {error}");
                 let failed = Failed::new(Reason::Data, None, &text);
@@ -432,6 +438,14 @@ impl Copy {
                 }
             }
         }
+    }
+
+    /// Reports that every host has received all data, or has failed.
+    fn sent(&self) {
+        self.events.emit(&Event::Sent {
+            bytes: self.stream_len,
+            seconds: self.began.elapsed().as_secs_f64(),
+        });
     }
 
     fn command_all(&self, command: &Command) {

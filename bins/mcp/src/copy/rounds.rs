@@ -176,6 +176,9 @@ impl Copy {
         };
         self.begin(options, layout, outgoing);
         self.wait(Member::is_over).await;
+        if std::mem::take(&mut self.sent_later) && !self.interrupted {
+            self.sent();
+        }
         let fed = self.relay.take().map(|relay| relay.stock().sent());
         self.fed_bytes += fed.unwrap_or(0);
         self.trial = None;
