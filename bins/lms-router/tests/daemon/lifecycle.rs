@@ -42,7 +42,7 @@ fn the_backend_of_the_capture_is_chosen() {
             daemon.groups(1);
             counts.borrow_mut().push(frame_sockets(&bed.router));
         });
-        assert_eq!(counts.take(), [0, 3], "one for each interface");
+        assert_eq!(counts.take(), [0, 6], "one for each interface and version of IP");
     });
 }
 

@@ -344,7 +344,7 @@ fn the_proxy_refuses_to_start_where_somebody_else_owns_the_routing() {
         let folder = tempfile::tempdir().expect("folder");
         let (code, said) = Daemon::refused(&bed.router, PROXY, folder);
         assert_eq!(code, 1);
-        let expected = "another program (pimd, smcroute, mrouted, an IGMP or MLD proxy) owns the kernel's multicast routing";
+        let expected = "another program (pimd, smcroute, mrouted, an IGMP proxy) owns the kernel's multicast routing";
         assert!(said.contains(expected), "{said}");
         drop(owner);
         // And the kernel source never takes it.

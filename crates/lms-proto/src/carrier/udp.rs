@@ -5,7 +5,6 @@ use core::ops::Range;
 
 use super::{Carrier, Class, Dmcast, Encapsulated, Malformed, Request, Upward};
 use crate::family::Ip;
-use crate::wire::encap::OpenError;
 use crate::wire::found::{HeaderError, Turn, TurnAt};
 use crate::wire::ipv4::PROTOCOL_UDP;
 use crate::wire::option::Body;
@@ -63,6 +62,9 @@ impl<A: Family> Carrier for Udp<A> {
         }
         if usize::from(u16::from_be_bytes([udp[4], udp[5]])) != datagram.len() {
             return Err(Malformed::Header(HeaderError::TotalLength));
+        }
+        if A::NEEDS_UDP_CHECKSUM && udp[CHECKSUM_AT..] == [0, 0] {
+            return Err(Malformed::Header(HeaderError::Checksum));
         }
         let udp_at = ip.payload.start;
         let header_at = udp_at + UDP_HEADER_LEN;
@@ -137,15 +139,11 @@ impl<A: Family> Carrier for Udp<A> {
     }
 
     fn open(
-        packet: &[u8],
+        _packet: &[u8],
         encapsulated: &Encapsulated<A, Outer<A>>,
     ) -> Result<Option<Dmcast<A, Outer<A>>>, Malformed> {
         let outer = encapsulated.outer;
         let payload_at = outer.udp_at + UDP_HEADER_LEN + Header::<A>::LEN;
-        let checksum = packet.get(outer.udp_at + CHECKSUM_AT..outer.udp_at + CHECKSUM_AT + 2);
-        if A::NEEDS_UDP_CHECKSUM && checksum == Some(&[0, 0]) {
-            return Err(Malformed::Open(OpenError::OuterChecksum));
-        }
         let body = outer.header.body;
         Ok(Some(Dmcast {
             key: Key::new(body.source, body.group),
