@@ -29,8 +29,9 @@ stripped of folders, leading dots and control characters.
 With --output - the bytes are verified block by block before they are written; when the transfer
 fails in the middle, the bytes before were written: check the exit code.
 
---assist lms needs CAP_NET_RAW (root, or `setcap cap_net_raw+ep`); without it a warning is printed
-and the receiver requests repairs from the sender instead.
+--assist lms speaks to routers by IP options, for which it needs CAP_NET_RAW (root, or `setcap
+cap_net_raw+ep`), and by UDP where those are not answered; without the capability a warning is printed
+and it speaks by UDP, as --assist lms+udp does from the start.
 
 --assist dyram://RELAY[:PORT] receives from a relay by unicast (port 4143 unless given) and needs
 --source. With a second relay, dyram://A,B, the transfer continues without loss when the first one fails.

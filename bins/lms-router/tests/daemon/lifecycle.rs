@@ -42,7 +42,11 @@ fn the_backend_of_the_capture_is_chosen() {
             daemon.groups(1);
             counts.borrow_mut().push(frame_sockets(&bed.router));
         });
-        assert_eq!(counts.take(), [0, 6], "one for each interface and version of IP");
+        assert_eq!(
+            counts.take(),
+            [0, 6],
+            "one for each interface and version of IP"
+        );
     });
 }
 

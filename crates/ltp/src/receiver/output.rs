@@ -12,10 +12,6 @@ use crate::wire::request::{self, Kind};
 use crate::{Destination, Transmit};
 
 /// What a receiver has to send.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a request is rare, and is consumed at once"
-)]
 pub(crate) enum Output {
     /// A packet in the buffer.
     Packet(Transmit),
