@@ -12,9 +12,14 @@ use crate::units::{BitRate, ByteSize};
 /// The arguments that both ends of a transfer take.
 #[derive(Debug, Clone, clap::Args)]
 pub struct TransferArgs {
-    /// Multicast group and UDP port, such as 239.1.2.3:5000 or [ff3e::1234]:5000; [ff15::1%eth0]:5000 names the
-    /// interface too (232.x.y.z and ff3x:: are source-specific)
-    #[arg(long, value_name = "ADDR:PORT", value_parser = address::group)]
+    /// Multicast group and UDP port.
+    #[arg(
+        long,
+        value_name = "ADDR:PORT",
+        value_parser = address::group,
+        help = "Multicast group and UDP port, such as 239.1.2.3:5000 or [ff3e::1234]:5000; [ff15::1%eth0]:5000 names the \
+                interface too (232.x.y.z and ff3x:: are source-specific)"
+    )]
     pub group: SocketAddr,
 
     /// Interface to use, by name or by its address [default: the zone of the group, else the one that the routing table

@@ -12,37 +12,105 @@
 //! nothing but go from one random cache line to the next.
 
 use std::hint::black_box;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use lms_proto::router::{Config, Rate, Router, Storage, Verdict};
 use lms_proto::table::{Entry, Neighbour, Replier, Slot};
 use lms_proto::wire::encap::{DmcastRepr, Placement};
-use lms_proto::wire::ipv4;
+use lms_proto::wire::udp::{Header, PORT, Ports};
+use lms_proto::wire::{ipv4, ipv6};
 use lms_proto::{
-    Duration, Form, Iface, Instant, InterfaceConfig, Key, Kind, LinkAddr, LmsOption, Meta,
+    Duration, Family, Form, Iface, Instant, InterfaceConfig, Key, Kind, LinkAddr, LmsOption, Meta,
+    TurningPoint,
 };
 
 const GROUPS: usize = 100_000;
 const PARENT: Iface = Iface(0);
 /// Packets in the ring: what a driver takes at once.
 const BATCH: usize = 64;
-const FRAME: usize = 96;
+const FRAME: usize = 256;
+/// Bytes of UDP behind a request's option, and of a repair.
+const REQUEST_LEN: usize = 24;
+const REPAIR_LEN: usize = 40;
 
-fn key(group: u32) -> Key {
-    Key::new(
-        Ipv4Addr::from_bits(0x0a00_0001 + group),
-        Ipv4Addr::from_bits(0xe801_0000 + group),
-    )
+/// A family with the addresses of the network.
+trait Net: Family {
+    const NAME: &'static str;
+
+    fn key(group: u32) -> Key<Self>;
+    fn interface(iface: Iface) -> InterfaceConfig<Self>;
+    /// A host of the first link below, and one that is of none.
+    fn hosts() -> [Self; 2];
+    /// Writes a request with the option; returns its length.
+    fn write_request(case: &Case<Self>, form: Form, out: &mut [u8]) -> usize;
 }
 
-fn address(iface: Iface) -> Ipv4Addr {
-    Ipv4Addr::new(172, 16 + (iface.0 >> 8) as u8, iface.0 as u8, 1)
+impl Net for Ipv4Addr {
+    const NAME: &'static str = "";
+
+    fn key(group: u32) -> Key {
+        Key::new(
+            Ipv4Addr::from_bits(0x0a00_0001 + group),
+            Ipv4Addr::from_bits(0xe801_0000 + group),
+        )
+    }
+
+    fn interface(iface: Iface) -> InterfaceConfig {
+        let address = Ipv4Addr::new(172, 16 + (iface.0 >> 8) as u8, iface.0 as u8, 1);
+        InterfaceConfig::ipv4(address, 24)
+    }
+
+    fn hosts() -> [Self; 2] {
+        [
+            Ipv4Addr::new(172, 16, 1, 77),
+            Ipv4Addr::new(198, 51, 100, 9),
+        ]
+    }
+
+    fn write_request(case: &Case<Self>, form: Form, out: &mut [u8]) -> usize {
+        let option = option(case, Kind::Request, None);
+        let option_len = option.emit(form, &mut out[20..]).unwrap();
+        let len = 20 + option_len + REQUEST_LEN;
+        let from = Self::hosts()[0];
+        write_header(&mut out[..len], from, case.key.group, option_len);
+        len
+    }
+}
+
+impl Net for Ipv6Addr {
+    const NAME: &'static str = "-ipv6";
+
+    fn key(group: u32) -> Key<Self> {
+        Key::new(
+            Ipv6Addr::from_bits(0x2001_0db8 << 96 | 0x0a00_0001 + u128::from(group)),
+            Ipv6Addr::from_bits(0xff3e << 112 | 0x0001_0000 + u128::from(group)),
+        )
+    }
+
+    fn interface(iface: Iface) -> InterfaceConfig<Self> {
+        let address = Ipv6Addr::new(0x2001, 0xdb8, 1, iface.0, 0, 0, 0, 1);
+        let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, iface.0 + 1);
+        InterfaceConfig::ipv6(address, 64, link_local)
+    }
+
+    fn hosts() -> [Self; 2] {
+        let far = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 9);
+        [Ipv6Addr::new(0x2001, 0xdb8, 1, 1, 0, 0, 0, 77), far]
+    }
+
+    fn write_request(case: &Case<Self>, _form: Form, out: &mut [u8]) -> usize {
+        let option = option(case, Kind::Request, None);
+        let options = ipv6::emit_options(&option, 17, &mut out[40..]).unwrap();
+        let (from, to) = (Self::hosts()[0], case.key.group);
+        ipv6::emit_header(out, options + REQUEST_LEN, 0, 64, from, to).unwrap();
+        40 + options + REQUEST_LEN
+    }
 }
 
 /// A router with `interfaces` downstream interfaces in each entry, the replier behind the last.
-fn router(groups: usize, interfaces: u16) -> Router<'static> {
+fn router<A: Net>(groups: usize, interfaces: u16) -> Router<'static, A> {
     let rate = Rate {
         per_second: 1_000_000_000,
         burst: 1_000_000,
@@ -54,14 +122,15 @@ fn router(groups: usize, interfaces: u16) -> Router<'static> {
     };
     let storage = Storage::with_capacity(groups, usize::from(interfaces) + 1);
     let now = Instant::from_secs(1);
-    let mut router = Router::new(config, storage, [7; 32], now);
+    let mut router = Router::<A>::new(config, storage, [7; 32], now);
     let downstream: Vec<Iface> = (1..=interfaces).map(Iface).collect();
     for iface in (0..=interfaces).map(Iface) {
-        let config = InterfaceConfig::ipv4(address(iface), 24);
-        router.set_interface(now, iface, config).unwrap();
+        router
+            .set_interface(now, iface, A::interface(iface))
+            .unwrap();
     }
     let neighbour = Neighbour {
-        addr: Ipv4Addr::new(172, 16, 200, 9),
+        addr: A::hosts()[1],
         link: Some(LinkAddr([2, 0, 0, 0, 0, 9])),
     };
     let replier = Replier {
@@ -69,7 +138,7 @@ fn router(groups: usize, interfaces: u16) -> Router<'static> {
         cost: 1,
         neighbour: Some(neighbour),
     };
-    for key in (0..groups as u32).map(key) {
+    for key in (0..groups as u32).map(A::key) {
         router.install(now, key, PARENT, &downstream).unwrap();
         router.set_replier(now, key, Some(replier)).unwrap();
     }
@@ -96,58 +165,118 @@ fn write_header(out: &mut [u8], source: Ipv4Addr, destination: Ipv4Addr, option_
 }
 
 /// What a packet is made from: its entry, the interface below which the loss was, the replier's.
-struct Case {
-    key: Key,
+struct Case<A> {
+    key: Key<A>,
     lost_below: Iface,
     replier: Iface,
 }
 
-fn request(case: &Case, form: Form, frame: &mut Frame) {
-    let option = LmsOption {
-        kind: Kind::Request,
-        turning_point: None,
+fn option<A: Net>(case: &Case<A>, kind: Kind, turning_point: Option<TurningPoint>) -> LmsOption {
+    LmsOption {
+        kind,
+        turning_point,
         source: case.key.source.into(),
         group: case.key.group.into(),
-    };
-    let option_len = option.emit(form, &mut frame.bytes[20..]).unwrap();
+    }
+}
+
+fn request<A: Net>(case: &Case<A>, form: Form, frame: &mut Frame) {
     frame.arrival = case.lost_below;
-    frame.len = 20 + option_len + 24;
-    let from = Ipv4Addr::new(172, 16, 1, 77);
-    write_header(
-        &mut frame.bytes[..frame.len],
-        from,
-        case.key.group,
-        option_len,
+    frame.len = A::write_request(case, form, &mut frame.bytes);
+}
+
+/// Writes a datagram of the UDP carrier.
+fn datagram<A: Net>(frame: &mut Frame, ends: (A, A), option: &LmsOption, payload_len: usize) {
+    let ports = Ports {
+        source: 4000,
+        group: 5000,
+    };
+    let header = Header::<A>::of(option, 16, ports).unwrap();
+    let udp_len = 8 + Header::<A>::LEN + payload_len;
+    let out = &mut frame.bytes;
+    A::write_ip(out, udp_len, 17, 64, ends.0, ends.1).unwrap();
+    let udp = &mut out[A::IP_HEADER_LEN..];
+    udp[2..4].copy_from_slice(&PORT.to_be_bytes());
+    udp[4..6].copy_from_slice(&(udp_len as u16).to_be_bytes());
+    // Any sum: routers change it and do not look whether it is right.
+    udp[6..8].copy_from_slice(&[0x12, 0x34]);
+    header.emit(&mut udp[8..]).unwrap();
+    frame.len = A::IP_HEADER_LEN + udp_len;
+}
+
+fn request_datagram<A: Net>(case: &Case<A>, frame: &mut Frame) {
+    frame.arrival = case.lost_below;
+    let ends = (A::hosts()[0], case.key.source);
+    datagram(
+        frame,
+        ends,
+        &option(case, Kind::Request, None),
+        REQUEST_LEN - 8,
     );
 }
 
-/// Has the router turn a request, so that it takes the repair: the interface's number.
-fn ask(router: &mut Router<'_>, now: Instant, case: &Case, frame: &mut Frame) -> Iface {
-    request(case, Form::Classic, frame);
+/// Has the router turn a request, so that it takes the repair: the turning point.
+fn ask<A: Net>(
+    router: &mut Router<'_, A>,
+    now: Instant,
+    case: &Case<A>,
+    form: Form,
+    frame: &mut Frame,
+) -> TurningPoint {
+    request(case, form, frame);
     let (meta, bytes) = packet(frame);
     is_sent(router.forward(now, &meta, bytes));
-    let (_, option) = LmsOption::parse::<Ipv4Addr>(&frame.bytes[20..36]).unwrap();
-    option
-        .turning_point
-        .map_or(Iface::UNSET, |point| point.iface)
+    let options = &frame.bytes[A::IP_HEADER_LEN..frame.len - REQUEST_LEN];
+    let option = A::find_option(options).unwrap();
+    option.turning_point.expect("turned")
 }
 
-/// A repair of `case`; the interface `number` is the router's.
-fn dmcast(case: &Case, number: Iface, placement: Placement, frame: &mut Frame) {
-    let mut inner = [0; 60];
+/// A repair of `case` in IPv4 in IPv4.
+fn dmcast(case: &Case<Ipv4Addr>, point: TurningPoint, placement: Placement, frame: &mut Frame) {
+    let mut inner = [0; 20 + REPAIR_LEN];
     write_header(&mut inner, case.key.source, case.key.group, 0);
     let repr = DmcastRepr {
-        replier: Ipv4Addr::new(198, 51, 100, 9),
-        router: address(case.replier),
-        iface: number,
-        cookie: 0,
-        form: Form::Classic,
+        replier: Ipv4Addr::hosts()[1],
+        router: Ipv4Addr::interface(case.replier).address,
+        iface: point.iface,
+        cookie: point.cookie,
+        form: match point.cookie {
+            0 => Form::Classic,
+            _ => Form::Own,
+        },
         placement,
         ttl: 64,
         identification: 0,
     };
     frame.arrival = case.replier;
     frame.len = repr.emit(&inner, &mut frame.bytes).unwrap();
+}
+
+/// A repair of `case` in IPv6 in IPv6.
+fn dmcast_ipv6(case: &Case<Ipv6Addr>, point: TurningPoint, frame: &mut Frame) {
+    let outer = Ipv6Addr::outer_len(Form::Own);
+    let option = option(case, Kind::Dmcast, Some(point));
+    let ends = (
+        Ipv6Addr::hosts()[1],
+        Ipv6Addr::interface(case.replier).address,
+    );
+    let inner_len = 40 + REPAIR_LEN;
+    Ipv6Addr::emit_outer(&mut frame.bytes, inner_len, 64, ends, &option, Form::Own).unwrap();
+    let inner = &mut frame.bytes[outer..];
+    Ipv6Addr::write_ip(inner, REPAIR_LEN, 17, 64, case.key.source, case.key.group).unwrap();
+    frame.arrival = case.replier;
+    frame.len = outer + inner_len;
+}
+
+fn dmcast_datagram<A: Net>(case: &Case<A>, point: TurningPoint, frame: &mut Frame) {
+    let ends = (A::hosts()[1], A::interface(case.replier).address);
+    datagram(
+        frame,
+        ends,
+        &option(case, Kind::Dmcast, Some(point)),
+        REPAIR_LEN - 8,
+    );
+    frame.arrival = case.replier;
 }
 
 /// Numbers that look random, the same in every run.
@@ -171,22 +300,22 @@ impl Xorshift {
 }
 
 /// Fills the ring again and again, each group once before any comes again.
-struct Source {
+struct Source<A: 'static> {
     random: Xorshift,
     order: Vec<u32>,
     at: usize,
     interfaces: u16,
-    make: Make,
+    make: Make<A>,
 }
 
-type Make = fn(&mut Router<'_>, Instant, &Case, &mut Frame);
+type Make<A> = fn(&mut Router<'_, A>, Instant, &Case<A>, &mut Frame);
 
-impl Source {
-    fn fill(&mut self, router: &mut Router<'_>, now: Instant, ring: &mut [Frame]) {
+impl<A: Net> Source<A> {
+    fn fill(&mut self, router: &mut Router<'_, A>, now: Instant, ring: &mut [Frame]) {
         for frame in ring {
             let below = 1 + self.random.below(usize::from(self.interfaces) - 1) as u16;
             let case = Case {
-                key: key(self.order[self.at]),
+                key: A::key(self.order[self.at]),
                 lost_below: Iface(below),
                 replier: Iface(self.interfaces),
             };
@@ -202,7 +331,7 @@ fn tick(now: &mut Instant) -> Instant {
     *now
 }
 
-fn is_sent(verdict: Verdict) {
+fn is_sent<A: Net>(verdict: Verdict<A>) {
     let verdict = black_box(verdict);
     assert!(!matches!(verdict, Verdict::Drop(_) | Verdict::Pass));
 }
@@ -215,7 +344,7 @@ fn packet(frame: &mut Frame) -> (Meta, &mut [u8]) {
     (meta, &mut frame.bytes[..frame.len])
 }
 
-fn forward_all(router: &mut Router<'_>, now: &mut Instant, ring: &mut [Frame]) {
+fn forward_all<A: Net>(router: &mut Router<'_, A>, now: &mut Instant, ring: &mut [Frame]) {
     for frame in ring {
         let (meta, packet) = packet(frame);
         is_sent(router.forward(tick(now), &meta, packet));
@@ -223,10 +352,10 @@ fn forward_all(router: &mut Router<'_>, now: &mut Instant, ring: &mut [Frame]) {
 }
 
 /// What the forwarding of `count` packets takes.
-fn measure(
+fn measure<A: Net>(
     count: u64,
-    source: &mut Source,
-    router: &mut Router<'_>,
+    source: &mut Source<A>,
+    router: &mut Router<'_, A>,
     now: &mut Instant,
 ) -> StdDuration {
     let empty = Frame {
@@ -248,24 +377,59 @@ fn measure(
 }
 
 fn forward(c: &mut Criterion) {
-    let kinds: [(&str, Make); 4] = [
+    let kinds: [(&str, Make<Ipv4Addr>); 7] = [
         ("request", |_, _, case, frame| {
             request(case, Form::Classic, frame);
         }),
-        ("request-single", |_, _, case, frame| {
+        ("request-own", |_, _, case, frame| {
             request(case, Form::Own, frame);
         }),
+        ("request-datagram", |_, _, case, frame| {
+            request_datagram(case, frame);
+        }),
         ("dmcast", |router, now, case, frame| {
-            let number = ask(router, now, case, frame);
-            dmcast(case, number, Placement::Outer, frame);
+            let point = ask(router, now, case, Form::Classic, frame);
+            dmcast(case, point, Placement::Outer, frame);
         }),
         ("dmcast-inner", |router, now, case, frame| {
-            let number = ask(router, now, case, frame);
-            dmcast(case, number, Placement::Inner, frame);
+            let point = ask(router, now, case, Form::Classic, frame);
+            dmcast(case, point, Placement::Inner, frame);
+        }),
+        ("dmcast-own", |router, now, case, frame| {
+            let point = ask(router, now, case, Form::Own, frame);
+            dmcast(case, point, Placement::Outer, frame);
+        }),
+        ("dmcast-datagram", |router, now, case, frame| {
+            let point = ask(router, now, case, Form::Own, frame);
+            dmcast_datagram(case, point, frame);
         }),
     ];
+    forward_in(c, &kinds);
+}
+
+fn forward_ipv6(c: &mut Criterion) {
+    let kinds: [(&str, Make<Ipv6Addr>); 4] = [
+        ("request-own", |_, _, case, frame| {
+            request(case, Form::Own, frame);
+        }),
+        ("request-datagram", |_, _, case, frame| {
+            request_datagram(case, frame);
+        }),
+        ("dmcast-own", |router, now, case, frame| {
+            let point = ask(router, now, case, Form::Own, frame);
+            dmcast_ipv6(case, point, frame);
+        }),
+        ("dmcast-datagram", |router, now, case, frame| {
+            let point = ask(router, now, case, Form::Own, frame);
+            dmcast_datagram(case, point, frame);
+        }),
+    ];
+    forward_in(c, &kinds);
+}
+
+fn forward_in<A: Net>(c: &mut Criterion, kinds: &[(&str, Make<A>)]) {
     for (groups, interfaces) in [(1, 2), (1, 1_000), (GROUPS, 2), (GROUPS, 1_000)] {
-        let mut router = router(groups, interfaces);
+        let mut router = router::<A>(groups, interfaces);
         let mut now = Instant::from_secs(2);
         for (kind, make) in kinds {
             let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
@@ -274,9 +438,10 @@ fn forward(c: &mut Criterion) {
                 random,
                 at: 0,
                 interfaces,
-                make,
+                make: *make,
             };
-            let id = format!("{kind}/{groups} groups, {interfaces} interfaces");
+            let name = A::NAME;
+            let id = format!("{kind}{name}/{groups} groups, {interfaces} interfaces");
             c.bench_function(&id, |b| {
                 b.iter_custom(|count| measure(count, &mut source, &mut router, &mut now));
             });
@@ -314,5 +479,5 @@ fn config() -> Criterion {
         .measurement_time(StdDuration::from_secs(1))
 }
 
-criterion_group!(name = benches; config = config(); targets = forward, random_access);
+criterion_group!(name = benches; config = config(); targets = forward, forward_ipv6, random_access);
 criterion_main!(benches);
