@@ -7,6 +7,7 @@ use igmp::{Family, datagram};
 use lms_proto::wire::hier::{Entry, Kind as HierKind, MAX_ENTRIES, Repr};
 use lms_proto::wire::ipv4::{Layout, find_lms};
 use lms_proto::wire::option::View;
+use lms_proto::wire::{ipv6, udp};
 use lms_proto::{Form, Kind};
 
 use crate::Fields;
@@ -76,6 +77,44 @@ fn hier(bytes: &[u8]) -> Option<Fields> {
     Some(fields)
 }
 
+/// The same over IPv6, in a whole packet.
+fn hier6(bytes: &[u8]) -> Option<Fields> {
+    let mut room = [Entry::<Ipv6Addr>::EMPTY; MAX_ENTRIES];
+    let message = Repr::parse(bytes.get(48..)?, &mut room).ok()?;
+    let mut fields = Fields::of("hier");
+    fields
+        .put("version", 1)
+        .put(
+            "type",
+            if message.header.kind == HierKind::Elected {
+                2
+            } else {
+                1
+            },
+        )
+        .put("identifier", 0x4c4d)
+        .put("boot", message.header.boot)
+        .put("sequence", message.header.sequence)
+        .put("hold_time", message.header.hold_time_ms)
+        .put("entries", message.entries.len());
+    for entry in message.entries {
+        let neighbour = entry.neighbour.unwrap_or(Ipv6Addr::UNSPECIFIED);
+        fields
+            .put("source6", entry.key.source)
+            .put("group6", entry.key.group)
+            .put("neighbour6", neighbour)
+            .put("cost", entry.cost.0);
+    }
+    Some(fields)
+}
+
+/// An ELECTED message in its packet.
+const HIER6: &str = "60000000 004c1101 fe800000 00000000 00000000 00000001
+    ff020000 00000000 00000000 00000114 102a102a 004c0000
+    01024c4d 00000007 ffffffff 015e0001
+    20010db8 00000001 00000000 00000002 ff3e0000 00000000 00000000 00001234
+    fe800000 00000000 00000000 00000007 00030000";
+
 fn igmp(bytes: &[u8]) -> Option<Fields> {
     costs(Message::parse(bytes).ok()?)
 }
@@ -97,16 +136,87 @@ fn costs<A: Family>(message: Message<'_, A>) -> Option<Fields> {
     Some(fields).filter(|fields| !fields.shown.is_empty())
 }
 
+/// The option in the hop-by-hop header of a whole packet.
+fn hop_by_hop(bytes: &[u8]) -> Option<Fields> {
+    let layout = ipv6::Layout::check(bytes).ok()?;
+    let found = ipv6::find_lms(bytes, layout).ok()??;
+    let mut fields = Fields::of("lms");
+    let request = found.kind == Kind::Request;
+    fields
+        .put("experiment", 0x4c4d)
+        .put("sub_option", if request { 1 } else { 2 })
+        .put("sub_length", 60)
+        .put("turning_interface", found.body.turning_iface.0)
+        .put("turning_address6", found.body.turning_router)
+        .put("source6", found.body.source)
+        .put("group6", found.body.group)
+        .put("cookie", found.cookie.unwrap_or(0));
+    Some(fields)
+}
+
+/// LMS by datagram, without a payload.
+fn datagram_ipv4(bytes: &[u8]) -> Option<Fields> {
+    let header = udp::Header::<Ipv4Addr>::parse(bytes).ok()?;
+    let mut fields = Fields::of("lms");
+    let request = header.kind == Kind::Request;
+    fields
+        .put("experiment", 0x4c4d)
+        .put("sub_option", if request { 1 } else { 2 })
+        .put("hop_limit", header.hop_limit)
+        .put("turning_interface", header.body.turning_iface.0)
+        .put("turning_address", header.body.turning_router)
+        .put("source", header.body.source)
+        .put("group", header.body.group)
+        .put("cookie", header.cookie)
+        .put("source_port", header.ports.source)
+        .put("group_port", header.ports.group);
+    Some(fields)
+}
+
+/// The same in IPv6, a whole packet.
+fn datagram_ipv6(bytes: &[u8]) -> Option<Fields> {
+    let header = udp::Header::<Ipv6Addr>::parse(bytes.get(48..)?).ok()?;
+    let mut fields = Fields::of("lms");
+    let request = header.kind == Kind::Request;
+    fields
+        .put("experiment", 0x4c4d)
+        .put("sub_option", if request { 1 } else { 2 })
+        .put("hop_limit", header.hop_limit)
+        .put("turning_interface", header.body.turning_iface.0)
+        .put("turning_address6", header.body.turning_router)
+        .put("source6", header.body.source)
+        .put("group6", header.body.group)
+        .put("cookie", header.cookie)
+        .put("source_port", header.ports.source)
+        .put("group_port", header.ports.group);
+    Some(fields)
+}
+
+/// IPv6 around the option, which is the first of the hop-by-hop header: the option, 6 bytes of padding, "no next header".
+const HOP_BY_HOP_HEADERS: &str = "60000000 00480040 20010db8 00000001 00000000 00000009
+    ff3e0000 00000000 00000000 00001234 3b08";
+const HOP_BY_HOP: &str = "3e3e4c4d 023c0102 20010db8 00000000 00000000 00000007
+    20010db8 00000001 00000000 00000002 ff3e0000 00000000 00000000 00001234 c0010203 04050607";
+const HOP_BY_HOP_PADDING: &str = "01040000 0000";
+
+const DATAGRAM: &str = "4c4d0210 0102c000 02070a01 0002e801 0203c001 02030405 06070fa0 1388";
+/// IPv6 and UDP around the request.
+const DATAGRAM6_HEADERS: &str = "60000000 004a1140 20010db8 00000001 00000000 00000009
+    20010db8 00000001 00000000 00000002 23281030 004a0000";
+const DATAGRAM6: &str =
+    "4c4d0100 ffff0000 00000000 00000000 00000000 000020010db8 00000001 00000000 00000002
+    ff3e0000 00000000 00000000 00001234 00000000 00000000 0fa01388";
+
 const OPTIONS: &[(&str, &str)] = &[
     ("lms request", "8a10ffff 00000000 0a010002 e8010203"),
     ("lms dmcast", "8b100102 c0000207 0a010002 e8010203"),
     (
-        "lms request, single",
-        "9e144c4d 01100102 c0000207 0a010002 e8010203",
+        "lms request, own form",
+        "9e1c4c4d 01180102 c0000207 0a010002 e8010203 c0010203 04050607",
     ),
     (
-        "lms dmcast, single",
-        "9e144c4d 02100102 c0000207 0a010002 e8010203",
+        "lms dmcast, own form",
+        "9e1c4c4d 02180102 c0000207 0a010002 e8010203 c0010203 04050607",
     ),
 ];
 
@@ -177,7 +287,7 @@ pub(crate) fn goldens() -> Vec<Golden> {
         let mut golden = Golden::new(name, hex(text), Carrier::IpOption, option);
         // Another option, or another experiment: not ours, and not malformed.
         golden.text.push(0..1);
-        if golden.bytes.len() == 20 {
+        if golden.bytes.len() == 28 {
             golden.text.push(2..4);
         }
         goldens.push(golden);
@@ -192,13 +302,31 @@ pub(crate) fn goldens() -> Vec<Golden> {
     // Headers of other protocols.
     packet.text.push(0..packet.bytes.len());
     goldens.push(packet);
-    let whole = |name, text, parse| {
+    let whole = |name, text: &str, parse| {
         let mut golden = Golden::new(name, hex(text), Carrier::Raw, parse);
         // Headers of other protocols.
         golden.text.push(0..golden.bytes.len());
         golden
     };
+    goldens.push(whole("hier over ipv6", HIER6, hier6));
     goldens.push(whole("lms encapsulated", DMCAST, dmcast));
+    let parts = [HOP_BY_HOP_HEADERS, HOP_BY_HOP, HOP_BY_HOP_PADDING];
+    goldens.push(whole("lms hop-by-hop", &parts.join(" "), hop_by_hop));
+    let mut golden = Golden::new(
+        "lms datagram",
+        hex(DATAGRAM),
+        Carrier::Udp(4144),
+        datagram_ipv4,
+    );
+    // Another identifier: not ours.
+    golden.text.push(0..2);
+    goldens.push(golden);
+    let parts = [DATAGRAM6_HEADERS, DATAGRAM6];
+    goldens.push(whole(
+        "lms datagram over ipv6",
+        &parts.join(" "),
+        datagram_ipv6,
+    ));
     let mut report = Golden::new("lms cost", hex(REPORT), Carrier::Igmp, igmp);
     // A checksum covers it all.
     report.text.push(0..report.bytes.len());
