@@ -73,7 +73,6 @@ fn wrong_arguments_teach() {
     ipv6(&["--address", "10.0.0.1"], "name an IPv6 address");
     ipv6(&["--source", "fe80::1%lo"], "--interface");
     ipv6(&["--source", "ff15::2"], "the address of one host");
-    ipv6(&["--assist", "lms"], "IPv4 groups only");
     refused(
         &["--group", "239.1.2.3:5000", "--output", "/nonexistent"],
         "mkdir -p /nonexistent",

@@ -64,7 +64,6 @@ fn wrong_arguments_teach() {
     };
     ipv6(&["--mtu", "1279", "x"], "1280 or more");
     ipv6(&["--source", "192.0.2.1", "x"], "name an IPv6 address");
-    ipv6(&["--assist", "lms", "x"], "IPv4 groups only");
     says(2, &["--group", "ff15::1", "x"], "[ff3e::1234]:5000");
     refused(&["--log", "ltp=loud", "x"], "invalid log filter");
 }
