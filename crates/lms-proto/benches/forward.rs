@@ -84,8 +84,8 @@ impl Net for Ipv6Addr {
 
     fn key(group: u32) -> Key<Self> {
         Key::new(
-            Ipv6Addr::from_bits(0x2001_0db8 << 96 | 0x0a00_0001 + u128::from(group)),
-            Ipv6Addr::from_bits(0xff3e << 112 | 0x0001_0000 + u128::from(group)),
+            Ipv6Addr::from_bits((0x2001_0db8 << 96) | (0x0a00_0001 + u128::from(group))),
+            Ipv6Addr::from_bits((0xff3e << 112) | (0x0001_0000 + u128::from(group))),
         )
     }
 
