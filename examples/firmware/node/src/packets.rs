@@ -130,7 +130,11 @@ pub(crate) fn incoming(packet: &[u8]) -> Option<(ltp::Meta, &[u8])> {
         ltp::Meta::unicast(from)
     };
     if header_len > HEADER_LEN {
-        meta.option = Some(LmsOption::parse::<Ipv4Addr>(&packet[HEADER_LEN..header_len]).ok()?.1);
+        meta.option = Some(
+            LmsOption::parse::<Ipv4Addr>(&packet[HEADER_LEN..header_len])
+                .ok()?
+                .1,
+        );
         // Each host is alone on its link.
         meta.elected = true;
     }
