@@ -1,6 +1,6 @@
 //! The kernel's multicast routing and its packet filter: ownership and visibility.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -391,7 +391,7 @@ fn a_tap_on_the_router_itself_hears_what_the_guard_hides_from_its_sockets() {
         let network = Network::new();
         let _guard = network.router.run(|| Guard::open(None).unwrap());
         let (mut tap, socket) = network.router.run(|| {
-            let member = std::net::UdpSocket::bind((GROUP, 5004)).unwrap();
+            let member = UdpSocket::bind((GROUP, 5004)).unwrap();
             member.join_multicast_v4(&GROUP, &R).unwrap();
             (RequestTap::open(network.r0, GROUP, 5004).unwrap(), member)
         });
@@ -446,6 +446,40 @@ fn dmcasts_are_hidden_from_this_host_and_routed_to_others() {
         network.send_to_router(&ipv4(4, A, R, &[], &inner));
         assert!(readable(icmp.as_fd()), "a plain tunnel is not ours to hide");
         assert_eq!(guard.counters().unwrap().dmcasts.packets, 3);
+    });
+}
+
+#[test]
+fn requests_by_datagram_are_not_forwarded_and_dmcasts_not_delivered() {
+    const LMS: u16 = 4144;
+    with_namespaces(|| {
+        let network = Network::new();
+        let mut guard = network.router.run(|| Guard::open(Some(LMS)).unwrap());
+        network.router.run(|| {
+            let path = "/proc/sys/net/ipv4/ip_forward";
+            std::fs::write(path, "1").expect("forwarding");
+        });
+        let a0 = network.a.index("a0");
+        network.a.edit(|editor: &mut Editor| {
+            let prefix = Ipv4Addr::new(10, 9, 1, 0);
+            editor.set_route(prefix, 24, Some(R), Some(a0)).unwrap();
+        });
+        let from = network.a.run(|| UdpSocket::bind((A, 0)).unwrap());
+        let at_router = network.router.run(|| UdpSocket::bind((R, LMS)).unwrap());
+        let behind = network.c.run(|| UdpSocket::bind((C, LMS)).unwrap());
+        let arrives = |to: Ipv4Addr, payload: &[u8], socket: &UdpSocket| {
+            from.send_to(payload, (to, LMS)).unwrap();
+            readable_within(socket.as_fd(), 5 * NOT_SOON) && socket.recv(&mut [0; 64]).is_ok()
+        };
+        let (request, dmcast) = (b"LM\x01".as_slice(), b"LM\x02".as_slice());
+        assert!(arrives(C, b"LN\x01", &behind), "another protocol");
+        assert!(arrives(C, dmcast, &behind), "a dmcast to another router");
+        assert!(arrives(R, request, &at_router), "a request to this host");
+        assert!(!arrives(C, request, &behind), "a request that passes by");
+        assert!(!arrives(R, dmcast, &at_router), "a dmcast to this host");
+        let counters = guard.counters().unwrap();
+        let packets = (counters.requests.packets, counters.dmcasts.packets);
+        assert_eq!(packets, (1, 1));
     });
 }
 

@@ -1,6 +1,7 @@
 //! IPv6 on the real kernel: options, whole packets, the ring, multicast routes, addresses.
 
 mod capture;
+mod guard;
 mod routes;
 mod sockets;
 

@@ -3,16 +3,16 @@
 use super::*;
 
 /// A - r0 router r1 - C
-struct Network {
-    a: Host,
-    router: Host,
-    c: Host,
-    r0: u32,
+pub(super) struct Network {
+    pub(super) a: Host,
+    pub(super) router: Host,
+    pub(super) c: Host,
+    pub(super) r0: u32,
     r1: u32,
 }
 
 impl Network {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let (a, router, c) = (Host::new(), Host::new(), Host::new());
         wire((&a, "a0", A), (&router, "r0", B));
         wire(
