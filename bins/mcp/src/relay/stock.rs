@@ -183,3 +183,99 @@ impl Source for Stock {
         self.sent.fetch_add(len as u64, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK_LEN: usize = mcp_control::limits::BLOCK_LEN as usize;
+    /// A time that a test waits for what does not come.
+    const MOMENT: Duration = Duration::from_millis(20);
+
+    /// The stock of a file of two and a half blocks, the folder that it is in, and its blocks.
+    fn stock() -> (Stock, tempfile::TempDir, [Vec<u8>; 3]) {
+        let folder = tempfile::tempdir().expect("folder");
+        let blocks = [
+            vec![1; BLOCK_LEN],
+            vec![2; BLOCK_LEN],
+            vec![3; BLOCK_LEN / 2],
+        ];
+        let file = folder.path().join("f");
+        std::fs::write(&file, blocks.concat()).expect("written");
+        let tree = Tree::read(&file, None).expect("a tree");
+        (Stock::new(Arc::new(tree), None), folder, blocks)
+    }
+
+    fn put(stock: &Stock, block: u64, bytes: &[u8]) {
+        let place = stock.tree.manifest.locate(block).expect("a block");
+        let digest = mcp_control::digest::block(bytes, place.index, place.file_len);
+        stock.put(block, bytes.to_vec(), digest, false);
+    }
+
+    #[test]
+    fn hosts_wait_for_blocks_and_get_them() {
+        let (stock, _folder, blocks) = stock();
+        assert_eq!(stock.wait(0, MOMENT), Availability::Pending);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| stock.wait(0, Duration::from_secs(60)));
+            put(&stock, 0, &blocks[0]);
+            assert_eq!(waiting.join().expect("ends"), Availability::Ready);
+        });
+        assert_eq!(stock.read(0).as_deref(), Some(&blocks[0]));
+        assert_eq!(
+            stock.read(1),
+            None,
+            "not read yet: no digest to check it by"
+        );
+        assert_eq!(stock.wait(0, MOMENT), Availability::Ready);
+        assert!(!stock.has_more(), "all that was read was asked for");
+        put(&stock, 1, &blocks[1]);
+        assert!(stock.has_more());
+        stock.close();
+        assert_eq!(stock.wait(1, MOMENT), Availability::Ready);
+        assert_eq!(stock.wait(2, MOMENT), Availability::Gone);
+        stock.served(7);
+        stock.served(8);
+        assert_eq!(stock.sent(), 15);
+    }
+
+    #[test]
+    fn blocks_that_are_no_longer_in_memory_come_from_the_file_unless_it_has_changed() {
+        let (stock, folder, blocks) = stock();
+        for (block, bytes) in blocks.iter().enumerate() {
+            put(&stock, block as u64, bytes);
+        }
+        stock.lock().kept.clear();
+        for (block, bytes) in blocks.iter().enumerate() {
+            assert_eq!(
+                stock.read(block as u64).as_ref(),
+                Some(&Arc::new(bytes.clone()))
+            );
+        }
+        let file = folder.path().join("f");
+        let file = File::options().write(true).open(file).expect("opened");
+        file.write_all_at(b"x", BLOCK_LEN as u64).expect("written");
+        assert!(stock.read(0).is_some());
+        assert_eq!(stock.read(1), None, "other bytes than the announced ones");
+        file.set_len(1).expect("cut");
+        assert_eq!(stock.read(0), None, "the file is shorter than it was");
+    }
+
+    #[test]
+    fn memory_is_bounded_and_the_reader_waits_a_moment_for_hosts_that_are_behind() {
+        let (stock, _folder, blocks) = stock();
+        let place = stock.tree.manifest.locate(0).expect("a block");
+        let digest = mcp_control::digest::block(&blocks[0], place.index, place.file_len);
+        for _ in 0..2 * KEPT {
+            stock.put(0, Vec::new(), digest, false);
+        }
+        let state = stock.lock();
+        assert_eq!((state.kept.len(), state.ahead.len()), (KEPT, KEPT));
+        drop(state);
+        let began = Instant::now();
+        stock.put(0, Vec::new(), digest, true);
+        assert!(began.elapsed() >= PAUSE, "nobody has asked");
+        stock.wait(0, MOMENT);
+        assert!(!stock.has_more(), "a host is past these blocks");
+    }
+}

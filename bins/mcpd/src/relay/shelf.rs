@@ -133,6 +133,7 @@ impl Source for Shelf {
     }
 
     fn read(&self, block: u64) -> Option<Arc<Vec<u8>>> {
+        let place = self.manifest.locate(block)?;
         let digest = {
             let state = self.lock();
             if let Some((_, bytes)) = state.kept.iter().find(|(kept, _)| *kept == block) {
@@ -140,7 +141,6 @@ impl Source for Shelf {
             }
             state.expected[block as usize]
         };
-        let place = self.manifest.locate(block)?;
         // Another program may have changed the file: the child must not blame this host for that.
         let is_unchanged =
             |bytes: &[u8]| mcp_control::digest::block(bytes, place.index, place.file_len) == digest;
@@ -151,5 +151,94 @@ impl Source for Shelf {
         if len > 0 {
             self.activity.relayed(len as u64);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mcp_control::{Entry, Kind, RelPath, Timestamp};
+
+    use super::*;
+
+    const BLOCK_LEN: u64 = mcp_control::limits::BLOCK_LEN;
+    /// A time that a test waits for what does not come.
+    const MOMENT: Duration = Duration::from_millis(20);
+
+    /// The shelf of a file of `blocks` blocks, and the folder that it is in.
+    fn shelf(blocks: u64) -> (Shelf, tempfile::TempDir) {
+        let folder = tempfile::tempdir().expect("folder");
+        let entry = Entry {
+            path: RelPath::new(b"f").expect("a path"),
+            kind: Kind::File {
+                len: blocks * BLOCK_LEN,
+            },
+            mode: 0o644,
+            modified: Timestamp {
+                seconds: 0,
+                nanos: 0,
+            },
+        };
+        let manifest = Arc::new(Manifest::new(vec![entry]).expect("a manifest"));
+        let activity = Arc::new(Activity::default());
+        let shelf = Shelf::new(folder.path(), manifest, activity).expect("a shelf");
+        (shelf, folder)
+    }
+
+    fn digest(shelf: &Shelf, block: u64, bytes: &[u8]) -> Digest {
+        let place = shelf.manifest.locate(block).expect("a block");
+        mcp_control::digest::block(bytes, place.index, place.file_len)
+    }
+
+    #[test]
+    fn blocks_are_ready_once_they_are_verified_and_gone_once_nothing_more_comes() {
+        let (shelf, _folder) = shelf(3);
+        shelf.expect(0, [7; 32]);
+        assert_eq!(shelf.wait(0, MOMENT), Availability::Pending);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| shelf.wait(0, Duration::from_secs(60)));
+            shelf.add(0, Some(vec![1, 2, 3]));
+            assert_eq!(waiting.join().expect("ends"), Availability::Ready);
+        });
+        assert_eq!(shelf.read(0).as_deref(), Some(&vec![1, 2, 3]));
+        shelf.give_up(1);
+        assert_eq!(shelf.wait(1, MOMENT), Availability::Gone);
+        assert_eq!(shelf.wait(2, MOMENT), Availability::Pending);
+        shelf.close();
+        assert_eq!(shelf.wait(0, MOMENT), Availability::Ready);
+        assert_eq!(shelf.wait(2, MOMENT), Availability::Gone);
+    }
+
+    #[test]
+    fn the_first_digest_stands_and_blocks_that_do_not_exist_are_ignored() {
+        let (shelf, _folder) = shelf(1);
+        assert_eq!(shelf.expected(0), None);
+        shelf.expect(0, [1; 32]);
+        shelf.expect(0, [2; 32]);
+        shelf.expect(1, [3; 32]);
+        assert_eq!(shelf.expected(0), Some([1; 32]));
+        assert_eq!(shelf.expected(1), None);
+        shelf.add(1, Some(vec![1]));
+        assert_eq!(shelf.read(1), None);
+    }
+
+    #[test]
+    fn blocks_come_from_the_file_unless_another_program_has_changed_it() {
+        let (shelf, folder) = shelf(KEPT as u64 + 2);
+        let bytes = |block: u64| vec![block as u8; BLOCK_LEN as usize];
+        let blocks = shelf.manifest.blocks();
+        let file: Vec<u8> = (0..blocks).flat_map(bytes).collect();
+        std::fs::write(folder.path().join("f"), &file).expect("written");
+        for block in 0..blocks {
+            shelf.expect(block, digest(&shelf, block, &bytes(block)));
+            shelf.add(block, Some(bytes(block)));
+            shelf.add(block, Some(Vec::new()));
+        }
+        assert_eq!(shelf.lock().kept.len(), KEPT);
+        for block in 0..blocks {
+            assert_eq!(shelf.read(block), Some(Arc::new(bytes(block))), "{block}");
+        }
+        std::fs::write(folder.path().join("f"), &file[1..]).expect("written");
+        assert_eq!(shelf.read(0), None, "changed");
+        assert!(shelf.read(blocks - 1).is_some(), "still in memory");
     }
 }
