@@ -125,7 +125,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         let clock = shared.clock;
         let (to_here, link_reports) = reports::channel(MAX_LINK_REPORTS);
         let expected = Arc::clone(&shared.expected);
-        let links = Links::new(expected, Arc::clone(&shared.activity), to_here);
+        let links = Links::new(expected, Arc::clone(&shared.activity), peer.ip(), to_here);
         let machine = Server::new(settings.server.clone(), clock.now());
         Session {
             shared,

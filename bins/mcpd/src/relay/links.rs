@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::TcpStream;
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
@@ -94,6 +94,8 @@ impl Feeder {
 pub(crate) struct Links {
     expected: Arc<Expected>,
     activity: Arc<Activity>,
+    /// Where the control connection comes from.
+    sender: IpAddr,
     reports: reports::Sender<LinkReport>,
     /// Bytes of blocks that feeders have sent.
     arrived: Arc<AtomicU64>,
@@ -109,15 +111,26 @@ struct State {
     children: BTreeMap<LinkId, Option<Closer>>,
 }
 
+/// Whether the sender may have this host connect to `child`: a sender elsewhere has no business with what listens on
+/// the loopback addresses of this host.
+fn may_feed(child: IpAddr, sender: IpAddr) -> bool {
+    let (child, sender) = (child.to_canonical(), sender.to_canonical());
+    let is_unicast = !child.is_multicast() && child != IpAddr::V4(Ipv4Addr::BROADCAST);
+    // Connecting to the unspecified address reaches loopback.
+    is_unicast && !child.is_unspecified() && (!child.is_loopback() || sender.is_loopback())
+}
+
 impl Links {
     pub(crate) fn new(
         expected: Arc<Expected>,
         activity: Arc<Activity>,
+        sender: IpAddr,
         reports: reports::Sender<LinkReport>,
     ) -> Links {
         Links {
             expected,
             activity,
+            sender,
             reports,
             arrived: Arc::default(),
             state: Mutex::default(),
@@ -173,7 +186,8 @@ impl Links {
     pub(crate) fn feed(self: &Arc<Self>, feed: Feed, manifest: Arc<Manifest>, shelf: Arc<Shelf>) {
         {
             let mut state = self.lock();
-            if state.closed || state.children.len() >= MAX_CHILDREN {
+            let is_reachable = may_feed(feed.child.ip(), self.sender);
+            if state.closed || state.children.len() >= MAX_CHILDREN || !is_reachable {
                 drop(state);
                 self.report(feed.link, LinkState::Refused);
                 return;
@@ -236,6 +250,40 @@ impl Links {
         }
         for child in state.children.values().flatten() {
             child.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_elsewhere_cannot_have_loopback_addresses_connected_to() {
+        let may_feed = |child: &str, sender: &str| {
+            let parse = |text: &str| text.parse().expect("an address");
+            may_feed(parse(child), parse(sender))
+        };
+        for loopback in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
+            assert!(!may_feed(loopback, "192.0.2.1"), "{loopback}");
+            assert!(!may_feed(loopback, "2001:db8::1"), "{loopback}");
+            assert!(may_feed(loopback, "127.0.0.1") && may_feed(loopback, "::1"));
+        }
+        for nobody in [
+            "0.0.0.0",
+            "::",
+            "::ffff:0.0.0.0",
+            "255.255.255.255",
+            "224.0.0.1",
+            "ff02::1",
+        ] {
+            assert!(
+                !may_feed(nobody, "192.0.2.1") && !may_feed(nobody, "127.0.0.1"),
+                "{nobody}"
+            );
+        }
+        for other in ["192.0.2.7", "10.0.0.1", "2001:db8::7", "fe80::1"] {
+            assert!(may_feed(other, "192.0.2.1"), "{other}");
         }
     }
 }
