@@ -1,6 +1,6 @@
 //! Goldens of LMS-HIER messages, both ways; truncations, bit flips, round trips.
 
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 use igmp::datagram::{UDP_AT, finish_udp};
 use lms_proto::Key;
@@ -94,6 +94,99 @@ fn golden_hier_messages() {
             Err(EmitError::Space)
         );
     }
+}
+
+/// One entry that names a replier, and one of a shared tree that is withdrawn: 52 bytes each.
+const ELECTED6: &[u8] = &[
+    1, 2, 0x4c, 0x4d, 0, 0, 0, 7, 0, 0, 0, 9, 1, 0x5e, 0, 2, // hold 350 ms, 2 entries
+    0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, // source 2001:db8::1
+    0xff, 0x3e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0x12, 0x34, // group ff3e::8000:1234
+    0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, // replier fe80::7
+    0, 3, 0, 0, // cost 3
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // of any source
+    0xff, 0x15, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, // group ff15::5
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, // none on this link
+];
+
+fn elected6() -> (Header, [Entry<Ipv6Addr>; 2]) {
+    let address = |text: &str| text.parse::<Ipv6Addr>().unwrap();
+    let header = Header {
+        kind: Kind::Elected,
+        boot: 7,
+        sequence: 9,
+        hold_time_ms: 350,
+    };
+    let named = Entry {
+        key: Key::new(address("2001:db8::1"), address("ff3e::8000:1234")),
+        neighbour: Some(address("fe80::7")),
+        cost: Cost(3),
+    };
+    let shared = Key::any_source(address("ff15::5"));
+    let none = Entry {
+        key: shared,
+        neighbour: None,
+        cost: Cost::WITHDRAWN,
+    };
+    (header, [named, none])
+}
+
+#[test]
+fn golden_hier_message_of_ipv6() {
+    let (header, entries) = elected6();
+    let repr = Repr {
+        header,
+        entries: &entries,
+    };
+    let mut bytes = [0xa5; hier::MAX_LEN];
+    assert_eq!(repr.emit(&mut bytes), Ok(ELECTED6.len()));
+    assert_eq!(&bytes[..ELECTED6.len()], ELECTED6);
+    let mut room = [Entry::EMPTY; MAX_ENTRIES];
+    assert_eq!(Repr::parse(ELECTED6, &mut room), Ok(repr));
+
+    let refused = |bytes: &[u8]| View::<Ipv6Addr>::new_checked(bytes).unwrap_err();
+    for len in 0..ELECTED6.len() {
+        assert_eq!(refused(&ELECTED6[..len]), ParseError::Truncated);
+    }
+    for (at, value, error) in [
+        (15, 0, ParseError::Count),
+        (15, 28, ParseError::Count),
+        (15, 3, ParseError::Truncated),
+        (15, 1, ParseError::Trailing),
+        (16, 0xff, ParseError::Address),
+        (32, 0x20, ParseError::Address),
+        (48, 0xff, ParseError::Address),
+        (66, 1, ParseError::Reserved),
+    ] {
+        let mut bytes = ELECTED6.to_vec();
+        bytes[at] = value;
+        assert_eq!(refused(&bytes), error, "byte {at} = {value}");
+    }
+    // A message of the other family is not taken for one of this.
+    assert_eq!(refused(ELECTED), ParseError::Truncated);
+    assert_eq!(
+        View::<Ipv4Addr>::new_checked(ELECTED6).unwrap_err(),
+        ParseError::Trailing
+    );
+}
+
+#[test]
+fn a_message_of_ipv6_has_27_entries_at_most() {
+    let (header, [entry, _]) = elected6();
+    let entries = [entry; 28];
+    let mut bytes = [0; hier::MAX_LEN];
+    let full = Repr {
+        header,
+        entries: &entries[..27],
+    };
+    assert_eq!(full.emit(&mut bytes), Ok(hier::MAX_LEN));
+    let mut room = [Entry::EMPTY; MAX_ENTRIES];
+    assert_eq!(Repr::parse(&bytes, &mut room), Ok(full));
+    let longer = Repr {
+        header,
+        entries: &entries,
+    };
+    let mut room = [0; 2 * hier::MAX_LEN];
+    assert!(longer.emit(&mut room).is_err());
 }
 
 /// "How formats evolve" in `docs/wire.md`.
