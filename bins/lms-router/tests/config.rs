@@ -1,5 +1,6 @@
 //! What `check` accepts, and each of its error messages.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use daemon_kit::daemon::Configuration;
@@ -457,6 +458,71 @@ fn proxy_interfaces_and_repliers() {
 }
 
 #[test]
+fn routes_repliers_and_interfaces_of_ipv6() {
+    let ipv6 = Config::parse(
+        "[source]\nkind = \"static\"\n[[route]]\nsource = \"2001:db8::1\"\ngroup = \"ff3e::1234\"\nupstream = \"e0\"\ndownstream = [\"e1\"]\n[replier]\npolicy = \"static\"\n[[replier.static]]\nsource = \"2001:db8::1\"\ngroup = \"ff3e::1234\"\ninterface = \"e1\"\nneighbour = \"2001:db8:1::7\"\n[[interface]]\nname = \"e1\"\naddress = \"192.0.2.1\"\nipv6 = \"2001:db8:1::1\"\n",
+    )
+    .unwrap();
+    let Source::Static(routes) = &ipv6.source else {
+        panic!("{:?}", ipv6.source);
+    };
+    assert_eq!(routes[0].group, "ff3e::1234".parse::<IpAddr>().unwrap());
+    let neighbour = ipv6.replier.fixed[0].neighbour;
+    assert_eq!(neighbour, Some("2001:db8:1::7".parse().unwrap()));
+    let own = ipv6.interface("e1").and_then(|rule| rule.ipv6);
+    assert_eq!(own, Some("2001:db8:1::1".parse().unwrap()));
+
+    let route =
+        "[source]\nkind = \"static\"\n[[route]]\nupstream = \"e0\"\ndownstream = [\"e1\"]\n";
+    let replier = "[replier]\npolicy = \"static\"\n[[replier.static]]\ninterface = \"e1\"\n";
+    let group =
+        "write a multicast address that routers forward, such as \"239.1.2.3\" or \"ff3e::1234\"";
+    let two = "is not of the address family of the group; write two IPv4 or two IPv6 addresses";
+    for (before, body, expected) in [
+        (
+            route,
+            "source = \"2001:db8::1\"\ngroup = \"239.1.1.1\"",
+            format!("6:10: route[1].source: 2001:db8::1 {two}"),
+        ),
+        (
+            route,
+            "source = \"192.0.2.1\"\ngroup = \"ff3e::1234\"",
+            format!("6:10: route[1].source: 192.0.2.1 {two}"),
+        ),
+        (
+            route,
+            "source = \"*\"\ngroup = \"ff02::1234\"",
+            format!("7:9: route[1].group: ff02::1234 never leaves its link; {group}"),
+        ),
+        (
+            replier,
+            "source = \"2001:db8::1\"\ngroup = \"239.1.1.1\"",
+            format!("5:10: replier.static[1].source: 2001:db8::1 {two}"),
+        ),
+        (
+            replier,
+            "source = \"*\"\ngroup = \"ff3e::1234\"\nneighbour = \"192.0.2.7\"",
+            "7:13: replier.static[1].neighbour: 192.0.2.7 is not of the address family of the group; write an address of the same family".to_owned(),
+        ),
+    ] {
+        assert_eq!(problems(&format!("{before}{body}")), [expected]);
+    }
+    let own = "write a host's IPv6 address, such as \"2001:db8::1\"";
+    for (value, wrong) in [
+        ("192.0.2.1", "192.0.2.1 is not an IPv6 address"),
+        (
+            "fe80::1",
+            "fe80::1 is link-local: no other link can reach it",
+        ),
+        ("::1", "::1 is not the address of a host on a network"),
+        ("ff3e::1", "ff3e::1 is a multicast address"),
+    ] {
+        let said = problems(&format!("[[interface]]\nname = \"e1\"\nipv6 = \"{value}\""));
+        assert_eq!(said, [format!("3:8: interface[1].ipv6: {wrong}; {own}")]);
+    }
+}
+
+#[test]
 fn syntax_errors_come_with_their_place() {
     let said = problems("[limits]\ngroups = \n[daemon\n");
     assert!(said.len() >= 2 && said[0].starts_with("2:"), "{said:?}");
@@ -474,7 +540,7 @@ fn every_truncation_of_the_example_is_survived() {
 fn what_a_reload_cannot_change_keeps_its_value_and_is_named() {
     let old = Config::parse("").unwrap();
     let new = Config::parse(
-        "[daemon]\nsocket = \"/x\"\ncpu = 1\n[metrics]\nlisten = \"127.0.0.1:1\"\n[limits]\ngroups = 5\ngroup-requests-per-second = 5\n[capture]\nbackend = \"pnet\"\nguard = false\n[source]\nkind = \"static\"\n[replier]\ncost = 9",
+        "ipv6 = false\n[daemon]\nsocket = \"/x\"\ncpu = 1\n[metrics]\nlisten = \"127.0.0.1:1\"\n[limits]\ngroups = 5\ngroup-requests-per-second = 5\n[capture]\nbackend = \"pnet\"\nudp-port = 0\nguard = false\n[source]\nkind = \"static\"\n[replier]\ncost = 9",
     )
     .unwrap();
     assert_eq!(
@@ -486,7 +552,9 @@ fn what_a_reload_cannot_change_keeps_its_value_and_is_named() {
             "source.kind",
             "limits.groups",
             "capture.backend",
-            "capture.guard"
+            "capture.guard",
+            "capture.udp-port",
+            "ipv6"
         ]
     );
     let running = old.reloaded(new.clone());
@@ -495,6 +563,7 @@ fn what_a_reload_cannot_change_keeps_its_value_and_is_named() {
         (9, 5)
     );
     assert_eq!(running.daemon.metrics, None);
+    assert!(running.ipv6);
     assert_eq!((running.daemon, running.capture), (old.daemon, old.capture));
     assert_eq!(
         (running.limits.groups, running.source),
