@@ -43,14 +43,14 @@ impl Scenario for Overhead {
         let bench = Bench::build()?;
         context.note("requests and dmcasts with the classic option, and the same without LMS");
         let classic = bench.measure(Form::Classic)?;
-        context.note("the same with the single option");
-        let single = bench.measure(Form::Own)?;
+        context.note("the same with the own option");
+        let own = bench.measure(Form::Own)?;
         drop(bench);
-        compare(&mut report, &classic, &single);
+        compare(&mut report, &classic, &own);
         judge(&mut report, "classic", &classic, 16);
-        judge(&mut report, "single", &single, 20);
+        judge(&mut report, "own", &own, 28);
         report.datum("classic", &classic);
-        report.datum("single", &single);
+        report.datum("own", &own);
         context.note("a file by lms-send and lms-recv, 10 % lost on one link");
         let told = Programs::watch(context)?;
         told.report(&mut report);
@@ -294,13 +294,13 @@ impl Sizes {
     }
 }
 
-fn compare(report: &mut Report, classic: &Sizes, single: &Sizes) {
-    let columns = ["bytes", "paper", "classic, 138/139", "single, 158"];
+fn compare(report: &mut Report, classic: &Sizes, own: &Sizes) {
+    let columns = ["bytes", "paper", "classic, 138/139", "own, 158"];
     let mut table = Table::new("Figures 6.13 and 6.14", &columns);
     let lines = LINES.into_iter().zip(classic.lines());
-    for (((name, paper), classic), single) in lines.zip(single.lines()) {
+    for (((name, paper), classic), own) in lines.zip(own.lines()) {
         let paper = paper.map_or_else(|| "-".into(), Cell::from);
-        table.row([name.into(), paper, classic.into(), single.into()]);
+        table.row([name.into(), paper, classic.into(), own.into()]);
     }
     report.tables.push(table);
     report.note("paper's 40, 56, 1088 and 1052 follow from its sizes of headers, option and NAK");
@@ -319,7 +319,7 @@ fn compare(report: &mut Report, classic: &Sizes, single: &Sizes) {
     let plot = Plot::bars("LMS overhead, bytes", "bytes", names)
         .heights("paper", [16.0, 28.0, 28.0, 16.0, 36.0])
         .heights("classic", bars(classic))
-        .heights("single", bars(single));
+        .heights("own", bars(own));
     report.plots.push(plot);
 }
 
@@ -472,11 +472,11 @@ impl Programs {
             report.check(format!("programs: {name}"), measured, "bytes", bound);
         };
         let beyond = requests.iter().map(|r| r[0] - r[1]).collect();
-        only("each request beyond a plain datagram", 16, beyond);
+        only("each request beyond a plain datagram", 28, beyond);
         let off = requests.iter().map(|r| r[0].abs_diff(r[2])).collect();
         only("each request beyond its headers, option and ranges", 0, off);
         let beyond = dmcasts.iter().map(|[whole, inner]| whole - inner).collect();
-        only("each dmcast beyond the packet inside", 36, beyond);
+        only("each dmcast beyond the packet inside", 48, beyond);
         let sizes = repairs.into_iter().collect();
         only("each repair at H2, as the data", plain, sizes);
     }
