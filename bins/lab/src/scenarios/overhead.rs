@@ -43,7 +43,7 @@ impl Scenario for Overhead {
         let bench = Bench::build()?;
         context.note("requests and dmcasts with the classic option, and the same without LMS");
         let classic = bench.measure(Form::Classic)?;
-        context.note("the same with the own option");
+        context.note("the same with our own form of the option");
         let own = bench.measure(Form::Own)?;
         drop(bench);
         compare(&mut report, &classic, &own);
