@@ -4,7 +4,7 @@ pub(crate) use anyhow::{Context as _, Result, anyhow, bail, ensure};
 pub(crate) use nix::sys::signal::Signal;
 pub(crate) use serde::Serialize;
 pub(crate) use serde_json::{Value, json};
-pub(crate) use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+pub(crate) use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 pub(crate) use std::path::{Path, PathBuf};
 pub(crate) use std::time::{Duration, Instant};
 

@@ -2,10 +2,11 @@
 //! holds them until its input ends, so that networks need no routing daemon.
 
 use std::io::{BufRead as _, Read as _};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
+use linux_net::Family;
 use linux_net::mroute::{Route, Table};
 use serde::{Deserialize, Serialize};
 
@@ -16,9 +17,9 @@ use crate::{Branch, Launch, Network, NodeId, Plan, Process, means};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
     /// The source.
-    pub source: Ipv4Addr,
-    /// The group.
-    pub group: Ipv4Addr,
+    pub source: IpAddr,
+    /// The group, of the same version of IP.
+    pub group: IpAddr,
     /// The interface that leads to the source.
     pub up: String,
     /// The interfaces that lead to members.
@@ -30,7 +31,12 @@ impl Wanted {
     ///
     /// # Errors
     /// When the branch is of another plan.
-    pub fn of(plan: &Plan, branch: &Branch, source: Ipv4Addr, group: Ipv4Addr) -> Result<Wanted> {
+    pub fn of(
+        plan: &Plan,
+        branch: &Branch,
+        source: impl Into<IpAddr>,
+        group: impl Into<IpAddr>,
+    ) -> Result<Wanted> {
         let name = |link| {
             plan.interface_on(branch.router, link)
                 .context("a router off its link")
@@ -41,8 +47,8 @@ impl Wanted {
             .map(|link| name(*link))
             .collect::<Result<_>>()?;
         Ok(Wanted {
-            source,
-            group,
+            source: source.into(),
+            group: group.into(),
             up: name(branch.up)?,
             down,
         })
@@ -86,35 +92,57 @@ pub fn serve(
     Ok(processes)
 }
 
+/// The route with the numbers of its interfaces.
+fn resolve<A>(route: &Wanted, source: A, group: A) -> Result<Route<A>> {
+    let index = |name: &String| -> Result<u32> {
+        let found = linux_net::link::find(name).with_context(|| format!("interface {name}"))?;
+        Ok(found.index)
+    };
+    Ok(Route {
+        source,
+        group,
+        input: index(&route.up)?,
+        outputs: route.down.iter().map(index).collect::<Result<_>>()?,
+    })
+}
+
+/// Installs the routes of one version of IP; they last as long as the table.
+fn install<A: Family>(routes: &[Route<A>]) -> Result<Option<Table<A>>> {
+    if routes.is_empty() {
+        return Ok(None);
+    }
+    let mut table = Table::open_for()?;
+    for route in routes {
+        for interface in route.outputs.iter().chain([&route.input]) {
+            table.add_interface(*interface)?;
+        }
+        table.set_route(route)?;
+    }
+    Ok(Some(table))
+}
+
 /// The helper process: reads one line of JSON, a list of [`Wanted`]. Fails when another program owns multicast routing here, or an interface is missing.
 pub(crate) fn main() -> Result<()> {
     let mut line = String::new();
     let mut input = std::io::stdin().lock();
     input.read_line(&mut line).context("read the routes")?;
     let wanted: Vec<Wanted> = serde_json::from_str(&line).context("the routes")?;
-    let mut table = Table::open()?;
-    let index = |name: &str| -> Result<u32> {
-        let found = linux_net::link::find(name).with_context(|| format!("interface {name}"))?;
-        Ok(found.index)
-    };
+    let mut routes = (Vec::new(), Vec::new());
     for route in &wanted {
-        let input = index(&route.up)?;
-        let outputs = route
-            .down
-            .iter()
-            .map(|name| index(name))
-            .collect::<Result<Vec<_>>>()?;
-        for interface in outputs.iter().chain([&input]) {
-            table.add_interface(*interface)?;
+        match (route.source, route.group) {
+            (IpAddr::V4(source), IpAddr::V4(group)) => {
+                routes.0.push(resolve(route, source, group)?)
+            }
+            (IpAddr::V6(source), IpAddr::V6(group)) => {
+                routes.1.push(resolve(route, source, group)?)
+            }
+            (source, group) => bail!("{source} and {group} are of different versions of IP"),
         }
-        let (source, group) = (route.source, route.group);
-        table.set_route(&Route {
-            source,
-            group,
-            input,
-            outputs,
-        })?;
     }
+    let _tables = (
+        install::<Ipv4Addr>(&routes.0)?,
+        install::<Ipv6Addr>(&routes.1)?,
+    );
     print_event(&serde_json::json!({"event": "ready", "routes": wanted.len()}))?;
     // Until the lab closes the pipe, or ends.
     let _ = input.read_to_end(&mut Vec::new());

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use linux_net::Family;
 use linux_net::ethtool;
 use linux_net::link::WireEnd;
-use linux_net::mroute::{Watcher, WatcherConfig};
+use linux_net::mroute::{Route, Watcher, WatcherConfig};
 use linux_net::netns::Namespace;
 use serde::Serialize;
 use serde_json::Value;
@@ -536,14 +537,19 @@ impl Network {
         Ok(())
     }
 
-    /// The kernel's multicast routes in a node, by source and group.
+    /// The kernel's multicast routes in a node, by source and group, those of IPv4 first.
     ///
     /// # Errors
     /// When the dump fails.
     pub fn multicast_routes(&self, node: NodeId) -> Result<Vec<MulticastRoute>> {
         self.within(node, || {
             let watcher = Watcher::open(&WatcherConfig::default())?;
-            Ok(watcher.routes().map(MulticastRoute::from).collect())
+            let mut routes: Vec<_> = watcher.routes().map(MulticastRoute::from).collect();
+            if self.plan.ipv6 {
+                let watcher = Watcher::<Ipv6Addr>::open_for(&WatcherConfig::of::<Ipv6Addr>())?;
+                routes.extend(watcher.routes().map(MulticastRoute::from));
+            }
+            Ok(routes)
         })
     }
 }
@@ -551,23 +557,23 @@ impl Network {
 /// One kernel multicast route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MulticastRoute {
-    /// Source; 0.0.0.0 for (*, G).
-    pub source: Ipv4Addr,
+    /// Source; 0.0.0.0 or `::` for (*, G).
+    pub source: IpAddr,
     /// Group.
-    pub group: Ipv4Addr,
+    pub group: IpAddr,
     /// Index of the interface that leads to the source.
     pub incoming: u32,
     /// Indexes of the interfaces that packets leave by, sorted.
     pub outgoing: Vec<u32>,
 }
 
-impl From<&linux_net::mroute::Route> for MulticastRoute {
-    fn from(route: &linux_net::mroute::Route) -> MulticastRoute {
+impl<A: Family> From<&Route<A>> for MulticastRoute {
+    fn from(route: &Route<A>) -> MulticastRoute {
         let mut outgoing = route.outputs.clone();
         outgoing.sort_unstable();
         MulticastRoute {
-            source: route.source,
-            group: route.group,
+            source: route.source.into(),
+            group: route.group.into(),
             incoming: route.input,
             outgoing,
         }

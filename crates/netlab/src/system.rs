@@ -53,7 +53,7 @@ impl Network {
             .context("the node is not on that link")
     }
 
-    /// Loses this share of the IPv4 packets that arrive at a node from a link, IGMP apart. A batch of segments that the
+    /// Loses this share of the packets that arrive at a node from a link, IGMP and ICMPv6 apart. A batch of segments that the
     /// link carries as one packet is lost as one.
     ///
     /// # Errors
@@ -63,10 +63,10 @@ impl Network {
         let name = self.interface(node, link)?;
         let of_100_000 = (share * 100_000.0).round() as u32;
         let rules = format!(
-            "add table ip {TABLE}\n\
-             add chain ip {TABLE} loss {{ type filter hook prerouting priority -300; policy accept; }}\n\
-             add counter ip {TABLE} {name}\n\
-             add rule ip {TABLE} loss iifname \"{name}\" ip protocol != igmp \
+            "add table inet {TABLE}\n\
+             add chain inet {TABLE} loss {{ type filter hook prerouting priority -300; policy accept; }}\n\
+             add counter inet {TABLE} {name}\n\
+             add rule inet {TABLE} loss iifname \"{name}\" meta l4proto != {{ igmp, ipv6-icmp }} \
              numgen random mod 100000 < {of_100_000} counter name \"{name}\" drop\n"
         );
         self.within(node, || run("nft", &["-f", "-"], &rules).map(|_| ()))
@@ -88,7 +88,7 @@ impl Network {
     /// Packets that nftables lost at a node on their way from a link.
     fn lost_by_nftables(&self, node: NodeId, link: LinkId) -> Result<u64> {
         let name = self.interface(node, link)?;
-        let args = ["-j", "list", "counters", "table", "ip", TABLE];
+        let args = ["-j", "list", "counters", "table", "inet", TABLE];
         let listed = self.within(node, || run("nft", &args, ""))?;
         let listed: Value = serde_json::from_str(&listed).context("what nft listed")?;
         let mut objects = listed["nftables"].as_array().into_iter().flatten();

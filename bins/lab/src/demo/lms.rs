@@ -8,14 +8,13 @@
 //!                         `--- h4
 //! ```
 
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-use crate::session::{Owner, Replies, Session};
+use crate::session::{Carrier, Ip, Owner, Replies, Session};
 use crate::transfer::{Outcome, Transfer, count};
 use netlab::SCRATCH;
 use netlab::{Network, NodeId, Plan, Process, Shape, text};
@@ -23,7 +22,6 @@ use sims::bars::Bars;
 use sims::report::{Bound, Cell, Report, Table};
 use sims::scenario::Context;
 
-const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 1, 2, 3), 5_000);
 const LOSS: f64 = 0.02;
 const TIMEOUT: Duration = Duration::from_secs(45);
 
@@ -31,14 +29,17 @@ const TIMEOUT: Duration = Duration::from_secs(45);
 const RATE_BPS: u64 = 40_000_000;
 
 /// Runs it in namespaces: one transfer without LMS routers, then the same with them.
-pub(crate) fn run(context: &Context) -> Result<Report> {
+pub(crate) fn run(context: &Context, ip: Ip, carrier: Carrier) -> Result<Report> {
     let mib: u64 = if context.quick { 2 } else { 48 };
     let begin = Instant::now();
     let size = format!("{mib} MiB at {} Mbit/s", RATE_BPS / 1_000_000);
     let mut report = Report::new("demo", format!("{size} to four receivers"));
     context.note("source -- r1 -- r2 -- h1, h2    2 % of all packets are lost");
     context.note("           `--- r3 -- h3, h4    on every link, both ways");
-    let mut session = build().context("build the network")?;
+    let mut session = build(ip).context("build the network")?;
+    session.carrier = carrier;
+    let from = session.source_address().to_string();
+    session.receive_more = ["--source", &from].map(str::to_owned).to_vec();
     session.own(Owner::Lab)?;
     session.wait_for_routes(Duration::from_secs(40))?;
     let file = Path::new(SCRATCH).join("file.bin");
@@ -101,7 +102,7 @@ fn compare(report: &mut Report, alone: &Outcome, helped: &Outcome) {
     );
 }
 
-fn build() -> Result<Session> {
+fn build(ip: Ip) -> Result<Session> {
     let mut plan = Plan::default();
     let source = plan.host("source");
     let [r1, r2, r3] = ["r1", "r2", "r3"].map(|name| plan.router(name));
@@ -117,10 +118,10 @@ fn build() -> Result<Session> {
         plan.link(router, *receiver, shape);
     }
     Ok(Session::new(
-        Network::build(plan, 2)?,
+        Network::build(ip.addresses(plan), 2)?,
         source,
         receivers,
-        GROUP,
+        ip.group(),
     ))
 }
 

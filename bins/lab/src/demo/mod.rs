@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use crate::scenarios::{bfed, ldc};
+use crate::session::{Carrier, Ip};
 use sims::report::Report;
 use sims::scenario::Context;
 
@@ -15,6 +16,12 @@ pub(crate) struct Demo {
     /// The system to show
     #[arg(value_enum, default_value_t)]
     system: System,
+    /// Version of IP, of `lms`
+    #[arg(long, value_enum, default_value_t)]
+    ip: Ip,
+    /// How LMS's requests and repairs travel, of `lms`
+    #[arg(long, value_enum, default_value_t)]
+    carrier: Carrier,
     #[command(flatten)]
     pub(crate) context: Context,
 }
@@ -35,7 +42,7 @@ impl Demo {
     /// Runs the demo in namespaces, which are prepared before.
     pub(crate) fn run(&self) -> Result<Report> {
         match self.system {
-            System::Lms => lms::run(&self.context),
+            System::Lms => lms::run(&self.context, self.ip, self.carrier),
             System::Ldc => ldc::demo::run(&self.context),
             System::Bfed => bfed::demo::run(&self.context),
         }
@@ -43,6 +50,7 @@ impl Demo {
 
     /// Runs the demo in the simulator, if that can show this system.
     pub(crate) fn simulated(&self) -> Option<Result<Report>> {
-        (self.system == System::Lms).then(|| sims::demo::run(&self.context))
+        let is_simple = self.ip == Ip::V4 && self.carrier == Carrier::Option;
+        (self.system == System::Lms && is_simple).then(|| sims::demo::run(&self.context))
     }
 }

@@ -24,6 +24,7 @@ pub(super) struct End {
 /// The testbed with `lms-router` running and H1 its static replier.
 pub(super) struct Testbed {
     pub(crate) session: Session,
+    pub(crate) group: SocketAddrV4,
     pub(crate) source: End,
     pub(crate) h1: End,
     pub(crate) h2: End,
@@ -118,12 +119,13 @@ impl Testbed {
             h2,
             router,
             session,
+            group,
         })
     }
 
     /// A host multicasts a request with an option whose turning point is unset.
     pub(super) fn request(&self, host: &End, form: Form, payload: &[u8]) -> Result<()> {
-        let group = self.session.group;
+        let group = self.group;
         let option = LmsOption {
             kind: Kind::Request,
             turning_point: None,

@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use linux_net::udp::{Config, GroupSocket, Membership};
 
 use crate::prelude::*;
-use crate::session::{Owner, Replies, Session};
+use crate::session::{Carrier, Ip, Owner, Replies, Session};
 use crate::transfer::{Outcome, Transfer, router_table};
 
 /// 3 levels, 7 routers, 16 receivers, loss on each link, beside smcroute and FRR pimd
@@ -25,8 +25,11 @@ pub(crate) struct Tree {
     #[arg(long, default_value = "hierarchy", value_parser = ["hierarchy", "search-party", "random"])]
     policy: String,
     /// How requests and repairs travel: by IP options, or by UDP to a port of their own
-    #[arg(long, default_value = "option", value_parser = ["option", "udp"])]
-    carrier: String,
+    #[arg(long, value_enum, default_value_t)]
+    carrier: Carrier,
+    /// Version of IP
+    #[arg(long, value_enum, default_value_t)]
+    ip: Ip,
     /// Programs that own the multicast routes, one run for each
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = OWNERS)]
     owner: Vec<String>,
@@ -34,9 +37,6 @@ pub(crate) struct Tree {
     #[arg(long, value_enum, default_value_t)]
     network: Shaper,
 }
-
-/// Source-specific, so that PIM needs no rendezvous point.
-const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(232, 1, 1, 1), 5_001);
 
 impl Scenario for Tree {
     const NAME: &'static str = "lms-tree";
@@ -57,7 +57,7 @@ impl Scenario for Tree {
         write_file(&file, self.mib << 20)?;
         let mut shares = Vec::new();
         for owner in chosen(&self.owner, &OWNERS).into_iter().map(Owner::of) {
-            if let Some(reason) = owner.missing() {
+            if let Some(reason) = owner.missing(self.ip) {
                 report.skip(format!("routes by {}", owner.name()), reason);
                 continue;
             }
@@ -134,18 +134,15 @@ impl Tree {
         } else {
             lossy(self.loss)
         });
-        let network = Network::build(plan, 11)?;
+        let network = Network::build(self.ip.addresses(plan), 11)?;
         if by_system {
             network.lose_everywhere(self.loss)?;
             network.shape_by_htb(source, LinkId(0), SYSTEM_BPS)?;
         }
-        let mut session = Session::new(network, source, receivers, GROUP);
+        // A source-specific group, so that PIM needs no rendezvous point.
+        let mut session = Session::new(network, source, receivers, self.ip.group());
         session.own(owner)?;
-        if self.carrier == "udp" {
-            let hosts = session.receivers.iter().chain([&session.source]);
-            let assist = hosts.map(|&host| (host, "lms+udp".to_owned()));
-            session.assist = assist.collect();
-        }
+        session.carrier = self.carrier;
         let from = session.source_address().to_string();
         session.receive_more = ["--source", &from].map(str::to_owned).to_vec();
         if self.policy != "hierarchy" {
@@ -196,12 +193,11 @@ fn member(session: &Session, node: NodeId) -> Result<GroupSocket> {
     session.network.within(node, || {
         let interface = linux_net::link::find("eth0")?.index;
         let socket = GroupSocket::open(&Config {
-            bind: GROUP,
             interface,
-            ..Config::default()
+            ..Config::new(session.group)
         })?;
         socket.join(&Membership {
-            group: *GROUP.ip(),
+            group: session.group.ip(),
             source: Some(source),
             interface,
         })?;
@@ -227,7 +223,7 @@ fn warm_up(session: &mut Session) -> Result<()> {
         }
         let round = Instant::now() + Duration::from_secs(6);
         loop {
-            speaker.send_to(b"anybody?", (*GROUP.ip(), 9))?;
+            speaker.send_to(b"anybody?", (session.group.ip(), 9))?;
             match session.wait_for_routes(Duration::from_millis(300)) {
                 Ok(()) => {
                     // They stay members until the receivers have taken over.

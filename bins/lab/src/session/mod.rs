@@ -1,6 +1,7 @@
 //! One multicast session on a network: the owners of the routes, `lms-router` in every router, and the
 //! endpoints, all of them the real programs.
 
+mod kind;
 mod owner;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use linux_net::udp::GroupSocket;
 use crate::prelude::*;
 use netlab::{Branch, MulticastRoute};
 
+pub(crate) use kind::{Carrier, Ip};
 pub(crate) use owner::Owner;
 
 /// A source, its receivers, and the routers between them.
@@ -20,9 +22,11 @@ pub(crate) struct Session {
     pub(crate) network: Network,
     pub(crate) source: NodeId,
     pub(crate) receivers: Vec<NodeId>,
-    pub(crate) group: SocketAddrV4,
+    pub(crate) group: SocketAddr,
     /// What each router forwards.
     pub(crate) branches: Vec<Branch>,
+    /// How LMS's messages travel.
+    pub(crate) carrier: Carrier,
     /// `--assist` of the hosts that LMS routers do not help.
     pub(crate) assist: BTreeMap<NodeId, String>,
     /// More arguments of every `lms-recv`.
@@ -94,7 +98,7 @@ impl Session {
         network: Network,
         source: NodeId,
         receivers: Vec<NodeId>,
-        group: SocketAddrV4,
+        group: impl Into<SocketAddr>,
     ) -> Session {
         let branches = network.plan().tree(source, &receivers);
         let (owners, routers) = (Vec::new(), Vec::new());
@@ -102,8 +106,9 @@ impl Session {
             network,
             source,
             receivers,
-            group,
+            group: group.into(),
             branches,
+            carrier: Carrier::default(),
             assist: BTreeMap::new(),
             receive_more: Vec::new(),
             members: Vec::new(),
@@ -119,8 +124,13 @@ impl Session {
         Ok(())
     }
 
-    pub(crate) fn source_address(&self) -> Ipv4Addr {
-        self.network.plan().address(self.source)
+    /// The address of the source, of the group's version of IP.
+    pub(crate) fn source_address(&self) -> IpAddr {
+        let plan = self.network.plan();
+        match self.group {
+            SocketAddr::V4(_) => plan.address(self.source).into(),
+            SocketAddr::V6(_) => plan.ipv6_address(self.source).into(),
+        }
     }
 
     /// Waits until every router of the tree forwards the group as planned.
@@ -168,7 +178,7 @@ impl Session {
 
     /// The kernel's route of this session in a router.
     fn route_in(&self, router: NodeId) -> Result<Option<MulticastRoute>> {
-        let (source, group) = (self.source_address(), *self.group.ip());
+        let (source, group) = (self.source_address(), self.group.ip());
         let mut routes = self.network.multicast_routes(router)?.into_iter();
         Ok(routes.find(|route| route.source == source && route.group == group))
     }
@@ -233,10 +243,16 @@ impl Session {
 
     /// How many receivers are members of the group from the source alone, as their kernels see it.
     pub(crate) fn source_specific_members(&self) -> usize {
-        let (source, group) = (self.source_address(), *self.group.ip());
-        let wanted = [group, source].map(|address| format!("0x{:08x}", u32::from(address)));
+        let file = match self.group {
+            SocketAddr::V4(_) => "/proc/thread-self/net/mcfilter",
+            SocketAddr::V6(_) => "/proc/thread-self/net/mcfilter6",
+        };
+        let wanted = [self.group.ip(), self.source_address()].map(|address| match address {
+            IpAddr::V4(address) => format!("0x{:08x}", address.to_bits()),
+            IpAddr::V6(address) => format!("{:032x}", address.to_bits()),
+        });
         let specific = |node: &NodeId| {
-            let read = || Ok(fs::read_to_string("/proc/thread-self/net/mcfilter")?);
+            let read = || Ok(fs::read_to_string(file)?);
             let filters = self.network.within(*node, read).unwrap_or_default();
             let lines: Vec<Vec<&str>> = filters
                 .lines()
@@ -305,7 +321,8 @@ impl Session {
 
     /// Arguments of both ends of a transfer.
     fn endpoint(&self, program: &str, node: NodeId) -> Launch {
-        let assist = self.assist.get(&node).map_or("lms", String::as_str);
+        let lms = self.carrier.assist();
+        let assist = self.assist.get(&node).map_or(lms, String::as_str);
         Launch::carried(program)
             .args(["--json", "--quiet", "--assist", assist])
             .args(["--interface", "eth0", "--group"])

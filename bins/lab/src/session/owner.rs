@@ -6,6 +6,7 @@ use std::fs;
 
 use nix::unistd::{User, chown};
 
+use super::Ip;
 use crate::prelude::*;
 use netlab::Branch;
 use netlab::means;
@@ -41,8 +42,11 @@ impl Owner {
         }
     }
 
-    /// Why it cannot be used here; `None` when it can.
-    pub(crate) fn missing(self) -> Option<String> {
+    /// Why it cannot be used here for this version of IP; `None` when it can.
+    pub(crate) fn missing(self, ip: Ip) -> Option<String> {
+        if (self, ip) == (Owner::Pimd, Ip::V6) {
+            return Some("pimd routes IPv4 alone".to_owned());
+        }
         let programs: &[&str] = match self {
             Owner::Lab => &[],
             Owner::Smcroute => &["smcrouted"],
@@ -64,11 +68,11 @@ impl Owner {
         self,
         network: &Network,
         branches: &[Branch],
-        (source, group): (Ipv4Addr, SocketAddrV4),
+        (source, group): (IpAddr, SocketAddr),
     ) -> Result<Vec<Process>> {
         let mut processes = Vec::new();
         for branch in branches {
-            let wanted = Wanted::of(network.plan(), branch, source, *group.ip())?;
+            let wanted = Wanted::of(network.plan(), branch, source, group.ip())?;
             means::used("kernel multicast routing");
             match self {
                 Owner::Lab => processes.push(mroute::own(network, branch, &[wanted])?),
