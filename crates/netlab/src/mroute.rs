@@ -131,10 +131,10 @@ pub(crate) fn main() -> Result<()> {
     for route in &wanted {
         match (route.source, route.group) {
             (IpAddr::V4(source), IpAddr::V4(group)) => {
-                routes.0.push(resolve(route, source, group)?)
+                routes.0.push(resolve(route, source, group)?);
             }
             (IpAddr::V6(source), IpAddr::V6(group)) => {
-                routes.1.push(resolve(route, source, group)?)
+                routes.1.push(resolve(route, source, group)?);
             }
             (source, group) => bail!("{source} and {group} are of different versions of IP"),
         }
