@@ -513,7 +513,7 @@ impl Network {
     }
 
     /// The name of the port of a shared link in the emulator's reports.
-    fn port_name(&self, node: NodeId) -> String {
+    pub(crate) fn port_name(&self, node: NodeId) -> String {
         format!("{} port", self.plan.name(node))
     }
 

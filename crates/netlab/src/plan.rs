@@ -28,8 +28,8 @@ pub struct Shape {
     pub rate_bps: u64,
     /// Bytes that wait for the link before more are dropped; 0 for 256 KiB.
     pub queue_bytes: usize,
-    /// Probability that a frame is lost (ARP is exempt: its one-second retry would dominate what is
-    /// measured).
+    /// Probability that a frame is lost (ARP and IPv6's neighbour discovery are exempt: their one-second retry would
+    /// dominate what is measured).
     pub loss: f64,
     /// Mean number of frames that are lost one after the other (the model of Gilbert: a link is good or bad, and loses
     /// everything while it is bad); up to 1, each frame is lost independently. `loss` stays the mean.
@@ -214,6 +214,11 @@ impl Plan {
     /// All nodes, in the order they were added.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
         (0..self.nodes.len()).map(NodeId)
+    }
+
+    /// All links, in the order they were added.
+    pub fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
+        (0..self.links.len()).map(LinkId)
     }
 
     /// Whether the node routes.

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
+use crate::emulator::LinkReport;
 use crate::{LinkId, Network, NodeId, installed, means};
 
 /// The nftables table of the lab.
@@ -72,7 +73,7 @@ impl Network {
         self.within(node, || run("nft", &["-f", "-"], &rules).map(|_| ()))
     }
 
-    /// Both directions of each link between two nodes lose this share.
+    /// Both directions of each link lose this share: packets are lost where they arrive.
     ///
     /// # Errors
     /// When nftables refuses.
@@ -97,23 +98,46 @@ impl Network {
         Ok(counter["counter"]["packets"].as_u64().unwrap_or(0))
     }
 
-    /// Packets lost on each link between two nodes on the way from its first node to its second, by the link's name:
+    /// Packets lost on each link on the way from its first node to its others, by the names of [`parts`](Self::parts):
     /// as the emulator counted them or, where there is none, nftables.
     ///
     /// # Errors
     /// When neither can be asked.
     pub fn lost_downward(&mut self) -> Result<Vec<(String, u64)>> {
         if self.emulator.is_some() {
-            let links = self.emulated()?.into_iter();
-            return Ok(links.map(|link| (link.name, link.forward.lost)).collect());
+            let shared = self.plan.links.iter().filter(|link| link.bridged);
+            let below = shared.flat_map(|link| &link.nodes[1..]);
+            let below: Vec<String> = below.map(|node| self.port_name(*node)).collect();
+            let lost = |link: LinkReport| match below.contains(&link.name) {
+                // A port's first end is its node.
+                true => (link.name, link.backward.lost),
+                false => (link.name, link.forward.lost),
+            };
+            return Ok(self.emulated()?.into_iter().map(lost).collect());
         }
-        (0..self.plan.links.len())
-            .map(LinkId)
-            .map(|link| {
-                let second = self.plan.links[link.0].nodes[1];
-                Ok((self.link_name(link), self.lost_by_nftables(second, link)?))
-            })
-            .collect()
+        let mut all = Vec::new();
+        for (link, planned) in self.plan.links.iter().enumerate() {
+            for node in &planned.nodes[1..] {
+                let name = match planned.bridged {
+                    true => self.port_name(*node),
+                    false => self.link_name(LinkId(link)),
+                };
+                all.push((name, self.lost_by_nftables(*node, LinkId(link))?));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The names of what a packet from a link's first node to another one passes: the link, or the ports of both on a
+    /// shared one.
+    pub fn parts(&self, link: LinkId, to: NodeId) -> Vec<String> {
+        let planned = &self.plan.links[link.0];
+        match planned.bridged {
+            true => [planned.nodes[0], to]
+                .map(|node| self.port_name(node))
+                .into(),
+            false => vec![self.link_name(link)],
+        }
     }
 
     /// Limits a node's sending rate on a link, in bit/s, by HTB with a queue of 1,000 packets.

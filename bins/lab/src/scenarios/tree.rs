@@ -30,6 +30,9 @@ pub(crate) struct Tree {
     /// Version of IP
     #[arg(long, value_enum, default_value_t)]
     ip: Ip,
+    /// Receivers of one router share one link, and each loses packets at its own port
+    #[arg(long)]
+    shared: bool,
     /// Programs that own the multicast routes, one run for each
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = OWNERS)]
     owner: Vec<String>,
@@ -70,7 +73,7 @@ impl Scenario for Tree {
         if shares.is_empty() {
             bail!("none of the owners is installed here: --owner lab needs nothing");
         }
-        notes(&mut report);
+        notes(&mut report, self.shared);
         let (names, shares): (Vec<&str>, Vec<f64>) = shares.into_iter().unzip();
         let plot = Plot::bars("repairs by receivers", "% of all repairs", names);
         report.plots.push(plot.heights("dmcasts", shares));
@@ -81,15 +84,14 @@ impl Scenario for Tree {
 /// What `--owner` takes.
 const OWNERS: [&str; 4] = ["all", "lab", "smcroute", "pimd"];
 
-fn notes(report: &mut Report) {
-    let (plan, source, receivers) = plan(Shape::default());
-    let chain = chain(&plan, source, receivers[0]).len();
-    let links = plan.nodes().count() - 1;
+fn notes(report: &mut Report, shared: bool) {
+    let (plan, source, receivers) = plan(Shape::default(), shared);
+    let (chain, links) = lossy_parts(&plan, source, receivers[0]);
     let rest = links - chain;
     report.note(format!(
         "by source: a request of the replier of the whole tree reaches the source with no turning point \
          (LMS \u{a7}6.4.3: the replier's own router passes it to its parent untouched), and the source answers \
-         to the group. Its path has {chain} of the {links} links, so about {rest}/{links} = {:.1} % of all \
+         to the group. Its path has {chain} of the {links} links and ports, so about {rest}/{links} = {:.1} % of all \
          repairs can be dmcasts when each link loses the same. The target is for the others",
         rest as f64 * 100.0 / links as f64
     ));
@@ -108,19 +110,45 @@ fn lossy(loss: f64) -> Shape {
 }
 
 /// The network: each router has two routers or four receivers below.
-fn plan(shape: Shape) -> (Plan, NodeId, Vec<NodeId>) {
+fn plan(shape: Shape, shared: bool) -> (Plan, NodeId, Vec<NodeId>) {
+    const ROUTERS: usize = 7;
+    const RECEIVERS: usize = 4;
     let mut plan = Plan::default();
-    let (source, _, receivers) = plan.binary_tree(7, 4, shape);
+    if !shared {
+        let (source, _, receivers) = plan.binary_tree(ROUTERS, RECEIVERS, shape);
+        return (plan, source, receivers);
+    }
+    let (source, routers, _) = plan.binary_tree(ROUTERS, 0, shape);
+    let mut receivers = Vec::new();
+    for router in &routers[ROUTERS / 2..] {
+        let mut ports = vec![(*router, shape)];
+        for _ in 0..RECEIVERS {
+            let host = plan.host(&format!("h{}", receivers.len() + 1));
+            receivers.push(host);
+            ports.push((host, shape));
+        }
+        plan.shared(&ports);
+    }
     (plan, source, receivers)
 }
 
-/// The links between the source and one receiver.
-fn chain(plan: &Plan, source: NodeId, receiver: NodeId) -> Vec<LinkId> {
+/// How many links and ports of shared links lose packets: those between the source and a receiver, and all.
+fn lossy_parts(plan: &Plan, source: NodeId, receiver: NodeId) -> (usize, usize) {
+    let chain = chain(plan, source, receiver);
+    let ports = chain.iter().filter(|(link, _)| plan.is_shared(*link));
+    // Each node but the source has a link or a port that leads to it, and each router of a shared link one more.
+    let routers = plan.links().filter(|link| plan.is_shared(*link));
+    let all = plan.nodes().count() - 1 + routers.count();
+    (chain.len() + ports.count(), all)
+}
+
+/// The links between the source and one receiver, each with its node that is farther from the source.
+fn chain(plan: &Plan, source: NodeId, receiver: NodeId) -> Vec<(LinkId, NodeId)> {
     let hops = plan.toward(source);
     let mut links = Vec::new();
     let mut node = receiver;
     while let Some((link, next)) = hops[node.0] {
-        links.push(link);
+        links.push((link, node));
         node = next;
     }
     links
@@ -129,11 +157,12 @@ fn chain(plan: &Plan, source: NodeId, receiver: NodeId) -> Vec<LinkId> {
 impl Tree {
     fn trial(&self, report: &mut Report, owner: Owner, file: &Path) -> Result<f64> {
         let by_system = self.network == Shaper::System;
-        let (plan, source, receivers) = plan(if by_system {
+        let shape = if by_system {
             Shape::default()
         } else {
             lossy(self.loss)
-        });
+        };
+        let (plan, source, receivers) = plan(shape, self.shared);
         let network = Network::build(self.ip.addresses(plan), 11)?;
         if by_system {
             network.lose_everywhere(self.loss)?;
@@ -243,7 +272,7 @@ fn chain_losses(session: &mut Session, receiver: NodeId) -> Result<(u64, u64)> {
     let chain = chain(session.network.plan(), session.source, receiver);
     let names: Vec<String> = chain
         .iter()
-        .map(|link| session.network.link_name(*link))
+        .flat_map(|(link, node)| session.network.parts(*link, *node))
         .collect();
     let links = session.network.lost_downward()?;
     let lost = |wanted: &dyn Fn(&str) -> bool| {
@@ -337,9 +366,9 @@ mod tests {
     /// What is left of the losses when each link loses as many, and receivers repair a share of
     /// those that they can repair.
     fn missed(share_of_repairable: f64) -> bool {
-        let (plan, source, receivers) = plan(Shape::default());
-        let links = (plan.nodes().count() - 1) as u64;
-        let chain = chain(&plan, source, receivers[0]).len() as u64;
+        let (plan, source, receivers) = plan(Shape::default(), false);
+        let (chain, links) = lossy_parts(&plan, source, receivers[0]);
+        let (chain, links) = (chain as u64, links as u64);
         let repairable = 100 * (links - chain);
         let dmcasts = (repairable as f64 * share_of_repairable) as u64;
         let repaired = Repaired {

@@ -77,6 +77,18 @@ const FRAME: usize = 1_600;
 /// Reads of one port before the other ports are served.
 const TURNS: usize = 4;
 
+/// Whether a frame is one of ARP, or a neighbour solicitation or advertisement (RFC 4861 §4.3, §4.4).
+fn asks_for_an_address(frame: &[u8]) -> bool {
+    const ICMPV6: u8 = 58;
+    match frame.get(12..14) {
+        Some(&[0x08, 0x06]) => true,
+        Some(&[0x86, 0xdd]) => {
+            frame.get(20) == Some(&ICMPV6) && matches!(frame.get(54), Some(135 | 136))
+        }
+        _ => false,
+    }
+}
+
 struct Port {
     socket: OwnedFd,
     /// What this port's arrivals go through.
@@ -229,8 +241,8 @@ impl Emulator {
                 let Some(frame) = message.iovs().next() else {
                     continue;
                 };
-                let arp = frame.get(12..14) == Some(&[0x08, 0x06]);
-                let disposition = self.ports[port].pipe.arrive(now, frame.len(), arp);
+                let exempt = asks_for_an_address(frame);
+                let disposition = self.ports[port].pipe.arrive(now, frame.len(), exempt);
                 for due in [disposition.first, disposition.second]
                     .into_iter()
                     .flatten()
