@@ -546,7 +546,7 @@ impl Network {
             let watcher = Watcher::open(&WatcherConfig::default())?;
             let mut routes: Vec<_> = watcher.routes().map(MulticastRoute::from).collect();
             if self.plan.ipv6 {
-                let watcher = Watcher::<Ipv6Addr>::open_for(&WatcherConfig::of::<Ipv6Addr>())?;
+                let watcher = Watcher::<Ipv6Addr>::open_for(&WatcherConfig::default())?;
                 routes.extend(watcher.routes().map(MulticastRoute::from));
             }
             Ok(routes)

@@ -73,7 +73,7 @@ impl<A: Family> Routes<A> {
                 let limit = config.limits.groups as usize;
                 let watcher = WatcherConfig {
                     max_routes: limit,
-                    ..WatcherConfig::of::<A>()
+                    ..WatcherConfig::default()
                 };
                 Routes::Kernel(Watcher::open_for(&watcher).map_err(RunError::open("source.kind"))?)
             }

@@ -21,26 +21,25 @@ const RTA_TABLE: u16 = 15;
 /// How to follow multicast routes.
 #[derive(Clone, Debug)]
 pub struct WatcherConfig {
-    /// Routing table; routing daemons without VRFs use the default one, which is 253 for IPv4 and 254 for IPv6.
-    pub table: u32,
+    /// Routing table. `None`: the one that routing daemons without VRFs use, 253 for IPv4 and 254 for IPv6.
+    pub table: Option<u32>,
     /// Most routes to follow (about 150 bytes each); those past it are ignored and counted.
     pub max_routes: usize,
 }
 
 impl Default for WatcherConfig {
-    /// The default table of IPv4, 131,072 routes.
+    /// The default table, 131,072 routes.
     fn default() -> Self {
-        Self::of::<Ipv4Addr>()
+        Self {
+            table: None,
+            max_routes: 1 << 17,
+        }
     }
 }
 
 impl WatcherConfig {
-    /// The default table of a version of IP, 131,072 routes.
-    pub fn of<A: Family>() -> Self {
-        Self {
-            table: A::TABLE,
-            max_routes: 1 << 17,
-        }
+    fn table_of<A: Family>(&self) -> u32 {
+        self.table.unwrap_or(A::TABLE)
     }
 }
 
@@ -218,7 +217,7 @@ fn dump<A: Family>(
     socket
         .dump(&request, start, |(routes, ignored), kind, payload| {
             let parsed = parse(payload)
-                .filter(|p| kind == RTM_NEWROUTE && p.table == config.table && p.usable);
+                .filter(|p| kind == RTM_NEWROUTE && p.table == config.table_of::<A>() && p.usable);
             let Some(Parsed { route, .. }) = parsed else {
                 return;
             };
@@ -239,7 +238,7 @@ fn apply<A: Family>(
     kind: u16,
     payload: &[u8],
 ) -> bool {
-    let Some(parsed) = parse(payload).filter(|p| p.table == config.table) else {
+    let Some(parsed) = parse(payload).filter(|p| p.table == config.table_of::<A>()) else {
         return true;
     };
     let key = (parsed.route.source, parsed.route.group);

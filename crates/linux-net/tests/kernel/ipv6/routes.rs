@@ -98,7 +98,7 @@ fn the_owner_is_asked_its_routes_carry_data_and_the_watcher_follows_them() {
         assert!(matches!(unknown, Err(TableError::UnknownInterface(_))));
         table.add_interface(network.r0).unwrap();
         table.add_interface(network.r1).unwrap();
-        let config = WatcherConfig::of::<Ipv6Addr>();
+        let config = WatcherConfig::default();
         let mut watcher = network
             .router
             .run(|| Watcher::<Ipv6Addr>::open_for(&config).unwrap());
