@@ -50,6 +50,8 @@ pub(super) struct Setting {
     pub(super) bytes: u64,
     /// Segmentation offloads and GRO on all links.
     pub(super) offloads: bool,
+    /// IPv6 addresses beside those of IPv4.
+    pub(super) ipv6: bool,
     /// Rate limit of the sender, by the kernel's token bucket, bit/s; 0 for none.
     pub(super) rate_bps: u64,
     /// A kernel multicast router between the sender and each receiver, in a network shaped by the system.
@@ -169,6 +171,9 @@ impl Stage {
         let shapes = setting.ports.iter().map(|port| port.shape);
         ports.extend(receivers.iter().copied().zip(shapes));
         let link = plan.shared(&ports);
+        if setting.ipv6 {
+            plan = plan.with_ipv6();
+        }
         let mut network = Network::build(plan, 5)?;
         let wires = setting.ports.iter().all(|port| port.shape.is_wire());
         if wires && setting.sender.is_wire() {

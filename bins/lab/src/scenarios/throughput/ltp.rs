@@ -4,33 +4,41 @@ use super::super::stage::Stage;
 use super::super::stage::play::{Programs, Tool, same_digests};
 use super::super::stage::tools::folder;
 use crate::prelude::*;
+use crate::session::Ip;
 
 /// LTP: `lms-send` and `lms-recv`.
 pub(super) struct Ltp {
     /// `--rate`.
     pub(super) rate: &'static str,
+    /// Version of IP.
+    pub(super) ip: Ip,
     /// Receivers verify the data and discard it instead of storing it.
     pub(super) poured: bool,
 }
 
-/// Arguments of both programs.
-const LTP_COMMON: [&str; 6] = [
-    "--json",
-    "--quiet",
-    "--interface",
-    "eth0",
-    "--group",
-    "239.9.2.1:5000",
-];
+impl Ltp {
+    /// Arguments of both programs.
+    fn common(&self) -> [&'static str; 6] {
+        let group = match self.ip {
+            Ip::V4 => "239.9.2.1:5000",
+            Ip::V6 => "[ff15::9:201]:5000",
+        };
+        ["--json", "--quiet", "--interface", "eth0", "--group", group]
+    }
+}
 
 impl Tool for Ltp {
     fn name(&self) -> String {
-        if self.poured {
-            "LTP, verified and poured away"
+        let ip = match self.ip {
+            Ip::V4 => "",
+            Ip::V6 => " over IPv6",
+        };
+        let ending = if self.poured {
+            ", verified and poured away"
         } else {
-            "LTP"
-        }
-        .to_owned()
+            ""
+        };
+        format!("LTP{ip}{ending}")
     }
 
     fn is_ours(&self) -> bool {
@@ -40,7 +48,7 @@ impl Tool for Ltp {
     fn receiver(&self, number: usize, copy: &Path) -> Result<Launch> {
         let launch = Launch::carried("lms-recv")
             .named(format!("lms-recv {number}"))
-            .args(LTP_COMMON)
+            .args(self.common())
             .arg("--output");
         if self.poured {
             return Ok(launch.arg("-").stdout_null());
@@ -55,7 +63,7 @@ impl Tool for Ltp {
     fn sender(&self, stage: &Stage) -> Result<Launch> {
         let receivers = stage.receivers.len().to_string();
         Ok(Launch::carried("lms-send")
-            .args(LTP_COMMON)
+            .args(self.common())
             .args(["--rate", self.rate, "--no-digest", "--ttl", "1"])
             .args(["--receivers", &receivers])
             .arg(&stage.file))

@@ -9,6 +9,7 @@ use super::stage::tcp::{Ends, tcp};
 use super::stage::tools::{Udpcast, Uftp};
 use super::stage::{Setting, Stage};
 use crate::prelude::*;
+use crate::session::Ip;
 
 /// LTP to 8 receivers on one machine, beside uftp, udpcast, NORM and kernel TCP
 #[derive(Debug, clap::Args)]
@@ -49,6 +50,7 @@ impl Scenario for Throughput {
             match setting {
                 "plain" => run.plain(&fast)?,
                 "offloads" => run.offloads(&fast)?,
+                "versions" => run.versions(&fast)?,
                 "slow" => run.slow("100 Mbit/s, no loss", &slow, 95.0, Some(1.06))?,
                 "loss-in" => {
                     let title = "100 Mbit/s, 1 % of what comes to each receiver is lost";
@@ -66,7 +68,15 @@ impl Scenario for Throughput {
     }
 }
 
-const SETTINGS: [&str; 6] = ["all", "plain", "offloads", "slow", "loss-in", "loss-both"];
+const SETTINGS: [&str; 7] = [
+    "all",
+    "plain",
+    "offloads",
+    "versions",
+    "slow",
+    "loss-in",
+    "loss-both",
+];
 
 fn notes(report: &mut Report) {
     report.note(
@@ -161,6 +171,22 @@ impl Run<'_> {
         Ok(())
     }
 
+    fn versions(&mut self, setting: &Setting) -> Result<()> {
+        let title = "IPv4 and IPv6, with segmentation offloads";
+        let mut stage = Stage::build(&Setting {
+            offloads: true,
+            ipv6: true,
+            ..setting.clone()
+        })?;
+        let [v4, v6] = [Ip::V4, Ip::V6].map(|ip| Ltp { ip, ..FAST });
+        let outcomes = self.0.compare(title, &mut stage, &[&v4, &v6], None)?;
+        let ratio = outcomes[1].goodput_bps / outcomes[0].goodput_bps;
+        let name = "LTP file to file, over IPv6 / over IPv4";
+        self.0.report.timed(name, ratio, "", Bound::AtLeast(0.97));
+        self.table(title, &outcomes);
+        Ok(())
+    }
+
     fn slow(&mut self, title: &str, setting: &Setting, mbps: f64, wire: Option<f64>) -> Result<()> {
         let mut stage = Stage::build(setting)?;
         let ltp = Ltp {
@@ -194,6 +220,7 @@ impl Run<'_> {
 /// LTP as fast as it can, file to file.
 const FAST: Ltp = Ltp {
     rate: "unlimited",
+    ip: Ip::V4,
     poured: false,
 };
 
