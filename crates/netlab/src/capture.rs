@@ -32,7 +32,7 @@ impl Capture {
         })
     }
 
-    /// Waits for an IPv4 packet of which `wanted` makes something, and returns that.
+    /// Waits for an IP packet of which `wanted` makes something, and returns that.
     ///
     /// # Errors
     /// When none arrives in time.
@@ -51,7 +51,7 @@ impl Capture {
         bail!("no {what} was captured by {}", self.place)
     }
 
-    /// Returns the next IPv4 packet, or `None` when none arrives in time.
+    /// Returns the next IPv4 or IPv6 packet, or `None` when none arrives in time.
     ///
     /// # Errors
     /// When the interface fails.
@@ -60,7 +60,7 @@ impl Capture {
         let mut frame = vec![0; 2_048];
         loop {
             match recv(self.socket.as_raw_fd(), &mut frame, MsgFlags::MSG_DONTWAIT) {
-                Ok(length) if frame.get(12..14) == Some(&[0x08, 0x00]) => {
+                Ok(length) if matches!(frame.get(12..14), Some([0x08, 0x00] | [0x86, 0xdd])) => {
                     return Ok(frame.get(14..length).map(<[u8]>::to_vec));
                 }
                 Ok(_) | Err(Errno::EINTR) => {}

@@ -79,14 +79,19 @@ pub fn serve(
     network: &Network,
     source: NodeId,
     receivers: &[NodeId],
-    groups: &[Ipv4Addr],
+    groups: &[impl Into<IpAddr> + Copy],
 ) -> Result<Vec<Process>> {
     let plan = network.plan();
     let mut processes = Vec::new();
     for branch in plan.tree(source, receivers) {
-        let wanted = groups
-            .iter()
-            .map(|group| Wanted::of(plan, &branch, plan.address(source), *group));
+        let wanted = groups.iter().map(|group| {
+            let group = (*group).into();
+            let source = match group {
+                IpAddr::V4(_) => plan.address(source).into(),
+                IpAddr::V6(_) => IpAddr::from(plan.ipv6_address(source)),
+            };
+            Wanted::of(plan, &branch, source, group)
+        });
         processes.push(own(network, &branch, &wanted.collect::<Result<Vec<_>>>()?)?);
     }
     Ok(processes)

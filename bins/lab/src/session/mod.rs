@@ -54,7 +54,12 @@ impl Default for Replies {
 
 impl Replies {
     /// This host alone, behind the router's second interface.
-    pub(crate) fn set(source: Ipv4Addr, group: Ipv4Addr, replier: Ipv4Addr) -> Replies {
+    pub(crate) fn set(
+        source: impl Into<IpAddr>,
+        group: impl Into<IpAddr>,
+        replier: impl Into<IpAddr>,
+    ) -> Replies {
+        let (source, group, replier) = (source.into(), group.into(), replier.into());
         let section = format!(
             "policy = \"static\"\n[[replier.static]]\nsource = \"{source}\"\ngroup = \"{group}\"\n\
              interface = \"eth1\"\nneighbour = \"{replier}\"\n"

@@ -4,12 +4,13 @@
 //! once, backwards in every other round: what the machine does meanwhile (its clock, its neighbours,
 //! the state of its caches) affects all lines alike, and no line always comes first.
 
+mod carrier;
 mod results;
 mod saturate;
 
 use linux_net::packet::group_link_address;
-use lms_proto::Iface;
 
+use self::carrier::{Carrier, GROUP, Hosts};
 use self::results::{Kind, Results};
 use self::saturate::{Cost, ROUNDS, Requests, Stream, WORKER, round, steer};
 use crate::packets;
@@ -30,7 +31,6 @@ pub(crate) struct ForwardingCost {
 
 /// A request of LTP: an 8-byte header, and the three numbers of Figure 6.7.
 const REQUEST_PAYLOAD: usize = 20;
-const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 6, 1, 6), 6_016);
 
 impl Scenario for ForwardingCost {
     const NAME: &'static str = "lms-forwarding-cost";
@@ -41,16 +41,18 @@ impl Scenario for ForwardingCost {
         let seconds: f64 = self.seconds;
         let time = Duration::from_secs_f64(seconds) / ROUNDS;
         let large: usize = self.payload;
-        context.note("networks: kernel multicast to 1, 2, 4, 8; lms-router with 2, 4, 8");
+        context.note("networks: kernel multicast to 1, 2, 4, 8; lms-router with 2, 4, 8, and each carrier with 2");
         let benches = [
             Bench::build(Kind::Drop, 1)?,
             Bench::build(Kind::Kernel, 1)?,
             Bench::build(Kind::Kernel, 2)?,
-            Bench::build(Kind::Request, 2)?,
+            Bench::build(Kind::Request(Carrier::Option), 2)?,
+            Bench::build(Kind::Request(Carrier::HopByHop), 2)?,
+            Bench::build(Kind::Request(Carrier::Datagram), 2)?,
             Bench::build(Kind::Kernel, 4)?,
-            Bench::build(Kind::Request, 4)?,
+            Bench::build(Kind::Request(Carrier::Option), 4)?,
             Bench::build(Kind::Kernel, 8)?,
-            Bench::build(Kind::Request, 8)?,
+            Bench::build(Kind::Request(Carrier::Option), 8)?,
         ];
         let mut lines = Vec::new();
         for bench in &benches {
@@ -88,7 +90,7 @@ struct Line<'b> {
 impl Line<'_> {
     /// What left the router were requests, turned here.
     fn verify(&self) -> Result<()> {
-        let (Kind::Request, Some(router)) = (self.kind, self.router) else {
+        let (Kind::Request(_), Some(router)) = (self.kind, self.router) else {
             return Ok(());
         };
         let turned = count(&router.counters()?["packets"], "request_turned");
@@ -120,7 +122,11 @@ impl Bench {
         let mut plan = Plan::default();
         let source = plan.host("source");
         // Routers of all networks run at the same time, each under its own name.
-        let at = plan.router(&format!("router{receivers}"));
+        let name = match kind {
+            Kind::Request(carrier) => format!("{}{receivers}", carrier.label().replace(' ', "-")),
+            _ => format!("router{receivers}"),
+        };
+        let at = plan.router(&name);
         let up = plan.link(source, at, Shape::default());
         let mut downs = Vec::new();
         let receivers: Vec<NodeId> = (1..=receivers)
@@ -130,6 +136,9 @@ impl Bench {
                 node
             })
             .collect();
+        if kind == Kind::Request(Carrier::HopByHop) {
+            plan = plan.with_ipv6();
+        }
         let network = Network::build(plan, 0)?;
         for link in downs.iter().chain([&up]) {
             let name = network
@@ -150,30 +159,39 @@ impl Bench {
         };
         match kind {
             Kind::Drop => steer(&bench.network, bench.receivers[0], "eth0")?,
-            Kind::Kernel => bench.route()?,
-            Kind::Request | Kind::Dmcast => {
-                bench.route()?;
-                bench.router = Some(bench.start_router()?);
+            Kind::Kernel => bench.route((*GROUP.ip()).into())?,
+            Kind::Request(carrier) | Kind::Dmcast(carrier) => {
+                bench.route(carrier.group())?;
+                bench.router = Some(bench.start_router(carrier)?);
             }
         }
         Ok(bench)
     }
 
     /// Data of the source goes to all receivers.
-    fn route(&mut self) -> Result<()> {
-        let groups = [*GROUP.ip()];
-        self.routes = mroute::serve(&self.network, self.source, &self.receivers, &groups)?;
+    fn route(&mut self, group: IpAddr) -> Result<()> {
+        self.routes = mroute::serve(&self.network, self.source, &self.receivers, &[group])?;
         Ok(())
     }
 
     /// `lms-router` beside the kernel's routes; H1 is the replier.
-    fn start_router(&self) -> Result<Daemon> {
-        let plan = self.network.plan();
-        let (source, replier) = (plan.address(self.source), plan.address(self.receivers[0]));
-        let replies = Replies::set(source, *GROUP.ip(), replier);
+    fn start_router(&self, carrier: Carrier) -> Result<Daemon> {
+        let hosts = self.hosts();
+        let source = carrier.address(hosts.source);
+        let replies = Replies::set(source, carrier.group(), carrier.address(hosts.replier));
         let mut router = start_router(&self.network, self.at, &replies, &[WORKER])?;
         router.wait(Duration::from_secs(20))?;
         Ok(router)
+    }
+
+    fn hosts(&self) -> Hosts {
+        let plan = self.network.plan();
+        let address = |at: usize| plan.address(self.receivers[at]);
+        Hosts {
+            source: plan.address(self.source),
+            replier: address(0),
+            requester: address(1.min(self.receivers.len() - 1)),
+        }
     }
 
     /// The lines of the table that this network is for.
@@ -193,9 +211,13 @@ impl Bench {
                 line(Kind::Kernel, REQUEST_PAYLOAD, self.kernel(REQUEST_PAYLOAD)?),
                 line(Kind::Kernel, large, self.kernel(large)?),
             ],
-            Kind::Request | Kind::Dmcast => vec![
-                line(Kind::Request, REQUEST_PAYLOAD, self.requests()?),
-                line(Kind::Dmcast, large, self.dmcasts(large)?),
+            Kind::Request(carrier) | Kind::Dmcast(carrier) => vec![
+                line(
+                    Kind::Request(carrier),
+                    REQUEST_PAYLOAD,
+                    self.requests(carrier)?,
+                ),
+                line(Kind::Dmcast(carrier), large, self.dmcasts(carrier, large)?),
             ],
         })
     }
@@ -245,14 +267,19 @@ impl Bench {
         })
     }
 
-    fn requests(&self) -> Result<Stream> {
-        let (plan, h2) = (self.network.plan(), self.receivers[1]);
-        let host = SocketAddrV4::new(plan.address(h2), GROUP.port());
-        let payload = [0x4c; REQUEST_PAYLOAD];
+    /// The Ethernet address of the router on a link of its own.
+    fn router_address(&self, interface: &str) -> Result<[u8; 6]> {
+        let find = || Ok(linux_net::link::find(interface)?);
+        let near = self.network.within(self.at, find)?;
+        near.link_address.context("no link address")
+    }
+
+    /// H2 asks.
+    fn requests(&self, carrier: Carrier) -> Result<Stream> {
         Ok(Stream {
-            from: (h2, "eth0"),
-            to: group_link_address(*GROUP.ip()),
-            packet: packets::request(host, plan.address(self.source), GROUP, &payload)?,
+            from: (self.receivers[1], "eth0"),
+            to: carrier.request_to(self.router_address("eth2")?),
+            packet: carrier.request(&self.hosts(), &[0x4c; REQUEST_PAYLOAD])?,
             out: (self.at, self.index(self.at, self.downs[0])?),
             window: 384,
             arrivals: false,
@@ -261,32 +288,22 @@ impl Bench {
     }
 
     /// H1 repairs.
-    fn dmcasts(&self, payload: usize) -> Result<Stream> {
-        let (plan, h1) = (self.network.plan(), self.receivers[0]);
-        let toward = plan
-            .address_on(self.at, self.downs[1])
-            .context("no address")?;
-        let packet = packets::dmcast(
-            plan.address(h1),
-            toward,
-            // The router names the interface in each round anew.
-            Iface(0),
-            &self.data(payload)?,
-        )?;
-        let near = self
-            .network
-            .within(self.at, || Ok(linux_net::link::find("eth1")?))?;
+    fn dmcasts(&self, carrier: Carrier, payload: usize) -> Result<Stream> {
+        let request = self.requests(carrier)?;
+        let (hosts, payload) = (self.hosts(), vec![0x4c; payload]);
         Ok(Stream {
-            from: (h1, "eth0"),
-            to: near.link_address.context("no link address")?,
-            packet,
+            from: (self.receivers[0], "eth0"),
+            to: self.router_address("eth1")?,
+            packet: Vec::new(),
             out: (self.at, self.index(self.at, self.downs[1])?),
             window: 384,
             arrivals: false,
             requests: Some(Requests {
-                from: (self.receivers[1], "eth0"),
-                group: GROUP,
-                packet: self.requests()?.packet,
+                from: request.from,
+                to: request.to,
+                carrier,
+                packet: request.packet,
+                answer: Box::new(move |point| carrier.dmcast(&hosts, point, &payload)),
             }),
         })
     }

@@ -1,5 +1,6 @@
 //! The table, the targets and the plot of the measurements.
 
+use super::carrier::Carrier;
 use super::saturate::Cost;
 use crate::prelude::*;
 
@@ -11,18 +12,18 @@ pub(super) enum Kind {
     /// Multicast, by the kernel.
     Kernel,
     /// Requests, by `lms-router`.
-    Request,
+    Request(Carrier),
     /// Dmcasts, by `lms-router`.
-    Dmcast,
+    Dmcast(Carrier),
 }
 
 impl Kind {
-    fn label(self) -> &'static str {
+    fn label(self) -> String {
         match self {
-            Kind::Drop => "a host's drop, part of each below",
-            Kind::Kernel => "kernel multicast",
-            Kind::Request => "LMS request",
-            Kind::Dmcast => "LMS dmcast",
+            Kind::Drop => "a host's drop, part of each below".to_owned(),
+            Kind::Kernel => "kernel multicast".to_owned(),
+            Kind::Request(carrier) => format!("LMS request, {}", carrier.label()),
+            Kind::Dmcast(carrier) => format!("LMS dmcast, {}", carrier.label()),
         }
     }
 
@@ -31,8 +32,8 @@ impl Kind {
         match (self, receivers) {
             (Kind::Kernel, 1) => Some(12.3),
             (Kind::Kernel, 2) => Some(22.3),
-            (Kind::Request, 2) => Some(13.3),
-            (Kind::Dmcast, 2) => Some(12.4),
+            (Kind::Request(Carrier::Option), 2) => Some(13.3),
+            (Kind::Dmcast(Carrier::Option), 2) => Some(12.4),
             _ => None,
         }
     }
@@ -56,6 +57,8 @@ pub(super) struct Results {
 const TARGET_RATIO: f64 = 2.0;
 /// Flat in the number of interfaces: the largest multiple of the lowest cost.
 const TARGET_FLAT: f64 = 1.15;
+/// The largest multiple of the IPv4 option's time, for the other carriers.
+const TARGET_CARRIER: f64 = 1.15;
 /// Above this share of idle time the measured core was not the limit.
 const IDLE: f64 = 0.05;
 
@@ -109,12 +112,11 @@ impl Results {
             ]);
         }
         report.tables.push(table);
-        for (kind, payload) in [
-            (Kind::Request, super::REQUEST_PAYLOAD),
-            (Kind::Dmcast, large),
-        ] {
-            self.judge(&mut report, kind, payload);
-        }
+        let requests = super::REQUEST_PAYLOAD;
+        self.judge(&mut report, Kind::Request(Carrier::Option), requests);
+        self.compare(&mut report, Kind::Request, requests);
+        self.judge(&mut report, Kind::Dmcast(Carrier::Option), large);
+        self.compare(&mut report, Kind::Dmcast, large);
         let doubtful = self
             .lines
             .iter()
@@ -142,6 +144,22 @@ impl Results {
         report.timed(name, ratio, "", Bound::AtMost(TARGET_RATIO));
         let name = format!("{}: dearest / cheapest of 2, 4, 8 interfaces", kind.label());
         report.timed(name, most / least, "", Bound::AtMost(TARGET_FLAT));
+    }
+
+    /// The other carriers beside the IPv4 option, with two interfaces.
+    fn compare(&self, report: &mut Report, kind: fn(Carrier) -> Kind, payload: usize) {
+        let time = |carrier| {
+            let mut lines = self.of(kind(carrier), payload);
+            let line = lines.find(|line| line.interfaces == 2);
+            line.map_or(f64::NAN, |line| line.cost.ns_per_packet)
+        };
+        let [option, others @ ..] = Carrier::ALL;
+        for other in others {
+            let label = kind(other).label();
+            let name = format!("{label}: time / {}", option.label());
+            let ratio = time(other) / time(option);
+            report.timed(name, ratio, "", Bound::AtMost(TARGET_CARRIER));
+        }
     }
 
     fn notes(&self, report: &mut Report) {
@@ -174,7 +192,10 @@ impl Results {
             "microseconds",
         )
         .series("kernel multicast", points(Kind::Kernel, large))
-        .series("LMS request", points(Kind::Request, super::REQUEST_PAYLOAD))
-        .series("LMS dmcast", points(Kind::Dmcast, large))
+        .series(
+            "LMS request",
+            points(Kind::Request(Carrier::Option), super::REQUEST_PAYLOAD),
+        )
+        .series("LMS dmcast", points(Kind::Dmcast(Carrier::Option), large))
     }
 }

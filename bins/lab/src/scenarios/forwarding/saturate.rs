@@ -8,18 +8,14 @@
 //! packet is then the time that core 1 took, all its work counted: the interrupts, the program, the
 //! copies, and the far end's drop, which the report states separately.
 
-use std::os::fd::AsFd as _;
-
-use linux_net::packet::{RequestTap, Sender, group_link_address};
-use linux_net::poll::{self, Watch};
-use linux_net::udp::OptionBuffer;
-use lms_proto::LmsOption;
-use lms_proto::wire::ipv4;
+use linux_net::packet::Sender;
+use lms_proto::TurningPoint;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
+use super::carrier::Carrier;
 use crate::prelude::*;
-use netlab::{Editor, LinkCounters, pin};
+use netlab::{Capture, Editor, LinkCounters, pin};
 
 const GENERATOR: usize = 0;
 /// The core that is measured.
@@ -33,7 +29,7 @@ pub(super) struct Stream {
     pub(super) from: (NodeId, &'static str),
     /// Ethernet address to send to.
     pub(super) to: [u8; 6],
-    /// The packet, whole.
+    /// The packet, whole; of dmcasts [`Requests::answer`] makes it.
     pub(super) packet: Vec<u8>,
     /// The node whose interfaces forward, and the index of one that every packet leaves by.
     pub(super) out: (NodeId, u32),
@@ -49,10 +45,16 @@ pub(super) struct Stream {
 pub(super) struct Requests {
     /// The requesting node, and its interface.
     pub(super) from: (NodeId, &'static str),
-    pub(super) group: SocketAddrV4,
+    /// Ethernet address to send to.
+    pub(super) to: [u8; 6],
+    pub(super) carrier: Carrier,
     /// The request, whole.
     pub(super) packet: Vec<u8>,
+    /// Makes the dmcast for a turning point.
+    pub(super) answer: Answer,
 }
+
+type Answer = Box<dyn Fn(TurningPoint) -> Result<Vec<u8>> + Sync>;
 
 /// Dmcasts between two requests: fewer than one request lets pass.
 const DMCASTS_PER_REQUEST: u64 = 1_000;
@@ -66,9 +68,8 @@ struct Asker<'s> {
 
 impl Asker<'_> {
     fn ask(&self) {
-        let link = group_link_address(*self.requests.group.ip());
-        self.sender
-            .send(self.interface, link, &self.requests.packet);
+        let Requests { to, packet, .. } = self.requests;
+        self.sender.send(self.interface, *to, packet);
     }
 }
 
@@ -86,29 +87,20 @@ impl Requests {
     }
 }
 
-/// The stream's packet as it is to be sent now: the interface number of a dmcast is that of a request
-/// that the router has just turned.
+/// The stream's packet as it is to be sent now: a dmcast is for the turning point of a request that the router has
+/// just turned.
 fn current(network: &Network, stream: &Stream, asker: Option<&Asker<'_>>) -> Result<Vec<u8>> {
-    let mut packet = stream.packet.clone();
     let Some(asker) = asker else {
-        return Ok(packet);
+        return Ok(stream.packet.clone());
     };
-    let group = asker.requests.group;
-    let mut tap = network.within(stream.from.0, || {
-        let interface = linux_net::link::find(stream.from.1)?.index;
-        Ok(RequestTap::open(interface, *group.ip(), group.port())?)
-    })?;
+    let (node, interface) = stream.from;
+    let capture = Capture::start(network, node, interface)?;
     asker.ask();
-    let mut buffer = OptionBuffer::new(2_000);
-    let ready = poll::wait(&mut [Watch::readable(tap.as_fd())], Some(TIMEOUT))?;
-    ensure!(ready > 0, "no request reached the replier");
-    let heard = tap.receive(&mut buffer)?.context("no request")?;
-    let (_, option) = LmsOption::parse::<Ipv4Addr>(heard.options)?;
-    let point = option.turning_point.context("the request has not turned")?;
-    packet[22..24].copy_from_slice(&point.iface.0.to_be_bytes());
-    let header_len = usize::from(packet[0] & 0x0f) * 4;
-    ipv4::fill_checksum(&mut packet[..header_len]);
-    Ok(packet)
+    let Requests {
+        carrier, answer, ..
+    } = asker.requests;
+    let heard = |packet: &[u8]| carrier.turning_point(packet);
+    answer(capture.wait("turned request", TIMEOUT, heard)?)
 }
 
 /// One measurement.
