@@ -6,6 +6,8 @@
 //!                  `----- h2    1 packet in 8 lost, each way
 //! ```
 //!
+//! Over IPv4 with the paper's option, or with the feature `ipv6` over IPv6.
+//!
 //! The receivers' applications hash the bytes that they read and discard them; the file is longer than the
 //! memory. The digests go to the host by semihosting, which compares them (`examples/firmware/run`).
 #![no_std]
@@ -16,7 +18,6 @@ mod machine;
 mod packets;
 
 use core::mem::{size_of, size_of_val};
-use core::net::{Ipv4Addr, SocketAddrV4};
 
 use lms_proto::router::{self, Router, Verdict};
 use lms_proto::table::Replier;
@@ -29,15 +30,53 @@ use ltp::{
 };
 
 use machine::say;
-use packets::{PACKET_LEN, PAYLOAD_LEN};
+use packets::{At, PACKET_LEN, PAYLOAD_LEN};
 
 const PORT: u16 = 4139;
-const SOURCE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), PORT);
-const HOSTS: [SocketAddrV4; 2] = [
-    SocketAddrV4::new(Ipv4Addr::new(10, 0, 1, 2), PORT),
-    SocketAddrV4::new(Ipv4Addr::new(10, 0, 2, 2), PORT),
-];
-const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(232, 1, 1, 1), PORT);
+/// The network's addresses, of the version of IP that the feature `ipv6` chooses.
+#[cfg(not(feature = "ipv6"))]
+mod network {
+    use super::InterfaceConfig;
+
+    pub(crate) type Address = core::net::Ipv4Addr;
+    pub(crate) const GROUP: Address = Address::new(232, 1, 1, 1);
+
+    pub(crate) const fn address(link: u8, host: u8) -> Address {
+        Address::new(10, 0, link, host)
+    }
+
+    pub(crate) fn interface(link: u8) -> InterfaceConfig<Address> {
+        InterfaceConfig::ipv4(address(link, 1), 24)
+    }
+}
+#[cfg(feature = "ipv6")]
+mod network {
+    use super::InterfaceConfig;
+
+    pub(crate) type Address = core::net::Ipv6Addr;
+    pub(crate) const GROUP: Address = Address::new(0xff3e, 0, 0, 0, 0, 0, 0x8000, 1);
+
+    pub(crate) const fn address(link: u8, host: u8) -> Address {
+        Address::new(0xfd00, 0, 0, link as u16, 0, 0, 0, host as u16)
+    }
+
+    pub(crate) fn interface(link: u8) -> InterfaceConfig<Address> {
+        let link_local = Address::new(0xfe80, 0, 0, 0, 0, 0, 0, link as u16 + 1);
+        InterfaceConfig::ipv6(address(link, 1), 64, link_local)
+    }
+}
+use network::Address;
+
+const fn at(address: Address) -> At<Address> {
+    At {
+        address,
+        port: PORT,
+    }
+}
+
+const SOURCE: At<Address> = at(network::address(0, 2));
+const HOSTS: [At<Address>; 2] = [at(network::address(1, 2)), at(network::address(2, 2))];
+const GROUP: At<Address> = at(network::GROUP);
 
 /// One packet of this number is lost on the links of the source, h1 and h2.
 const LOSS: [u64; 3] = [100, 50, 8];
@@ -85,6 +124,7 @@ type ReceiverTables = StaticReceiverStorage<BLOCKS, BLOCKS, 4, 16, 3>;
 lms_proto::router_storage! {
     /// The tables of a router with three interfaces and one group.
     struct RouterTables {
+        family: Address,
         groups: 1,
         interfaces: 3,
         sources: 0,
@@ -130,7 +170,7 @@ impl Host<'_> {
 struct World<'w, 'a> {
     now: Instant,
     sender: &'w mut Sender<'a, File>,
-    router: &'w mut Router<'a>,
+    router: &'w mut Router<'a, Address>,
     hosts: [&'w mut Host<'a>; 2],
     dice: u64,
     lost: u32,
@@ -153,7 +193,7 @@ impl World<'_, '_> {
         if self.lose(iface) {
             return;
         }
-        let Some((meta, payload)) = packets::incoming(packet) else {
+        let Some((meta, payload)) = packets::incoming::<Address>(packet) else {
             return;
         };
         // What is dropped is counted by the machines.
@@ -171,20 +211,20 @@ impl World<'_, '_> {
         if self.lose(iface) {
             return;
         }
-        let Some((to, is_plain)) = packets::destination(packet) else {
+        let Some((to, is_plain)) = packets::destination::<Address>(packet) else {
             return;
         };
-        if is_plain && to == *GROUP.ip() {
+        if is_plain && to == GROUP.address {
             if iface == 0 {
                 self.deliver(1, packet);
                 self.deliver(2, packet);
             }
             return;
         }
-        if to == *SOURCE.ip() {
+        if to == SOURCE.address {
             return self.deliver(0, packet);
         }
-        if let Some(host) = HOSTS.iter().position(|host| *host.ip() == to) {
+        if let Some(host) = HOSTS.iter().position(|host| host.address == to) {
             return self.deliver(host + 1, packet);
         }
         let meta = router::Meta {
@@ -255,7 +295,7 @@ impl World<'_, '_> {
 }
 
 fn sender<'a>(tables: &'a mut SenderTables, now: Instant) -> Sender<'a, File> {
-    let mut config = SenderConfig::new(GROUP.into());
+    let mut config = SenderConfig::new(GROUP.socket());
     config.length = Some(content::LENGTH);
     config.block_exponent = BLOCK_EXPONENT;
     config.max_packet_len = PAYLOAD_LEN as u16;
@@ -272,7 +312,7 @@ fn sender<'a>(tables: &'a mut SenderTables, now: Instant) -> Sender<'a, File> {
 }
 
 fn host<'a>(tables: &'a mut ReceiverTables, number: u8, now: Instant) -> Host<'a> {
-    let mut config = ReceiverConfig::new(GROUP.into());
+    let mut config = ReceiverConfig::new(GROUP.socket());
     config.assist = Assist::Lms;
     config.delivery = Delivery::Read;
     Host {
@@ -283,15 +323,15 @@ fn host<'a>(tables: &'a mut ReceiverTables, number: u8, now: Instant) -> Host<'a
     }
 }
 
-fn router<'a>(tables: &'a mut RouterTables, now: Instant) -> Router<'a> {
+fn router<'a>(tables: &'a mut RouterTables, now: Instant) -> Router<'a, Address> {
     let mut router = Router::new(router::Config::default(), tables.lend(), [9; 32], now);
     for number in 0..3u16 {
-        let interface = InterfaceConfig::ipv4(Ipv4Addr::new(10, 0, number as u8, 1), 24);
+        let interface = network::interface(number as u8);
         if router.set_interface(now, Iface(number), interface).is_err() {
             panic!("there is room for three");
         }
     }
-    let key = Key::new(*SOURCE.ip(), *GROUP.ip());
+    let key = Key::new(SOURCE.address, GROUP.address);
     let replier = Replier {
         iface: Iface(1),
         cost: 1,
@@ -320,7 +360,7 @@ fn main() {
         ),
         ("receiver, ring", size_of::<Ring>()),
         ("router, tables", size_of_val(&router_tables)),
-        ("router, machine", size_of::<Router<'_>>()),
+        ("router, machine", size_of::<Router<'_, Address>>()),
         ("BLAKE3 of an application", size_of::<blake3::Hasher>()),
     ];
     let [one, two] = &mut host_tables;
