@@ -44,7 +44,7 @@
 //! ```
 //!
 //! State: 0 open, 1 unreachable, 2 closed, 3 wrong bytes, 4 gone, 5 refused, 6 expected. The child reports 6 when its feeder
-//! may connect, then 0, 2, 3 or 4; the feeder reports 1 and 5.
+//! may connect, then 0, 2, 3 or 4; the feeder reports 1 and 5. BLOCKS come in rising order and never name a block twice.
 
 use alloc::vec::Vec;
 use core::fmt;
