@@ -59,7 +59,11 @@ pub struct Closer(Arc<Open>);
 struct Open(TcpStream);
 
 impl Closer {
-    fn new(stream: &TcpStream) -> io::Result<Closer> {
+    /// Returns what closes this connection.
+    ///
+    /// # Errors
+    /// The process has no file descriptor left.
+    pub fn new(stream: &TcpStream) -> io::Result<Closer> {
         Ok(Closer(Arc::new(Open(stream.try_clone()?))))
     }
 
