@@ -1,12 +1,13 @@
 //! Hosts that relay to hosts: links are arranged, watched, and replaced.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mcp_control::wire::hello::Capabilities;
 use mcp_control::wire::relay::{Fed, Feed, LinkId, LinkReport, LinkSecret, LinkState};
-use mcp_control::{Digest, Failed, Layout, Reason};
+use mcp_control::{Digest, Failed, Layout, Manifest, Reason};
 use mcp_relay::{Closer, Terms, feeder};
 use tokio::sync::mpsc;
 
@@ -39,6 +40,8 @@ struct Child {
     /// The current link.
     link: LinkId,
     secret: LinkSecret,
+    /// The feeder of the current link was told to connect.
+    has_begun: bool,
     /// Bytes that it has, those that have arrived, and when either grew last.
     held: u64,
     arrived: u64,
@@ -90,8 +93,7 @@ impl Relaying {
     }
 
     /// Feeds a child from here, in a thread of its own.
-    fn feed(&self, terms: Terms, child: std::net::SocketAddr, copy: &Copy) {
-        let manifest = Arc::clone(&copy.tree.manifest);
+    fn feed(&self, terms: Terms, child: SocketAddr, manifest: Arc<Manifest>) {
         let stock = Arc::clone(&self.stock);
         let closers = Arc::clone(&self.closers);
         let ended = self.ended.clone();
@@ -187,6 +189,7 @@ impl Copy {
         let child = relay.children.entry(host).or_insert(Child {
             link,
             secret,
+            has_begun: false,
             held,
             arrived: 0,
             moved: now,
@@ -198,7 +201,7 @@ impl Copy {
             suspect: None,
             behind: None,
         });
-        (child.link, child.secret) = (link, secret);
+        (child.link, child.secret, child.has_begun) = (link, secret, false);
         (child.moved, child.behind) = (now, None);
         child.feeders += 1;
         if child.feeders > MAX_FEEDERS {
@@ -284,13 +287,16 @@ impl Copy {
         self.members[host].command(Command::Fail(failed));
     }
 
-    /// Tells the feeder of a host that it may connect.
+    /// Tells the feeder of a host that it may connect: once for each link, however often the host reports that it waits.
     fn begin_feeding(&mut self, host: usize) {
-        let Some(relay) = &self.relay else { return };
-        let (Some(child), Some(address)) = (relay.children.get(&host), self.members[host].address)
-        else {
+        let Some(relay) = &mut self.relay else { return };
+        let child = relay.children.get_mut(&host);
+        let (Some(child), Some(address)) = (child, self.members[host].address) else {
             return;
         };
+        if std::mem::replace(&mut child.has_begun, true) {
+            return;
+        }
         let (link, secret, sealed) = (child.link, child.secret, relay.sealed);
         match relay.arrangement.feeder(host) {
             Some(Feeder::Host(feeder)) => self.members[feeder].command(Command::Feed(Feed {
@@ -305,7 +311,8 @@ impl Copy {
                     secret,
                     sealed,
                 };
-                relay.feed(terms, address, self);
+                let manifest = Arc::clone(&self.tree.manifest);
+                relay.feed(terms, address, manifest);
             }
             None => {}
         }

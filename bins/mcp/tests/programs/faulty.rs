@@ -26,7 +26,12 @@ enum Fault {
     Lies,
     /// It passes on nothing, and says that it has everything.
     Stalls,
+    /// It reports many times that it is ready for its feeder.
+    Repeats,
 }
+
+/// Reports of a host that repeats them.
+const REPORTS: usize = 20;
 
 struct Faulty {
     fault: Fault,
@@ -126,7 +131,10 @@ fn event_of(
                 link: fed.link,
                 state: LinkState::Expected,
             };
-            server.link(now, &report).expect("in time");
+            let reports = if fault == Fault::Repeats { REPORTS } else { 1 };
+            for _ in 0..reports {
+                server.link(now, &report).expect("in time");
+            }
         }
         ServerEvent::Feed(feed) => drop(serve_child(feed, Arc::clone(manifest), fault, over)),
         _ => {}
@@ -198,6 +206,27 @@ fn a_host_that_passes_on_wrong_bytes_is_named_and_bypassed() {
 #[test]
 fn a_host_that_passes_on_nothing_is_named_and_bypassed() {
     is_bypassed(Fault::Stalls, "\"reason\":\"stalled\"");
+}
+
+/// Each report would have another host connect to it.
+#[test]
+fn a_host_that_repeats_that_it_is_ready_is_connected_to_once() {
+    let stage = Stage::new();
+    let file = stage.content("image", 12 * MIB);
+    let _honest = stage.start(1, &["--no-relay"]);
+    let listener = TcpListener::bind((stage.address(2), 4139)).expect("the port");
+    let links = listener.try_clone().expect("the port");
+    let over = Arc::new(AtomicBool::new(false));
+    let faulty = std::thread::spawn(move || serve(&listener, Fault::Repeats, &over));
+    let options = ["--mode", "unicast", "--retries", "0"];
+    let done = stage.copy(&file, &[1, 2], &options);
+    done.expect(3);
+    faulty.join().expect("served");
+    links.set_nonblocking(true).expect("set");
+    let connections = std::iter::from_fn(|| links.accept().ok()).count();
+    let fed = format!("\"host\":\"{}\",\"feeder\"", stage.address(2));
+    let arranged = done.lines.iter().filter(|line| line.contains(&fed));
+    assert_eq!(connections, arranged.count(), "{:#?}", done.lines);
 }
 
 /// The port is open to all; a link needs an announcement of the sender.
