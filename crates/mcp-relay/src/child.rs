@@ -1,7 +1,7 @@
 //! The child's end of a link.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,8 @@ use mcp_control::wire::link::{
 use mcp_control::{Manifest, Run};
 
 use crate::channel::{Input, Output};
-use crate::{Closer, HANDSHAKE, Terms, WRITE, refused};
+use crate::handshake::Handshake;
+use crate::{Closer, Terms, refused};
 
 /// The requests that were sent and not answered: what the reader accepts.
 #[derive(Clone, Default)]
@@ -89,21 +90,19 @@ pub fn accept(
     if preface.link != terms.link || preface.sealed != terms.sealed {
         return Err(refused("not as the sender has arranged it"));
     }
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(HANDSHAKE))?;
-    stream.set_write_timeout(Some(WRITE))?;
+    let mut handshake = Handshake::begin(&mut stream)?;
     let nonce = linux_net::process::random::<32>()?;
     let keys = Keys::derive(&terms.secret, &preface.nonce, &nonce);
     let proof = keys.child_proof;
     let began = Instant::now();
-    stream.write_all(&Accept { nonce, proof }.emit())?;
+    handshake.write_all(&Accept { nonce, proof }.emit())?;
     let mut confirm = [0; CONFIRM_LEN];
-    stream.read_exact(&mut confirm)?;
+    handshake.read_exact(&mut confirm)?;
     let round_trip = began.elapsed();
     if !is_proof(&confirm, &keys.feeder_proof) {
         return Err(refused("the feeder does not know the secret of the link"));
     }
-    stream.set_read_timeout(None)?;
+    handshake.end()?;
     let keys = terms.sealed.then_some(&keys);
     let due = Due::default();
     Ok(Link {

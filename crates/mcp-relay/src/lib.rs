@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`feeder`] | connects to a child and serves it: one thread that reads requests, one that answers |
 //! | [`child`] | accepts a feeder, asks it, and reads its blocks |
+//! | `handshake`, `channel` | both ends: the timeouts of the handshake; records, sealed or not |
 //!
 //! # Units and bounds
 //!
@@ -17,7 +18,7 @@
 //! | requested blocks of a link | [`MAX_REQUESTS`] blocks, [`MAX_REQUESTED_BYTES`]; a child that asks for more is disconnected |
 //! | memory of a feeder, for each link | one block, one record, and 256 requests |
 //! | memory of a child, for each link | the blocks that it has requested |
-//! | a connection, and each step of the handshake | [`HANDSHAKE`] |
+//! | a connection, and the handshake on it | [`HANDSHAKE`] each |
 //! | a write | [`WRITE`] |
 //!
 //! [`MAX_REQUESTS`]: mcp_control::limits::MAX_REQUESTS
@@ -27,6 +28,7 @@
 mod channel;
 pub mod child;
 pub mod feeder;
+mod handshake;
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
@@ -35,7 +37,7 @@ use std::time::Duration;
 
 use mcp_control::wire::relay::{LinkId, LinkSecret};
 
-/// Timeout of a connection, and of each step of the handshake.
+/// Timeout of a connection, and of the handshake on it.
 pub const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Timeout of a write: the other end has read nothing for this long.
 pub const WRITE: Duration = Duration::from_secs(30);
