@@ -24,6 +24,8 @@ const STALLED: Duration = Duration::from_secs(6);
 const STALLED_BLOCKS: u32 = 8;
 /// Feeders that a host may have in one round, before it fails.
 const MAX_FEEDERS: u32 = 12;
+/// Feeders that a host may report for their blocks in one round. The sender feeds it after that: its blocks are right.
+const MAX_ACCUSED: u32 = 2;
 /// Attempts of the sender to open a link to a host.
 const MAX_ATTEMPTS: u32 = 2;
 /// Bytes that a host is behind its feeder before it counts as slow.
@@ -49,6 +51,8 @@ struct Child {
     began: Instant,
     first_held: u64,
     feeders: u32,
+    /// Feeders that it has reported for their blocks.
+    accused: u32,
     /// The feeder whose link broke last.
     closed_by: Option<usize>,
     /// How often the sender could not reach it.
@@ -196,6 +200,7 @@ impl Copy {
             began: now,
             first_held: held,
             feeders: 0,
+            accused: 0,
             closed_by: None,
             unreachable: 0,
             suspect: None,
@@ -240,14 +245,21 @@ impl Copy {
         });
         match report.state {
             LinkState::Expected if from_child => self.begin_feeding(host),
-            LinkState::Wrong { block } if from_child => {
-                self.at_fault(host, "wrong_bytes", Some(block));
-            }
-            LinkState::Gone { .. } if from_child && feeder == Some(Feeder::Sender) => {
-                let failed = Failed::new(Reason::Changed, None, "");
-                self.members[host].command(Command::Fail(failed));
-            }
-            LinkState::Gone { block } if from_child => self.at_fault(host, "gone", Some(block)),
+            LinkState::Wrong { block } if from_child => match feeder {
+                Some(Feeder::Host(feeder)) => self.at_fault(host, feeder, "wrong_bytes", block),
+                _ => {
+                    let text = "reports wrong bytes in what this host sent to it";
+                    let failed = Failed::new(Reason::Data, None, text);
+                    self.members[host].command(Command::Fail(failed));
+                }
+            },
+            LinkState::Gone { block } if from_child => match feeder {
+                Some(Feeder::Host(feeder)) => self.at_fault(host, feeder, "gone", block),
+                _ => {
+                    let failed = Failed::new(Reason::Changed, None, "");
+                    self.members[host].command(Command::Fail(failed));
+                }
+            },
             LinkState::Closed if from_child => self.closed(host),
             LinkState::Unreachable if from_feeder => self.unreachable(host, from.is_none()),
             LinkState::Refused if from_feeder => self.refeed(host, "refused"),
@@ -318,28 +330,26 @@ impl Copy {
         }
     }
 
-    /// Names the feeder of a host, which feeds none any more, and gives all its children others.
-    fn at_fault(&mut self, host: usize, reason: &'static str, block: Option<u64>) {
+    /// Names the feeder of a host, which feeds none any more, and gives all its children others. A host that has reported
+    /// [`MAX_ACCUSED`] feeders is fed by the sender, and no further report of it counts: it may be the one that lies.
+    fn at_fault(&mut self, host: usize, feeder: usize, reason: &'static str, block: u64) {
         let Some(relay) = &mut self.relay else { return };
-        let Some(Feeder::Host(feeder)) = relay.arrangement.feeder(host) else {
-            self.refeed(host, reason);
+        let Some(child) = relay.children.get_mut(&host) else {
             return;
         };
-        relay.arrangement.bypass(feeder);
-        let children = relay.arrangement.children(feeder);
-        let name = self.members[feeder].target.text.clone();
-        self.show.bypassed(&name, reason, block);
-        self.events.emit(&Event::Bypassed(Bypassed {
-            host: name.clone(),
-            reason,
-            block,
-        }));
-        self.bypassed.push(Bypassed {
-            host: name,
-            reason,
-            block,
-        });
-        for child in children {
+        let is_believed = child.accused < MAX_ACCUSED;
+        child.accused += 1;
+        if child.accused >= MAX_ACCUSED {
+            relay.arrangement.feed_from_sender(host);
+            self.link(host, Feeder::Sender, reason);
+        }
+        if !is_believed {
+            return;
+        }
+        self.name(feeder, reason, Some(block));
+        let children = self.relay.as_ref();
+        let children = children.map(|relay| relay.arrangement.children(feeder));
+        for child in children.unwrap_or_default() {
             self.refeed(child, reason);
         }
     }
@@ -368,7 +378,7 @@ impl Copy {
         let suspect = child.and_then(|child| child.suspect);
         // It has received everything since.
         if let Some(suspect) = suspect.filter(|_| self.members[host].has_all) {
-            self.name(suspect, "stalled");
+            self.name(suspect, "stalled", None);
         }
         for child in children {
             self.refeed(child, "died");
@@ -435,7 +445,7 @@ impl Copy {
             (child.held, child.arrived) = (child.held.max(progress.held), progress.received);
         }
         for suspect in proved {
-            self.name(suspect, "stalled");
+            self.name(suspect, "stalled", None);
         }
         if let Some(host) = self.stalled(now) {
             self.unstall(host);
@@ -445,16 +455,16 @@ impl Copy {
         }
     }
 
-    /// Names a host that was bypassed.
-    fn name(&mut self, host: usize, reason: &'static str) {
+    /// Names a host, which feeds none any more.
+    fn name(&mut self, host: usize, reason: &'static str, block: Option<u64>) {
         let Some(relay) = &mut self.relay else { return };
         relay.arrangement.bypass(host);
         let bypassed = Bypassed {
             host: self.members[host].target.text.clone(),
             reason,
-            block: None,
+            block,
         };
-        self.show.bypassed(&bypassed.host, reason, None);
+        self.show.bypassed(&bypassed.host, reason, block);
         self.events.emit(&Event::Bypassed(bypassed.clone()));
         self.bypassed.push(bypassed);
     }
@@ -496,7 +506,7 @@ impl Copy {
         if was_suspect || feeder == Some(Feeder::Sender) {
             // Two feeders, or the sender, cannot get it to move.
             let children = relay.arrangement.children(host);
-            self.name(host, "stalled");
+            self.name(host, "stalled", None);
             for child in children {
                 self.refeed(child, "stalled");
             }
@@ -557,7 +567,7 @@ impl Copy {
         if let Some(child) = relay.children.get_mut(&host) {
             child.behind = None;
         }
-        self.name(host, "slow");
+        self.name(host, "slow", None);
         for child in children {
             self.refeed(child, "slow");
         }

@@ -189,6 +189,11 @@ impl Arrangement {
         Some(chosen)
     }
 
+    /// Has the sender feed a host.
+    pub(crate) fn feed_from_sender(&mut self, host: usize) {
+        self.set(host, Feeder::Sender);
+    }
+
     fn set(&mut self, host: usize, feeder: Feeder) {
         if let Some(node) = self.nodes.get_mut(&host) {
             node.feeder = Some(feeder);
