@@ -228,6 +228,12 @@ fn a_child_asks_for_its_share_and_no_more() {
         taken += 1;
     }
     assert_eq!(taken, 16);
+    // Nor are two requests that only together exceed them.
+    let mut feeder = Requests::default();
+    for (first, count, is_taken) in [(0, 15, true), (15, 2, false), (15, 1, true)] {
+        let want = Want { first, count };
+        assert_eq!(feeder.take(&manifest, want), is_taken, "{want:?}");
+    }
     assert!(!Requests::default().take(
         &manifest,
         Want {
