@@ -508,7 +508,7 @@ impl Client {
         if self.link.is_ended() {
             return;
         }
-        // Of a host that links feed, less or more of the stream arrives than the whole.
+        // A host that links feed may receive less of the stream than its length, or blocks twice.
         let done = Done {
             received: if self.role.relay {
                 expected.received

@@ -1,4 +1,4 @@
-//! The requests for blocks on a link: what a child has asked for, and what its feeder owes.
+//! Requests for blocks on a link: the child counts the blocks it has requested, the feeder those it has to serve.
 
 use alloc::collections::VecDeque;
 
@@ -21,7 +21,7 @@ impl Requests {
         self.blocks
     }
 
-    /// None is open.
+    /// Whether no request is open.
     pub fn is_empty(&self) -> bool {
         self.blocks == 0
     }

@@ -87,7 +87,7 @@ pub enum ServerEvent {
         /// Which blocks the data stream is.
         layout: Arc<Layout>,
     },
-    /// Digests of blocks: what must arrive over links, and what may be passed on.
+    /// Digests of blocks, to verify those that arrive over links before they are stored and passed on.
     Blocks(Blocks),
     /// Feed another host.
     Feed(Feed),

@@ -16,7 +16,7 @@ use crate::channel::{Input, Output};
 use crate::handshake::Handshake;
 use crate::{Closer, Terms, refused};
 
-/// The requests that were sent and not answered: what the reader accepts.
+/// The requests that were sent and not answered: the reader accepts no other blocks.
 #[derive(Clone, Default)]
 struct Due(Arc<Mutex<VecDeque<Run>>>);
 
@@ -50,16 +50,16 @@ pub struct Blocks {
     input: Input,
     due: Due,
     manifest: Arc<Manifest>,
-    /// Bytes of blocks that have arrived, of unfinished ones too.
+    /// Bytes of blocks that have arrived, including those of incomplete blocks.
     arrived: Arc<AtomicU64>,
 }
 
-/// What a feeder answered.
+/// An answer of the feeder.
 #[derive(Debug)]
 pub enum Answer {
     /// A block, which is to be verified.
     Block(u64, Vec<u8>),
-    /// It cannot serve this one.
+    /// The feeder cannot serve this block.
     Gone(u64),
 }
 
@@ -73,7 +73,7 @@ pub struct Link {
     pub round_trip: Duration,
 }
 
-/// Bytes after which the arrival of a block is counted.
+/// Bytes of a block that are counted as arrived at once.
 const PIECE: usize = 16 << 10;
 
 /// Answers the preface of a feeder on a connection that it was read from. `arrived` counts the bytes of blocks.
@@ -88,7 +88,7 @@ pub fn accept(
     arrived: Arc<AtomicU64>,
 ) -> io::Result<Link> {
     if preface.link != terms.link || preface.sealed != terms.sealed {
-        return Err(refused("not as the sender has arranged it"));
+        return Err(refused("the preface is not what the sender has arranged"));
     }
     let mut handshake = Handshake::begin(&mut stream)?;
     let nonce = linux_net::process::random::<32>()?;
@@ -146,20 +146,21 @@ impl Blocks {
     /// Returns the next answer.
     ///
     /// # Errors
-    /// The connection ended or broke, or the feeder answered what was not asked.
+    /// The connection ended or broke, or the feeder sent a block that was not requested or has the wrong length.
     pub fn read(&mut self) -> io::Result<Answer> {
         let mut header = [0; REQUEST_LEN];
         self.input.read_exact(&mut header)?;
-        let header = BlockHeader::parse(&header).map_err(|_| refused("a block is no block"))?;
+        let header = BlockHeader::parse(&header)
+            .map_err(|_| refused("the header of a block is out of bounds"))?;
         if self.due.next() != Some(header.block) {
-            return Err(refused("a block that was not asked for"));
+            return Err(refused("the feeder sent a block that was not requested"));
         }
         if header.len == 0 {
             return Ok(Answer::Gone(header.block));
         }
         let place = self.manifest.locate(header.block);
         if place.is_none_or(|place| place.len != u64::from(header.len)) {
-            return Err(refused("a block of another length"));
+            return Err(refused("the feeder sent a block of the wrong length"));
         }
         let mut bytes = vec![0; header.len as usize];
         for piece in bytes.chunks_mut(PIECE) {

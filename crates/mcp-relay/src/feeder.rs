@@ -20,11 +20,11 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Whether a block can be served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Availability {
-    /// Now.
+    /// The block can be served now.
     Ready,
-    /// Later: it has not arrived yet.
+    /// The block has not arrived yet.
     Pending,
-    /// Never.
+    /// The block will never arrive.
     Gone,
 }
 
@@ -78,7 +78,7 @@ pub fn connect(terms: &Terms, child: SocketAddr) -> io::Result<Link> {
     })
 }
 
-/// The requests of the child, as the thread that reads them leaves them to the one that answers.
+/// The requests of the child, shared by the thread that reads them and the one that answers.
 struct Asked {
     requests: Mutex<State>,
     changed: Condvar,
@@ -87,7 +87,7 @@ struct Asked {
 #[derive(Default)]
 struct State {
     requests: Requests,
-    /// No more are read.
+    /// How the thread that reads requests ended.
     ended: Option<io::Result<()>>,
 }
 
@@ -182,7 +182,7 @@ fn answer(
         };
         let bytes = bytes.as_deref().map_or(&[][..], |bytes| bytes);
         let len = bytes.len() as u32;
-        // Before the child has the block: with it in hand, it may ask for the next.
+        // Counted before the block is sent: the child may request the next one as soon as it has this one.
         asked.lock().requests.answered(manifest);
         output.write(&BlockHeader { block, len }.emit())?;
         output.write(bytes)?;

@@ -2,7 +2,7 @@
 //!
 //! The sender of the copy arranges each link and hands its secret to both ends over their control connections
 //! ([`mcp_control::wire::relay`]). The feeder connects to the child's control port, both prove that they know the secret,
-//! and the child asks for blocks ([`mcp_control::wire::link`] draws what travels). The child verifies each block against
+//! and the child asks for blocks (the messages: [`mcp_control::wire::link`]). The child verifies each block against
 //! the digest that the sender named, so a link needs no trust in the feeder.
 //!
 //! | module | contents |
@@ -42,18 +42,18 @@ pub const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Timeout of a write: the other end has read nothing for this long.
 pub const WRITE: Duration = Duration::from_secs(30);
 
-/// What both ends of a link know of it.
+/// A link as the sender has arranged it, known to both ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// The link.
     pub link: LinkId,
     /// Its secret.
     pub secret: LinkSecret,
-    /// What travels on it is sealed.
+    /// Whether data on the link is sealed.
     pub sealed: bool,
 }
 
-/// Closes a link from another thread, also when dropped last.
+/// Closes a link from another thread. When the last clone is dropped, the link is closed too.
 #[derive(Clone, Debug)]
 pub struct Closer(Arc<Open>);
 
@@ -69,7 +69,7 @@ impl Closer {
         Ok(Closer(Arc::new(Open(stream.try_clone()?))))
     }
 
-    /// Closes the link: both ends read its end.
+    /// Closes the link: reads at both ends return its end.
     pub fn close(&self) {
         self.0.close();
     }

@@ -187,7 +187,7 @@ fn a_handshake_that_drips_ends() {
 }
 
 #[test]
-fn what_is_to_be_sealed_is_not_taken_in_the_clear() {
+fn an_unsealed_link_is_refused_where_a_sealed_one_was_arranged() {
     let (listener, address) = listen();
     let feeder = feed(terms(false), address);
     let (mut stream, _) = listener.accept().expect("the feeder");

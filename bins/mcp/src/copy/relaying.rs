@@ -30,10 +30,10 @@ const MAX_ACCUSED: u32 = 2;
 const MAX_ATTEMPTS: u32 = 2;
 /// Bytes that a host is behind its feeder before it counts as slow.
 const SLOW_BYTES: u64 = 32 << 20;
-/// For how long the distance grows until then.
+/// How long the distance has grown by then.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// What the sender itself feeds, and when that ended.
+/// The end of a link that the sender fed.
 pub(super) type Ended = (LinkId, LinkState);
 
 /// A host that is fed over links.
@@ -268,7 +268,7 @@ impl Copy {
         }
     }
 
-    /// Handles that a link broke: the feeder gets another chance, as it has nothing else to do for its link.
+    /// Handles that a link broke: the same feeder is tried once more before another one.
     fn closed(&mut self, host: usize) {
         let Some(relay) = &mut self.relay else { return };
         let feeder = relay.arrangement.feeder(host);
@@ -486,7 +486,7 @@ impl Copy {
                 _ => relay.stock.has_more(),
             }
         };
-        // Those that it feeds wait for it.
+        // The hosts below the stalled one wait for it, and have less.
         let stalled = relay.children.iter().filter(is_stalled);
         let first = stalled.max_by_key(|(_, child)| child.held);
         first.map(|(host, _)| *host)
@@ -516,7 +516,7 @@ impl Copy {
         }
         let now = Instant::now();
         if let Some(relay) = &mut self.relay {
-            // The others get the time to move again.
+            // The others may have waited for this host: their time starts again.
             for child in relay.children.values_mut() {
                 child.moved = now;
             }

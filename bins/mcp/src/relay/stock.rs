@@ -16,7 +16,7 @@ use crate::tree::Tree;
 const KEPT: usize = 48;
 /// Blocks that are read before a host has asked for them.
 const AHEAD: usize = 32;
-/// The longest pause of the reader for each block: no host may ask the sender for what other hosts have.
+/// The longest pause of the reader for each block. Hosts that get a block from other hosts never request it here.
 const PAUSE: Duration = Duration::from_millis(50);
 
 struct State {

@@ -124,8 +124,8 @@ impl State {
     }
 }
 
-/// Whether the sender may have this host connect to `child`: a sender elsewhere has no business with what listens on
-/// the loopback addresses of this host.
+/// Whether the sender may have this host connect to `child`: a sender on another host must not reach the services on the
+/// loopback addresses of this one.
 fn may_feed(child: IpAddr, sender: IpAddr) -> bool {
     let (child, sender) = (child.to_canonical(), sender.to_canonical());
     let is_unicast = !child.is_multicast() && child != IpAddr::V4(Ipv4Addr::BROADCAST);

@@ -1,5 +1,5 @@
-//! What travels on the connection from a feeder to its child: a handshake that proves to both that the sender of the
-//! copy arranged the link, then requests for blocks, and blocks.
+//! The protocol between a feeder and its child: a handshake that proves to both that the sender of the copy arranged the
+//! link, then requests for blocks, and blocks.
 //!
 //! ```text
 //!  PREFACE (feeder)
@@ -56,7 +56,7 @@ use crate::limits::{BLOCK_LEN, MAX_BLOCKS, MAX_REQUESTS};
 
 /// Says in the first bytes of a connection that a feeder opens a link: "PMCR".
 pub const LINK_IDENTIFIER: u32 = 0x504d_4352;
-/// The version of what travels on links.
+/// Version of the link protocol.
 const LINK_VERSION: u8 = 1;
 
 /// Bytes of a PREFACE.
@@ -76,7 +76,7 @@ pub type Proof = [u8; 32];
 /// A PREFACE.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Preface {
-    /// What travels on the link is sealed.
+    /// Whether data on the link is sealed.
     pub sealed: bool,
     /// The link.
     pub link: LinkId,
@@ -143,7 +143,7 @@ impl Accept {
     }
 }
 
-/// What both ends derive from the secret and the nonces of a link.
+/// Proofs and keys that both ends derive from the secret and the nonces of a link.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Keys {
     /// The proof that the child sends.
@@ -157,7 +157,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Derives them.
+    /// Derives the proofs and keys of a link.
     pub fn derive(secret: &LinkSecret, feeder: &Nonce, child: &Nonce) -> Self {
         let derive = |context: &str| {
             let mut hasher = blake3::Hasher::new_derive_key(context);
@@ -186,7 +186,7 @@ pub fn is_proof(given: &Proof, expected: &Proof) -> bool {
 pub struct Want {
     /// The first block.
     pub first: u64,
-    /// How many: 1 to [`MAX_REQUESTS`].
+    /// Number of blocks: 1 to [`MAX_REQUESTS`].
     pub count: u32,
 }
 

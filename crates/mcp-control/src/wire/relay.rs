@@ -114,9 +114,9 @@ pub struct Feed {
     pub link: LinkId,
     /// Its secret.
     pub secret: LinkSecret,
-    /// Where the child accepts it.
+    /// Address and port at which the child accepts it.
     pub child: SocketAddr,
-    /// What travels on it is sealed.
+    /// Whether data on the link is sealed.
     pub sealed: bool,
 }
 
@@ -161,7 +161,7 @@ pub struct Fed {
     pub link: LinkId,
     /// Its secret.
     pub secret: LinkSecret,
-    /// What travels on it is sealed.
+    /// Whether data on the link is sealed.
     pub sealed: bool,
 }
 
