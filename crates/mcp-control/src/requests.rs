@@ -16,16 +16,6 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Blocks that were requested and not answered.
-    pub fn blocks(&self) -> u64 {
-        self.blocks
-    }
-
-    /// Whether no request is open.
-    pub fn is_empty(&self) -> bool {
-        self.blocks == 0
-    }
-
     /// Adds the blocks of a WANT. Returns false when they do not exist, or when the child asks for more than its share;
     /// nothing is added then.
     #[must_use]

@@ -50,7 +50,7 @@
 
 use alloc::vec::Vec;
 
-use super::relay::{LinkId, LinkSecret};
+use super::relay::{LinkId, LinkSecret, sealed};
 use super::{ParseError, array_at, put_u32, put_u64, u32_at, u64_at};
 use crate::limits::{BLOCK_LEN, MAX_BLOCKS, MAX_REQUESTS};
 
@@ -94,11 +94,11 @@ impl Preface {
         if u32_at(bytes, 0) != LINK_IDENTIFIER || bytes[4] != LINK_VERSION {
             return Err(ParseError::Version);
         }
-        if bytes[5] > 1 || bytes[6..8] != [0; 2] {
+        if bytes[6..8] != [0; 2] {
             return Err(ParseError::Reserved);
         }
         Ok(Preface {
-            sealed: bytes[5] == 1,
+            sealed: sealed(bytes[5])?,
             link: LinkId(array_at(bytes, 8)),
             nonce: array_at(bytes, 24),
         })

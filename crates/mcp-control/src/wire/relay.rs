@@ -99,7 +99,8 @@ impl Message for Blocks {
 
 const FLAG_SEALED: u8 = 0x01;
 
-fn sealed(flags: u8) -> Result<bool, ParseError> {
+/// Parses the flags of FEED, FED and PREFACE.
+pub(super) fn sealed(flags: u8) -> Result<bool, ParseError> {
     match flags {
         0 => Ok(false),
         FLAG_SEALED => Ok(true),

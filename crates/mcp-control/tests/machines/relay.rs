@@ -257,5 +257,4 @@ fn a_child_asks_for_its_share_and_no_more() {
             count: 1
         }
     ));
-    assert_eq!(feeder.blocks(), 256);
 }
