@@ -26,10 +26,11 @@ Examples:
 
 Data is sent once to all hosts where multicast works. The others pass it on to each other while they
 receive it (--no-relay: it is sent separately to each of them): each block is verified first, and a
-host that fails, or is slow, is bypassed. Hosts change between multicast and unicast during the copy. A host that fails during the copy is retried when the others
-are done (--retries), as is a host that cannot be reached within 3 s (without --connect-timeout),
-does not answer the data connection within 5 s, or acknowledges nothing for 5 s while others could
-continue. A host that refuses the copy is not retried. A host that the others wait for is named.
+host that fails, or is slow, is bypassed. Hosts change between multicast and unicast during the copy.
+A host that fails during the copy is retried when the others are done (--retries), as is a host that
+cannot be reached within 3 s (without --connect-timeout), does not answer the data connection within
+5 s, or acknowledges nothing for 5 s while others could continue. A host that refuses the copy is not
+retried. A host that the others wait for is named.
 Parts of a file that a host already has are compared by digest and not sent again.
 
 FILE becomes DIR/FILE on each host, `--to NAME` gives another name, `--to FOLDER/` puts it into a
@@ -62,7 +63,7 @@ Events of --json, one object a line, on standard output; the field `event` names
              failed (hosts), bytes, seconds, goodput_bps (of data sent and verified), limiting: null, or
              as above, the host that limited the rate longest; separate: host, rate_bps, others_bps of
              each host that was served separately, measured from then on; relayed: number of hosts
-             in the relay; fed_bytes: bytes that this host sent to them; bypassed: host, reason, block
+             fed over links; fed_bytes: bytes that this host sent to them; bypassed: host, reason, block
 
 Exit codes:
   0    every host has everything, verified

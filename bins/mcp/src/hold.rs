@@ -1,4 +1,4 @@
-//! What the copy tells the thread that sends: to send little for a moment, or to use the data connection no longer.
+//! Signals from the copy to the sending thread: hold the rate down for a moment, or stop using the data connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,7 +21,7 @@ impl Hold {
         self.decided.store(true, Ordering::Release);
     }
 
-    /// Has the thread use the data connection no longer: links feed every host.
+    /// Has the thread stop using the data connection: links feed every host.
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
     }

@@ -9,7 +9,7 @@
 //! | `reader` | the thread that reads, compares and sends |
 //! | `data` | the data connection |
 //! | `relay` | hosts that relay to hosts |
-//! | `hold` | what the copy tells the thread that sends |
+//! | `hold` | signals from the copy to the sending thread |
 //! | `show`, `events` | messages and progress bars; the events of `--json` |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -259,7 +259,7 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
         .as_str();
         let relayed = copy.members.iter().filter(|m| m.relayed).count();
         if relayed > 0 {
-            sent += &format!(", {} passed it on", hosts(relayed));
+            sent += &format!(", {} received it over links", hosts(relayed));
         }
     }
     copy.show.say(format_args!(

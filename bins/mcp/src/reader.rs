@@ -327,9 +327,10 @@ impl Reader {
             let Some(place) = tree.manifest.locate(block) else {
                 continue;
             };
-            let mut bytes = Vec::new();
+            let is_kept = is_sent && sending.stock.is_some();
+            let mut bytes = Vec::with_capacity(if is_kept { place.len as usize } else { 0 });
             let (digest, failed) = self.load(&place, |piece| {
-                if is_sent && sending.stock.is_some() {
+                if is_kept {
                     bytes.extend_from_slice(piece);
                 }
                 match is_sent {

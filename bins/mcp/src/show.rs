@@ -101,7 +101,7 @@ impl Show {
             _ => "does not have what it was to pass on",
         };
         self.say(format_args!(
-            "{host} {what}{at}: other hosts are fed by others"
+            "{host} {what}{at}: it feeds no other hosts any more"
         ));
     }
 

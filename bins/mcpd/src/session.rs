@@ -64,7 +64,7 @@ pub(crate) struct Session<S> {
     link_reports: reports::Receiver<LinkReport>,
     /// The verified blocks, where the plan has links.
     shelf: Option<Arc<Shelf>>,
-    /// The sender has arranged a link for it.
+    /// The sender has arranged a link that feeds this host.
     is_fed: bool,
 }
 
@@ -168,7 +168,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
                 Wake::Report(None) => self.worker_ended(),
                 Wake::Link(report) => {
                     let now = self.conversation.now();
-                    // After the end it concerns nobody.
+                    // After the end of the copy the report is dropped.
                     let _ = self.conversation.machine.link(now, &report);
                 }
                 Wake::NoReason(failed) => {

@@ -35,7 +35,7 @@ pub(crate) enum Order {
     Verdict(FileDigest),
 }
 
-/// What a copy that links may feed has besides.
+/// Shared state of a copy that links may feed.
 pub(crate) type Relay = (Arc<Shelf>, Arc<Links>);
 
 /// A message of the worker to the control connection.
@@ -150,7 +150,7 @@ impl Worker {
         self.tell(Report::Done(done))
     }
 
-    /// Receives the data stream; where links may be arranged, a stream that breaks is not the end.
+    /// Receives the data stream. Where links may be arranged, a broken stream does not end the copy.
     fn receive_or_pull(
         &mut self,
         store: &mut Store,
@@ -199,7 +199,7 @@ impl Worker {
         incoming.finish().map_err(failed)
     }
 
-    /// Has the feeder send what is missing.
+    /// Requests the missing blocks from the feeder until all are in place.
     fn pull(&mut self, store: &mut Store) -> Result<(), Stop> {
         if let Some(pull) = &mut self.pull {
             pull.activate(store);

@@ -140,6 +140,8 @@ pub struct ClientRole {
     relay: bool,
     /// Files before this entry have had their DIGEST.
     next_digest: u32,
+    /// Blocks before this one were named in BLOCKS, or are not named any more.
+    next_named: u64,
 }
 
 /// The client's endpoint.
@@ -206,6 +208,7 @@ impl Client {
             peer: Capabilities::default(),
             relay: false,
             next_digest: 0,
+            next_named: 0,
         };
         Endpoint::start(role, link)
     }
@@ -417,17 +420,20 @@ impl Client {
         Ok(())
     }
 
-    /// Names the digests of blocks, which the host verifies before it passes them on.
+    /// Sends the digests of blocks, which the host verifies before it passes them on: in ascending order, each block once.
     ///
     /// # Errors
-    /// The plan has no links, or there are no such blocks.
+    /// The plan has no links, the blocks are out of order, or there are no such blocks.
     pub fn blocks(&mut self, now: Instant, blocks: &Blocks) -> Result<(), UnexpectedMessage> {
         let end = blocks.first + blocks.digests.len() as u64;
         let counted = (1..=crate::limits::MAX_HELD).contains(&blocks.digests.len());
-        if end > self.role.manifest.blocks() || !counted {
+        let in_order = blocks.first >= self.role.next_named;
+        if end > self.role.manifest.blocks() || !counted || !in_order {
             return Err(UnexpectedMessage);
         }
-        self.link_command(now, blocks)
+        self.link_command(now, blocks)?;
+        self.role.next_named = end;
+        Ok(())
     }
 
     /// Has the host feed another one.
@@ -502,7 +508,7 @@ impl Client {
         if self.link.is_ended() {
             return;
         }
-        // Of a host that links feed, less or more of the stream arrives than the whole.
+        // A host that links feed may receive less of the stream than its length, or blocks twice.
         let done = Done {
             received: if self.role.relay {
                 expected.received

@@ -20,7 +20,7 @@ pub const MAX_FILE_LEN: u64 = i64::MAX as u64;
 pub const MAX_ENTRIES: u32 = 1 << 24;
 /// Largest number of blocks of one copy that the format can express (256 TiB).
 pub const MAX_BLOCKS: u64 = 1 << 28;
-/// Most digests in one HELD.
+/// Most digests in one HELD or BLOCKS.
 pub const MAX_HELD: usize = 1024;
 /// Most runs in one RUNS.
 pub const MAX_RUNS_PER_FRAME: usize = 2048;

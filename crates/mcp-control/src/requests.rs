@@ -1,9 +1,9 @@
-//! The requests for blocks on a link: what a child has asked for, and what its feeder owes.
+//! Requests for blocks on a link: the child counts the blocks it has requested, the feeder those it has to serve.
 
 use alloc::collections::VecDeque;
 
 use crate::blocks::{BlockSet, Run};
-use crate::limits::{MAX_REQUESTED_BYTES, MAX_REQUESTS};
+use crate::limits::{BLOCK_LEN, MAX_REQUESTED_BYTES, MAX_REQUESTS};
 use crate::manifest::Manifest;
 use crate::wire::link::Want;
 
@@ -16,16 +16,6 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Blocks that were requested and not answered.
-    pub fn blocks(&self) -> u64 {
-        self.blocks
-    }
-
-    /// None is open.
-    pub fn is_empty(&self) -> bool {
-        self.blocks == 0
-    }
-
     /// Adds the blocks of a WANT. Returns false when they do not exist, or when the child asks for more than its share;
     /// nothing is added then.
     #[must_use]
@@ -36,8 +26,8 @@ impl Requests {
         }
         let len = |block| manifest.locate(block).map_or(0, |place| place.len);
         let bytes: u64 = (want.first..end).map(len).sum();
-        // One block more than the bound is let through: a child looks at the bound before it asks.
-        if self.bytes >= MAX_REQUESTED_BYTES || bytes > MAX_REQUESTED_BYTES {
+        // A child checks the bound before it adds a block, so it may exceed it by less than one block.
+        if self.bytes + bytes >= MAX_REQUESTED_BYTES + BLOCK_LEN {
             return false;
         }
         self.push(want, bytes);

@@ -87,7 +87,7 @@ pub enum ServerEvent {
         /// Which blocks the data stream is.
         layout: Arc<Layout>,
     },
-    /// Digests of blocks: what must arrive over links, and what may be passed on.
+    /// Digests of blocks, to verify those that arrive over links before they are stored and passed on.
     Blocks(Blocks),
     /// Feed another host.
     Feed(Feed),
@@ -140,6 +140,8 @@ pub struct ServerRole {
     runs: Vec<Run>,
     /// Files before this entry have had their DIGEST.
     next_digest: u32,
+    /// Blocks before this one were named in BLOCKS, or are not named any more.
+    next_named: u64,
 }
 
 /// The server's endpoint.
@@ -192,6 +194,7 @@ impl Server {
             plan: None,
             runs: Vec::new(),
             next_digest: 0,
+            next_named: 0,
         };
         Endpoint::start(role, link)
     }
@@ -247,9 +250,11 @@ impl Server {
             Type::Blocks => {
                 let blocks = Blocks::parse(frame)?;
                 let end = blocks.first + blocks.digests.len() as u64;
-                if end > self.role.manifest.blocks() {
+                // Each block is named once: what the application stores for them is bounded.
+                if end > self.role.manifest.blocks() || blocks.first < self.role.next_named {
                     return Err(Error::Contradiction);
                 }
+                self.role.next_named = end;
                 ServerEvent::Blocks(blocks)
             }
             Type::Feed => ServerEvent::Feed(Feed::parse(frame)?),

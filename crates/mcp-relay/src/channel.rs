@@ -5,10 +5,10 @@ use std::net::TcpStream;
 
 use tcpxm_tokio::seal::{MAX_RECORD, Opener, Sealer};
 
-/// Bytes that are read ahead where nothing is sealed.
+/// Buffer of an input that is not sealed, in bytes.
 const AHEAD: usize = 1 << 16;
 
-/// Writes.
+/// The direction in which this end sends.
 pub(crate) struct Output {
     stream: TcpStream,
     sealer: Option<(Box<Sealer>, Vec<u8>)>,
@@ -33,7 +33,7 @@ impl Output {
     }
 }
 
-/// Reads.
+/// The direction in which this end receives.
 pub(crate) enum Input {
     Plain(BufReader<TcpStream>),
     Sealed(Box<Opener<TcpStream>>),

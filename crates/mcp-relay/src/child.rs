@@ -1,7 +1,7 @@
 //! The child's end of a link.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,9 +13,10 @@ use mcp_control::wire::link::{
 use mcp_control::{Manifest, Run};
 
 use crate::channel::{Input, Output};
-use crate::{Closer, HANDSHAKE, Terms, WRITE, refused};
+use crate::handshake::Handshake;
+use crate::{Closer, Terms, refused};
 
-/// The requests that were sent and not answered: what the reader accepts.
+/// The requests that were sent and not answered: the reader accepts no other blocks.
 #[derive(Clone, Default)]
 struct Due(Arc<Mutex<VecDeque<Run>>>);
 
@@ -49,16 +50,16 @@ pub struct Blocks {
     input: Input,
     due: Due,
     manifest: Arc<Manifest>,
-    /// Bytes of blocks that have arrived, of unfinished ones too.
+    /// Bytes of blocks that have arrived, including those of incomplete blocks.
     arrived: Arc<AtomicU64>,
 }
 
-/// What a feeder answered.
+/// An answer of the feeder.
 #[derive(Debug)]
 pub enum Answer {
     /// A block, which is to be verified.
     Block(u64, Vec<u8>),
-    /// It cannot serve this one.
+    /// The feeder cannot serve this block.
     Gone(u64),
 }
 
@@ -72,7 +73,7 @@ pub struct Link {
     pub round_trip: Duration,
 }
 
-/// Bytes after which the arrival of a block is counted.
+/// Bytes of a block that are counted as arrived at once.
 const PIECE: usize = 16 << 10;
 
 /// Answers the preface of a feeder on a connection that it was read from. `arrived` counts the bytes of blocks.
@@ -87,23 +88,21 @@ pub fn accept(
     arrived: Arc<AtomicU64>,
 ) -> io::Result<Link> {
     if preface.link != terms.link || preface.sealed != terms.sealed {
-        return Err(refused("not as the sender has arranged it"));
+        return Err(refused("the preface is not what the sender has arranged"));
     }
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(HANDSHAKE))?;
-    stream.set_write_timeout(Some(WRITE))?;
+    let mut handshake = Handshake::begin(&mut stream)?;
     let nonce = linux_net::process::random::<32>()?;
     let keys = Keys::derive(&terms.secret, &preface.nonce, &nonce);
     let proof = keys.child_proof;
     let began = Instant::now();
-    stream.write_all(&Accept { nonce, proof }.emit())?;
+    handshake.write_all(&Accept { nonce, proof }.emit())?;
     let mut confirm = [0; CONFIRM_LEN];
-    stream.read_exact(&mut confirm)?;
+    handshake.read_exact(&mut confirm)?;
     let round_trip = began.elapsed();
     if !is_proof(&confirm, &keys.feeder_proof) {
         return Err(refused("the feeder does not know the secret of the link"));
     }
-    stream.set_read_timeout(None)?;
+    handshake.end()?;
     let keys = terms.sealed.then_some(&keys);
     let due = Due::default();
     Ok(Link {
@@ -147,20 +146,21 @@ impl Blocks {
     /// Returns the next answer.
     ///
     /// # Errors
-    /// The connection ended or broke, or the feeder answered what was not asked.
+    /// The connection ended or broke, or the feeder sent a block that was not requested or has the wrong length.
     pub fn read(&mut self) -> io::Result<Answer> {
         let mut header = [0; REQUEST_LEN];
         self.input.read_exact(&mut header)?;
-        let header = BlockHeader::parse(&header).map_err(|_| refused("a block is no block"))?;
+        let header = BlockHeader::parse(&header)
+            .map_err(|_| refused("the header of a block is out of bounds"))?;
         if self.due.next() != Some(header.block) {
-            return Err(refused("a block that was not asked for"));
+            return Err(refused("the feeder sent a block that was not requested"));
         }
         if header.len == 0 {
             return Ok(Answer::Gone(header.block));
         }
         let place = self.manifest.locate(header.block);
         if place.is_none_or(|place| place.len != u64::from(header.len)) {
-            return Err(refused("a block of another length"));
+            return Err(refused("the feeder sent a block of the wrong length"));
         }
         let mut bytes = vec![0; header.len as usize];
         for piece in bytes.chunks_mut(PIECE) {

@@ -1,6 +1,6 @@
 //! The feeder's end of a link.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,8 @@ use mcp_control::wire::link::{
 use mcp_control::{Manifest, Requests};
 
 use crate::channel::{Input, Output};
-use crate::{Closer, HANDSHAKE, Terms, WRITE, refused};
+use crate::handshake::Handshake;
+use crate::{Closer, HANDSHAKE, Terms, refused};
 
 /// The interval at which a thread that waits for a block looks whether the link is closed.
 const LOOK: Duration = Duration::from_millis(200);
@@ -19,11 +20,11 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Whether a block can be served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Availability {
-    /// Now.
+    /// The block can be served now.
     Ready,
-    /// Later: it has not arrived yet.
+    /// The block has not arrived yet.
     Pending,
-    /// Never.
+    /// The block will never arrive.
     Gone,
 }
 
@@ -52,25 +53,23 @@ pub struct Link {
 /// It cannot be reached in time, or it does not know the secret.
 pub fn connect(terms: &Terms, child: SocketAddr) -> io::Result<Link> {
     let mut stream = TcpStream::connect_timeout(&child, HANDSHAKE)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(HANDSHAKE))?;
-    stream.set_write_timeout(Some(WRITE))?;
+    let mut handshake = Handshake::begin(&mut stream)?;
     let nonce = linux_net::process::random::<32>()?;
     let preface = Preface {
         sealed: terms.sealed,
         link: terms.link,
         nonce,
     };
-    stream.write_all(&preface.emit())?;
+    handshake.write_all(&preface.emit())?;
     let mut answer = [0; ACCEPT_LEN];
-    stream.read_exact(&mut answer)?;
+    handshake.read_exact(&mut answer)?;
     let answer = Accept::parse(&answer);
     let keys = Keys::derive(&terms.secret, &nonce, &answer.nonce);
     if !is_proof(&answer.proof, &keys.child_proof) {
         return Err(refused("the child does not know the secret of the link"));
     }
-    stream.write_all(&keys.feeder_proof)?;
-    stream.set_read_timeout(None)?;
+    handshake.write_all(&keys.feeder_proof)?;
+    handshake.end()?;
     let closer = Closer::new(&stream)?;
     Ok(Link {
         stream,
@@ -79,7 +78,7 @@ pub fn connect(terms: &Terms, child: SocketAddr) -> io::Result<Link> {
     })
 }
 
-/// The requests of the child, as the thread that reads them leaves them to the one that answers.
+/// The requests of the child, shared by the thread that reads them and the one that answers.
 struct Asked {
     requests: Mutex<State>,
     changed: Condvar,
@@ -88,7 +87,7 @@ struct Asked {
 #[derive(Default)]
 struct State {
     requests: Requests,
-    /// No more are read.
+    /// How the thread that reads requests ended.
     ended: Option<io::Result<()>>,
 }
 
@@ -183,7 +182,7 @@ fn answer(
         };
         let bytes = bytes.as_deref().map_or(&[][..], |bytes| bytes);
         let len = bytes.len() as u32;
-        // Before the child has the block: with it in hand, it may ask for the next.
+        // Counted before the block is sent: the child may request the next one as soon as it has this one.
         asked.lock().requests.answered(manifest);
         output.write(&BlockHeader { block, len }.emit())?;
         output.write(bytes)?;

@@ -2,13 +2,14 @@
 //!
 //! The sender of the copy arranges each link and hands its secret to both ends over their control connections
 //! ([`mcp_control::wire::relay`]). The feeder connects to the child's control port, both prove that they know the secret,
-//! and the child asks for blocks ([`mcp_control::wire::link`] draws what travels). The child verifies each block against
+//! and the child asks for blocks (the messages: [`mcp_control::wire::link`]). The child verifies each block against
 //! the digest that the sender named, so a link needs no trust in the feeder.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`feeder`] | connects to a child and serves it: one thread that reads requests, one that answers |
 //! | [`child`] | accepts a feeder, asks it, and reads its blocks |
+//! | `handshake`, `channel` | both ends: the timeouts of the handshake; records, sealed or not |
 //!
 //! # Units and bounds
 //!
@@ -17,7 +18,7 @@
 //! | requested blocks of a link | [`MAX_REQUESTS`] blocks, [`MAX_REQUESTED_BYTES`]; a child that asks for more is disconnected |
 //! | memory of a feeder, for each link | one block, one record, and 256 requests |
 //! | memory of a child, for each link | the blocks that it has requested |
-//! | a connection, and each step of the handshake | [`HANDSHAKE`] |
+//! | a connection, and the handshake on it | [`HANDSHAKE`] each |
 //! | a write | [`WRITE`] |
 //!
 //! [`MAX_REQUESTS`]: mcp_control::limits::MAX_REQUESTS
@@ -27,6 +28,7 @@
 mod channel;
 pub mod child;
 pub mod feeder;
+mod handshake;
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
@@ -35,23 +37,23 @@ use std::time::Duration;
 
 use mcp_control::wire::relay::{LinkId, LinkSecret};
 
-/// Timeout of a connection, and of each step of the handshake.
+/// Timeout of a connection, and of the handshake on it.
 pub const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Timeout of a write: the other end has read nothing for this long.
 pub const WRITE: Duration = Duration::from_secs(30);
 
-/// What both ends of a link know of it.
+/// A link as the sender has arranged it, known to both ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// The link.
     pub link: LinkId,
     /// Its secret.
     pub secret: LinkSecret,
-    /// What travels on it is sealed.
+    /// Whether data on the link is sealed.
     pub sealed: bool,
 }
 
-/// Closes a link from another thread, also when dropped last.
+/// Closes a link from another thread. When the last clone is dropped, the link is closed too.
 #[derive(Clone, Debug)]
 pub struct Closer(Arc<Open>);
 
@@ -59,11 +61,15 @@ pub struct Closer(Arc<Open>);
 struct Open(TcpStream);
 
 impl Closer {
-    fn new(stream: &TcpStream) -> io::Result<Closer> {
+    /// Returns what closes this connection.
+    ///
+    /// # Errors
+    /// The process has no file descriptor left.
+    pub fn new(stream: &TcpStream) -> io::Result<Closer> {
         Ok(Closer(Arc::new(Open(stream.try_clone()?))))
     }
 
-    /// Closes the link: both ends read its end.
+    /// Closes the link: reads at both ends return its end.
     pub fn close(&self) {
         self.0.close();
     }

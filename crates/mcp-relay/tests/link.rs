@@ -155,8 +155,39 @@ fn neither_end_takes_one_that_does_not_know_the_secret() {
     assert!(child.join().expect("ended").is_err());
 }
 
+/// An end that sends a byte now and then would hold the thread of the other for minutes: this one needs 32 s to send what
+/// the handshake wants.
 #[test]
-fn what_is_to_be_sealed_is_not_taken_in_the_clear() {
+fn a_handshake_that_drips_ends() {
+    let drip = |mut stream: TcpStream| {
+        for _ in 0..ACCEPT_LEN {
+            if stream.write_all(&[0]).is_err() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(500));
+        }
+    };
+    let (listener, address) = listen();
+    let feeder = feed(terms(false), address);
+    let (stream, _) = listener.accept().expect("the feeder");
+    thread::spawn(move || drip(stream));
+    let (listener, address) = listen();
+    thread::spawn(move || drip(TcpStream::connect(address).expect("connected")));
+    let (stream, _) = listener.accept().expect("the feeder");
+    let preface = Preface {
+        sealed: false,
+        link: LinkId([1; 16]),
+        nonce: [9; 32],
+    };
+    let link = child::accept(stream, &preface, &terms(false), manifest(), Arc::default());
+    let timed_out = std::io::ErrorKind::TimedOut;
+    assert_eq!(link.err().map(|error| error.kind()), Some(timed_out));
+    let ended = feeder.join().expect("ended");
+    assert_eq!(ended.expect_err("no proof").kind(), timed_out);
+}
+
+#[test]
+fn an_unsealed_link_is_refused_where_a_sealed_one_was_arranged() {
     let (listener, address) = listen();
     let feeder = feed(terms(false), address);
     let (mut stream, _) = listener.accept().expect("the feeder");

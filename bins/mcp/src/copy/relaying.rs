@@ -1,12 +1,13 @@
 //! Hosts that relay to hosts: links are arranged, watched, and replaced.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mcp_control::wire::hello::Capabilities;
 use mcp_control::wire::relay::{Fed, Feed, LinkId, LinkReport, LinkSecret, LinkState};
-use mcp_control::{Digest, Failed, Layout, Reason};
+use mcp_control::{Digest, Failed, Layout, Manifest, Reason};
 use mcp_relay::{Closer, Terms, feeder};
 use tokio::sync::mpsc;
 
@@ -23,14 +24,16 @@ const STALLED: Duration = Duration::from_secs(6);
 const STALLED_BLOCKS: u32 = 8;
 /// Feeders that a host may have in one round, before it fails.
 const MAX_FEEDERS: u32 = 12;
+/// Feeders that a host may report for their blocks in one round. The sender feeds it after that: its blocks are right.
+const MAX_ACCUSED: u32 = 2;
 /// Attempts of the sender to open a link to a host.
 const MAX_ATTEMPTS: u32 = 2;
 /// Bytes that a host is behind its feeder before it counts as slow.
 const SLOW_BYTES: u64 = 32 << 20;
-/// For how long the distance grows until then.
+/// How long the distance has grown by then.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// What the sender itself feeds, and when that ended.
+/// The end of a link that the sender fed.
 pub(super) type Ended = (LinkId, LinkState);
 
 /// A host that is fed over links.
@@ -39,6 +42,8 @@ struct Child {
     /// The current link.
     link: LinkId,
     secret: LinkSecret,
+    /// The feeder of the current link was told to connect.
+    has_begun: bool,
     /// Bytes that it has, those that have arrived, and when either grew last.
     held: u64,
     arrived: u64,
@@ -46,6 +51,8 @@ struct Child {
     began: Instant,
     first_held: u64,
     feeders: u32,
+    /// Feeders that it has reported for their blocks.
+    accused: u32,
     /// The feeder whose link broke last.
     closed_by: Option<usize>,
     /// How often the sender could not reach it.
@@ -90,8 +97,7 @@ impl Relaying {
     }
 
     /// Feeds a child from here, in a thread of its own.
-    fn feed(&self, terms: Terms, child: std::net::SocketAddr, copy: &Copy) {
-        let manifest = Arc::clone(&copy.tree.manifest);
+    fn feed(&self, terms: Terms, child: SocketAddr, manifest: Arc<Manifest>) {
         let stock = Arc::clone(&self.stock);
         let closers = Arc::clone(&self.closers);
         let ended = self.ended.clone();
@@ -187,18 +193,20 @@ impl Copy {
         let child = relay.children.entry(host).or_insert(Child {
             link,
             secret,
+            has_begun: false,
             held,
             arrived: 0,
             moved: now,
             began: now,
             first_held: held,
             feeders: 0,
+            accused: 0,
             closed_by: None,
             unreachable: 0,
             suspect: None,
             behind: None,
         });
-        (child.link, child.secret) = (link, secret);
+        (child.link, child.secret, child.has_begun) = (link, secret, false);
         (child.moved, child.behind) = (now, None);
         child.feeders += 1;
         if child.feeders > MAX_FEEDERS {
@@ -237,14 +245,21 @@ impl Copy {
         });
         match report.state {
             LinkState::Expected if from_child => self.begin_feeding(host),
-            LinkState::Wrong { block } if from_child => {
-                self.at_fault(host, "wrong_bytes", Some(block));
-            }
-            LinkState::Gone { .. } if from_child && feeder == Some(Feeder::Sender) => {
-                let failed = Failed::new(Reason::Changed, None, "");
-                self.members[host].command(Command::Fail(failed));
-            }
-            LinkState::Gone { block } if from_child => self.at_fault(host, "gone", Some(block)),
+            LinkState::Wrong { block } if from_child => match feeder {
+                Some(Feeder::Host(feeder)) => self.at_fault(host, feeder, "wrong_bytes", block),
+                _ => {
+                    let text = "reports wrong bytes in what this host sent to it";
+                    let failed = Failed::new(Reason::Data, None, text);
+                    self.members[host].command(Command::Fail(failed));
+                }
+            },
+            LinkState::Gone { block } if from_child => match feeder {
+                Some(Feeder::Host(feeder)) => self.at_fault(host, feeder, "gone", block),
+                _ => {
+                    let failed = Failed::new(Reason::Changed, None, "");
+                    self.members[host].command(Command::Fail(failed));
+                }
+            },
             LinkState::Closed if from_child => self.closed(host),
             LinkState::Unreachable if from_feeder => self.unreachable(host, from.is_none()),
             LinkState::Refused if from_feeder => self.refeed(host, "refused"),
@@ -253,7 +268,7 @@ impl Copy {
         }
     }
 
-    /// Handles that a link broke: the feeder gets another chance, as it has nothing else to do for its link.
+    /// Handles that a link broke: the same feeder is tried once more before another one.
     fn closed(&mut self, host: usize) {
         let Some(relay) = &mut self.relay else { return };
         let feeder = relay.arrangement.feeder(host);
@@ -284,13 +299,16 @@ impl Copy {
         self.members[host].command(Command::Fail(failed));
     }
 
-    /// Tells the feeder of a host that it may connect.
+    /// Tells the feeder of a host that it may connect: once for each link, however often the host reports that it waits.
     fn begin_feeding(&mut self, host: usize) {
-        let Some(relay) = &self.relay else { return };
-        let (Some(child), Some(address)) = (relay.children.get(&host), self.members[host].address)
-        else {
+        let Some(relay) = &mut self.relay else { return };
+        let child = relay.children.get_mut(&host);
+        let (Some(child), Some(address)) = (child, self.members[host].address) else {
             return;
         };
+        if std::mem::replace(&mut child.has_begun, true) {
+            return;
+        }
         let (link, secret, sealed) = (child.link, child.secret, relay.sealed);
         match relay.arrangement.feeder(host) {
             Some(Feeder::Host(feeder)) => self.members[feeder].command(Command::Feed(Feed {
@@ -305,34 +323,33 @@ impl Copy {
                     secret,
                     sealed,
                 };
-                relay.feed(terms, address, self);
+                let manifest = Arc::clone(&self.tree.manifest);
+                relay.feed(terms, address, manifest);
             }
             None => {}
         }
     }
 
-    /// Names the feeder of a host, which feeds none any more, and gives all its children others.
-    fn at_fault(&mut self, host: usize, reason: &'static str, block: Option<u64>) {
+    /// Names the feeder of a host, which feeds none any more, and gives all its children others. A host that has reported
+    /// [`MAX_ACCUSED`] feeders is fed by the sender, and no further report of it counts: it may be the one that lies.
+    fn at_fault(&mut self, host: usize, feeder: usize, reason: &'static str, block: u64) {
         let Some(relay) = &mut self.relay else { return };
-        let Some(Feeder::Host(feeder)) = relay.arrangement.feeder(host) else {
-            self.refeed(host, reason);
+        let Some(child) = relay.children.get_mut(&host) else {
             return;
         };
-        relay.arrangement.bypass(feeder);
-        let children = relay.arrangement.children(feeder);
-        let name = self.members[feeder].target.text.clone();
-        self.show.bypassed(&name, reason, block);
-        self.events.emit(&Event::Bypassed(Bypassed {
-            host: name.clone(),
-            reason,
-            block,
-        }));
-        self.bypassed.push(Bypassed {
-            host: name,
-            reason,
-            block,
-        });
-        for child in children {
+        let is_believed = child.accused < MAX_ACCUSED;
+        child.accused += 1;
+        if child.accused >= MAX_ACCUSED {
+            relay.arrangement.feed_from_sender(host);
+            self.link(host, Feeder::Sender, reason);
+        }
+        if !is_believed {
+            return;
+        }
+        self.name(feeder, reason, Some(block));
+        let children = self.relay.as_ref();
+        let children = children.map(|relay| relay.arrangement.children(feeder));
+        for child in children.unwrap_or_default() {
             self.refeed(child, reason);
         }
     }
@@ -361,7 +378,7 @@ impl Copy {
         let suspect = child.and_then(|child| child.suspect);
         // It has received everything since.
         if let Some(suspect) = suspect.filter(|_| self.members[host].has_all) {
-            self.name(suspect, "stalled");
+            self.name(suspect, "stalled", None);
         }
         for child in children {
             self.refeed(child, "died");
@@ -428,7 +445,7 @@ impl Copy {
             (child.held, child.arrived) = (child.held.max(progress.held), progress.received);
         }
         for suspect in proved {
-            self.name(suspect, "stalled");
+            self.name(suspect, "stalled", None);
         }
         if let Some(host) = self.stalled(now) {
             self.unstall(host);
@@ -438,16 +455,16 @@ impl Copy {
         }
     }
 
-    /// Names a host that was bypassed.
-    fn name(&mut self, host: usize, reason: &'static str) {
+    /// Names a host, which feeds none any more.
+    fn name(&mut self, host: usize, reason: &'static str, block: Option<u64>) {
         let Some(relay) = &mut self.relay else { return };
         relay.arrangement.bypass(host);
         let bypassed = Bypassed {
             host: self.members[host].target.text.clone(),
             reason,
-            block: None,
+            block,
         };
-        self.show.bypassed(&bypassed.host, reason, None);
+        self.show.bypassed(&bypassed.host, reason, block);
         self.events.emit(&Event::Bypassed(bypassed.clone()));
         self.bypassed.push(bypassed);
     }
@@ -469,7 +486,7 @@ impl Copy {
                 _ => relay.stock.has_more(),
             }
         };
-        // Those that it feeds wait for it.
+        // The hosts below the stalled one wait for it, and have less.
         let stalled = relay.children.iter().filter(is_stalled);
         let first = stalled.max_by_key(|(_, child)| child.held);
         first.map(|(host, _)| *host)
@@ -489,7 +506,7 @@ impl Copy {
         if was_suspect || feeder == Some(Feeder::Sender) {
             // Two feeders, or the sender, cannot get it to move.
             let children = relay.arrangement.children(host);
-            self.name(host, "stalled");
+            self.name(host, "stalled", None);
             for child in children {
                 self.refeed(child, "stalled");
             }
@@ -499,7 +516,7 @@ impl Copy {
         }
         let now = Instant::now();
         if let Some(relay) = &mut self.relay {
-            // The others get the time to move again.
+            // The others may have waited for this host: their time starts again.
             for child in relay.children.values_mut() {
                 child.moved = now;
             }
@@ -550,7 +567,7 @@ impl Copy {
         if let Some(child) = relay.children.get_mut(&host) {
             child.behind = None;
         }
-        self.name(host, "slow");
+        self.name(host, "slow", None);
         for child in children {
             self.refeed(child, "slow");
         }

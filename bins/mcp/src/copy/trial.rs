@@ -1,4 +1,4 @@
-//! The first moments of the data: which hosts multicast reaches. The others are moved to links.
+//! The start of the data: finds the hosts that multicast does not reach, and moves them to links.
 //!
 //! All hosts start with the data connection, by unicast and in the group at once. A host that multicast reaches falls
 //! forward within a few segments. While a host has not, the reader sends little, so that the copies for each host cost
@@ -40,7 +40,7 @@ impl Trial {
         }
     }
 
-    /// Whether the receivers have had their time.
+    /// Whether it is known which of the receivers multicast does not reach.
     fn is_over(&mut self, now: Instant, unreached: &[(usize, Reach)]) -> bool {
         let enough = ENOUGH.min(self.layout.len());
         if unreached.iter().any(|(_, reach)| reach.acknowledged > 0) {
@@ -52,7 +52,7 @@ impl Trial {
     }
 }
 
-/// The receivers, as multicast reaches them.
+/// The receivers, by whether multicast reaches them.
 #[derive(Debug, Default)]
 struct Seen {
     reached: Vec<usize>,

@@ -1,13 +1,13 @@
 //! Which host feeds which.
 //!
-//! Hosts stand in one order: those of one subnet together, subnets and the hosts in them by round trip. The sender feeds
+//! Hosts are put in one order: those of one subnet together, subnets and the hosts in them by round trip. The sender feeds
 //! the first, and each feeds the next, so that every link carries the data once. Where there are more hosts than blocks,
-//! each feeds two, because the way through all hosts would take longer than the data.
+//! each feeds two, because a chain of all hosts would take longer than the data.
 //!
-//! | a host | is bypassed: its children get | and it |
+//! | a host that | is bypassed: its children are fed by | and the host itself |
 //! | --- | --- | --- |
-//! | dies | its own feeder | is left out |
-//! | serves nothing, wrong bytes, or a slow link | another host that is further, or its own feeder | feeds none any more |
+//! | dies | its feeder | is left out |
+//! | serves nothing or wrong bytes, or is slow | its feeder, or a host that has more | feeds no others any more |
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -138,7 +138,7 @@ impl Arrangement {
         true
     }
 
-    /// Lets a host feed none any more.
+    /// Marks a host as one that feeds no others.
     pub(crate) fn bypass(&mut self, host: usize) {
         if let Some(node) = self.nodes.get_mut(&host) {
             node.known.feeds = false;
@@ -176,7 +176,7 @@ impl Arrangement {
         chosen
     }
 
-    /// Gives a host that holds others up a place at the end: a feeder that none of them waits for.
+    /// Moves a host that holds others up to the end. Returns its new feeder, if one has room for it.
     pub(crate) fn move_to_end(&mut self, host: usize) -> Option<Feeder> {
         let before = self.feeder(host);
         let ends = self
@@ -187,6 +187,11 @@ impl Arrangement {
         let chosen = Feeder::Host(*end);
         self.set(host, chosen);
         Some(chosen)
+    }
+
+    /// Has the sender feed a host.
+    pub(crate) fn feed_from_sender(&mut self, host: usize) {
+        self.set(host, Feeder::Sender);
     }
 
     fn set(&mut self, host: usize, feeder: Feeder) {

@@ -16,7 +16,7 @@ use crate::tree::Tree;
 const KEPT: usize = 48;
 /// Blocks that are read before a host has asked for them.
 const AHEAD: usize = 32;
-/// The longest pause of the reader for each block: no host may ask the sender for what other hosts have.
+/// The longest pause of the reader for each block. Hosts that get a block from other hosts never request it here.
 const PAUSE: Duration = Duration::from_millis(50);
 
 struct State {
@@ -25,7 +25,8 @@ struct State {
     kept: VecDeque<(u64, Arc<Vec<u8>>)>,
     /// Blocks that were read and not asked for, in order.
     ahead: VecDeque<u64>,
-    open: Option<(usize, File)>,
+    /// The file that was read again last, by its entry.
+    open: Option<(usize, Arc<File>)>,
     over: bool,
     /// Every block was read.
     complete: bool,
@@ -123,25 +124,31 @@ impl Stock {
         std::thread::sleep(until.saturating_duration_since(now));
     }
 
+    /// Opens the file of an entry, and keeps it open for the next blocks.
+    fn open(&self, entry: usize) -> Option<Arc<File>> {
+        let file = Arc::new(self.tree.open(entry).ok().flatten()?);
+        self.lock().open = Some((entry, Arc::clone(&file)));
+        Some(file)
+    }
+
     /// Reads a block again; the same bytes as the first time, or none.
     fn again(&self, block: u64) -> Option<Arc<Vec<u8>>> {
         let place = self.tree.manifest.locate(block)?;
-        let mut bytes = vec![0; place.len as usize];
-        let mut state = self.lock();
-        let digest = state.digests[block as usize]?;
-        if state
-            .open
-            .as_ref()
-            .is_none_or(|(open, _)| *open != place.entry)
-        {
-            let file = self.tree.open(place.entry).ok().flatten();
-            state.open = file.map(|file| (place.entry, file));
-        }
-        let read = match &state.open {
-            Some((_, file)) => file.read_exact_at(&mut bytes, place.offset).is_ok(),
-            None => false,
+        let (digest, file) = {
+            let state = self.lock();
+            let open = state
+                .open
+                .as_ref()
+                .filter(|(entry, _)| *entry == place.entry);
+            (
+                state.digests[block as usize]?,
+                open.map(|(_, file)| Arc::clone(file)),
+            )
         };
-        drop(state);
+        // The state stays free meanwhile: the reader and the other links do not wait for the disk.
+        let file = file.or_else(|| self.open(place.entry));
+        let mut bytes = vec![0; place.len as usize];
+        let read = file.is_some_and(|file| file.read_exact_at(&mut bytes, place.offset).is_ok());
         if !read {
             // Data that could not be read the first time was announced as zeros.
             bytes.fill(0);

@@ -26,7 +26,14 @@ enum Fault {
     Lies,
     /// It passes on nothing, and says that it has everything.
     Stalls,
+    /// It reports many times that it is ready for its feeder.
+    Repeats,
+    /// It reports wrong bytes of every feeder, and feeds none itself.
+    Accuses,
 }
+
+/// Reports of a host that repeats them.
+const REPORTS: usize = 20;
 
 struct Faulty {
     fault: Fault,
@@ -61,7 +68,10 @@ fn serve(listener: &TcpListener, fault: Fault, over: &Arc<AtomicBool>) {
         .set_read_timeout(Some(Duration::from_millis(50)))
         .expect("a timeout");
     let clock = Clock::new();
-    let links = Capabilities::FED.with(Capabilities::FEEDS);
+    let links = match fault {
+        Fault::Accuses => Capabilities::FED,
+        _ => Capabilities::FED.with(Capabilities::FEEDS),
+    };
     let config = ServerConfig::new(Capabilities::UDP.with(links));
     let mut server = Server::new(config, clock.now());
     let mut manifest = Arc::new(Manifest::default());
@@ -114,19 +124,30 @@ fn event_of(
         ServerEvent::Planned { plan, .. } => {
             assert!(plan.has_links_only());
             server.ready(now).expect("in time");
+            let has = match fault {
+                Fault::Accuses => 0,
+                _ => plan.stream_len,
+            };
             let progress = Progress {
-                received: plan.stream_len,
-                held: plan.stream_len,
+                received: has,
+                held: has,
             };
             server.progress(now, progress).expect("in time");
         }
         // It would be ready for a feeder, and never takes one.
         ServerEvent::Fed(fed) => {
+            let state = match fault {
+                Fault::Accuses => LinkState::Wrong { block: 0 },
+                _ => LinkState::Expected,
+            };
             let report = LinkReport {
                 link: fed.link,
-                state: LinkState::Expected,
+                state,
             };
-            server.link(now, &report).expect("in time");
+            let reports = if fault == Fault::Repeats { REPORTS } else { 1 };
+            for _ in 0..reports {
+                server.link(now, &report).expect("in time");
+            }
         }
         ServerEvent::Feed(feed) => drop(serve_child(feed, Arc::clone(manifest), fault, over)),
         _ => {}
@@ -198,6 +219,53 @@ fn a_host_that_passes_on_wrong_bytes_is_named_and_bypassed() {
 #[test]
 fn a_host_that_passes_on_nothing_is_named_and_bypassed() {
     is_bypassed(Fault::Stalls, "\"reason\":\"stalled\"");
+}
+
+/// Each report would have another host connect to it.
+#[test]
+fn a_host_that_repeats_that_it_is_ready_is_connected_to_once() {
+    let stage = Stage::new();
+    let file = stage.content("image", 12 * MIB);
+    let _honest = stage.start(1, &["--no-relay"]);
+    let listener = TcpListener::bind((stage.address(2), 4139)).expect("the port");
+    let links = listener.try_clone().expect("the port");
+    let over = Arc::new(AtomicBool::new(false));
+    let faulty = std::thread::spawn(move || serve(&listener, Fault::Repeats, &over));
+    let options = ["--mode", "unicast", "--retries", "0"];
+    let done = stage.copy(&file, &[1, 2], &options);
+    done.expect(3);
+    faulty.join().expect("served");
+    links.set_nonblocking(true).expect("set");
+    let connections = std::iter::from_fn(|| links.accept().ok()).count();
+    let fed = format!("\"host\":\"{}\",\"feeder\"", stage.address(2));
+    let arranged = done.lines.iter().filter(|line| line.contains(&fed));
+    assert_eq!(connections, arranged.count(), "{:#?}", done.lines);
+}
+
+/// The sender cannot see which of two hosts lies; only its own bytes are beyond doubt.
+#[test]
+fn a_host_that_accuses_all_its_feeders_has_two_named_and_fails() {
+    let stage = Stage::new();
+    // The rate keeps the honest hosts there until the other one has had its feeders.
+    let file = stage.content("image", 24 * MIB);
+    let honest = [1, 3, 4, 5];
+    let _running = honest.map(|receiver| stage.start(receiver, &[]));
+    let listener = TcpListener::bind((stage.address(2), 4139)).expect("the port");
+    let over = Arc::new(AtomicBool::new(false));
+    let faulty = std::thread::spawn(move || serve(&listener, Fault::Accuses, &over));
+    let options = ["--mode", "unicast", "--retries", "0", "--rate", "100M"];
+    let done = stage.copy(&file, &[1, 2, 3, 4, 5], &options);
+    done.expect(3);
+    faulty.join().expect("served");
+    done.line(&["\"failed\"", &stage.address(2), "wrong bytes"]);
+    let named = done.lines.iter();
+    let named = named
+        .filter(|line| line.contains("\"event\":\"bypassed\""))
+        .count();
+    assert_eq!(named, 2, "{:#?}", done.lines);
+    for receiver in honest {
+        done.line(&["\"verified\"", &stage.address(receiver)]);
+    }
 }
 
 /// The port is open to all; a link needs an announcement of the sender.

@@ -61,13 +61,18 @@ impl Feeder {
 
     /// Hands the answers of the feeder to the worker until the link ends.
     fn receive(&self, stream: TcpStream, preface: &Preface) -> io::Result<LinkState> {
+        let closer = Closer::new(&stream)?;
+        if !self.links.answer(self.terms.link, closer.clone()) {
+            return Ok(LinkState::Closed);
+        }
         let link = child::accept(
             stream,
             preface,
             &self.terms,
             Arc::clone(&self.manifest),
             Arc::clone(&self.links.arrived),
-        )?;
+        );
+        let link = link.inspect_err(|_| closer.close())?;
         if !self.links.keep(self.terms.link, link.asker.closer()) {
             return Ok(LinkState::Closed);
         }
@@ -107,12 +112,20 @@ struct State {
     closed: bool,
     /// The feeder that is expected.
     next: Option<LinkId>,
+    /// The connection on which a feeder has yet to prove that it knows the secret.
+    handshake: Option<Closer>,
     feeder: Option<Closer>,
     children: BTreeMap<LinkId, Option<Closer>>,
 }
 
-/// Whether the sender may have this host connect to `child`: a sender elsewhere has no business with what listens on
-/// the loopback addresses of this host.
+impl State {
+    fn expects(&self, link: LinkId) -> bool {
+        !self.closed && self.next == Some(link)
+    }
+}
+
+/// Whether the sender may have this host connect to `child`: a sender on another host must not reach the services on the
+/// loopback addresses of this one.
 fn may_feed(child: IpAddr, sender: IpAddr) -> bool {
     let (child, sender) = (child.to_canonical(), sender.to_canonical());
     let is_unicast = !child.is_multicast() && child != IpAddr::V4(Ipv4Addr::BROADCAST);
@@ -172,13 +185,30 @@ impl Links {
         expected.insert(terms.link, feeder);
     }
 
-    /// Keeps what closes the link to the feeder, unless another one is expected by now or the copy is over.
-    fn keep(&self, link: LinkId, closer: Closer) -> bool {
+    /// Begins the handshake with a feeder, unless another one is expected by now or the copy is over. One handshake runs
+    /// at a time: a sender that arranges links faster than their feeders answer would collect threads.
+    fn answer(&self, link: LinkId, closer: Closer) -> bool {
         let mut state = self.lock();
-        if state.closed || state.next != Some(link) {
+        if !state.expects(link) {
             return false;
         }
-        state.feeder = Some(closer);
+        if let Some(before) = state.handshake.replace(closer) {
+            before.close();
+        }
+        true
+    }
+
+    /// Keeps what closes the link to the feeder, unless another one is expected by now or the copy is over. The link
+    /// before is closed.
+    fn keep(&self, link: LinkId, closer: Closer) -> bool {
+        let mut state = self.lock();
+        if !state.expects(link) {
+            return false;
+        }
+        state.handshake = None;
+        if let Some(before) = state.feeder.replace(closer) {
+            before.close();
+        }
         true
     }
 
@@ -187,7 +217,10 @@ impl Links {
         {
             let mut state = self.lock();
             let is_reachable = may_feed(feed.child.ip(), self.sender);
-            if state.closed || state.children.len() >= MAX_CHILDREN || !is_reachable {
+            // A link that is repeated would replace its entry, and so escape the count.
+            let is_new = !state.children.contains_key(&feed.link);
+            let has_room = state.children.len() < MAX_CHILDREN;
+            if state.closed || !has_room || !is_new || !is_reachable {
                 drop(state);
                 self.report(feed.link, LinkState::Refused);
                 return;
@@ -245,8 +278,9 @@ impl Links {
         if let Some(next) = state.next.take() {
             self.expected.lock().remove(&next);
         }
-        if let Some(feeder) = state.feeder.take() {
-            feeder.close();
+        let (handshake, feeder) = (state.handshake.take(), state.feeder.take());
+        for link in [handshake, feeder].into_iter().flatten() {
+            link.close();
         }
         for child in state.children.values().flatten() {
             child.close();
@@ -256,7 +290,89 @@ impl Links {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use mcp_control::wire::relay::LinkSecret;
+
     use super::*;
+
+    /// Less than the timeout of a handshake: what is closed by then was closed for another reason.
+    const SOON: Duration = Duration::from_secs(3);
+
+    fn links() -> (Arc<Links>, Arc<Expected>, reports::Receiver<LinkReport>) {
+        let expected = Arc::new(Expected::default());
+        let (to_sender, reports) = reports::channel(MAX_LINK_REPORTS);
+        let here = Ipv4Addr::LOCALHOST.into();
+        let links = Links::new(Arc::clone(&expected), Arc::default(), here, to_sender);
+        (Arc::new(links), expected, reports)
+    }
+
+    fn terms(link: u8) -> Terms {
+        Terms {
+            link: LinkId([link; 16]),
+            secret: LinkSecret([9; 32]),
+            sealed: false,
+        }
+    }
+
+    /// A sender may announce link after link, and have feeders connect that never prove anything.
+    #[test]
+    fn one_handshake_with_a_feeder_runs_at_a_time_and_none_after_the_copy() {
+        let (links, expected, _reports) = links();
+        let (orders, _worker) = mpsc::channel();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let connect = |link: u8| {
+            links.expect(terms(link), Arc::default(), orders.clone());
+            let mut feeder = TcpStream::connect(address).expect("connected");
+            let (stream, _) = listener.accept().expect("a feeder");
+            let preface = Preface {
+                sealed: false,
+                link: LinkId([link; 16]),
+                nonce: [1; 32],
+            };
+            assert!(expected.take(stream, preface).expect("a thread"));
+            feeder.set_read_timeout(Some(SOON)).expect("a timeout");
+            let mut accept = [0; mcp_control::wire::link::ACCEPT_LEN];
+            feeder.read_exact(&mut accept).expect("an answer");
+            feeder
+        };
+        let (mut first, mut second) = (connect(1), connect(2));
+        assert_eq!(first.read(&mut [0]).expect("closed, and not in time"), 0);
+        links.close();
+        assert_eq!(second.read(&mut [0]).expect("closed with the copy"), 0);
+    }
+
+    /// Otherwise a sender would have any number of connections opened by repeating one FEED.
+    #[test]
+    fn a_link_that_is_announced_again_is_refused() {
+        let (links, _expected, mut reports) = links();
+        let folder = tempfile::tempdir().expect("a folder");
+        let shelf = Shelf::new(folder.path(), Arc::default(), Arc::default());
+        let shelf = Arc::new(shelf.expect("a shelf"));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let feed = Feed {
+            link: LinkId([1; 16]),
+            secret: LinkSecret([9; 32]),
+            child: listener.local_addr().expect("an address"),
+            sealed: false,
+        };
+        links.feed(feed, Arc::default(), Arc::clone(&shelf));
+        let (mut child, _) = listener.accept().expect("the feeder");
+        assert!(reports.try_recv().is_err(), "the first is not refused");
+        links.feed(feed, Arc::default(), shelf);
+        let refused = reports.try_recv().expect("a report");
+        assert_eq!(
+            (refused.link, refused.state),
+            (feed.link, LinkState::Refused)
+        );
+        listener.set_nonblocking(true).expect("set");
+        assert!(listener.accept().is_err(), "one connection");
+        child.write_all(&[0; 64]).expect("sent");
+        links.close();
+    }
 
     #[test]
     fn a_sender_elsewhere_cannot_have_loopback_addresses_connected_to() {

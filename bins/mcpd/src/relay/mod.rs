@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`shelf`] | the blocks that are verified, for the threads that serve children |
 //! | [`links`] | the links of one copy, and the feeders that are expected |
-//! | [`pull`] | what is asked of the feeder, and what it answers |
+//! | [`pull`] | requests missing blocks from the feeder, and stores its answers |
 
 pub(crate) mod links;
 pub(crate) mod pull;

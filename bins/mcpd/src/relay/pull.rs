@@ -1,4 +1,4 @@
-//! The blocks that this host still lacks: what is asked of the feeder, and what it answers.
+//! Requests the blocks that this host lacks from its feeder, and stores its answers.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ struct Current {
     link: LinkId,
     asker: Box<Asker>,
     requests: Requests,
-    /// Blocks before this one were requested, or come to be wanted later.
+    /// Blocks before this one are requested already, or their digests are not known yet.
     next: u64,
 }
 
@@ -57,12 +57,12 @@ impl Pull {
         }
     }
 
-    /// Serves no more than what is there, when the copy ends here.
+    /// Records that the copy ends on this host: blocks that are missing will not be served.
     pub(crate) fn close(&self) {
         self.shelf.close();
     }
 
-    /// Asks the feeder from now on.
+    /// Starts to request blocks from the feeder.
     pub(crate) fn activate(&mut self, store: &Store) {
         self.active = true;
         self.ask(store);
@@ -80,8 +80,8 @@ impl Pull {
         place.map_or(self.manifest.len(), |place| place.entry)
     }
 
-    /// Returns the bytes that have arrived in all, of those that `streamed` came over the data connection. What came
-    /// twice counts once.
+    /// Returns the bytes that have arrived: `streamed` over the data connection, the others over links. Blocks may arrive
+    /// twice, so it is capped at the length of the stream.
     pub(crate) fn received(&self, streamed: u64) -> u64 {
         (streamed + self.links.arrived()).min(self.layout.len())
     }
@@ -100,7 +100,7 @@ impl Pull {
         self.ask(store);
     }
 
-    /// Looks whether the block that the store has is the right one.
+    /// Compares the digest of a stored block with the sender's. Returns true, and records the block, when they match.
     pub(crate) fn settle(&mut self, store: &Store, block: u64) -> bool {
         let expected = self.shelf.expected(block);
         if expected.is_none() || store.digest(block) != expected {
@@ -128,7 +128,7 @@ impl Pull {
         self.ask(store);
     }
 
-    /// Forgets the feeder: what it has not answered is wanted again.
+    /// Drops the feeder. The blocks that it has not sent are requested again.
     fn unlink(&mut self) {
         let Some(mut current) = self.current.take() else {
             return;

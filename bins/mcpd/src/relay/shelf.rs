@@ -12,7 +12,7 @@ use crate::activity::Activity;
 use crate::store::Trouble;
 use crate::store::reader::BlockReader;
 
-/// Blocks that are kept in memory after they have arrived: a child asks for them at once.
+/// Blocks that are kept in memory after they have arrived: children usually request them soon.
 const KEPT: usize = 16;
 
 /// Digests of the sender, and what has arrived.
@@ -22,7 +22,7 @@ struct State {
     expected: Vec<Digest>,
     named: BlockSet,
     verified: BlockSet,
-    /// Blocks that never will be: their file has failed here.
+    /// Blocks that will never be verified: their file has failed on this host.
     gone: BlockSet,
     kept: VecDeque<(u64, Arc<Vec<u8>>)>,
     /// Nothing more arrives.

@@ -262,10 +262,10 @@ impl Store {
 
     /// Ends a block: data of an existing block is written unless the digests match.
     pub(crate) fn end(&mut self, arriving: Arriving) -> Result<(), Trouble> {
-        let (number, entry) = (arriving.block as usize, arriving.place.entry);
+        let entry = arriving.place.entry;
         let digest = arriving.hasher.finish();
         if let Some(kept) = &arriving.kept {
-            if self.digests[number] == digest {
+            if self.digests[arriving.block as usize] == digest {
                 return Ok(());
             }
             self.write(entry, kept, arriving.place.offset)?;
@@ -273,11 +273,16 @@ impl Store {
         if self.found[entry] == Found::Failed {
             return Ok(());
         }
-        self.digests[number] = digest;
-        if self.there.insert(arriving.block) {
-            self.held += arriving.place.len;
-        }
+        self.record(arriving.block, &arriving.place, digest);
         Ok(())
+    }
+
+    /// Records that a block is in place with this digest.
+    fn record(&mut self, block: u64, place: &BlockPlace, digest: Digest) {
+        self.digests[block as usize] = digest;
+        if self.there.insert(block) {
+            self.held += place.len;
+        }
     }
 
     /// Returns the digest of a block that is there.
@@ -298,10 +303,7 @@ impl Store {
         if self.found[place.entry] == Found::Failed {
             return Ok(false);
         }
-        self.digests[block as usize] = digest;
-        if self.there.insert(block) {
-            self.held += place.len;
-        }
+        self.record(block, place, digest);
         Ok(true)
     }
 

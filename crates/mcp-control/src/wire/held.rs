@@ -21,50 +21,33 @@
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
-use super::{Message, ParseError, Type, put_u64, u64_at};
+use super::{Message, ParseError, Type, digests, put_u64, u64_at};
 use crate::digest::Digest;
-use crate::limits::{MAX_BLOCKS, MAX_HELD};
 
 /// A HELD.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Held {
     /// The first block.
     pub first: u64,
-    /// Digests of that block and those after it: 1 to [`MAX_HELD`].
+    /// Digests of that block and those after it: 1 to [`MAX_HELD`](crate::limits::MAX_HELD).
     pub digests: Vec<Digest>,
 }
 
-/// Length of a HELD's body without digests.
-const FIXED_LEN: usize = 8;
-
 impl Message for Held {
     const TYPE: Type = Type::Held;
-    const LENGTHS: RangeInclusive<usize> = FIXED_LEN + 32..=FIXED_LEN + 32 * MAX_HELD;
+    const LENGTHS: RangeInclusive<usize> = digests::LENGTHS;
 
     fn body_len(&self) -> usize {
-        FIXED_LEN + 32 * self.digests.len()
+        digests::body_len(self.digests.len())
     }
 
     fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
-        let first = u64_at(body, 0);
-        let (digests, rest) = body[FIXED_LEN..].as_chunks::<32>();
-        if !rest.is_empty() {
-            return Err(ParseError::Length);
-        }
-        if first > MAX_BLOCKS - digests.len() as u64 {
-            return Err(ParseError::Value);
-        }
-        Ok(Held {
-            first,
-            digests: digests.to_vec(),
-        })
+        let (first, digests) = digests::parse(body)?;
+        Ok(Held { first, digests })
     }
 
     fn emit_body(&self, body: &mut [u8]) {
-        put_u64(body, 0, self.first);
-        for (place, digest) in body[FIXED_LEN..].chunks_mut(32).zip(&self.digests) {
-            place.copy_from_slice(digest);
-        }
+        digests::emit(body, self.first, &self.digests);
     }
 }
 

@@ -1,5 +1,5 @@
-//! What travels on the connection from a feeder to its child: a handshake that proves to both that the sender of the
-//! copy arranged the link, then requests for blocks, and blocks.
+//! The protocol between a feeder and its child: a handshake that proves to both that the sender of the copy arranged the
+//! link, then requests for blocks, and blocks.
 //!
 //! ```text
 //!  PREFACE (feeder)
@@ -50,13 +50,13 @@
 
 use alloc::vec::Vec;
 
-use super::relay::{LinkId, LinkSecret};
+use super::relay::{LinkId, LinkSecret, sealed};
 use super::{ParseError, array_at, put_u32, put_u64, u32_at, u64_at};
 use crate::limits::{BLOCK_LEN, MAX_BLOCKS, MAX_REQUESTS};
 
 /// Says in the first bytes of a connection that a feeder opens a link: "PMCR".
 pub const LINK_IDENTIFIER: u32 = 0x504d_4352;
-/// The version of what travels on links.
+/// Version of the link protocol.
 const LINK_VERSION: u8 = 1;
 
 /// Bytes of a PREFACE.
@@ -76,7 +76,7 @@ pub type Proof = [u8; 32];
 /// A PREFACE.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Preface {
-    /// What travels on the link is sealed.
+    /// Whether data on the link is sealed.
     pub sealed: bool,
     /// The link.
     pub link: LinkId,
@@ -94,11 +94,11 @@ impl Preface {
         if u32_at(bytes, 0) != LINK_IDENTIFIER || bytes[4] != LINK_VERSION {
             return Err(ParseError::Version);
         }
-        if bytes[5] > 1 || bytes[6..8] != [0; 2] {
+        if bytes[6..8] != [0; 2] {
             return Err(ParseError::Reserved);
         }
         Ok(Preface {
-            sealed: bytes[5] == 1,
+            sealed: sealed(bytes[5])?,
             link: LinkId(array_at(bytes, 8)),
             nonce: array_at(bytes, 24),
         })
@@ -143,7 +143,7 @@ impl Accept {
     }
 }
 
-/// What both ends derive from the secret and the nonces of a link.
+/// Proofs and keys that both ends derive from the secret and the nonces of a link.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Keys {
     /// The proof that the child sends.
@@ -157,7 +157,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Derives them.
+    /// Derives the proofs and keys of a link.
     pub fn derive(secret: &LinkSecret, feeder: &Nonce, child: &Nonce) -> Self {
         let derive = |context: &str| {
             let mut hasher = blake3::Hasher::new_derive_key(context);
@@ -186,7 +186,7 @@ pub fn is_proof(given: &Proof, expected: &Proof) -> bool {
 pub struct Want {
     /// The first block.
     pub first: u64,
-    /// How many: 1 to [`MAX_REQUESTS`].
+    /// Number of blocks: 1 to [`MAX_REQUESTS`].
     pub count: u32,
 }
 

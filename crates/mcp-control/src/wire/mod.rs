@@ -16,6 +16,7 @@
 use core::fmt;
 use core::ops::RangeInclusive;
 
+mod digests;
 pub mod held;
 pub mod hello;
 pub mod link;

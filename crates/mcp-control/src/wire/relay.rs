@@ -44,17 +44,17 @@
 //! ```
 //!
 //! State: 0 open, 1 unreachable, 2 closed, 3 wrong bytes, 4 gone, 5 refused, 6 expected. The child reports 6 when its feeder
-//! may connect, then 0, 2, 3 or 4; the feeder reports 1 and 5.
+//! may connect, then 0, 2, 3 or 4; the feeder reports 1 and 5. BLOCKS come in rising order and never name a block twice.
 
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::ops::RangeInclusive;
 
-use super::{Message, ParseError, Type, array_at};
+use super::{Message, ParseError, Type, array_at, digests};
 use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::digest::Digest;
-use crate::limits::{MAX_BLOCKS, MAX_HELD};
+use crate::limits::MAX_BLOCKS;
 
 /// Identifies a connection from a feeder to its child; random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -75,47 +75,32 @@ impl fmt::Debug for LinkSecret {
 pub struct Blocks {
     /// The first block.
     pub first: u64,
-    /// Digests of that block and those after it: 1 to [`MAX_HELD`].
+    /// Digests of that block and those after it: 1 to [`MAX_HELD`](crate::limits::MAX_HELD).
     pub digests: Vec<Digest>,
 }
 
-/// Length of a BLOCKS' body without digests.
-const FIXED_LEN: usize = 8;
-
 impl Message for Blocks {
     const TYPE: Type = Type::Blocks;
-    const LENGTHS: RangeInclusive<usize> = FIXED_LEN + 32..=FIXED_LEN + 32 * MAX_HELD;
+    const LENGTHS: RangeInclusive<usize> = digests::LENGTHS;
 
     fn body_len(&self) -> usize {
-        FIXED_LEN + 32 * self.digests.len()
+        digests::body_len(self.digests.len())
     }
 
     fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
-        let first = u64_at(body, 0);
-        let (digests, rest) = body[FIXED_LEN..].as_chunks::<32>();
-        if !rest.is_empty() {
-            return Err(ParseError::Length);
-        }
-        if first > MAX_BLOCKS - digests.len() as u64 {
-            return Err(ParseError::Value);
-        }
-        Ok(Blocks {
-            first,
-            digests: digests.to_vec(),
-        })
+        let (first, digests) = digests::parse(body)?;
+        Ok(Blocks { first, digests })
     }
 
     fn emit_body(&self, body: &mut [u8]) {
-        put_u64(body, 0, self.first);
-        for (place, digest) in body[FIXED_LEN..].chunks_mut(32).zip(&self.digests) {
-            place.copy_from_slice(digest);
-        }
+        digests::emit(body, self.first, &self.digests);
     }
 }
 
 const FLAG_SEALED: u8 = 0x01;
 
-fn sealed(flags: u8) -> Result<bool, ParseError> {
+/// Parses the flags of FEED, FED and PREFACE.
+pub(super) fn sealed(flags: u8) -> Result<bool, ParseError> {
     match flags {
         0 => Ok(false),
         FLAG_SEALED => Ok(true),
@@ -130,9 +115,9 @@ pub struct Feed {
     pub link: LinkId,
     /// Its secret.
     pub secret: LinkSecret,
-    /// Where the child accepts it.
+    /// Address and port at which the child accepts it.
     pub child: SocketAddr,
-    /// What travels on it is sealed.
+    /// Whether data on the link is sealed.
     pub sealed: bool,
 }
 
@@ -177,7 +162,7 @@ pub struct Fed {
     pub link: LinkId,
     /// Its secret.
     pub secret: LinkSecret,
-    /// What travels on it is sealed.
+    /// Whether data on the link is sealed.
     pub sealed: bool,
 }
 

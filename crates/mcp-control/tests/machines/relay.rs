@@ -1,12 +1,13 @@
 //! Hosts that relay to hosts: what a client may ask of a server, and what a server may report.
 
 use mcp_control::limits::BLOCK_LEN;
+use mcp_control::wire::Message as _;
 use mcp_control::wire::hello::Capabilities;
 use mcp_control::wire::link::Want;
 use mcp_control::wire::progress::{Done, FileVerdict};
 use mcp_control::wire::relay::{Blocks, Fed, Feed, LinkId, LinkReport, LinkSecret, LinkState};
 use mcp_control::{
-    BlockSet, ClientEvent, DataPath, Entry, Kind, Manifest, RelPath, Requests, ServerConfig,
+    BlockSet, ClientEvent, DataPath, Entry, Error, Kind, Manifest, RelPath, Requests, ServerConfig,
     ServerEvent, Timestamp,
 };
 
@@ -170,6 +171,28 @@ fn without_links_in_the_plan_there_are_none() {
     assert!(pair.server.link(pair.now, &report).is_err());
 }
 
+/// The application keeps the digests, or has them wait for a slow disk: repeating them must not fill its memory.
+#[test]
+fn each_block_is_named_once_and_in_ascending_order() {
+    let mut pair = linked(Capabilities::FED);
+    pair.client
+        .plan(pair.now, Some((links_only(), layout())))
+        .unwrap();
+    pair.settle();
+    pair.client.blocks(pair.now, &blocks(1)).unwrap();
+    pair.settle();
+    for named in [0, 1] {
+        assert!(pair.client.blocks(pair.now, &blocks(named)).is_err());
+        let mut frame = vec![0; blocks(named).buffer_len()];
+        blocks(named).emit(&mut frame);
+        let taken = pair.server.handle_packet(pair.now, &(), &frame);
+        assert_eq!(taken, Err(Error::Contradiction), "{named}");
+    }
+    pair.client.blocks(pair.now, &blocks(2)).unwrap();
+    pair.settle();
+    assert_eq!(*pair.last_server(), ServerEvent::Blocks(blocks(2)));
+}
+
 #[test]
 fn a_child_asks_for_its_share_and_no_more() {
     let manifest = file(40 * BLOCK_LEN);
@@ -205,6 +228,12 @@ fn a_child_asks_for_its_share_and_no_more() {
         taken += 1;
     }
     assert_eq!(taken, 16);
+    // Nor are two requests that only together exceed them.
+    let mut feeder = Requests::default();
+    for (first, count, is_taken) in [(0, 15, true), (15, 2, false), (15, 1, true)] {
+        let want = Want { first, count };
+        assert_eq!(feeder.take(&manifest, want), is_taken, "{want:?}");
+    }
     assert!(!Requests::default().take(
         &manifest,
         Want {
@@ -228,5 +257,4 @@ fn a_child_asks_for_its_share_and_no_more() {
             count: 1
         }
     ));
-    assert_eq!(feeder.blocks(), 256);
 }

@@ -1,5 +1,5 @@
-//! `mcp-overlay`: hosts that multicast does not reach pass the data on to each other (beyond the paper), beside the
-//! tools that people use for that.
+//! `mcp-overlay`: hosts that multicast does not reach pass the data on to each other (beyond the paper), compared with
+//! other tools for that.
 
 mod swarm;
 mod tools;
@@ -30,14 +30,17 @@ pub(crate) struct Overlay {
 }
 
 const HOSTS: usize = 8;
-/// What a port holds at most, and lets through at once.
+/// Queue and burst of the token bucket of each port, in bytes.
 const QUEUE_BYTES: u32 = 1 << 20;
 const BURST_BYTES: u32 = 16 << 10;
-/// As much as the largest packet of several segments.
+/// The same burst with offloads: at least one packet of 64 KiB.
 const OFFLOADED_BURST_BYTES: u32 = 128 << 10;
 
+/// Most bytes on the wire of the sender, over the size of the file.
 const WIRE: f64 = 1.15;
+/// Most time until all hosts have the file, over that of a copy to one host.
 const ALL: f64 = 1.25;
+/// The same for the others when one host is killed.
 const KILLED: f64 = 1.5;
 
 impl Scenario for Overlay {
@@ -185,7 +188,7 @@ impl Overlay {
         Ok(copied)
     }
 
-    /// What other tools make of it, where they are installed.
+    /// Copies with the other tools that are installed.
     fn beside(
         &self,
         context: &Context,
@@ -224,7 +227,7 @@ fn changed(events: &[netlab::Event]) -> Vec<String> {
         .collect()
 }
 
-/// Returns the host that a host feeds, which the sender feeds.
+/// Returns the second host of the chain: the first one that another host feeds.
 fn second(events: &[netlab::Event]) -> Option<String> {
     let mut feeders = events
         .iter()
