@@ -29,7 +29,7 @@ impl Layout for Ipv6Addr {
     const CHECKSUM_COVERS_ADDRESSES: bool = true;
     const UDP_CHECKSUM_IS_OPTIONAL: bool = false;
     const REQUIRES_ROUTER_ALERT: bool = true;
-    const HAS_ANONYMOUS_QUERIES: bool = false;
+    const ADMITS_UNSPECIFIED: bool = false;
     const HEADER_LEN: usize = 40;
     const ALERT_LEN: usize = 2 + ALERT_OPTIONS.len();
 
