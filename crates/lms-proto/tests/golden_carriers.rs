@@ -195,11 +195,11 @@ fn datagrams() {
     let mut bytes = [0; 66];
     assert_eq!(header.emit(&mut bytes), Ok(66));
     assert_eq!(bytes, DATAGRAM6);
-    for len in 0..30 {
+    for len in 2..30 {
         let truncated = Header::<Ipv4Addr>::parse(&DATAGRAM[..len]);
         assert_eq!(truncated, Err(ParseError::Truncated));
     }
-    for len in 0..66 {
+    for len in 2..66 {
         let truncated = Header::<Ipv6Addr>::parse(&DATAGRAM6[..len]);
         assert_eq!(truncated, Err(ParseError::Truncated));
     }
@@ -302,6 +302,25 @@ fn every_truncation<A: Net>() {
             assert_eq!(bytes, whole[..len]);
         }
     }
+}
+
+fn short_datagrams<A: Net>() {
+    let mut router = router::<A>();
+    for payload in [&b""[..], b"L", b"x", b"no", b"LN\x01"] {
+        let mut bytes = packet(A::HOSTS[0], A::SOURCE, (9_000, PORT), payload);
+        let before = bytes.clone();
+        let verdict = router.forward(NOW, &meta(DOWN), &mut bytes);
+        assert_eq!((verdict, bytes), (Verdict::Pass, before), "{payload:?}");
+    }
+    let mut bytes = packet(A::HOSTS[0], A::SOURCE, (9_000, PORT), b"LM\x01");
+    let verdict = router.forward(NOW, &meta(DOWN), &mut bytes);
+    assert_eq!(verdict, Verdict::Drop(DropReason::Datagram));
+}
+
+#[test]
+fn datagrams_of_other_protocols_to_the_port_pass_however_short() {
+    short_datagrams::<Ipv4Addr>();
+    short_datagrams::<Ipv6Addr>();
 }
 
 #[test]
