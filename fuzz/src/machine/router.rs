@@ -218,14 +218,9 @@ impl<A: Net> Bench<A> {
             cookie: point.cookie ^ script.of(&forged),
             ..point
         };
-        let far = Self::far();
-        let from = script.of(&[A::address(2, 9), far]);
+        // A host of the replier's link, or of none of the links.
+        let from = script.of(&[A::address(2, 9), A::address(99, 9)]);
         answer(script, key, point, from)
-    }
-
-    /// A host of none of the links.
-    fn far() -> A {
-        A::address(99, 9)
     }
 
     /// A source of a shared tree was seen.

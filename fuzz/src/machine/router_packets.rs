@@ -338,5 +338,5 @@ pub(super) fn checksum_holds<A: Net>(packet: &[u8]) -> Option<bool> {
     };
     let addresses = words(ip.source.octets().as_ref()) + words(ip.destination.octets().as_ref());
     let sum = words(datagram) + addresses + u64::from(UDP) + datagram.len() as u64;
-    Some(sum % 0xffff == 0)
+    Some(sum.is_multiple_of(0xffff))
 }
