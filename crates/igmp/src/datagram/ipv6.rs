@@ -123,8 +123,8 @@ impl<'a> Options<'a> {
         })
     }
 
-    /// Returns whether Router Alert is among the options; `None` where they do not fill their header, or one must not be
-    /// skipped by who does not know it (RFC 8200 §4.2: the two highest bits).
+    /// Returns whether Router Alert is among the options; `None` when they do not fill their header, or when one is
+    /// unrecognized and its type forbids skipping it (RFC 8200 §4.2: the two highest bits).
     fn check(&self) -> Option<bool> {
         let mut options = self.options;
         let mut has_router_alert = false;
