@@ -84,9 +84,6 @@ pub trait Address:
 
     /// The hash of the first `len` bits, 1 to [`Address::BITS`], and of `len`.
     fn hash_subnet(self, len: u8, key: &HashKey) -> u64;
-
-    /// The 64 bits of an address that tell hosts apart best, for choices that need no secrecy.
-    fn low_bits(self) -> u64;
 }
 
 impl Address for Ipv4Addr {
@@ -162,11 +159,6 @@ impl Address for Ipv4Addr {
     #[inline]
     fn hash_subnet(self, len: u8, key: &HashKey) -> u64 {
         key.hash(u64::from(len) << 32 | u64::from(self.to_bits() >> (32 - u32::from(len))))
-    }
-
-    #[inline]
-    fn low_bits(self) -> u64 {
-        self.to_bits().into()
     }
 }
 
@@ -250,11 +242,6 @@ impl Address for Ipv6Addr {
     #[inline]
     fn hash_subnet(self, len: u8, key: &HashKey) -> u64 {
         Ipv6Addr::from_bits(self.to_bits() & mask6(len)).hash_numbered(len.into(), key)
-    }
-
-    #[inline]
-    fn low_bits(self) -> u64 {
-        halves(self)[1]
     }
 }
 

@@ -37,8 +37,10 @@ pub(crate) mod layout {
         const UDP_CHECKSUM_IS_OPTIONAL: bool;
         /// Whether messages without Router Alert are refused.
         const REQUIRES_ROUTER_ALERT: bool;
-        /// Whether a switch may ask in a querier's stead without an address (RFC 4541 §2.1.1).
-        const HAS_ANONYMOUS_QUERIES: bool;
+        /// Whether messages from the unspecified address count: reports of hosts that have no address yet (RFC 3376
+        /// §4.2.13), queries of a switch in a querier's stead (RFC 4541 §2.1.1). RFC 9777 §5.2.14 has a router discard
+        /// both.
+        const ADMITS_UNSPECIFIED: bool;
         /// Bytes of an IP header without options.
         const HEADER_LEN: usize;
         /// Bytes that Router Alert adds.

@@ -19,13 +19,13 @@ pub struct Ip<A> {
     pub source: A,
     /// The destination address.
     pub destination: A,
-    /// Hops that the packet may still make, this one included.
+    /// Remaining hop limit or TTL, as in the header.
     pub hop_limit: u8,
-    /// What follows the header, by its number; in IPv6 behind a hop-by-hop header.
+    /// Protocol number of the payload; in IPv6 the next header after a hop-by-hop header.
     pub protocol: u8,
-    /// Whether the packet is one of several fragments.
+    /// Whether the packet is a fragment.
     pub is_fragment: bool,
-    /// What follows the header.
+    /// Bytes of the packet after its headers.
     pub payload: Range<usize>,
 }
 
@@ -49,7 +49,7 @@ pub trait Family: igmp::Family {
     /// The group on each link of routers of LMS and its hosts.
     const LINK_GROUP: Self;
 
-    /// Checks a packet's header and reads it.
+    /// Parses the header of a packet; for IPv4 also verifies its checksum.
     ///
     /// # Errors
     /// [`HeaderError`] when the header is malformed.
@@ -61,16 +61,18 @@ pub trait Family: igmp::Family {
     /// The destination address of a checked packet.
     fn destination(packet: &[u8]) -> Self;
 
-    /// Offset of the UDP header, where the packet seems to have one: nothing else is checked.
+    /// Offset of the UDP header according to version and protocol number, which alone are checked. The offset may lie
+    /// outside the packet.
     fn udp_at(packet: &[u8]) -> Option<usize>;
 
-    /// Takes one hop off the packet's limit.
+    /// Decrements the packet's hop limit.
     fn take_hop(packet: &mut [u8]);
 
     /// Changes the destination address of a checked packet.
     fn set_destination(packet: &mut [u8], destination: Self);
 
-    /// Writes the header of a packet at the start of `out`; `None` where it does not fit, or the packet is too long.
+    /// Writes the header of a packet at the start of `out`; returns `None` when `out` is too short or the packet would be
+    /// longer than its length field can say.
     fn write_ip(
         out: &mut [u8],
         payload_len: usize,
@@ -83,7 +85,7 @@ pub trait Family: igmp::Family {
     /// Length in bytes of the outer header of a dmcast, with the option in this form.
     fn outer_len(form: Form) -> usize;
 
-    /// Writes the outer header of a dmcast around `inner_len` bytes, with these ends.
+    /// Writes the outer header of a dmcast around `inner_len` bytes; `ends` are its source and destination addresses.
     ///
     /// # Errors
     /// [`EmitError`] when the option cannot be written, or there is no room.
@@ -275,7 +277,7 @@ impl Family for Ipv6Addr {
 
     #[inline]
     fn udp_at(packet: &[u8]) -> Option<usize> {
-        // A datagram of this carrier has no extension headers: who adds one is not understood.
+        // Datagrams of this carrier have no extension headers; one that has is not recognized.
         let is_udp = packet.first()? >> 4 == 6 && *packet.get(6)? == ipv4::PROTOCOL_UDP;
         is_udp.then_some(ipv6::HEADER_LEN)
     }

@@ -42,8 +42,8 @@ const PORTS: Ports = Ports {
 trait Net: Family {
     const SOURCE: Self;
     const GROUP: Self;
-    /// The receiver below `DOWN`, and the replier below `REPLIER`.
-    const HOSTS: [Self; 2];
+    /// The receiver below `DOWN`, the replier below `REPLIER`, and another receiver on the replier's link.
+    const HOSTS: [Self; 3];
 
     fn interface(iface: Iface) -> InterfaceConfig<Self>;
     fn value(value: IpAddr) -> Self {
@@ -54,7 +54,11 @@ trait Net: Family {
 impl Net for Ipv4Addr {
     const SOURCE: Self = Ipv4Addr::new(10, 1, 0, 2);
     const GROUP: Self = Ipv4Addr::new(232, 1, 2, 3);
-    const HOSTS: [Self; 2] = [Ipv4Addr::new(10, 1, 3, 77), Ipv4Addr::new(10, 1, 2, 9)];
+    const HOSTS: [Self; 3] = [
+        Ipv4Addr::new(10, 1, 3, 77),
+        Ipv4Addr::new(10, 1, 2, 9),
+        Ipv4Addr::new(10, 1, 2, 8),
+    ];
 
     fn interface(iface: Iface) -> InterfaceConfig {
         InterfaceConfig::ipv4(Ipv4Addr::new(10, 1, iface.0 as u8, 1), 24)
@@ -68,7 +72,7 @@ const fn global(link: u16, host: u16) -> Ipv6Addr {
 impl Net for Ipv6Addr {
     const SOURCE: Self = global(1, 2);
     const GROUP: Self = Ipv6Addr::new(0xff3e, 0, 0, 0, 0, 0, 0, 0x1234);
-    const HOSTS: [Self; 2] = [global(3, 77), global(2, 9)];
+    const HOSTS: [Self; 3] = [global(3, 77), global(2, 9), global(2, 8)];
 
     fn interface(iface: Iface) -> InterfaceConfig<Self> {
         let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, iface.0);
@@ -77,11 +81,15 @@ impl Net for Ipv6Addr {
 }
 
 fn router<A: Net>() -> Router<'static, A> {
+    router_of_seed(1)
+}
+
+fn router_of_seed<A: Net>(seed: u8) -> Router<'static, A> {
     let config = Config {
         policy: Policy::Static,
         ..Config::default()
     };
-    let mut router = Router::<A>::new(config, Storage::with_capacity(8, 8), [1; 32], NOW);
+    let mut router = Router::<A>::new(config, Storage::with_capacity(8, 8), [seed; 32], NOW);
     for iface in [UP, REPLIER, DOWN] {
         router
             .set_interface(NOW, iface, A::interface(iface))
@@ -144,8 +152,12 @@ fn header<A: Net>(kind: Kind, turning_point: Option<TurningPoint>) -> Vec<u8> {
 }
 
 fn request<A: Net>() -> Vec<u8> {
+    request_from(A::HOSTS[0])
+}
+
+fn request_from<A: Net>(host: A) -> Vec<u8> {
     let payload = [&header::<A>(Kind::Request, None)[..], b"what is asked"].concat();
-    packet(A::HOSTS[0], A::SOURCE, (9_000, PORT), &payload)
+    packet(host, A::SOURCE, (9_000, PORT), &payload)
 }
 
 fn dmcast<A: Net>(point: TurningPoint) -> Vec<u8> {
@@ -195,11 +207,11 @@ fn datagrams() {
     let mut bytes = [0; 66];
     assert_eq!(header.emit(&mut bytes), Ok(66));
     assert_eq!(bytes, DATAGRAM6);
-    for len in 0..30 {
+    for len in 2..30 {
         let truncated = Header::<Ipv4Addr>::parse(&DATAGRAM[..len]);
         assert_eq!(truncated, Err(ParseError::Truncated));
     }
-    for len in 0..66 {
+    for len in 2..66 {
         let truncated = Header::<Ipv6Addr>::parse(&DATAGRAM6[..len]);
         assert_eq!(truncated, Err(ParseError::Truncated));
     }
@@ -304,6 +316,25 @@ fn every_truncation<A: Net>() {
     }
 }
 
+fn short_datagrams<A: Net>() {
+    let mut router = router::<A>();
+    for payload in [&b""[..], b"L", b"x", b"no", b"LN\x01"] {
+        let mut bytes = packet(A::HOSTS[0], A::SOURCE, (9_000, PORT), payload);
+        let before = bytes.clone();
+        let verdict = router.forward(NOW, &meta(DOWN), &mut bytes);
+        assert_eq!((verdict, bytes), (Verdict::Pass, before), "{payload:?}");
+    }
+    let mut bytes = packet(A::HOSTS[0], A::SOURCE, (9_000, PORT), b"LM\x01");
+    let verdict = router.forward(NOW, &meta(DOWN), &mut bytes);
+    assert_eq!(verdict, Verdict::Drop(DropReason::Datagram));
+}
+
+#[test]
+fn datagrams_of_other_protocols_to_the_port_pass_however_short() {
+    short_datagrams::<Ipv4Addr>();
+    short_datagrams::<Ipv6Addr>();
+}
+
 #[test]
 fn every_truncation_of_a_datagram_is_dropped() {
     every_truncation::<Ipv4Addr>();
@@ -328,14 +359,29 @@ fn cookies<A: Net>() {
         try_with(&mut router, NOW, good),
         Verdict::Multicast { .. }
     ));
-    // That of another interface, which a host on that link has read.
-    let mut bytes = request::<A>();
-    let _ = router.forward(NOW, &meta(REPLIER), &mut bytes);
-    let number = TurningPoint {
-        iface: Iface(good.iface.0 ^ 1),
-        ..good
+    // That of another interface, which a host on that link has read, and an unknown number.
+    let mut bytes = request_from(A::HOSTS[2]);
+    let verdict = router.forward(NOW, &meta(REPLIER), &mut bytes);
+    let Verdict::Forward { packet, .. } = verdict else {
+        panic!("{verdict:?}");
     };
-    assert_eq!(try_with(&mut router, NOW, number), wrong);
+    let beside = point::<A>(&bytes[packet]);
+    let exchanged = [(good.iface, beside.cookie), (beside.iface, good.cookie)];
+    for (iface, cookie) in exchanged
+        .into_iter()
+        .chain([(Iface(good.iface.0 ^ 1), good.cookie)])
+    {
+        let mixed = TurningPoint {
+            iface,
+            cookie,
+            ..good
+        };
+        assert_eq!(try_with(&mut router, NOW, mixed), wrong);
+    }
+    assert!(matches!(
+        try_with(&mut router, NOW, beside),
+        Verdict::Multicast { iface: REPLIER, .. }
+    ));
     // One that is two rotations old, though somebody asks again.
     let later = NOW + lms_proto::router::NUMBER_ROTATION * 2;
     let mut bytes = request::<A>();
@@ -343,34 +389,9 @@ fn cookies<A: Net>() {
     assert!(matches!(asked, Verdict::Forward { .. }));
     assert_eq!(try_with(&mut router, later, good), wrong);
     // And after a restart.
-    let mut other = self::router::<A>();
-    let mut restarted = Router::<A>::new(
-        Config {
-            policy: Policy::Static,
-            ..Config::default()
-        },
-        Storage::with_capacity(8, 8),
-        [2; 32],
-        NOW,
-    );
-    for iface in [UP, REPLIER, DOWN] {
-        let config = A::interface(iface);
-        restarted.set_interface(NOW, iface, config).unwrap();
-    }
-    let key = Key::new(A::SOURCE, A::GROUP);
-    restarted.install(NOW, key, UP, &[REPLIER, DOWN]).unwrap();
-    std::mem::swap(&mut other, &mut restarted);
-    let replier = Replier {
-        iface: REPLIER,
-        cost: 1,
-        neighbour: Some(Neighbour {
-            addr: A::HOSTS[1],
-            link: None,
-        }),
-    };
-    other.set_replier(NOW, key, Some(replier)).unwrap();
-    turned(&mut other);
-    assert_eq!(try_with(&mut other, NOW, good), wrong);
+    let mut restarted = router_of_seed::<A>(2);
+    turned(&mut restarted);
+    assert_eq!(try_with(&mut restarted, NOW, good), wrong);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Keyed hashes: SipHash-1-3 for tables, SipHash-2-4 for what is shown to others.
+//! Keyed hashes: SipHash-1-3 for tables, SipHash-2-4 for tags that are sent to other hosts.
 
 use core::fmt;
 
@@ -30,8 +30,8 @@ impl HashKey {
         Prefix { v, words: 1 }
     }
 
-    /// Returns SipHash-2-4 of these words, each as 8 bytes, little-endian: a tag that nobody without the key can make,
-    /// even one who has seen others.
+    /// Returns SipHash-2-4 of these words, each as 8 bytes, little-endian: an authentication tag that cannot be computed
+    /// without the key, even from the tags of other messages.
     #[inline]
     #[must_use]
     pub fn tag<const WORDS: usize>(&self, message: [u64; WORDS]) -> u64 {
@@ -68,7 +68,7 @@ impl fmt::Debug for HashKey {
     }
 }
 
-/// A hash of which the first words of 8 bytes are in: computed once, finished in several ways.
+/// The state of a hash after its first words of 8 bytes: computed once, finished in several ways.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefix {
     v: [u64; 4],
@@ -76,7 +76,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Takes 8 more bytes in, little-endian.
+    /// Absorbs 8 more bytes, little-endian.
     #[inline]
     #[must_use]
     pub fn then(mut self, word: u64) -> Prefix {
@@ -85,14 +85,14 @@ impl Prefix {
         self
     }
 
-    /// Returns the hash of what is in.
+    /// Returns the hash of the bytes absorbed so far.
     #[inline]
     #[must_use]
     pub fn hash(self) -> u64 {
         self.finish(0, 0)
     }
 
-    /// Returns the hash of what is in and the 4 bytes of `more`, little-endian.
+    /// Returns the hash of the bytes absorbed so far and the 4 bytes of `more`, little-endian.
     #[inline]
     #[must_use]
     pub fn hash_with(self, more: u32) -> u64 {

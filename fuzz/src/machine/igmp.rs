@@ -10,7 +10,7 @@ use igmp::{Config, Family, Member, MemberStorage, Proxy, Querier, QuerierStorage
 use igmp::{Iface, Instant, InterfaceConfig, Key, Meta};
 
 use super::lms_endpoint::query;
-use super::router::report;
+use super::router_packets::report;
 use super::{mend, pass};
 use crate::memory::Meter;
 use crate::script::{Lines, Script};
@@ -20,9 +20,13 @@ const GROUPS: usize = 3;
 /// The addresses that scripts choose from.
 pub(super) trait Addresses: Family {
     fn interface(iface: u16) -> InterfaceConfig<Self>;
+    /// An address that other links reach too.
+    fn address(iface: u16, n: u8) -> Self;
     /// A neighbour on the link of an interface.
     fn host(iface: u16, n: u8) -> Self;
-    fn source(n: u8) -> Self;
+    fn source(n: u8) -> Self {
+        Self::address(1, n)
+    }
     fn group(n: u8) -> Self;
     fn response(script: &mut Script<'_>) -> Self::ResponseCode;
 }
@@ -32,12 +36,12 @@ impl Addresses for Ipv4Addr {
         InterfaceConfig::ipv4(Self::host(iface, 5), 24)
     }
 
-    fn host(iface: u16, n: u8) -> Self {
+    fn address(iface: u16, n: u8) -> Self {
         Ipv4Addr::new(10, 1, iface as u8, n)
     }
 
-    fn source(n: u8) -> Self {
-        Ipv4Addr::new(10, 1, 1, n)
+    fn host(iface: u16, n: u8) -> Self {
+        Self::address(iface, n)
     }
 
     fn group(n: u8) -> Self {
@@ -51,16 +55,15 @@ impl Addresses for Ipv4Addr {
 
 impl Addresses for Ipv6Addr {
     fn interface(iface: u16) -> InterfaceConfig<Self> {
-        let address = Ipv6Addr::new(0x2001, 0xdb8, iface, 0, 0, 0, 0, 5);
-        InterfaceConfig::ipv6(address, 64, Self::host(iface, 5))
+        InterfaceConfig::ipv6(Self::address(iface, 5), 64, Self::host(iface, 5))
+    }
+
+    fn address(iface: u16, n: u8) -> Self {
+        Ipv6Addr::new(0x2001, 0xdb8, iface, 0, 0, 0, 0, n.into())
     }
 
     fn host(iface: u16, n: u8) -> Self {
         Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, iface, n.into())
-    }
-
-    fn source(n: u8) -> Self {
-        Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, n.into())
     }
 
     fn group(n: u8) -> Self {

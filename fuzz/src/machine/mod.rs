@@ -19,6 +19,7 @@ pub mod native;
 pub mod ring;
 pub mod ring_peer;
 pub mod router;
+mod router_packets;
 pub mod tcpxm;
 pub mod tcpxm_member;
 pub mod tree;

@@ -1,57 +1,43 @@
-//! The LMS router: packets to forward, LMS-HIER and IGMP, routes and repliers that come and go.
+//! The LMS router of either family: requests and dmcasts of every carrier to forward, LMS-HIER and membership reports,
+//! routes and repliers that come and go.
 //!
-//! Asserted: a dropped packet is untouched; one that is forwarded has one hop less and a right
-//! checksum, is no longer than it came, and goes out of an interface that there is; what has turned
-//! never goes up again; a dmcast leaves as (S, G) of an entry. Nothing is allocated after the start.
+//! Asserted: a dropped packet is untouched; one that is forwarded has one hop less and its checksums still hold, is no
+//! longer than it came, and goes out of an interface that there is; what has turned never goes up again, and what turns
+//! is addressed as its carrier does it; a datagram of no entry is routed on; a dmcast leaves as (S, G) of an entry, with
+//! a cookie that the router wrote for that interface, or after a request in the classic form. Nothing is allocated
+//! after the start.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU16;
 
-use igmp::datagram::{UDP_AT, finish_membership, finish_udp, membership_at};
-use igmp::wire::{RecordType, ReportWriter};
-use lms_proto::hier::{Capacity, Cost};
-use lms_proto::router::{Config, Policy, Rate, Storage, Verdict};
+use igmp::datagram::{UDP_AT, finish_udp};
+use lms_proto::hier::Capacity;
+use lms_proto::router::{Config, Output, Policy, Rate, Stats, Storage, Verdict};
 use lms_proto::table::{EntryId, Neighbour, Replier};
-use lms_proto::wire::encap::{DmcastRepr, Placement};
-use lms_proto::wire::hier::{Entry, Header, Kind as HierKind, Writer};
-use lms_proto::wire::ipv4::{self, Layout};
-use lms_proto::wire::option::Body;
-use lms_proto::{
-    Duration, Form, Iface, Instant, InterfaceConfig, Key, Kind, LinkAddr, LmsOption, Meta, Router,
-    TurningPoint,
-};
+use lms_proto::wire::{hier, udp};
+use lms_proto::{Duration, Iface, Instant, Key, LinkAddr, Meta, NextHop, Router, TurningPoint};
 
-use super::igmp::Addresses;
+use super::igmp::Addresses as _;
+use super::router_packets::{
+    IFACES, Net, answer, checksum_holds, cookie_of, dmcast, hier_message, iface, key, report,
+    request, seen,
+};
 use super::{ip_packet, mend, pass};
 use crate::memory::Meter;
 use crate::script::{Lines, Script};
 
-const IFACES: u16 = 5;
-
-struct Bench {
-    router: Router<'static>,
+struct Bench<A: Net> {
+    router: Router<'static, A>,
+    udp_port: Option<u16>,
     meter: Meter,
     now: Instant,
     /// Turning points that the router wrote, the latest ones, and for which source and group.
-    points: VecDeque<(Key, Body<Ipv4Addr>, u64)>,
-    /// Entries that turned a request since they were installed.
-    turned: BTreeSet<Key>,
-}
-
-fn address(iface: u16, host: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 1, iface as u8, host)
-}
-
-fn key(script: &mut Script<'_>) -> Key {
-    let group = Ipv4Addr::new(232, 1, 2, script.u8() % 4);
-    match script.u8() % 4 {
-        0 => Key::any_source(group),
-        n => Key::new(Ipv4Addr::new(10, 1, 1, n), group),
-    }
-}
-
-fn iface(script: &mut Script<'_>) -> Iface {
-    Iface(u16::from(script.u8()) % (IFACES + 2))
+    points: VecDeque<(Key<A>, TurningPoint)>,
+    /// Cookies that the router wrote, for which source, group and interface.
+    cookies: BTreeSet<(Key<A>, Iface, u64)>,
+    /// Entries that turned a request since they were installed, and whether one was in the classic form.
+    turned: BTreeSet<(Key<A>, bool)>,
 }
 
 fn policy(script: &mut Script<'_>) -> Policy {
@@ -77,141 +63,13 @@ fn config(script: &mut Script<'_>) -> Config {
         policy: policy(script),
         request_rate: rate,
         dmcast_rate: rate,
-        // What it forwards here is told from the rest by its option.
-        udp_port: None,
+        udp_port: NonZeroU16::new(udp::PORT).filter(|_| script.flag()),
         ..Config::default()
     }
 }
 
-fn option(script: &mut Script<'_>, kind: Kind, key: Key) -> LmsOption {
-    let turned = script.flag() || kind == Kind::Dmcast;
-    LmsOption {
-        kind,
-        turning_point: turned.then(|| TurningPoint {
-            router: address(u16::from(script.u8() % 6), 1).into(),
-            iface: iface(script),
-            cookie: 0,
-        }),
-        source: key.source.into(),
-        group: key.group.into(),
-    }
-}
-
-fn form(script: &mut Script<'_>) -> Form {
-    script.of(&[Form::Classic, Form::Own])
-}
-
-fn request(script: &mut Script<'_>) -> Vec<u8> {
-    let key = key(script);
-    let option = option(script, Kind::Request, key);
-    let form = form(script);
-    let mut bytes = [0; 28];
-    let len = option.emit(form, &mut bytes).unwrap_or(0);
-    let ttl = script.of(&[64, 1, 2, 0, 255]);
-    let source = address(u16::from(script.u8() % 6), script.u8()).octets();
-    ip_packet(
-        source,
-        key.group.octets(),
-        17,
-        ttl,
-        &bytes[..len],
-        &[0xab; 20],
-    )
-}
-
-fn dmcast(script: &mut Script<'_>) -> Vec<u8> {
-    let key = key(script);
-    let ttl = script.of(&[64, 1, 2]);
-    let inner = ip_packet(
-        key.source.octets(),
-        key.group.octets(),
-        17,
-        ttl,
-        &[],
-        script.bytes(),
-    );
-    let repr = DmcastRepr {
-        replier: address(2, 9),
-        router: address(u16::from(script.u8() % 6), 1),
-        iface: iface(script),
-        cookie: 0,
-        form: form(script),
-        placement: script.of(&[Placement::Outer, Placement::Inner]),
-        ttl: 64,
-        identification: 1,
-    };
-    let mut packet = vec![0; repr.buffer_len(inner.len())];
-    match repr.emit(&inner, &mut packet) {
-        Ok(len) => packet.truncate(len),
-        Err(_) => packet.clear(),
-    }
-    packet
-}
-
-fn hier_message(script: &mut Script<'_>) -> Vec<u8> {
-    let from = address(u16::from(script.u8() % 6), script.u8());
-    let header = Header {
-        kind: script.of(&[HierKind::Update, HierKind::Elected]),
-        boot: script.u8().into(),
-        sequence: script.u32(),
-        hold_time_ms: script.u16(),
-    };
-    let mut packet = vec![0; 1500];
-    let Some(mut writer) = Writer::new(&mut packet[UDP_AT..]) else {
-        return packet;
-    };
-    for _ in 0..script.pick(6) {
-        let neighbour = script.flag().then(|| address(2, script.u8()));
-        let cost = if header.kind == HierKind::Elected && neighbour.is_none() {
-            Cost::WITHDRAWN
-        } else {
-            Cost(script.u16())
-        };
-        let neighbour = neighbour.filter(|_| header.kind == HierKind::Elected);
-        let key = key(script);
-        writer.push(&Entry {
-            key,
-            neighbour,
-            cost,
-        });
-    }
-    let len = writer.finish(&header);
-    let len = finish_udp(
-        &mut packet,
-        from,
-        hier_group(),
-        lms_proto::wire::hier::PORT,
-        len,
-    );
-    packet.truncate(len.unwrap_or(0));
-    packet
-}
-
-fn hier_group() -> Ipv4Addr {
-    lms_proto::wire::hier::GROUP
-}
-
-/// A report with costs, as hosts send it.
-pub(super) fn report<A: Addresses>(script: &mut Script<'_>, from: A) -> Vec<u8> {
-    let mut packet = vec![0; 1500];
-    let Some(mut writer) = ReportWriter::new(&mut packet[membership_at::<A>()..]) else {
-        return packet;
-    };
-    for _ in 0..script.pick(6) {
-        let kind = RecordType::from(script.u8() % 8);
-        let group = A::group(script.u8() % 4);
-        let sources = (0..script.u8() % 5).map(A::source);
-        let cost = script.flag().then(|| Cost(script.u16()));
-        writer.push(kind, group, sources, cost);
-    }
-    let len = writer.finish();
-    let len = finish_membership(&mut packet, from, A::REPORT_DESTINATION, len);
-    packet.truncate(len.unwrap_or(0));
-    packet
-}
-
-impl Bench {
-    fn new(script: &mut Script<'_>) -> Bench {
+impl<A: Net> Bench<A> {
+    fn new(script: &mut Script<'_>) -> Self {
         let capacity = Capacity {
             entries: 8,
             neighbours: 8,
@@ -221,19 +79,21 @@ impl Bench {
         };
         let storage = Storage::with_capacity(4, 8).with_hierarchy(capacity);
         let now = Instant::from_secs(100);
-        let router = Router::new(config(script), storage, [1; 32], now);
+        let config = config(script);
         let mut bench = Bench {
-            router,
+            router: Router::new(config, storage, [1; 32], now),
+            udp_port: config.udp_port.map(NonZeroU16::get),
             meter: Meter::default(),
             now,
             points: VecDeque::new(),
+            cookies: BTreeSet::new(),
             turned: BTreeSet::new(),
         };
         for iface in 1..=IFACES {
             bench.interface(Iface(iface));
         }
         let down: Vec<Iface> = (2..=IFACES - 1).map(Iface).collect();
-        let key = Key::new(Ipv4Addr::new(10, 1, 1, 1), Ipv4Addr::new(232, 1, 2, 0));
+        let key = Key::new(A::address(1, 1), A::group(0));
         bench
             .router
             .install(now, key, Iface(1), &down)
@@ -242,7 +102,7 @@ impl Bench {
     }
 
     fn interface(&mut self, iface: Iface) {
-        let config = InterfaceConfig::ipv4(address(iface.0, 1), 24);
+        let config = A::interface(iface.0);
         let (router, now) = (&mut self.router, self.now);
         let _ = self.meter.run(|| router.set_interface(now, iface, config));
     }
@@ -254,9 +114,6 @@ impl Bench {
             link_source: Some(LinkAddr([2, 0, 0, 0, 0, 9])),
         };
         let (router, now) = (&mut self.router, self.now);
-        let found = Layout::check(packet)
-            .ok()
-            .and_then(|layout| ipv4::find_lms(&packet[..layout.header_len]).ok()?);
         let verdict = self.meter.run(|| router.forward(now, &meta, &mut bytes));
         match verdict {
             Verdict::Pass => assert_eq!(bytes, packet, "passed on as it came"),
@@ -266,29 +123,12 @@ impl Bench {
                 packet: range,
                 second,
             } => {
-                let found = found.expect("only requests are forwarded");
-                let entry = self
-                    .entry(found.body.source, found.body.group)
-                    .expect("of an entry");
-                let parent = self.router.table().get(entry).expect("there").parent();
-                if found.body.turning_iface.is_set() && iface != parent {
-                    panic!("what has turned came up again");
-                }
                 assert!(range.len() <= packet.len());
-                self.is_good(&bytes[range.clone()], packet);
-                self.note_turn(entry, &bytes[range.clone()], packet);
-                let mut outputs = vec![output];
+                self.is_good_request(iface, output, &bytes[range.clone()], packet);
                 if let Some(copy) = second {
                     let (router, meter) = (&self.router, &mut self.meter);
                     let output = meter.run(|| router.second_copy(copy, &mut bytes[range.clone()]));
-                    self.is_good(&bytes[range.clone()], packet);
-                    self.note_turn(entry, &bytes[range], packet);
-                    outputs.push(output);
-                }
-                for output in outputs {
-                    let table = self.router.table();
-                    let below = table.is_downstream(entry, output.iface);
-                    assert!(below || output.iface == parent, "out of the tree");
+                    self.is_good_request(iface, output, &bytes[range], packet);
                 }
             }
             Verdict::Multicast {
@@ -296,88 +136,101 @@ impl Bench {
                 packet: range,
             } => {
                 assert!(range.len() < packet.len());
-                let inner = &bytes[range];
-                let layout = Layout::check(inner).expect("a packet");
-                assert!(ipv4::checksum_ok(&inner[..layout.header_len]));
-                let (source, group) = (ipv4::source(inner), ipv4::destination(inner));
-                let entry = self.entry(source, group).expect("of an entry");
-                assert!(self.router.table().is_downstream(entry, out));
-                let key = self.router.table().get(entry).expect("there").key();
-                assert!(self.turned.contains(&key), "nobody asked for that");
-                assert_eq!((layout.header_len, ipv4::protocol(inner)), (20, 17));
-                assert!(!ipv4::is_fragment(inner), "a fragment");
-                assert!(!source.is_loopback() && !source.is_unspecified());
+                self.is_good_repair(out, &bytes[range], packet);
             }
         }
     }
 
-    /// Notes the turning point that the router wrote into a request, if it did.
-    fn note_turn(&mut self, entry: EntryId, bytes: &[u8], before: &[u8]) {
-        let found = |packet: &[u8]| {
-            let layout = Layout::check(packet).expect("a packet");
-            let found = ipv4::find_lms(&packet[..layout.header_len]);
-            found.expect("good options").expect("a request")
+    /// Checks a request that the router forwards, and notes the turning point where it wrote one.
+    fn is_good_request(&mut self, arrival: Iface, output: Output<A>, bytes: &[u8], before: &[u8]) {
+        let was = seen::<A>(before, self.udp_port).expect("only requests are forwarded");
+        let is = seen::<A>(bytes, self.udp_port).expect("a request still");
+        let hops = |packet| A::read_ip(packet).expect("a packet").hop_limit;
+        assert_eq!(hops(bytes) + 1, hops(before), "one hop less");
+        if was.is_datagram && checksum_holds::<A>(before) != Some(false) {
+            let (is, was) = (checksum_holds::<A>(bytes), checksum_holds::<A>(before));
+            assert_eq!(is, was, "the checksum of the datagram");
+        }
+        assert_eq!((is.key, is.is_datagram), (was.key, was.is_datagram));
+        let Some(id) = self.router.table().lookup(is.key) else {
+            assert!(is.is_datagram && !is.is_turned, "of no entry");
+            let routed = (output.iface, output.next_hop);
+            assert_eq!(routed, (Iface::UNSET, NextHop::Routed));
+            assert_eq!(is.destination, is.key.source);
+            return;
         };
-        let (was, is) = (found(before), found(bytes));
-        if was.body.turning_iface.is_set() || !is.body.turning_iface.is_set() {
+        let entry = self.router.table().get(id).expect("there");
+        let (parent, entry) = (entry.parent(), entry.key());
+        assert!(!was.is_turned || arrival == parent, "turned came up again");
+        let destination = match (is.is_datagram, is.is_turned) {
+            (true, true) => A::LINK_GROUP,
+            (true, false) => is.key.source,
+            (false, _) => is.key.group,
+        };
+        assert_eq!(is.destination, destination);
+        let is_below = self.router.table().is_downstream(id, output.iface);
+        match is.is_turned {
+            true => assert!(is_below, "turned, and not to a replier"),
+            false => assert_eq!(output.iface, parent, "not turned, and not to the parent"),
+        }
+        if was.is_turned || !is.is_turned {
             return;
         }
-        let key = Key::new(is.body.source, is.body.group);
-        self.points
-            .push_back((key, is.body, is.cookie.unwrap_or(0)));
+        let cookie = is.cookie.unwrap_or(0);
+        let point = is.body.turning_point(cookie).expect("turned");
+        self.points.push_back((is.key, point));
         if self.points.len() > 8 {
             self.points.pop_front();
         }
-        let entry = self.router.table().get(entry).expect("there");
-        self.turned.insert(entry.key());
+        self.cookies.insert((is.key, arrival, cookie));
+        self.turned.insert((entry, is.cookie.is_none()));
     }
 
-    /// A repair for one of the latest requests.
+    /// Checks what the router multicasts for the dmcast `before`.
+    fn is_good_repair(&self, out: Iface, inner: &[u8], before: &[u8]) {
+        let ip = A::read_ip(inner).expect("a packet");
+        let key = Key::new(ip.source, ip.destination);
+        let id = self.entry(key).expect("of an entry");
+        assert!(self.router.table().is_downstream(id, out));
+        let entry = self.router.table().get(id).expect("there").key();
+        let proof = match cookie_of::<A>(before, self.udp_port).expect("a dmcast") {
+            Some(cookie) => self.cookies.contains(&(key, out, cookie)),
+            None => self.turned.contains(&(entry, true)),
+        };
+        let is_due = [false, true].map(|form| self.turned.contains(&(entry, form)));
+        assert!(proof && is_due.contains(&true), "nobody asked for that");
+        assert_eq!((ip.payload.start, ip.protocol), (A::IP_HEADER_LEN, 17));
+        assert!(!ip.is_fragment, "a fragment");
+        assert!(ip.source.is_host());
+        if checksum_holds::<A>(before) == Some(true) {
+            assert_eq!(checksum_holds::<A>(inner), Some(true));
+        }
+    }
+
+    /// A repair for one of the latest requests, its cookie the true one or nearly.
     fn answer(&self, script: &mut Script<'_>) -> Vec<u8> {
         let at = usize::from(script.u8()) % self.points.len().max(1);
-        let Some(&(key, body, cookie)) = self.points.get(at) else {
-            return dmcast(script);
+        let Some(&(key, point)) = self.points.get(at) else {
+            return dmcast::<A>(script);
         };
-        let inner = ip_packet(
-            key.source.octets(),
-            key.group.octets(),
-            17,
-            64,
-            &[],
-            script.bytes(),
-        );
-        let repr = DmcastRepr {
-            replier: script.of(&[address(2, 9), Ipv4Addr::new(198, 51, 100, 9)]),
-            router: body.turning_router,
-            iface: body.turning_iface,
-            cookie,
-            form: form(script),
-            placement: script.of(&[Placement::Outer, Placement::Inner]),
-            ttl: 64,
-            identification: 1,
+        let forged = [0, 0, 0, 1, 1 << 63, point.cookie];
+        let point = TurningPoint {
+            cookie: point.cookie ^ script.of(&forged),
+            ..point
         };
-        let mut packet = vec![0; repr.buffer_len(inner.len())];
-        match repr.emit(&inner, &mut packet) {
-            Ok(len) => packet.truncate(len),
-            Err(_) => packet.clear(),
-        }
-        packet
+        // A host of the replier's link, or of none of the links.
+        let from = script.of(&[A::address(2, 9), A::address(99, 9)]);
+        answer(script, key, point, from)
     }
 
     /// A source of a shared tree was seen.
-    fn seen(&mut self, iface: Iface, key: Key) {
+    fn seen(&mut self, iface: Iface, key: Key<A>) {
         let (router, now) = (&mut self.router, self.now);
         self.meter.run(|| router.source_seen(now, iface, key));
     }
 
-    fn entry(&self, source: Ipv4Addr, group: Ipv4Addr) -> Option<lms_proto::table::EntryId> {
-        self.router.table().lookup(Key::new(source, group))
-    }
-
-    fn is_good(&self, bytes: &[u8], before: &[u8]) {
-        let layout = Layout::check(bytes).expect("a packet");
-        assert!(ipv4::checksum_ok(&bytes[..layout.header_len]));
-        assert_eq!(ipv4::ttl(bytes) + 1, ipv4::ttl(before), "one hop less");
+    fn entry(&self, key: Key<A>) -> Option<EntryId> {
+        self.router.table().lookup(key)
     }
 
     fn hear(&mut self, iface: Iface, packet: &[u8]) {
@@ -401,7 +254,7 @@ impl Bench {
     }
 
     fn command(&mut self, script: &mut Script<'_>) {
-        let key = key(script);
+        let key = key::<A>(script);
         let now = self.now;
         let router = &mut self.router;
         match script.pick(5) {
@@ -412,11 +265,11 @@ impl Bench {
             }
             1 => {
                 self.meter.run(|| router.remove(now, key));
-                self.turned.remove(&key);
+                self.turned.retain(|(turned, _)| *turned != key);
             }
             2 => {
                 let neighbour = script.flag().then(|| Neighbour {
-                    addr: address(2, script.u8()),
+                    addr: A::host(2, script.u8()),
                     link: None,
                 });
                 let replier = script.flag().then(|| Replier {
@@ -436,6 +289,7 @@ impl Bench {
             }
             _ => {
                 let config = config(script);
+                self.udp_port = config.udp_port.map(NonZeroU16::get);
                 self.meter.run(|| router.set_config(now, config));
             }
         }
@@ -444,25 +298,34 @@ impl Bench {
 
 pub fn run(bytes: &[u8]) {
     let mut script = Script::new(bytes);
-    let mut bench = Bench::new(&mut script);
+    if script.flag() {
+        explore::<Ipv6Addr>(script);
+    } else {
+        explore::<Ipv4Addr>(script);
+    }
+}
+
+/// Runs a script with a router of one family. Returns the router's counters.
+fn explore<A: Net>(mut script: Script<'_>) -> Stats {
+    let mut bench = Bench::<A>::new(&mut script);
     while script.more() {
         let op = script.pick(9);
         let iface = iface(&mut script);
         match op {
             0 => bench.forward(iface, script.bytes()),
-            1 => bench.forward(iface, &request(&mut script)),
+            1 => bench.forward(iface, &request::<A>(&mut script)),
             2 => {
                 let packet = match script.pick(4) {
-                    0 => dmcast(&mut script),
+                    0 => dmcast::<A>(&mut script),
                     _ => bench.answer(&mut script),
                 };
                 bench.forward(iface, &packet);
             }
             3 => {
                 let mut packet = if script.flag() {
-                    request(&mut script)
+                    request::<A>(&mut script)
                 } else {
-                    dmcast(&mut script)
+                    dmcast::<A>(&mut script)
                 };
                 script.damage(&mut packet);
                 if script.flag() {
@@ -471,13 +334,13 @@ pub fn run(bytes: &[u8]) {
                 bench.forward(iface, &packet);
             }
             4 if script.flag() => {
-                let key = key(&mut script);
+                let key = key::<A>(&mut script);
                 bench.seen(iface, key);
             }
             4 => bench.hear(iface, script.bytes()),
-            5 => bench.hear(iface, &hier_message(&mut script)),
+            5 => bench.hear(iface, &hier_message::<A>(&mut script)),
             6 => {
-                let packet = report(&mut script, address(iface.0, 7));
+                let packet = report(&mut script, A::host(iface.0, 7));
                 bench.hear(iface, &packet);
             }
             7 => {
@@ -496,6 +359,7 @@ pub fn run(bytes: &[u8]) {
         bench.drain();
         bench.meter.check(0);
     }
+    *bench.router.stats()
 }
 
 /// Packets with each golden option.
@@ -514,12 +378,44 @@ pub(crate) fn packets() -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// The first bytes of a script: the family, and a policy that takes no parameters.
+fn start(is_ipv6: bool, policy: u8, has_udp: bool) -> Lines {
+    let mut lines = Lines::default();
+    lines.u8(is_ipv6.into()).u8(policy).u8(has_udp.into());
+    lines
+}
+
+/// A request from below that turns, and its repair: once with the true cookie, once with a forged one.
+fn there_and_back(is_ipv6: bool, is_datagram: bool) -> Vec<u8> {
+    let mut lines = Lines::default();
+    // Search Party, which needs no replier: one copy, down; with the UDP carrier.
+    lines.u8(is_ipv6.into()).u8(3).u8(1).u8(0).u8(1);
+    // From interface 2 about the entry that there is, not turned, 64 hops, from a host of that link.
+    lines.u8(1).u8(2).u8(0).u8(1).u8(0).u8(0).u8(2).u8(7);
+    lines.u8(is_datagram.into());
+    if !is_datagram {
+        // In the own form, which IPv6 has in any case.
+        lines.u8(1);
+    }
+    for forged in [0, 3] {
+        // From interface 1: the latest turning point, its cookie, a host far away, 64 hops.
+        lines.u8(2).u8(1).u8(1).u8(0).u8(forged).u8(1).u8(0);
+        lines
+            .u8(is_datagram.into())
+            .bytes(&[0, 1, 0, 2, 0, 9, 0, 0, 7]);
+        if !is_datagram && !is_ipv6 {
+            // In the own form, the option outside.
+            lines.u8(1).u8(0);
+        }
+    }
+    lines.0
+}
+
 /// Each golden as a packet to forward and as one to hear, in every policy.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (number, packet) in packets().iter().enumerate() {
-        let mut lines = Lines::default();
-        lines.u8(number as u8 % 4);
+        let mut lines = start(false, number as u8 % 4, number % 8 < 4);
         for iface in 1..4 {
             lines.u8(0).u8(iface).bytes(packet);
         }
@@ -528,29 +424,57 @@ pub fn seeds() -> Vec<Vec<u8>> {
     for golden in crate::goldens::link_local() {
         let mut packet = vec![0; UDP_AT];
         packet.extend_from_slice(&golden);
-        let port = lms_proto::wire::hier::PORT;
-        finish_udp(&mut packet, address(2, 9), hier_group(), port, golden.len());
-        let mut lines = Lines::default();
-        lines
-            .u8(0)
-            .u8(4)
-            .u8(2)
-            .bytes(&packet)
-            .u8(4)
-            .u8(2)
-            .bytes(&golden);
+        let from = Ipv4Addr::address(2, 9);
+        finish_udp(&mut packet, from, hier::GROUP, hier::PORT, golden.len());
+        let mut lines = start(false, 0, false);
+        lines.u8(4).u8(2).u8(0).bytes(&packet);
+        lines.u8(4).u8(2).u8(0).bytes(&golden);
         seeds.push(lines.0);
     }
-    // Steps of every kind, with parameters that mean something.
-    for policy in 0..4 {
-        for op in 1..9 {
-            let mut lines = Lines::default();
-            lines.u8(policy).u8(1).u8(1);
-            for parameter in 0..60 {
-                lines.u8(op).u8(parameter % 6).u8(parameter % 4).u8(1);
+    for is_ipv6 in [false, true] {
+        for is_datagram in [false, true] {
+            seeds.push(there_and_back(is_ipv6, is_datagram));
+        }
+        // Steps of every kind, with parameters that mean something.
+        for policy in 0..4 {
+            for op in 1..9 {
+                let mut lines = start(is_ipv6, policy, true);
+                lines.u8(1);
+                for parameter in 0..60 {
+                    lines.u8(op).u8(parameter % 6).u8(parameter % 4).u8(1);
+                }
+                seeds.push(lines.0);
             }
-            seeds.push(lines.0);
         }
     }
     seeds
+}
+
+#[cfg(test)]
+mod tests {
+    use lms_proto::router::DropReason;
+
+    use super::*;
+
+    #[test]
+    fn each_carrier_gets_there_and_back() {
+        for is_datagram in [false, true] {
+            for is_ipv6 in [false, true] {
+                let bytes = there_and_back(is_ipv6, is_datagram);
+                let mut script = Script::new(&bytes);
+                assert_eq!(script.flag(), is_ipv6);
+                let stats = match is_ipv6 {
+                    true => explore::<Ipv6Addr>(script),
+                    false => explore::<Ipv4Addr>(script),
+                };
+                let forged = stats.drops.get(DropReason::Cookie);
+                let counts = (stats.requests_turned, stats.dmcasts, forged);
+                assert_eq!(
+                    counts,
+                    (1, 1, 1),
+                    "IPv6 {is_ipv6}, by datagram {is_datagram}"
+                );
+            }
+        }
+    }
 }

@@ -24,7 +24,7 @@ impl Layout for Ipv4Addr {
     const CHECKSUM_COVERS_ADDRESSES: bool = false;
     const UDP_CHECKSUM_IS_OPTIONAL: bool = true;
     const REQUIRES_ROUTER_ALERT: bool = false;
-    const HAS_ANONYMOUS_QUERIES: bool = true;
+    const ADMITS_UNSPECIFIED: bool = true;
     const HEADER_LEN: usize = 20;
     const ALERT_LEN: usize = ROUTER_ALERT.len();
 

@@ -29,7 +29,7 @@ impl Layout for Ipv6Addr {
     const CHECKSUM_COVERS_ADDRESSES: bool = true;
     const UDP_CHECKSUM_IS_OPTIONAL: bool = false;
     const REQUIRES_ROUTER_ALERT: bool = true;
-    const HAS_ANONYMOUS_QUERIES: bool = false;
+    const ADMITS_UNSPECIFIED: bool = false;
     const HEADER_LEN: usize = 40;
     const ALERT_LEN: usize = 2 + ALERT_OPTIONS.len();
 
@@ -123,8 +123,8 @@ impl<'a> Options<'a> {
         })
     }
 
-    /// Returns whether Router Alert is among the options; `None` where they do not fill their header, or one must not be
-    /// skipped by who does not know it (RFC 8200 §4.2: the two highest bits).
+    /// Returns whether Router Alert is among the options; `None` when they do not fill their header, or when one is
+    /// unrecognized and its type forbids skipping it (RFC 8200 §4.2: the two highest bits).
     fn check(&self) -> Option<bool> {
         let mut options = self.options;
         let mut has_router_alert = false;

@@ -41,7 +41,7 @@ impl<A: Family> Member<'_, A> {
         if self.config.interface.is_own(ip.source) {
             return Err(DropReason::OwnAddress);
         }
-        let is_anonymous = A::HAS_ANONYMOUS_QUERIES && ip.source == A::UNSPECIFIED;
+        let is_anonymous = A::ADMITS_UNSPECIFIED && ip.source == A::UNSPECIFIED;
         if !is_anonymous && !ip.source.is_sender(&self.config.interface) {
             return Err(DropReason::WrongSubnet);
         }

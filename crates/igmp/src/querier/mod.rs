@@ -342,11 +342,10 @@ impl<'a, A: Family> Querier<'a, A> {
         if self.config.interface.is_own(ip.source) {
             return Err(DropReason::OwnAddress);
         }
-        // A host that has no address yet reports all the same (§4.2.13; RFC 9777 §5.2); a switch that asks in a
-        // querier's stead has none and is no rival (RFC 4541 §2.1.1).
-        let is_anonymous = ip.source == A::UNSPECIFIED;
-        let may_be = !matches!(message, Message::Query(_)) || A::HAS_ANONYMOUS_QUERIES;
-        if !(is_anonymous && may_be || ip.source.is_sender(&self.config.interface)) {
+        // An IPv4 host that has no address yet reports all the same (§4.2.13); a switch that asks in a querier's stead
+        // has none and is no rival (RFC 4541 §2.1.1).
+        let is_anonymous = A::ADMITS_UNSPECIFIED && ip.source == A::UNSPECIFIED;
+        if !is_anonymous && !ip.source.is_sender(&self.config.interface) {
             return Err(DropReason::WrongSubnet);
         }
         let rate = self.config.packets_per_s;

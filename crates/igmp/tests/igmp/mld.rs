@@ -358,7 +358,7 @@ fn config() -> Config<Ipv6Addr> {
     Config::new(Iface(1), Ipv6Addr::interface(1))
 }
 
-/// RFC 9777 §6.2, §7.4: a link-local source, hop limit 1, Router Alert.
+/// RFC 9777 §5.2.14, §6.2, §7.4: a link-local source, hop limit 1, Router Alert.
 #[test]
 fn senders_are_of_the_link() {
     let now = Instant::ZERO;
@@ -388,7 +388,10 @@ fn senders_are_of_the_link() {
         assert_eq!(member.handle_packet(now, &meta(), packet), Err(*reason));
     }
     let anonymous = v3_report(Ipv6Addr::UNSPECIFIED, RecordType::ModeIsExclude, &[]);
-    assert_eq!(querier.handle_packet(now, &meta(), &anonymous), Ok(()));
+    let refused = Err(DropReason::WrongSubnet);
+    assert_eq!(querier.handle_packet(now, &meta(), &anonymous), refused);
+    assert_eq!(querier.mode(Ipv6Addr::GROUP), FilterMode::Include);
+    assert_eq!(querier.handle_packet(now, &meta(), &report), Ok(()));
     assert_eq!(querier.mode(Ipv6Addr::GROUP), FilterMode::Exclude);
     assert_eq!(member.handle_packet(now, &meta(), &rival), Ok(()));
 }

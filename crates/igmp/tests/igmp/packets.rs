@@ -41,7 +41,7 @@ pub(crate) trait Addresses: Family {
     fn set_ttl(packet: &mut [u8], ttl: u8);
     /// The last byte, which numbers neighbours and sources.
     fn number(self) -> u8 {
-        self.low_bits() as u8
+        self.octets().as_ref().last().copied().unwrap_or(0)
     }
 }
 

@@ -1,15 +1,15 @@
 //! The carriers of requests and directed multicasts.
 //!
-//! Table, rule and router know requests and dmcasts only through [`Carrier`]: what a packet is,
-//! where its turning point is written, how a hop is counted, how a dmcast is opened. There are three:
+//! Table, rule and router handle requests and dmcasts only through [`Carrier`], which classifies a packet, writes its
+//! turning point, decrements its hop limit and decapsulates a dmcast. There are three carriers:
 //!
-//! | carrier | for | request to the parent | request to a replier |
+//! | carrier | family | request to the parent | request to a replier |
 //! | --- | --- | --- | --- |
-//! | [`Ipv4Option`] | IPv4 | as it is, in a multicast frame | as it is, in a frame to the replier |
-//! | [`HopByHop`] | IPv6 | the same | the same |
-//! | [`Udp`] | both | as it is, by unicast routing to the source | to a group of the link, in a frame to the replier |
+//! | [`Ipv4Option`] | IPv4 | to the group, in a multicast frame | to the group, in a frame to the replier |
+//! | [`HopByHop`] | IPv6 | to the group, in a multicast frame | to the group, in a frame to the replier |
+//! | [`Udp`] | both | to the source, by unicast routing | to a link-local group, in a frame to the replier |
 //!
-//! A tree may mix them: the entry, and what it expects and allows, is the same for all.
+//! A tree may mix carriers: they share the entry, its limits and its credit.
 
 pub mod hop_by_hop;
 pub mod ipv4_option;
@@ -26,10 +26,10 @@ use crate::wire::found::{HeaderError, OptionError, Turn, TurnAt};
 use crate::wire::udp as udp_wire;
 use crate::{Family, Iface, Key};
 
-/// What a packet is to LMS, before any state is looked at.
+/// The class of a packet, from its bytes alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class<A, O> {
-    /// Nothing of LMS.
+    /// Not an LMS packet.
     Other,
     /// A request on its way.
     Request(Request<A>),
@@ -50,7 +50,7 @@ pub struct Request<A> {
     pub turned: bool,
     /// Hops it may still make, this one included.
     pub hop_limit: u8,
-    /// Where the carrier writes the turning point.
+    /// Where the turning point is written.
     pub turn_at: TurnAt,
     /// Length of the packet in bytes.
     pub len: usize,
@@ -63,7 +63,7 @@ pub struct Encapsulated<A, O> {
     pub from: A,
     /// Its destination.
     pub to: A,
-    /// What the carrier needs to open it.
+    /// Carrier-specific data for [`Carrier::open`].
     pub outer: O,
 }
 
@@ -84,32 +84,32 @@ pub struct Dmcast<A, I> {
     pub destination: A,
     /// Hops the inner packet may still make, this one included.
     pub hop_limit: u8,
-    /// What the inner packet carries, by its number.
+    /// Protocol number of the inner packet's payload.
     pub protocol: u8,
-    /// Bytes behind the inner header.
+    /// Bytes after the inner header.
     pub payload_len: usize,
     /// Whether the inner packet is a fragment.
     pub is_fragment: bool,
     /// Whether the inner header carries options beside the dmcast's own.
     pub has_options: bool,
-    /// What the carrier needs to take the inner packet out.
+    /// Carrier-specific data for [`Carrier::unwrap`].
     pub inner: I,
 }
 
-/// Why a packet that carries, or seems to carry, LMS's option is not one of LMS.
+/// Why a packet that appears to carry LMS is malformed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Malformed {
-    /// The header.
+    /// The IP header is malformed.
     Header(HeaderError),
-    /// Its options.
+    /// The options of the header are malformed.
     Option(OptionError),
     /// The dmcast option on a multicast packet.
     NotEncapsulated,
     /// A fragment with a request.
     RequestFragment,
-    /// A datagram of the UDP carrier.
+    /// The header of a datagram of the UDP carrier is malformed.
     Datagram(udp_wire::ParseError),
-    /// The inside of an encapsulated packet.
+    /// An encapsulated packet cannot be opened.
     Open(OpenError),
 }
 
@@ -126,25 +126,25 @@ pub enum Upward {
 pub trait Carrier {
     /// The family of its addresses.
     type Address: Family;
-    /// What is kept of an encapsulated packet until it is opened.
+    /// What [`Carrier::classify`] hands to [`Carrier::open`].
     type Outer: Copy;
-    /// What is kept of an opened dmcast until the inner packet is taken out.
+    /// What [`Carrier::open`] hands to [`Carrier::unwrap`].
     type Inner;
 
     /// How a request leaves towards the source.
     const UPWARD: Upward;
 
-    /// What the packet is. Total: any bytes are a class or an error.
+    /// Classifies a packet. Accepts any bytes.
     ///
     /// # Errors
     /// [`Malformed`] when the header or its options are malformed, or the packet may not carry the option
     /// that it carries.
     fn classify(packet: &[u8]) -> Result<Class<Self::Address, Self::Outer>, Malformed>;
 
-    /// Whether a request is addressed as this carrier addresses it.
+    /// Whether a request has the destination that this carrier gives it.
     fn is_addressed(request: &Request<Self::Address>) -> bool;
 
-    /// Takes one hop off a packet's limit.
+    /// Decrements the hop limit of a packet.
     fn hop(packet: &mut [u8]);
 
     /// Writes the turning point into a request's packet.
@@ -170,6 +170,6 @@ pub trait Carrier {
         encapsulated: &Encapsulated<Self::Address, Self::Outer>,
     ) -> Result<Option<Dmcast<Self::Address, Self::Inner>>, Malformed>;
 
-    /// Takes encapsulation and option off and one hop, in place; the answer is where the inner packet lies.
+    /// Decapsulates a dmcast in place and decrements the hop limit of the inner packet; returns where that lies.
     fn unwrap(packet: &mut [u8], dmcast: &Dmcast<Self::Address, Self::Inner>) -> Range<usize>;
 }

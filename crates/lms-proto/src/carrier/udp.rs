@@ -125,7 +125,8 @@ impl<A: Family> Carrier for Udp<A> {
         change_checksum(datagram, old, new);
     }
 
-    /// From the source's address to the group of the link: hosts hear it whatever they have joined, in every process.
+    /// Changes the destination from the source to the link-local group of LMS, which every host of LMS has joined,
+    /// whichever sessions it receives.
     fn send_down(packet: &mut [u8]) {
         let Some(udp_at) = A::udp_at(packet) else {
             return;

@@ -6,7 +6,7 @@ use super::Endpoint;
 use crate::wire::ipv4::PROTOCOL_UDP;
 use crate::wire::option::EmitError;
 use crate::wire::udp::{Header, Ports, Sum, pseudo_header};
-use crate::{Family, Key, Kind, LmsOption, TurningPoint};
+use crate::{Family, Form, Key, Kind, LmsOption, TurningPoint};
 
 const UDP_HEADER_LEN: usize = 8;
 
@@ -98,13 +98,14 @@ impl<A: Family> Endpoint<'_, A> {
         datagram::<A>(&option, self.config.repair_ttl, ports, repair, buffer)
     }
 
-    /// Bytes that a dmcast has before the payload of its inner UDP datagram.
+    /// Bytes that a dmcast has at most before the payload of its inner UDP datagram: 76 in IPv4, 160 in IPv6.
     pub fn dmcast_overhead(&self) -> usize {
-        A::outer_len(self.config.form) + A::IP_HEADER_LEN + UDP_HEADER_LEN
+        A::outer_len(Form::Own) + A::IP_HEADER_LEN + UDP_HEADER_LEN
     }
 
     /// Writes a whole dmcast: a UDP datagram from the source of `key` to its group with this
-    /// payload, around it the packet to the turning point. Send it raw. Returns its length.
+    /// payload, around it the packet to the turning point. Its option has the form of the request: without a cookie it is
+    /// the classic one where the family has that. Send it raw. Returns its length.
     ///
     /// # Errors
     /// [`DmcastError::TooLong`] when the packet would be longer than 65,535 bytes,
@@ -118,21 +119,19 @@ impl<A: Family> Endpoint<'_, A> {
         payload: &[u8],
         buffer: &mut [u8],
     ) -> Result<usize, DmcastError> {
-        let len = self.dmcast_overhead() + payload.len();
+        let form = match turning_point.cookie {
+            0 if A::HAS_CLASSIC_FORM => Form::Classic,
+            _ => Form::Own,
+        };
+        let outer_len = A::outer_len(form);
+        let len = outer_len + A::IP_HEADER_LEN + UDP_HEADER_LEN + payload.len();
         u16::try_from(len).map_err(|_| DmcastError::TooLong)?;
         let out = buffer.get_mut(..len).ok_or(DmcastError::Space)?;
-        let (outer, inner) = out.split_at_mut(A::outer_len(self.config.form));
+        let (outer, inner) = out.split_at_mut(outer_len);
         let router = A::from_ip(turning_point.router).ok_or(DmcastError::TurningPoint)?;
         let option = option(Kind::Dmcast, key, Some(turning_point));
         let (from, hops) = (self.config.interface.address, self.config.dmcast_ttl);
-        A::emit_outer(
-            outer,
-            inner.len(),
-            hops,
-            (from, router),
-            &option,
-            self.config.form,
-        )?;
+        A::emit_outer(outer, inner.len(), hops, (from, router), &option, form)?;
 
         let (ip, udp) = inner.split_at_mut(A::IP_HEADER_LEN);
         let hops = self.config.repair_ttl;

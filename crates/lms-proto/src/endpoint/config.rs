@@ -24,7 +24,8 @@ pub struct Config<A = Ipv4Addr> {
     pub iface: Iface,
     /// This host's address there, and its subnet: only routers on it are believed.
     pub interface: InterfaceConfig<A>,
-    /// Form of the options that are written; IPv6 has the own form alone. The own form.
+    /// Form of the option of requests, and with it that of the dmcasts that answer them; IPv6 has the own form alone.
+    /// The own form.
     pub form: Form,
     /// How offers are sent. Reports.
     pub offers: Offers,

@@ -1,4 +1,4 @@
-//! The proofs that a request turned here.
+//! Cookies: proofs that this router turned a request.
 
 use core::fmt;
 
@@ -8,8 +8,8 @@ use rand_core::Rng;
 use super::numbers::period;
 use crate::{Family, Iface, Instant, Key};
 
-/// The secret behind the cookies: SipHash-2-4 of source, group, interface and period, of the same periods as the
-/// interfaces' numbers. Who has read any number of them knows no other.
+/// The key of the cookies. A cookie is SipHash-2-4 of source, group, interface and period; the periods are those of the
+/// interfaces' numbers. Any number of cookies reveals no other one.
 pub(super) struct Cookies {
     secret: HashKey,
 }

@@ -207,7 +207,8 @@ impl<A: Family> Router<'_, A> {
         let Some(entry) = self.table.get_mut(id) else {
             return;
         };
-        entry.add_credit(now, &self.credit_limit);
+        let is_classic = request.turn_at.cookie_at.is_none();
+        entry.add_credit(now, &self.credit_limit, is_classic);
         if !entry.key().is_any_source() || !request.key.source.is_host() {
             return;
         }
@@ -436,8 +437,9 @@ impl<A: Family> Router<'_, A> {
         Ok(())
     }
 
-    /// Returns the interface that a dmcast's number stands for, where a repair is due. With a cookie there is proof
-    /// that this router wrote the number; without one, wrong numbers count against the interface that they arrived on.
+    /// Returns the interface that a dmcast's number stands for, where a repair is due. A cookie proves that this router
+    /// wrote the number. Without one, a request in the classic form must be open, and wrong numbers count against the
+    /// interface that they arrived on.
     #[inline]
     fn turning_interface(
         &mut self,
@@ -448,7 +450,7 @@ impl<A: Family> Router<'_, A> {
         (number, cookie): (Iface, Option<u64>),
     ) -> Result<Iface, DropReason> {
         let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
-        if !entry.has_credit(now) {
+        if !entry.has_credit(now) || (cookie.is_none() && !entry.admits_classic()) {
             return Err(DropReason::NoCredit);
         }
         let limit = self.wrong_number_limit;
@@ -457,19 +459,19 @@ impl<A: Family> Router<'_, A> {
         if cookie.is_none() && !wrong_numbers.has_token(now, &limit) {
             return Err(DropReason::WrongNumberRate);
         }
+        // A number of the last period may stand for another downstream interface in this one: the cookie decides.
+        let is_proved =
+            |iface| cookie.is_none_or(|cookie| self.cookies.is_valid(now, key, iface, cookie));
         let mut candidates = self.numbers.interfaces(now, prefix, number);
-        let found = candidates.find(|&iface| self.table.is_downstream(id, iface));
-        match (found, cookie) {
-            (Some(iface), None) => Ok(iface),
-            (Some(iface), Some(cookie)) if self.cookies.is_valid(now, key, iface, cookie) => {
-                Ok(iface)
-            }
-            (_, Some(_)) => Err(DropReason::Cookie),
-            (None, None) => {
-                wrong_numbers.take(now, &limit);
-                Err(DropReason::NotDownstream)
-            }
+        let found =
+            candidates.find(|&iface| self.table.is_downstream(id, iface) && is_proved(iface));
+        if found.is_none() && cookie.is_none() {
+            wrong_numbers.take(now, &limit);
         }
+        found.ok_or(match cookie {
+            Some(_) => DropReason::Cookie,
+            None => DropReason::NotDownstream,
+        })
     }
 }
 

@@ -106,7 +106,8 @@ proto_core::drop_reasons! {
         OuterSource = "outer_source",
         /// The entry is a shared tree's, and the inner source was not seen sending into it.
         SourceNotSeen = "source_not_seen",
-        /// No request of this entry has turned here for which a repair is due.
+        /// No request of this entry has turned here for which a repair is due; to a dmcast in the classic form, none in
+        /// that form.
         NoCredit = "no_credit",
         /// The inner TTL is used up.
         InnerTtlExpired = "inner_ttl_expired",

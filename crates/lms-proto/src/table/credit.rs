@@ -7,6 +7,8 @@ use crate::{Duration, Instant};
 const CREDIT_TICK: Duration = Duration::from_millis(250);
 /// Longest credit time: an hour.
 const MAX_TICKS: u64 = 4 * 3_600;
+/// The bit of [`Entry::credit_until`] that says whether repairs in the classic form may pass; the other bits are ticks.
+const CLASSIC: u32 = 1 << 31;
 
 /// How many repairs a turned request lets pass, and for how long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,27 +31,38 @@ impl CreditLimit {
     }
 }
 
-/// Returns the time in quarters of a second, modulo 2^32 (34 years).
+/// Returns the time in quarters of a second, modulo 2^31 (17 years).
 fn tick(now: Instant) -> u32 {
     let tick = CREDIT_TICK.total_micros() as i64;
-    now.total_micros().div_euclid(tick) as u32
+    now.total_micros().div_euclid(tick) as u32 & !CLASSIC
 }
 
 impl<A> Entry<A> {
-    /// Adds the credit of a turned request, up to 65,535 repairs.
+    /// Adds the credit of a turned request, up to 65,535 repairs. A request in the classic form also admits repairs in
+    /// that form, for as long as the entry has credit.
     #[inline]
-    pub(crate) fn add_credit(&mut self, now: Instant, limit: &CreditLimit) {
-        let left = if self.has_credit(now) { self.credit } else { 0 };
+    pub(crate) fn add_credit(&mut self, now: Instant, limit: &CreditLimit, is_classic: bool) {
+        let (left, form) = match self.has_credit(now) {
+            true => (self.credit, self.credit_until & CLASSIC),
+            false => (0, 0),
+        };
         self.credit = left.saturating_add(limit.per_request);
         // The tick that has begun is not counted.
-        self.credit_until = tick(now).wrapping_add(limit.ticks).wrapping_add(1);
+        let until = tick(now).wrapping_add(limit.ticks).wrapping_add(1) & !CLASSIC;
+        self.credit_until = until | form | if is_classic { CLASSIC } else { 0 };
     }
 
     /// Returns whether a repair may pass.
     #[inline]
     pub(crate) fn has_credit(&self, now: Instant) -> bool {
-        let left = self.credit_until.wrapping_sub(tick(now));
+        let left = self.credit_until.wrapping_sub(tick(now)) & !CLASSIC;
         self.credit > 0 && (1..=MAX_TICKS as u32 + 1).contains(&left)
+    }
+
+    /// Returns whether the credit, if there is any, is of a request in the classic form among others.
+    #[inline]
+    pub(crate) fn admits_classic(&self) -> bool {
+        self.credit_until & CLASSIC != 0
     }
 
     /// Consumes the credit of one repair.

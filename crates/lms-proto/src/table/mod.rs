@@ -99,7 +99,8 @@ pub struct Entry<A = Ipv4Addr> {
     /// When a replier drawn at random is drawn again: seconds of the driver's clock modulo 2^32. Of
     /// an entry that is not used: the next such entry.
     redraw_at_s_or_next_free: u32,
-    /// In quarters of a second of the driver's clock, modulo 2^32.
+    /// In quarters of a second of the driver's clock, modulo 2^31; the highest bit is set while repairs in the classic form
+    /// may pass.
     credit_until: u32,
 }
 

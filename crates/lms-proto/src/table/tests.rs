@@ -102,12 +102,12 @@ fn credit_lasts_for_an_hour_at_most() {
     let mut entry: Entry = Entry::default();
     let now = Instant::from_secs(5);
     assert!(!entry.has_credit(now));
-    entry.add_credit(now, &limit);
+    entry.add_credit(now, &limit, false);
     let hour = Duration::from_secs(3_600);
     assert!(entry.has_credit(now));
     assert!(entry.has_credit(now + hour));
     assert!(!entry.has_credit(now + hour + Duration::from_millis(250)));
-    entry.add_credit(now, &limit);
+    entry.add_credit(now, &limit, false);
     for _ in 0..6 {
         assert!(entry.has_credit(now));
         entry.spend_credit();

@@ -1,4 +1,5 @@
-//! What the headers of both families have in common: errors, an LMS option among others, what a router writes into it.
+//! An LMS option found in a header of either family, the errors of such headers, and the turning point that a router
+//! writes into the option.
 
 use core::fmt;
 
@@ -6,11 +7,11 @@ use super::option::{Body, Form, ParseError, View, body_at};
 use crate::{Family, Iface, Kind};
 
 proto_core::errors! {
-    /// What is wrong with a header. Nothing can be believed of such a packet: drop it.
+    /// Why an IP header is malformed. Drop such a packet.
     pub enum HeaderError {
         /// Fewer bytes than a header has, or than its length field says.
         Truncated = "IP header is truncated",
-        /// The version is another one.
+        /// The version is not the family's.
         Version = "wrong IP version",
         /// The header length is below 20 bytes (IPv4).
         HeaderLength = "IPv4 header length is below 20",
@@ -23,18 +24,18 @@ proto_core::errors! {
     }
 }
 
-/// What is wrong with the options of a header that carries, or seems to carry, LMS's.
+/// Why the options of a header with an LMS option are malformed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum OptionError {
     /// An option has no length byte, or reaches past the header.
     Truncated,
-    /// An option says it is shorter than it can be.
+    /// An option's length byte is below the minimum of 2 (IPv4).
     Length,
     /// The LMS option itself is malformed.
     Lms(ParseError),
     /// A second LMS option.
     Duplicate,
-    /// An option that is unknown here and whose type says: discard the packet (RFC 8200 §4.2).
+    /// An unrecognized option whose type requires that the packet be discarded (RFC 8200 §4.2).
     Unknown,
 }
 

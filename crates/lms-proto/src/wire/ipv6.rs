@@ -14,7 +14,7 @@
 //! +---------------+---------------+-------------------------------+
 //! ```
 //!
-//! The hop-by-hop header is the first of the extension headers or absent (RFC 8200 §4.1), so nothing else is walked.
+//! The hop-by-hop header is the first of the extension headers or absent (RFC 8200 §4.1), so no other one is parsed.
 //! [`Layout::check`] comes first; the getters and edits below it expect a packet that passed and answer zeros, or do
 //! nothing, on one that is too short. There is no header checksum to update.
 
@@ -45,7 +45,7 @@ pub struct Layout {
     pub header_len: usize,
     /// Length of the packet in bytes; what follows is padding of the frame.
     pub total_len: usize,
-    /// What follows these headers.
+    /// Protocol number of what follows these headers.
     pub next_header: u8,
 }
 
@@ -106,13 +106,13 @@ pub fn destination(packet: &[u8]) -> Ipv6Addr {
     address(packet, 24)
 }
 
-/// Hops that the packet may still make.
+/// The hop limit.
 #[inline]
 pub fn hop_limit(packet: &[u8]) -> u8 {
     packet.get(HOP_LIMIT_AT).copied().unwrap_or(0)
 }
 
-/// Takes one hop off. A limit of 0 stays.
+/// Decrements the hop limit; 0 stays 0.
 #[inline]
 pub fn decrement_hop_limit(packet: &mut [u8]) {
     if let Some(limit) = packet.get_mut(HOP_LIMIT_AT) {
@@ -137,13 +137,13 @@ pub fn set_turning_point(packet: &mut [u8], at: TurnAt, turn: &Turn<Ipv6Addr>) {
 }
 
 /// Looks for the LMS option in the hop-by-hop header of a packet that passed [`Layout::check`], among any others.
-/// `Ok(None)`: there is none. All options are walked, so that two of LMS's are an error, as is one beside an
-/// option that is unknown here and forbids forwarding.
+/// `Ok(None)`: there is none. All options are parsed, so that a second LMS option is an error, as is an LMS option beside
+/// an unrecognized one whose type forbids forwarding.
 ///
 /// # Errors
 /// [`OptionError::Truncated`] when an option reaches past the header, [`OptionError::Lms`] when an LMS option is
-/// malformed, [`OptionError::Duplicate`] when there are two, [`OptionError::Unknown`] when another option says that who
-/// does not know it discards the packet.
+/// malformed, [`OptionError::Duplicate`] when there are two, [`OptionError::Unknown`] when the type of an unrecognized
+/// option requires that the packet be discarded.
 #[inline]
 pub fn find_lms(packet: &[u8], layout: Layout) -> Result<Option<Found<Ipv6Addr>>, OptionError> {
     find_in_options(packet, HEADER_LEN..layout.header_len)
@@ -192,7 +192,7 @@ pub(crate) fn find_in_options(
 /// Length of a hop-by-hop header with the LMS option alone, padding included, in bytes.
 pub const OPTIONS_LEN: usize = (2 + option::MAX_LEN).next_multiple_of(8);
 
-/// Writes a hop-by-hop header with one option of LMS, padded, in front of what `next_header` says; returns its length,
+/// Writes a hop-by-hop header that holds the LMS option and padding, with this next header; returns its length,
 /// [`OPTIONS_LEN`].
 ///
 /// # Errors
@@ -217,8 +217,8 @@ pub fn emit_options(
     Ok(OPTIONS_LEN)
 }
 
-/// Writes the fixed header of a packet whose payload, extension headers included, has `payload_len` bytes; `None` where
-/// the buffer is too short or the payload too long.
+/// Writes the fixed header of a packet whose payload, extension headers included, has `payload_len` bytes; returns `None`
+/// when the buffer is too short or the payload too long.
 pub fn emit_header(
     out: &mut [u8],
     payload_len: usize,

@@ -40,9 +40,9 @@ const BODY_AT: usize = 4;
 proto_core::errors! {
     /// Why the payload of a datagram is not one of this carrier.
     pub enum ParseError {
-        /// Shorter than the header.
+        /// The identifier, and fewer bytes after it than the header has.
         Truncated = "LMS datagram is truncated",
-        /// The identifier is another one: not ours.
+        /// The datagram does not start with the identifier: not one of LMS.
         Identifier = "not an LMS datagram",
         /// Neither request nor dmcast.
         Kind = "unknown kind of LMS datagram",
@@ -90,12 +90,12 @@ impl<A: Family> Header<A> {
     /// [`ParseError`]: see there.
     #[inline]
     pub fn parse(payload: &[u8]) -> Result<Self, ParseError> {
-        let Some(&[i0, i1, kind, hop_limit]) = payload.first_chunk() else {
-            return Err(ParseError::Truncated);
-        };
-        if u16::from_be_bytes([i0, i1]) != IDENTIFIER {
+        if !payload.starts_with(&IDENTIFIER.to_be_bytes()) {
             return Err(ParseError::Identifier);
         }
+        let Some(&[_, _, kind, hop_limit]) = payload.first_chunk() else {
+            return Err(ParseError::Truncated);
+        };
         let kind = Kind::from_number(kind).ok_or(ParseError::Kind)?;
         let header = payload.get(..Self::LEN).ok_or(ParseError::Truncated)?;
         let body = Body::read(&header[BODY_AT..]).ok_or(ParseError::Truncated)?;

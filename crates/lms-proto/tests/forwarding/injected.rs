@@ -3,9 +3,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use lms_proto::router::{Config, DropReason, Policy, Rate, Router, Verdict};
+use lms_proto::router::{Config, DropReason, Policy, Rate, Router, Storage, Verdict};
+use lms_proto::table::Replier;
 use lms_proto::wire::encap::{DmcastRepr, Placement};
-use lms_proto::{Duration, Form, Iface, Instant, Key, LmsOption, TurningPoint};
+use lms_proto::{Duration, Form, Iface, Instant, InterfaceConfig, Key, LmsOption, TurningPoint};
 
 use crate::common::*;
 
@@ -45,7 +46,17 @@ fn point_in(packet: &[u8]) -> Option<TurningPoint> {
 
 /// A receiver asks below `iface`: the turning point that the replier reads.
 fn ask(router: &mut Router<'_>, now: Instant, key: Key, iface: Iface) -> TurningPoint {
-    let mut bytes = request(key, None, Form::Classic);
+    ask_in(Form::Classic, router, now, key, iface)
+}
+
+fn ask_in(
+    form: Form,
+    router: &mut Router<'_>,
+    now: Instant,
+    key: Key,
+    iface: Iface,
+) -> TurningPoint {
+    let mut bytes = request(key, None, form);
     let verdict = router.forward(now, &meta(iface), &mut bytes);
     let Verdict::Forward { packet, .. } = verdict else {
         panic!("{verdict:?}");
@@ -62,6 +73,20 @@ fn answer(point: TurningPoint, replier: Ipv4Addr, inner: &[u8]) -> Vec<u8> {
         replier,
         router,
         ..dmcast_repr(point.iface, Form::Classic, Placement::Outer)
+    };
+    compose(&repr, inner)
+}
+
+/// A dmcast in the own form, with the cookie of the turning point.
+fn answer_with_cookie(point: TurningPoint, replier: Ipv4Addr, inner: &[u8]) -> Vec<u8> {
+    let IpAddr::V4(router) = point.router else {
+        panic!("IPv6");
+    };
+    let repr = DmcastRepr {
+        replier,
+        router,
+        cookie: point.cookie,
+        ..dmcast_repr(point.iface, Form::Own, Placement::Outer)
     };
     compose(&repr, inner)
 }
@@ -190,8 +215,6 @@ fn a_restarted_router_takes_the_repairs_of_its_own_requests_alone() {
 }
 
 fn restarted() -> Router<'static> {
-    use lms_proto::InterfaceConfig;
-    use lms_proto::router::Storage;
     let mut router = Router::new(endless(), Storage::with_capacity(8, 64), [2; 32], NOW);
     for iface in (1..=5).map(Iface) {
         let config = InterfaceConfig::ipv4(address(iface), 24);
@@ -443,5 +466,58 @@ fn a_shared_tree_takes_no_source_that_was_never_seen() {
             None,
             "{source:?}"
         );
+    }
+}
+
+/// The classic form, whose numbers can be guessed, is no way around the cookie.
+#[test]
+fn requests_with_a_cookie_admit_no_dmcast_without_one() {
+    let mut router = started(endless());
+    let through = |router: &mut Router<'_>, now: Instant, point| {
+        let packet = answer(point, REPLIER_HOST, &inner(KEY));
+        passes(router, now, REPLIER, &packet)
+    };
+    let own = ask_in(Form::Own, &mut router, NOW, KEY, DOWN);
+    assert_eq!(through(&mut router, NOW, own), None);
+    assert_eq!(router.stats().drops.get(DropReason::NoCredit), 1);
+    // While a request in the classic form is open, repairs in either form pass.
+    let classic = ask(&mut router, NOW, KEY, DOWN);
+    assert_eq!(through(&mut router, NOW, classic), Some(DOWN));
+    let good = answer_with_cookie(own, REPLIER_HOST, &inner(KEY));
+    assert_eq!(passes(&mut router, NOW, REPLIER, &good), Some(DOWN));
+    // Once it has expired, those with a cookie alone pass again.
+    let later = NOW + REPAIR_TIME * 2;
+    let own = ask_in(Form::Own, &mut router, later, KEY, DOWN);
+    assert_eq!(through(&mut router, later, own), None);
+    let good = answer_with_cookie(own, REPLIER_HOST, &inner(KEY));
+    assert_eq!(passes(&mut router, later, REPLIER, &good), Some(DOWN));
+}
+
+/// The number of a period may, by the keys of the next one, be that of another downstream interface: the cookie tells
+/// which of the two it is.
+#[test]
+fn a_genuine_cookie_survives_the_rotation_of_numbers() {
+    let downstream: Vec<Iface> = (2..1_000).map(Iface).collect();
+    let storage = Storage::with_capacity(8, 1_024);
+    let mut router = Router::new(endless(), storage, [1; 32], NOW);
+    for &iface in [UP].iter().chain(&downstream) {
+        let [high, low] = iface.0.to_be_bytes();
+        let address = Ipv4Addr::new(10, high, low, 1);
+        let config = InterfaceConfig::ipv4(address, 24);
+        router.set_interface(NOW, iface, config).unwrap();
+    }
+    router.install(NOW, KEY, UP, &downstream).unwrap();
+    let replier = Replier {
+        neighbour: None,
+        ..replier()
+    };
+    router.set_replier(NOW, KEY, Some(replier)).unwrap();
+    // The start of a period, and the start of the next one.
+    let start = Instant::from_secs(180);
+    let before = start - Duration::from_secs(1);
+    for &iface in downstream.iter().filter(|&&iface| iface != REPLIER) {
+        let point = ask_in(Form::Own, &mut router, before, KEY, iface);
+        let packet = answer_with_cookie(point, [198, 51, 100, 7].into(), &inner(KEY));
+        assert_eq!(passes(&mut router, start, UP, &packet), Some(iface));
     }
 }
