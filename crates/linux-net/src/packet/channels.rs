@@ -53,6 +53,23 @@ struct Channel {
     receiver: Box<dyn DataLinkReceiver>,
 }
 
+impl Channel {
+    /// The next frame; `None` when none is there.
+    fn next(&mut self) -> Option<&[u8]> {
+        let error = match self.receiver.next() {
+            Ok(frame) => return Some(frame),
+            Err(error) => error,
+        };
+        let none_is_there = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+        if !none_is_there.contains(&error.kind()) {
+            // The interface is down: the socket is ready until its error has been fetched.
+            let name = libc::SO_ERROR;
+            let _ = sys::get_option::<libc::c_int>(&self.socket, libc::SOL_SOCKET, name);
+        }
+        None
+    }
+}
+
 /// A packet of a batch.
 struct Slot {
     interface: u32,
@@ -154,7 +171,11 @@ impl Channels {
         }
         let present = pnet_datalink::interfaces();
         let is_gone = |c: &mut Channel| !present.iter().any(|p| p.index == c.interface);
-        for gone in self.channels.extract_if(.., is_gone) {
+        for mut gone in self.channels.extract_if(.., is_gone) {
+            // What still waits there, first an error and then packets, would keep the socket readable.
+            for _ in 0..2 {
+                while gone.next().is_some() {}
+            }
             self.spare.push(gone.socket);
         }
         let found = present.iter().find(|p| p.index == interface);
@@ -198,6 +219,8 @@ impl Channels {
         let Opened::Ethernet(_, receiver) = pnet_datalink::channel(interface, config)? else {
             return Err(io::ErrorKind::Unsupported.into());
         };
+        // It binds to all protocols, by which packets of VLANs arrive without their tags.
+        sys::bind_packet(socket, self.ethertype, interface.index)?;
         let all_groups = libc::packet_mreq {
             mr_ifindex: interface.index.cast_signed(),
             mr_type: libc::PACKET_MR_ALLMULTI as u16,
@@ -259,28 +282,13 @@ impl Channels {
     /// Reads the next frame of a channel into a slot; whether the packet is for the router. `None` when none is there.
     fn receive(&mut self, at: usize, slot: usize) -> Option<bool> {
         let channel = &mut self.channels[at];
-        let frame = match channel.receiver.next() {
-            Ok(frame) => frame,
-            Err(error) => {
-                if !matches!(
-                    error.kind(),
-                    io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock
-                ) {
-                    // The interface is down: the socket is ready until its error has been fetched.
-                    let _ = sys::get_option::<libc::c_int>(
-                        &channel.socket,
-                        libc::SOL_SOCKET,
-                        libc::SO_ERROR,
-                    );
-                }
-                return None;
-            }
-        };
+        let (interface, own) = (channel.interface, channel.own);
+        let frame = channel.next()?;
         let Some((header, packet)) = frame.split_first_chunk::<ETHERNET>() else {
             return Some(false);
         };
         let is_ip = header[12..] == self.ethertype.to_be_bytes();
-        let kind = packet_type(header, channel.own);
+        let kind = packet_type(header, own);
         if !is_ip || !bpf::passes(&self.program, packet, kind) {
             return Some(false);
         }
@@ -302,7 +310,7 @@ impl Channels {
             let _ = complete_checksum(room);
         }
         slot.len = packet.len();
-        slot.interface = channel.interface;
+        slot.interface = interface;
         slot.link_source.copy_from_slice(&header[6..12]);
         Some(true)
     }
