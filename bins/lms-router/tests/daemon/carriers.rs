@@ -292,6 +292,54 @@ fn a_request_by_datagram_is_turned_and_repaired() {
     });
 }
 
+#[test]
+fn an_interface_without_an_address_turns_requests_at_that_of_another() {
+    with_namespaces(|| {
+        let bed = Testbed::new();
+        for (host, link) in [(&bed.h1, 2), (&bed.h2, 3)] {
+            let index = host.index("eth");
+            host.edit(|editor| {
+                editor
+                    .add_address(index, address(link, 2), 64)
+                    .expect("address");
+            });
+        }
+        let up = bed.router.index("up");
+        let config = STATIC_ROUTE6.replace("neighbour = \"fd00:2::2\"", "");
+        let daemon = Daemon::start(&bed.router, &config);
+        daemon.groups(1);
+        daemon.number("two");
+        let source = address(1, 2);
+        let h1 = Speaker::new(&bed.h1, source, address(2, 2));
+        let h2 = Speaker::new(&bed.h2, source, address(3, 2));
+        // An address that appears later, one in its place, and none.
+        for own in [1, 3] {
+            bed.router.edit(|editor| {
+                editor
+                    .add_address(up, address(1, own), 64)
+                    .expect("address");
+            });
+            eventually("the turning point has the address", || {
+                h2.request(By::Option);
+                let router = h1.turning_point(By::Option).router;
+                (router == IpAddr::from(address(1, own))).then_some(())
+            });
+            bed.router.edit(|editor| {
+                editor
+                    .remove_address(up, address(1, own), 64)
+                    .expect("address");
+            });
+        }
+        eventually("the turning point is of the link", || {
+            h2.request(By::Option);
+            match h1.turning_point(By::Option).router {
+                IpAddr::V6(router) => router.is_unicast_link_local().then_some(()),
+                IpAddr::V4(_) => None,
+            }
+        });
+    });
+}
+
 /// Whether a packet is an MLDv2 report (RFC 9777) that names the group.
 fn is_report(packet: &[u8]) -> bool {
     const REPORT: u8 = 143;
