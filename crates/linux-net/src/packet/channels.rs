@@ -8,11 +8,11 @@ use pnet_datalink::{Channel as Opened, Config, DataLinkReceiver};
 
 use super::bpf;
 use super::checksum::{complete_checksum, fold, pseudo_sum, udp_holds, well_formed};
-use super::ring::{Frame, Ring, RingConfig, RingStats};
+use super::ring::{Frame, RingConfig, RingStats, RouterFilter};
 use crate::error::{Capability, OpenError};
 use crate::family::Family;
 use crate::poll::Set;
-use crate::{filter, sys};
+use crate::sys;
 
 const ETHERNET: usize = 14;
 /// What the kernel counts for a packet in a queue beside its bytes, at least.
@@ -22,7 +22,7 @@ const BATCH: usize = 64;
 /// Frames that one batch looks at, those among them that the filter refuses.
 const LOOKS: usize = 4 * BATCH;
 
-/// Packets as they arrive, by `pnet_datalink`: what a [`Ring`] shows, where the kernel has packet sockets but no packet
+/// Packets as they arrive, by `pnet_datalink`: what a [`Ring`](super::Ring) shows, where the kernel has packet sockets but no packet
 /// rings. Each packet costs two system calls and a copy.
 ///
 /// There is one socket for each interface. All are opened with the channels, so that interfaces may appear when the
@@ -33,9 +33,9 @@ pub struct Channels {
     spare: Vec<OwnedFd>,
     /// All sockets.
     set: Set,
+    filter: RouterFilter,
     program: Vec<sock_filter>,
     ethertype: u16,
-    ports: Vec<u16>,
     in_kernel: bool,
     slots: Vec<Slot>,
     /// The channel that is read first, so that none starves another.
@@ -124,6 +124,7 @@ impl Channels {
         in_kernel: bool,
     ) -> Result<Self, OpenError> {
         let error = OpenError::from("packet sockets", Capability::NetRaw);
+        let filter = RouterFilter::new::<A>(config).map_err(error)?;
         let set = Set::new().map_err(error)?;
         let max_packet_bytes = config.max_packet_bytes as usize;
         let queue = config.frames as usize * (max_packet_bytes + OVERHEAD);
@@ -148,9 +149,9 @@ impl Channels {
             channels: Vec::with_capacity(interfaces),
             spare,
             set,
-            program: filter::router(A::FAMILY == libc::AF_INET, &[], &config.udp_ports),
+            program: filter.program(&[]),
+            filter,
             ethertype: A::ETHERTYPE,
-            ports: config.udp_ports.clone(),
             in_kernel,
             slots: slots.collect(),
             turn: 0,
@@ -240,18 +241,12 @@ impl Channels {
         }
     }
 
-    /// See [`Ring::watch_sources`].
+    /// See [`Ring::watch_sources`](super::Ring::watch_sources).
     ///
     /// # Errors
-    /// More than [`Ring::MAX_SOURCES`] are refused with [`io::ErrorKind::InvalidInput`].
+    /// More than [`Ring::MAX_SOURCES`](super::Ring::MAX_SOURCES) are refused with [`io::ErrorKind::InvalidInput`].
     pub fn watch_sources<A: Copy + Into<IpAddr>>(&mut self, sources: &[(A, A)]) -> io::Result<()> {
-        if sources.len() > Ring::MAX_SOURCES {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let sources = sources.iter();
-        let sources: Vec<_> = sources.map(|(s, g)| ((*s).into(), (*g).into())).collect();
-        let is_ipv4 = self.ethertype == libc::ETH_P_IP as u16;
-        self.program = filter::router(is_ipv4, &sources, &self.ports);
+        self.program = self.filter.of_sources(sources)?;
         for channel in &self.channels {
             self.attach(&channel.socket);
         }
