@@ -19,7 +19,7 @@ const ETHERNET: usize = 14;
 const OVERHEAD: usize = 1024;
 /// Packets of one batch.
 const BATCH: usize = 64;
-/// Frames that one batch looks at, those among them that the filter refuses.
+/// Frames that one batch reads at most, including those that the filter refuses.
 const LOOKS: usize = 4 * BATCH;
 
 /// Packets as they arrive, by `pnet_datalink`: what a [`Ring`](super::Ring) shows, where the kernel has packet sockets but no packet
@@ -90,7 +90,7 @@ impl std::fmt::Debug for Channels {
 
 impl Channels {
     /// Opens channels for this many interfaces; [`Channels::add_interface`] says which. Needs CAP_NET_RAW.
-    /// `config.interface` is not looked at.
+    /// `config.interface` is ignored.
     ///
     /// # Errors
     /// [`OpenError`]: CAP_NET_RAW is missing, or the kernel has no more sockets.
@@ -367,7 +367,7 @@ fn is_partial(packet: &mut [u8]) -> bool {
     field == fold(pseudo_sum(packet, &layout)) && !udp_holds(packet, &layout)
 }
 
-/// Packets of one look at the channels.
+/// The packets of one [`Channels::batch`].
 pub struct ChannelBatch<'c> {
     slots: &'c mut [Slot],
 }
