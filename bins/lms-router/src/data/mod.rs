@@ -225,6 +225,7 @@ impl DataPath {
     /// Handles interfaces that were added, changed or removed.
     fn follow_links(&mut self) {
         let mut changed = false;
+        let shared_address = self.shared.interfaces.any_ipv6();
         loop {
             let event = match self.links.next_event() {
                 Ok(Some(event)) => event,
@@ -249,6 +250,7 @@ impl DataPath {
             changed |= self.interface_changed(change);
         }
         if changed {
+            self.shared_address_changed(shared_address);
             self.interfaces_changed();
         }
     }
@@ -270,6 +272,19 @@ impl DataPath {
             ipv6.interface_changed(&self.shared, change);
         }
         change != Change::None
+    }
+
+    /// Updates the interfaces without an IPv6 address of their own, which use one of another interface, when that is
+    /// no longer `before`.
+    fn shared_address_changed(&mut self, before: Option<Ipv6Addr>) {
+        let interfaces = &self.shared.interfaces;
+        let Some(ipv6) = &mut self.ipv6 else { return };
+        if interfaces.any_ipv6() == before {
+            return;
+        }
+        for (iface, _) in interfaces.iter().filter(|(_, slot)| slot.ipv6.is_none()) {
+            ipv6.interface_changed(&self.shared, Change::Set(iface));
+        }
     }
 
     fn interfaces_changed(&mut self) {
@@ -304,10 +319,12 @@ impl DataPath {
             shared.dmcasts.set_rate(config.limits.dmcasts_per_s, now);
         }
         let links: Vec<_> = self.links.interfaces().cloned().collect();
+        let shared_address = self.shared.interfaces.any_ipv6();
         for link in &links {
             let change = self.shared.interfaces.update(link, &self.config);
             self.interface_changed(change);
         }
+        self.shared_address_changed(shared_address);
         self.ipv4.reload(&mut self.shared, config);
         if let Some(ipv6) = &mut self.ipv6 {
             ipv6.reload(&mut self.shared, config);

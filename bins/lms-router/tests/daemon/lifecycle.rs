@@ -23,12 +23,13 @@ fn configuration(overview: &Value) -> &Value {
     &overview["configuration"]
 }
 
-/// How many packet sockets the network of a host has that see whole frames of every kind.
+/// How many packet sockets the network of a host has that see whole frames of either version of IP.
 fn frame_sockets(host: &Host) -> usize {
     let table = host.run(|| std::fs::read_to_string("/proc/thread-self/net/packet"));
     let is_frames = |line: &&str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        fields.get(2..4) == Some(&["3", "0003"])
+        let (kind, protocol) = (fields.get(2), fields.get(3));
+        kind == Some(&"3") && matches!(protocol, Some(&("0800" | "86dd")))
     };
     table.expect("table").lines().filter(is_frames).count()
 }

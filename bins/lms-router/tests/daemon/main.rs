@@ -1,5 +1,6 @@
 //! The daemon as a process, in networks of namespaces that the tests build.
 
+mod carriers;
 mod common;
 mod forward;
 mod hierarchy;

@@ -10,7 +10,7 @@ use linux_net::udp::{Config, GroupSocket, Transmit};
 use lms_router::status::Show;
 use serde_json::{Value, json};
 
-fn downstream(group: &Value) -> Vec<String> {
+pub(crate) fn downstream(group: &Value) -> Vec<String> {
     let list = group["downstream"].as_array().expect("list");
     let mut names: Vec<String> = list
         .iter()
@@ -254,7 +254,7 @@ fn routes_beyond_what_the_kernel_can_tell_at_once_are_all_followed() {
     });
 }
 
-const PROXY: &str = r#"
+pub(crate) const PROXY: &str = r#"
 [source]
 kind = "igmp-proxy"
 upstream = "up"

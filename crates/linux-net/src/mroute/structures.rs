@@ -28,6 +28,9 @@ pub trait Structures: Copy {
     /// `struct sioc_sg_req`, `struct sioc_sg_req6`.
     type Request: Copy;
 
+    /// Keeps packets of the network out of a new socket that will own the routes, where one could be taken for an upcall.
+    fn refuse_packets(fd: &std::os::fd::OwnedFd) -> std::io::Result<()>;
+
     /// Describes an interface to add; `None` when the kernel has no room for its index.
     fn interface(vif: u16, index: u32) -> Option<Self::Interface>;
 
@@ -126,6 +129,11 @@ impl Structures for Ipv4Addr {
     type Entry = Mfcctl;
     type Request = SgRequest<libc::in_addr>;
 
+    fn refuse_packets(_fd: &std::os::fd::OwnedFd) -> std::io::Result<()> {
+        // They have IGMP's protocol number where an upcall has 0.
+        Ok(())
+    }
+
     fn interface(vif: u16, index: u32) -> Option<Vifctl> {
         Some(Vifctl {
             vif,
@@ -184,6 +192,16 @@ impl Structures for Ipv6Addr {
     type Entry = Mf6cctl;
     type Request = SgRequest<libc::sockaddr_in6>;
 
+    fn refuse_packets(fd: &std::os::fd::OwnedFd) -> std::io::Result<()> {
+        // An ICMPv6 message of type 0, which is reserved, reads as an upcall. The filter refuses messages of all types
+        // (RFC 3542, section 3.2); the kernel's upcalls do not pass it.
+        const ICMPV6_FILTER: libc::c_int = 1;
+        sys::set_option(fd, libc::IPPROTO_ICMPV6, ICMPV6_FILTER, &[u32::MAX; 8])?;
+        // What came before the filter.
+        while sys::message::receive::<0>(fd, &mut [0; 1]).is_ok() {}
+        Ok(())
+    }
+
     fn interface(vif: u16, index: u32) -> Option<Mif6ctl> {
         Some(Mif6ctl {
             mif: vif,
@@ -227,7 +245,7 @@ impl Structures for Ipv6Addr {
     }
 
     fn upcall(message: &[u8]) -> Option<(u8, u16, Self, Self)> {
-        // `struct mrt6msg`: its first byte, 0, is the type of no ICMPv6 message.
+        // `struct mrt6msg`: its first byte is 0.
         let message: &[u8; 40] = message.first_chunk().filter(|m: &&[u8; 40]| m[0] == 0)?;
         let mif = u16::from_ne_bytes([message[2], message[3]]);
         let address = |at: usize| {

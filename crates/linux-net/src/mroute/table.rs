@@ -118,6 +118,7 @@ impl<A: Family> Table<A> {
         let what = "multicast routing";
         let socket = sys::socket(A::FAMILY, libc::SOCK_RAW, A::PROTOCOL)
             .map_err(OpenError::from(what, Capability::NetRaw))?;
+        A::refuse_packets(&socket).map_err(OpenError::from(what, Capability::NetRaw))?;
         sys::set_int(&socket, A::LEVEL, MRT_INIT, 1).map_err(|e| match e.raw_os_error() {
             Some(libc::EADDRINUSE) => TableError::Owned,
             _ => OpenError::classify(what, Capability::NetAdmin, e).into(),
@@ -279,7 +280,7 @@ impl<A: Family> Table<A> {
         })
     }
 
-    /// Returns the kernel's next upcall; `None` when there is none. IGMP or ICMPv6 packets that arrive on
+    /// Returns the kernel's next upcall; `None` when there is none. IGMP packets that arrive on
     /// the same socket are passed over.
     ///
     /// # Errors

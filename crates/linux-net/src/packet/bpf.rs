@@ -64,7 +64,8 @@ struct Machine<'p> {
 }
 
 impl Machine<'_> {
-    /// `None` where a load is outside the packet, or an instruction is none: the packet is refused.
+    /// Returns the program's result; `None`, which refuses the packet, when a load lies outside the packet or an
+    /// instruction is unknown.
     fn run(&mut self, program: &[sock_filter]) -> Option<u32> {
         let mut at = 0;
         // Jumps lead forwards, so this ends.
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn no_program_and_no_packet_is_too_odd() {
+    fn no_instruction_and_no_packet_panics() {
         let instruction = |code, k| sock_filter {
             code,
             jt: 0,

@@ -105,7 +105,7 @@ impl AsFd for Capture {
     }
 }
 
-/// Packets of one look at a capture.
+/// The packets of one [`Capture::batch`].
 #[derive(Debug)]
 pub enum CaptureBatch<'c> {
     /// In the ring.

@@ -8,21 +8,21 @@ use pnet_datalink::{Channel as Opened, Config, DataLinkReceiver};
 
 use super::bpf;
 use super::checksum::{complete_checksum, fold, pseudo_sum, udp_holds, well_formed};
-use super::ring::{Frame, Ring, RingConfig, RingStats};
+use super::ring::{Frame, RingConfig, RingStats, RouterFilter};
 use crate::error::{Capability, OpenError};
 use crate::family::Family;
 use crate::poll::Set;
-use crate::{filter, sys};
+use crate::sys;
 
 const ETHERNET: usize = 14;
 /// What the kernel counts for a packet in a queue beside its bytes, at least.
 const OVERHEAD: usize = 1024;
 /// Packets of one batch.
 const BATCH: usize = 64;
-/// Frames that one batch looks at, those among them that the filter refuses.
+/// Frames that one batch reads at most, including those that the filter refuses.
 const LOOKS: usize = 4 * BATCH;
 
-/// Packets as they arrive, by `pnet_datalink`: what a [`Ring`] shows, where the kernel has packet sockets but no packet
+/// Packets as they arrive, by `pnet_datalink`: what a [`Ring`](super::Ring) shows, where the kernel has packet sockets but no packet
 /// rings. Each packet costs two system calls and a copy.
 ///
 /// There is one socket for each interface. All are opened with the channels, so that interfaces may appear when the
@@ -33,9 +33,9 @@ pub struct Channels {
     spare: Vec<OwnedFd>,
     /// All sockets.
     set: Set,
+    filter: RouterFilter,
     program: Vec<sock_filter>,
     ethertype: u16,
-    ports: Vec<u16>,
     in_kernel: bool,
     slots: Vec<Slot>,
     /// The channel that is read first, so that none starves another.
@@ -51,6 +51,23 @@ struct Channel {
     /// The receiver has a duplicate of it.
     socket: OwnedFd,
     receiver: Box<dyn DataLinkReceiver>,
+}
+
+impl Channel {
+    /// The next frame; `None` when none is there.
+    fn next(&mut self) -> Option<&[u8]> {
+        let error = match self.receiver.next() {
+            Ok(frame) => return Some(frame),
+            Err(error) => error,
+        };
+        let none_is_there = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+        if !none_is_there.contains(&error.kind()) {
+            // The interface is down: the socket is ready until its error has been fetched.
+            let name = libc::SO_ERROR;
+            let _ = sys::get_option::<libc::c_int>(&self.socket, libc::SOL_SOCKET, name);
+        }
+        None
+    }
 }
 
 /// A packet of a batch.
@@ -73,7 +90,7 @@ impl std::fmt::Debug for Channels {
 
 impl Channels {
     /// Opens channels for this many interfaces; [`Channels::add_interface`] says which. Needs CAP_NET_RAW.
-    /// `config.interface` is not looked at.
+    /// `config.interface` is ignored.
     ///
     /// # Errors
     /// [`OpenError`]: CAP_NET_RAW is missing, or the kernel has no more sockets.
@@ -107,6 +124,7 @@ impl Channels {
         in_kernel: bool,
     ) -> Result<Self, OpenError> {
         let error = OpenError::from("packet sockets", Capability::NetRaw);
+        let filter = RouterFilter::new::<A>(config).map_err(error)?;
         let set = Set::new().map_err(error)?;
         let max_packet_bytes = config.max_packet_bytes as usize;
         let queue = config.frames as usize * (max_packet_bytes + OVERHEAD);
@@ -131,9 +149,9 @@ impl Channels {
             channels: Vec::with_capacity(interfaces),
             spare,
             set,
-            program: filter::router(A::FAMILY == libc::AF_INET, &[], &config.udp_ports),
+            program: filter.program(&[]),
+            filter,
             ethertype: A::ETHERTYPE,
-            ports: config.udp_ports.clone(),
             in_kernel,
             slots: slots.collect(),
             turn: 0,
@@ -154,7 +172,11 @@ impl Channels {
         }
         let present = pnet_datalink::interfaces();
         let is_gone = |c: &mut Channel| !present.iter().any(|p| p.index == c.interface);
-        for gone in self.channels.extract_if(.., is_gone) {
+        for mut gone in self.channels.extract_if(.., is_gone) {
+            // What still waits there, first an error and then packets, would keep the socket readable.
+            for _ in 0..2 {
+                while gone.next().is_some() {}
+            }
             self.spare.push(gone.socket);
         }
         let found = present.iter().find(|p| p.index == interface);
@@ -198,6 +220,8 @@ impl Channels {
         let Opened::Ethernet(_, receiver) = pnet_datalink::channel(interface, config)? else {
             return Err(io::ErrorKind::Unsupported.into());
         };
+        // It binds to all protocols, by which packets of VLANs arrive without their tags.
+        sys::bind_packet(socket, self.ethertype, interface.index)?;
         let all_groups = libc::packet_mreq {
             mr_ifindex: interface.index.cast_signed(),
             mr_type: libc::PACKET_MR_ALLMULTI as u16,
@@ -217,18 +241,12 @@ impl Channels {
         }
     }
 
-    /// See [`Ring::watch_sources`].
+    /// See [`Ring::watch_sources`](super::Ring::watch_sources).
     ///
     /// # Errors
-    /// More than [`Ring::MAX_SOURCES`] are refused with [`io::ErrorKind::InvalidInput`].
+    /// More than [`Ring::MAX_SOURCES`](super::Ring::MAX_SOURCES) are refused with [`io::ErrorKind::InvalidInput`].
     pub fn watch_sources<A: Copy + Into<IpAddr>>(&mut self, sources: &[(A, A)]) -> io::Result<()> {
-        if sources.len() > Ring::MAX_SOURCES {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let sources = sources.iter();
-        let sources: Vec<_> = sources.map(|(s, g)| ((*s).into(), (*g).into())).collect();
-        let is_ipv4 = self.ethertype == libc::ETH_P_IP as u16;
-        self.program = filter::router(is_ipv4, &sources, &self.ports);
+        self.program = self.filter.of_sources(sources)?;
         for channel in &self.channels {
             self.attach(&channel.socket);
         }
@@ -259,28 +277,13 @@ impl Channels {
     /// Reads the next frame of a channel into a slot; whether the packet is for the router. `None` when none is there.
     fn receive(&mut self, at: usize, slot: usize) -> Option<bool> {
         let channel = &mut self.channels[at];
-        let frame = match channel.receiver.next() {
-            Ok(frame) => frame,
-            Err(error) => {
-                if !matches!(
-                    error.kind(),
-                    io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock
-                ) {
-                    // The interface is down: the socket is ready until its error has been fetched.
-                    let _ = sys::get_option::<libc::c_int>(
-                        &channel.socket,
-                        libc::SOL_SOCKET,
-                        libc::SO_ERROR,
-                    );
-                }
-                return None;
-            }
-        };
+        let (interface, own) = (channel.interface, channel.own);
+        let frame = channel.next()?;
         let Some((header, packet)) = frame.split_first_chunk::<ETHERNET>() else {
             return Some(false);
         };
         let is_ip = header[12..] == self.ethertype.to_be_bytes();
-        let kind = packet_type(header, channel.own);
+        let kind = packet_type(header, own);
         if !is_ip || !bpf::passes(&self.program, packet, kind) {
             return Some(false);
         }
@@ -302,7 +305,7 @@ impl Channels {
             let _ = complete_checksum(room);
         }
         slot.len = packet.len();
-        slot.interface = channel.interface;
+        slot.interface = interface;
         slot.link_source.copy_from_slice(&header[6..12]);
         Some(true)
     }
@@ -364,7 +367,7 @@ fn is_partial(packet: &mut [u8]) -> bool {
     field == fold(pseudo_sum(packet, &layout)) && !udp_holds(packet, &layout)
 }
 
-/// Packets of one look at the channels.
+/// The packets of one [`Channels::batch`].
 pub struct ChannelBatch<'c> {
     slots: &'c mut [Slot],
 }

@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use libc::sock_filter;
+
 use super::checksum::complete_checksum;
 use crate::error::{Capability, OpenError};
 use crate::family::Family;
@@ -51,6 +53,49 @@ pub struct RingStats {
     pub dropped_truncated: u64,
 }
 
+/// What a capture passes of one version of IP, beside the sources that it watches.
+#[derive(Debug)]
+pub(super) struct RouterFilter {
+    is_ipv4: bool,
+    ports: Vec<u16>,
+}
+
+impl RouterFilter {
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`]: there are more than [`Ring::MAX_PORTS`] ports.
+    pub(super) fn new<A: Family>(config: &RingConfig) -> io::Result<Self> {
+        if config.udp_ports.len() > Ring::MAX_PORTS {
+            let reason = "it takes the packets of 8 UDP ports at most";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
+        Ok(Self {
+            is_ipv4: A::FAMILY == libc::AF_INET,
+            ports: config.udp_ports.clone(),
+        })
+    }
+
+    /// The program that also passes packets of these sources, each to its group.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`]: there are more than [`Ring::MAX_SOURCES`] sources.
+    pub(super) fn of_sources<A: Copy + Into<IpAddr>>(
+        &self,
+        sources: &[(A, A)],
+    ) -> io::Result<Vec<sock_filter>> {
+        if sources.len() > Ring::MAX_SOURCES {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let sources = sources.iter();
+        let sources: Vec<_> = sources.map(|(s, g)| ((*s).into(), (*g).into())).collect();
+        Ok(self.program(&sources))
+    }
+
+    /// The program for a number of sources that is within the bound.
+    pub(super) fn program(&self, sources: &[(IpAddr, IpAddr)]) -> Vec<sock_filter> {
+        filter::router(self.is_ipv4, sources, &self.ports)
+    }
+}
+
 /// Packets as they arrive, in memory shared with the kernel (`AF_PACKET`, `PACKET_RX_RING`):
 /// no system call and no copy a packet.
 ///
@@ -76,9 +121,7 @@ pub struct Ring {
     // Unmapped before the socket closes: fields drop in this order.
     map: Map,
     socket: OwnedFd,
-    /// Whether its packets are IPv4, else IPv6.
-    ipv4: bool,
-    ports: Vec<u16>,
+    filter: RouterFilter,
     /// Next frame to look at, always less than `map.frames`.
     next: u32,
     truncated: u64,
@@ -149,15 +192,8 @@ impl Ring {
         let error = OpenError::from(what, Capability::NetRaw);
         // Protocol 0: nothing arrives before the filter and the ring are in place.
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_DGRAM, 0).map_err(error)?;
-        let ipv4 = A::FAMILY == libc::AF_INET;
-        if config.udp_ports.len() > Self::MAX_PORTS {
-            return Err(OpenError::Io {
-                what,
-                source: io::Error::other("it takes the packets of 8 UDP ports at most"),
-            });
-        }
-        let program = filter::router(ipv4, &[], &config.udp_ports);
-        sys::attach_filter(&socket, &program).map_err(error)?;
+        let filter = RouterFilter::new::<A>(config).map_err(error)?;
+        sys::attach_filter(&socket, &filter.program(&[])).map_err(error)?;
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
         sys::set_int(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, version).map_err(error)?;
         // The filter refuses outgoing packets; this spares running it for them.
@@ -175,8 +211,7 @@ impl Ring {
         Ok(Self {
             map,
             socket,
-            ipv4,
-            ports: config.udp_ports.clone(),
+            filter,
             next: 0,
             truncated: 0,
         })
@@ -209,15 +244,7 @@ impl Ring {
     ///
     /// More than [`Ring::MAX_SOURCES`] are refused with [`io::ErrorKind::InvalidInput`].
     pub fn watch_sources<A: Copy + Into<IpAddr>>(&self, sources: &[(A, A)]) -> io::Result<()> {
-        if sources.len() > Self::MAX_SOURCES {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let sources = sources.iter();
-        let sources: Vec<_> = sources.map(|(s, g)| ((*s).into(), (*g).into())).collect();
-        sys::attach_filter(
-            &self.socket,
-            &filter::router(self.ipv4, &sources, &self.ports),
-        )
+        sys::attach_filter(&self.socket, &self.filter.of_sources(sources)?)
     }
 
     /// The packets that have arrived, `max` at most, in order. They stay where they are, ours to

@@ -34,6 +34,7 @@ plain!(
     libc::tpacket_stats,
     libc::tpacket_auxdata,
     libc::in_addr,
+    [u32; 8],
     [u32; 9],
 );
 

@@ -1,5 +1,6 @@
 //! The sockets on the real kernel, in networks of namespaces that the tests build.
 
+mod channels;
 mod common;
 mod ipv6;
 mod link;

@@ -13,17 +13,17 @@ use linux_net::packet::{Backend, Capture, Channels};
 use linux_net::packet::{Ring, RingConfig, Sender, group_link_address};
 use linux_net::udp::{Batch, Config, GroupSocket, Membership, OptionBuffer, OptionSocket};
 
-const A: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-const B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+pub(crate) const A: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+pub(crate) const B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 const C: Ipv4Addr = Ipv4Addr::new(10, 9, 1, 3);
-const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
+pub(crate) const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
 const HIER: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 254);
-const UDP: u8 = 17;
+pub(crate) const UDP: u8 = 17;
 const IPIP: u8 = 4;
 const IGMP: u8 = 2;
-const NOT_SOON: Duration = Duration::from_millis(100);
+pub(crate) const NOT_SOON: Duration = Duration::from_millis(100);
 
-fn small() -> RingConfig {
+pub(crate) fn small() -> RingConfig {
     RingConfig {
         frames: 256,
         ..RingConfig::default()
@@ -31,16 +31,16 @@ fn small() -> RingConfig {
 }
 
 /// A ring; channels with the filter in the kernel, and with the filter in the process alone.
-const CAPTURES: [Open; 3] = [
+pub(crate) const CAPTURES: [Open; 3] = [
     |config| Capture::open(Backend::Ring, config, 4).unwrap(),
     |config| Capture::open(Backend::Pnet, config, 4).unwrap(),
     |config| Capture::Pnet(Channels::open_without_kernel_filter(config, 4).unwrap()),
 ];
 
-type Open = fn(&RingConfig) -> Capture;
+pub(crate) type Open = fn(&RingConfig) -> Capture;
 
 /// A capture of packets that arrive on these interfaces.
-fn capture(host: &Host, open: Open, config: &RingConfig, interfaces: &[u32]) -> Capture {
+pub(crate) fn capture(host: &Host, open: Open, config: &RingConfig, interfaces: &[u32]) -> Capture {
     host.run(|| {
         let mut capture = open(config);
         for interface in interfaces {
@@ -465,46 +465,6 @@ fn fix_header_checksum(packet: &mut [u8]) {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     packet[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
-}
-
-/// Interfaces appear and disappear; sockets of those that are gone serve others.
-#[test]
-fn channels_follow_interfaces() {
-    with_namespaces(|| {
-        let b = Host::new();
-        let mut channels = b.run(|| Channels::open(&small(), 2).unwrap());
-        assert!(b.run(|| channels.add_interface(1000)).is_err());
-        let request = ipv4(UDP, A, GROUP, &classic(REQUEST, A, GROUP), &udp(9, 9, b""));
-        for round in 0..4 {
-            let a = Host::new();
-            wire(&a, "a0", A.octets(), &b, "b0", B.octets());
-            let (from, at) = (a.index("a0"), b.index("b0"));
-            for _ in 0..2 {
-                b.run(|| channels.add_interface(at)).unwrap();
-            }
-            let sender = a.run(|| Sender::open().unwrap());
-            for is_up in [true, false, true] {
-                b.run(|| Editor::open().unwrap().set_up(at, is_up).unwrap());
-                if !is_up {
-                    assert!(channels.batch(64).is_empty());
-                    continue;
-                }
-                let mut seen = 0;
-                while seen == 0 {
-                    sender.send(from, group_link_address(GROUP), &request);
-                    readable_within(channels.as_fd(), Duration::from_millis(10));
-                    let mut batch = channels.batch(64);
-                    let frames = batch.frames().filter(|f| f.packet[8] != 1);
-                    seen += frames.filter(|frame| frame.interface == at).count();
-                }
-            }
-            assert!(channels.stats().unwrap().received > 0, "round {round}");
-            drop(sender);
-            b.run(|| Editor::open().unwrap().remove(at).unwrap());
-            assert!(channels.batch(64).is_empty());
-            assert!(!readable_within(channels.as_fd(), NOT_SOON), "no busy loop");
-        }
-    });
 }
 
 #[test]

@@ -19,8 +19,9 @@ impl Carrier {
 }
 
 /// Requests that had to go to the source before the other carrier is tried; doubled with each change.
-const FIRST_PATIENCE: u64 = 3;
-const LONGEST_PATIENCE: u64 = 192;
+const MIN_FAILURES: u64 = 3;
+/// The largest such number.
+const MAX_FAILURES: u64 = 192;
 /// A carrier works when less than one in so many requests to the group has to be repeated to the source.
 const SHARE: u64 = 6;
 
@@ -30,7 +31,7 @@ const SHARE: u64 = 6;
 pub(super) struct Choice {
     carrier: Carrier,
     is_fixed: bool,
-    patience: u64,
+    failure_limit: u64,
     /// Requests to the group and to the source when the carrier was chosen, or last seen to work.
     since: (u64, u64),
 }
@@ -41,7 +42,7 @@ impl Choice {
         Choice {
             carrier,
             is_fixed,
-            patience: FIRST_PATIENCE,
+            failure_limit: MIN_FAILURES,
             since: (0, 0),
         }
     }
@@ -55,7 +56,7 @@ impl Choice {
     pub(super) fn follow(&mut self, group: u64, source: u64) -> Option<Carrier> {
         let asked = group.saturating_sub(self.since.0);
         let failed = source.saturating_sub(self.since.1);
-        if self.is_fixed || failed < self.patience {
+        if self.is_fixed || failed < self.failure_limit {
             return None;
         }
         self.since = (group, source);
@@ -63,7 +64,7 @@ impl Choice {
             // Most are answered: some repliers miss what others miss.
             return None;
         }
-        self.patience = (self.patience * 2).min(LONGEST_PATIENCE);
+        self.failure_limit = (self.failure_limit * 2).min(MAX_FAILURES);
         self.carrier = self.carrier.other();
         Some(self.carrier)
     }
@@ -99,9 +100,9 @@ mod tests {
     }
 
     #[test]
-    fn patience_has_a_bound() {
+    fn the_failure_limit_has_a_bound() {
         let mut choice = Choice::new(Carrier::Option, false);
         let changes = (1..10_000).filter(|&n| choice.follow(n, n).is_some());
-        assert!(changes.count() > 10_000 / LONGEST_PATIENCE as usize);
+        assert!(changes.count() > 10_000 / MAX_FAILURES as usize);
     }
 }

@@ -35,7 +35,7 @@ const UDP_HEADER_LEN: usize = 8;
 /// Length of the longest option, or hop-by-hop header.
 const ANCILLARY_LEN: usize = 72;
 
-/// A family that receivers speak.
+/// An address family of receivers.
 pub(super) trait Family: lms_proto::Family + linux_net::Family {
     /// What the machine must know of this host's interface.
     fn interface_config(local: &Local, address: Self) -> InterfaceConfig<Self>;
@@ -65,7 +65,7 @@ impl Family for Ipv6Addr {
     }
 }
 
-/// What takes CAP_NET_RAW.
+/// The sockets that need CAP_NET_RAW.
 struct Privileged<A: Family> {
     /// Requests to the group, IGMP or MLD queries and elections: a socket that joined one source does not receive
     /// requests.

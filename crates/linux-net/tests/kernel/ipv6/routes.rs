@@ -155,6 +155,47 @@ fn the_owner_is_asked_its_routes_carry_data_and_the_watcher_follows_them() {
     });
 }
 
+/// An ICMPv6 message of type 0 that reads as an upcall of the kernel for virtual interface 0.
+fn forged_upcall() -> Vec<u8> {
+    const NO_ROUTE: u8 = 1;
+    let mut message = vec![0, NO_ROUTE, 0, 0, 0, 0, 0, 0];
+    message.extend(C.octets());
+    message.extend(GROUP.octets());
+    // The virtual interface stands where ICMPv6 has its checksum, which filling makes 0.
+    let pseudo = [
+        &A.octets()[..],
+        &B.octets(),
+        &[0, message.len() as u8, 0, ICMP],
+    ]
+    .concat();
+    let words = pseudo.chunks(2).chain(message.chunks(2));
+    let mut sum: u32 = words
+        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
+        .sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    message[4..6].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    ipv6(ICMP, A, B, &message)
+}
+
+#[test]
+fn an_upcall_from_the_network_is_none() {
+    with_namespaces(|| {
+        let network = Network::new();
+        let mut table = network
+            .router
+            .run(|| Table::<Ipv6Addr>::open_for().unwrap());
+        table.add_interface(network.r0).unwrap();
+        let raw = network.a.run(|| Ipv6Socket::sender().unwrap());
+        raw.send(network.a.index("a0"), &forged_upcall()).unwrap();
+        // What the kernel asks is the first that is read.
+        network.send(b"data");
+        let upcall = soon(&mut table, |table| table.next_upcall().unwrap()).expect("an upcall");
+        assert_eq!((upcall.source, upcall.group), (A, GROUP));
+    });
+}
+
 #[test]
 fn what_is_too_long_for_a_path_is_fragmented_by_its_sender() {
     with_namespaces(|| {
