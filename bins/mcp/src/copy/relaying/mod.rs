@@ -1,9 +1,11 @@
-//! Hosts that relay to hosts: links are arranged, watched, and replaced.
+//! Hosts that relay to hosts: links are arranged, and replaced when they fail.
+
+mod judging;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mcp_control::wire::hello::Capabilities;
 use mcp_control::wire::relay::{Fed, Feed, LinkId, LinkReport, LinkSecret, LinkState};
@@ -18,20 +20,12 @@ use crate::member::Member;
 use crate::relay::arrange::{Arrangement, Feeder, Known};
 use crate::relay::stock::Stock;
 
-/// The shortest time without a block after which a host is fed by another one.
-const STALLED: Duration = Duration::from_secs(6);
-/// That time in blocks, at the rate at which the host has received so far.
-const STALLED_BLOCKS: u32 = 8;
 /// Feeders that a host may have in one round, before it fails.
 const MAX_FEEDERS: u32 = 12;
 /// Feeders that a host may report for their blocks in one round. The sender feeds it after that: its blocks are right.
 const MAX_ACCUSED: u32 = 2;
 /// Attempts of the sender to open a link to a host.
 const MAX_ATTEMPTS: u32 = 2;
-/// Bytes that a host is behind its feeder before it counts as slow.
-const SLOW_BYTES: u64 = 32 << 20;
-/// How long the distance has grown by then.
-const SLOW: Duration = Duration::from_secs(2);
 
 /// The end of a link that the sender fed.
 pub(super) type Ended = (LinkId, LinkState);
@@ -425,36 +419,6 @@ impl Copy {
         self.conclude();
     }
 
-    /// Checks whether hosts receive blocks.
-    pub(super) fn look_at_links(&mut self) {
-        let now = Instant::now();
-        let Some(relay) = &mut self.relay else { return };
-        if now < relay.next_look {
-            return;
-        }
-        relay.next_look = now + super::LOOK * 4;
-        let mut proved = Vec::new();
-        for (&host, child) in &mut relay.children {
-            let progress = self.members[host].progress;
-            if progress.held > child.held {
-                proved.extend(child.suspect.take());
-            }
-            if progress.held > child.held || progress.received > child.arrived {
-                child.moved = now;
-            }
-            (child.held, child.arrived) = (child.held.max(progress.held), progress.received);
-        }
-        for suspect in proved {
-            self.name(suspect, "stalled", None);
-        }
-        if let Some(host) = self.stalled(now) {
-            self.unstall(host);
-        }
-        if let Some(host) = self.slow(now) {
-            self.bypass_slow(host);
-        }
-    }
-
     /// Names a host, which feeds none any more.
     fn name(&mut self, host: usize, reason: &'static str, block: Option<u64>) {
         let Some(relay) = &mut self.relay else { return };
@@ -467,123 +431,5 @@ impl Copy {
         self.show.bypassed(&bypassed.host, reason, block);
         self.events.emit(&Event::Bypassed(bypassed.clone()));
         self.bypassed.push(bypassed);
-    }
-
-    /// Returns a host that receives nothing although its feeder has more.
-    fn stalled(&self, now: Instant) -> Option<usize> {
-        let relay = self.relay.as_ref()?;
-        let is_stalled = |&(&host, child): &(&usize, &Child)| {
-            let member = &self.members[host];
-            if member.is_over() || member.has_all || now - child.moved < child.stall_timeout() {
-                return false;
-            }
-            match relay.arrangement.feeder(host) {
-                Some(Feeder::Host(feeder)) => {
-                    let feeder = &self.members[feeder];
-                    let has = feeder.held();
-                    feeder.is_over() || has > child.held
-                }
-                _ => relay.stock.has_more(),
-            }
-        };
-        // The hosts below the stalled one wait for it, and have less.
-        let stalled = relay.children.iter().filter(is_stalled);
-        let first = stalled.max_by_key(|(_, child)| child.held);
-        first.map(|(host, _)| *host)
-    }
-
-    /// Gives a host that receives nothing another feeder, and its children too: either may be at fault.
-    fn unstall(&mut self, host: usize) {
-        let Some(relay) = &mut self.relay else { return };
-        let feeder = relay.arrangement.feeder(host);
-        let Some(child) = relay.children.get_mut(&host) else {
-            return;
-        };
-        let was_suspect = child.suspect.is_some();
-        if let Some(Feeder::Host(feeder)) = feeder {
-            child.suspect = Some(feeder);
-        }
-        if was_suspect || feeder == Some(Feeder::Sender) {
-            // Two feeders, or the sender, cannot get it to move.
-            let children = relay.arrangement.children(host);
-            self.name(host, "stalled", None);
-            for child in children {
-                self.refeed(child, "stalled");
-            }
-            self.move_to_end(host);
-        } else {
-            self.refeed(host, "stalled");
-        }
-        let now = Instant::now();
-        if let Some(relay) = &mut self.relay {
-            // The others may have waited for this host: their time starts again.
-            for child in relay.children.values_mut() {
-                child.moved = now;
-            }
-        }
-    }
-
-    /// Has a host be fed where no other waits for it.
-    fn move_to_end(&mut self, host: usize) {
-        let relay = self.relay.as_mut();
-        match relay.and_then(|relay| relay.arrangement.move_to_end(host)) {
-            Some(feeder) => self.link(host, feeder, "stalled"),
-            None => self.refeed(host, "stalled"),
-        }
-    }
-
-    /// Returns a host that is ever further behind its feeder while others wait for it.
-    fn slow(&mut self, now: Instant) -> Option<usize> {
-        let relay = self.relay.as_mut()?;
-        let mut found = None;
-        for (&host, child) in &mut relay.children {
-            let Some(Feeder::Host(feeder)) = relay.arrangement.feeder(host) else {
-                continue;
-            };
-            if relay.arrangement.children(host).is_empty() {
-                continue;
-            }
-            let behind = self.members[feeder]
-                .progress
-                .held
-                .saturating_sub(child.held);
-            match child.behind {
-                Some((before, since)) if behind >= before => {
-                    child.behind = Some((behind, since));
-                    if behind >= SLOW_BYTES && now - since >= SLOW {
-                        found = Some(host);
-                    }
-                }
-                _ => child.behind = Some((behind, now)),
-            }
-        }
-        found
-    }
-
-    /// Moves the children of a slow host to its feeder: nothing waits for it then.
-    fn bypass_slow(&mut self, host: usize) {
-        let Some(relay) = &mut self.relay else { return };
-        let children = relay.arrangement.children(host);
-        if let Some(child) = relay.children.get_mut(&host) {
-            child.behind = None;
-        }
-        self.name(host, "slow", None);
-        for child in children {
-            self.refeed(child, "slow");
-        }
-    }
-}
-
-impl Child {
-    /// Returns how long it may receive nothing, by the rate at which it has received so far.
-    fn stall_timeout(&self) -> Duration {
-        let received = self.held.saturating_sub(self.first_held);
-        let took = self.moved.saturating_duration_since(self.began);
-        let blocks = received / mcp_control::limits::BLOCK_LEN;
-        let block = took.checked_div(u32::try_from(blocks).unwrap_or(u32::MAX));
-        block
-            .unwrap_or_default()
-            .saturating_mul(STALLED_BLOCKS)
-            .clamp(STALLED, STALLED * 10)
     }
 }
