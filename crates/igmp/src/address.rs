@@ -266,6 +266,13 @@ pub struct Numbered<A> {
     pub address: A,
 }
 
+impl<A> Numbered<A> {
+    /// The key of an address with this number.
+    pub const fn new(number: u32, address: A) -> Self {
+        Self { number, address }
+    }
+}
+
 impl<A: Address> TableKey for Numbered<A> {
     #[inline]
     fn hash(&self, key: &HashKey) -> u64 {

@@ -156,26 +156,19 @@ fn hop_by_hop(bytes: &[u8]) -> Option<Fields> {
 
 /// LMS by datagram, without a payload.
 fn datagram_ipv4(bytes: &[u8]) -> Option<Fields> {
-    let header = udp::Header::<Ipv4Addr>::parse(bytes).ok()?;
-    let mut fields = Fields::of("lms");
-    let request = header.kind == Kind::Request;
-    fields
-        .put("experiment", 0x4c4d)
-        .put("sub_option", if request { 1 } else { 2 })
-        .put("hop_limit", header.hop_limit)
-        .put("turning_interface", header.body.turning_iface.0)
-        .put("turning_address", header.body.turning_router)
-        .put("source", header.body.source)
-        .put("group", header.body.group)
-        .put("cookie", header.cookie)
-        .put("source_port", header.ports.source)
-        .put("group_port", header.ports.group);
-    Some(fields)
+    let names = ["turning_address", "source", "group"];
+    datagram_fields::<Ipv4Addr>(bytes, names)
 }
 
 /// The same in IPv6, a whole packet.
 fn datagram_ipv6(bytes: &[u8]) -> Option<Fields> {
-    let header = udp::Header::<Ipv6Addr>::parse(bytes.get(48..)?).ok()?;
+    let names = ["turning_address6", "source6", "group6"];
+    datagram_fields::<Ipv6Addr>(bytes.get(48..)?, names)
+}
+
+/// The fields of a datagram's header; the names are those of its addresses.
+fn datagram_fields<A: lms_proto::Family>(bytes: &[u8], names: [&'static str; 3]) -> Option<Fields> {
+    let header = udp::Header::<A>::parse(bytes).ok()?;
     let mut fields = Fields::of("lms");
     let request = header.kind == Kind::Request;
     fields
@@ -183,9 +176,9 @@ fn datagram_ipv6(bytes: &[u8]) -> Option<Fields> {
         .put("sub_option", if request { 1 } else { 2 })
         .put("hop_limit", header.hop_limit)
         .put("turning_interface", header.body.turning_iface.0)
-        .put("turning_address6", header.body.turning_router)
-        .put("source6", header.body.source)
-        .put("group6", header.body.group)
+        .put(names[0], header.body.turning_router)
+        .put(names[1], header.body.source)
+        .put(names[2], header.body.group)
         .put("cookie", header.cookie)
         .put("source_port", header.ports.source)
         .put("group_port", header.ports.group);

@@ -2,10 +2,10 @@
 
 use proto_core::RateLimit;
 
-use super::{DropReason, FilterMode, Member, group_key, source_key};
+use super::{DropReason, FilterMode, Member};
 use crate::datagram;
 use crate::wire::{Message, Query};
-use crate::{Duration, Family, Instant, Meta};
+use crate::{Duration, Family, Instant, Meta, Numbered};
 
 impl<A: Family> Member<'_, A> {
     /// Handles a membership packet, a whole IP packet. Messages other than queries are ignored.
@@ -88,7 +88,7 @@ impl<A: Family> Member<'_, A> {
             self.general_from = 0;
             return;
         }
-        let Some(g) = self.groups.find(group_key(query.group)) else {
+        let Some(g) = self.groups.find(Numbered::new(0, query.group)) else {
             return;
         };
         let pending = self.groups[g].answer_at;
@@ -110,7 +110,7 @@ impl<A: Family> Member<'_, A> {
     /// without being named, needs a slot for that; with none left the whole group is answered
     /// for, which says as much.
     fn ask(&mut self, g: u32, source: A) {
-        if let Some(s) = self.sources.find(source_key(g, source)) {
+        if let Some(s) = self.sources.find(Numbered::new(g, source)) {
             self.sources[s].is_asked = true;
         } else if self.groups[g].mode == FilterMode::Exclude {
             self.groups[g].answers_sources = false;

@@ -66,7 +66,7 @@ impl<A: Family> Keyed for MemberGroup<A> {
     type Key = Numbered<A>;
 
     fn key(&self) -> Numbered<A> {
-        group_key(self.address)
+        Numbered::new(0, self.address)
     }
 }
 
@@ -100,22 +100,11 @@ impl<A: Family> Default for MemberSource<A> {
     }
 }
 
-fn source_key<A>(group: u32, address: A) -> Numbered<A> {
-    Numbered {
-        number: group,
-        address,
-    }
-}
-
-fn group_key<A>(address: A) -> Numbered<A> {
-    Numbered { number: 0, address }
-}
-
 impl<A: Family> Keyed for MemberSource<A> {
     type Key = Numbered<A>;
 
     fn key(&self) -> Numbered<A> {
-        source_key(self.group, self.address)
+        Numbered::new(self.group, self.address)
     }
 }
 
@@ -198,7 +187,7 @@ impl<'a, A: Family> Member<'a, A> {
             return Err(self.stats.drop(DropReason::LinkLocalGroup));
         }
         let mut sources = sources.peekable();
-        let g = match self.groups.find(group_key(group)) {
+        let g = match self.groups.find(Numbered::new(0, group)) {
             Some(g) => g,
             None if mode == FilterMode::Include && sources.peek().is_none() => return Ok(()),
             None => {
@@ -253,7 +242,7 @@ impl<'a, A: Family> Member<'a, A> {
     /// Puts a source in the list of a group; whether it was not in it.
     fn list(&mut self, g: u32, address: A) -> Result<bool, DropReason> {
         let reports = self.robustness;
-        if let Some(s) = self.sources.find(source_key(g, address)) {
+        if let Some(s) = self.sources.find(Numbered::new(g, address)) {
             let source = &mut self.sources[s];
             source.is_marked = true;
             let was_listed = core::mem::replace(&mut source.is_listed, true);

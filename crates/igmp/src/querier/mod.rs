@@ -111,7 +111,7 @@ impl<A: Family> Keyed for Group<A> {
     type Key = Numbered<A>;
 
     fn key(&self) -> Numbered<A> {
-        group_key(self.address)
+        Numbered::new(0, self.address)
     }
 }
 
@@ -144,22 +144,11 @@ impl<A: Family> Default for Source<A> {
     }
 }
 
-fn source_key<A>(group: u32, address: A) -> Numbered<A> {
-    Numbered {
-        number: group,
-        address,
-    }
-}
-
-fn group_key<A>(address: A) -> Numbered<A> {
-    Numbered { number: 0, address }
-}
-
 impl<A: Family> Keyed for Source<A> {
     type Key = Numbered<A>;
 
     fn key(&self) -> Numbered<A> {
-        source_key(self.group, self.address)
+        Numbered::new(self.group, self.address)
     }
 }
 
@@ -279,14 +268,14 @@ impl<'a, A: Family> Querier<'a, A> {
 
     /// Returns the filter mode of a group; INCLUDE with no source where there is no receiver.
     pub fn mode(&self, group: A) -> FilterMode {
-        let found = self.groups.find(group_key(group));
+        let found = self.groups.find(Numbered::new(0, group));
         found.map_or(FilterMode::Include, |g| self.groups[g].mode)
     }
 
     /// The sources of a group: those with a running timer (wanted: A or X), or those without (not
     /// wanted: Y).
     pub fn sources(&self, group: A, wanted: bool) -> impl Iterator<Item = A> + Clone {
-        let found = self.groups.find(group_key(group));
+        let found = self.groups.find(Numbered::new(0, group));
         let mut at = found.map_or(NIL, |g| self.groups[g].first_source);
         core::iter::from_fn(move || {
             let source = self.sources.get(at)?;
@@ -299,12 +288,12 @@ impl<'a, A: Family> Querier<'a, A> {
 
     /// Whether this link has receivers for packets from a source to a group (§6.3); O(1).
     pub fn wants(&self, source: A, group: A) -> bool {
-        let Some(g) = self.groups.find(group_key(group)) else {
+        let Some(g) = self.groups.find(Numbered::new(0, group)) else {
             return false;
         };
         match (
             self.groups[g].mode,
-            self.sources.find(source_key(g, source)),
+            self.sources.find(Numbered::new(g, source)),
         ) {
             (FilterMode::Include, found) => found.is_some(),
             (FilterMode::Exclude, found) => found.is_none_or(|s| self.sources[s].expires.is_some()),

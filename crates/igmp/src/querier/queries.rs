@@ -1,10 +1,10 @@
 //! Queries: election of the querier, times, contents (RFC 3376 §4.1, §6.6).
 
-use super::{DropReason, FilterMode, Querier, Role, group_key, source_key};
+use super::{DropReason, FilterMode, Querier, Role};
 use crate::datagram::{self, membership_at};
 use crate::family::short_len;
 use crate::wire::{Code, Message, Query, QueryV3, Sources};
-use crate::{Duration, Family, Instant, NextHop, ResponseCode, Transmit};
+use crate::{Duration, Family, Instant, NextHop, Numbered, ResponseCode, Transmit};
 use proto_core::slab::NIL;
 
 /// Queries to send for a group: its own, that of the sources that other hosts have requested in
@@ -37,7 +37,7 @@ impl<A: Family> Querier<'_, A> {
         if v3.suppress || query.is_general() {
             return Ok(());
         }
-        let Some(g) = self.groups.find(group_key(query.group)) else {
+        let Some(g) = self.groups.find(Numbered::new(0, query.group)) else {
             return Ok(());
         };
         let time = self.last_member_time();
@@ -45,7 +45,7 @@ impl<A: Family> Querier<'_, A> {
             self.lower_group(now, g, time);
         }
         for source in v3.sources.iter() {
-            if let Some(s) = self.sources.find(source_key(g, source)) {
+            if let Some(s) = self.sources.find(Numbered::new(g, source)) {
                 self.lower_source(s, now + time);
             }
         }

@@ -1,8 +1,8 @@
 //! What reports and timers do to a group (RFC 3376 §6.4, §6.5, §7.3.2).
 
-use super::{DropReason, FilterMode, Group, Querier, Role, Source, group_key, is_idle, source_key};
+use super::{DropReason, FilterMode, Group, Querier, Role, Source, is_idle};
 use crate::wire::{RecordType, Sources};
-use crate::{Duration, Family, Instant};
+use crate::{Duration, Family, Instant, Numbered};
 use proto_core::slab::NIL;
 
 /// What a record does to one source that it names.
@@ -19,7 +19,7 @@ impl<A: Family> Querier<'_, A> {
     pub(super) fn older_report(&mut self, now: Instant, group: A, version: u8) {
         self.record(now, RecordType::ModeIsExclude, group, Sources::NONE);
         let until = now + self.membership_interval();
-        if let Some(g) = self.groups.find(group_key(group)) {
+        if let Some(g) = self.groups.find(Numbered::new(0, group)) {
             match version {
                 1 => self.groups[g].v1_until = Some(until),
                 _ => self.groups[g].v2_until = Some(until),
@@ -36,7 +36,7 @@ impl<A: Family> Querier<'_, A> {
         kind: RecordType,
         sources: Sources<'s, A>,
     ) -> Option<Sources<'s, A>> {
-        let Some(g) = self.groups.find(group_key(group)) else {
+        let Some(g) = self.groups.find(Numbered::new(0, group)) else {
             return Some(sources);
         };
         let is_present = |until: Option<Instant>| until.is_some_and(|until| until > now);
@@ -67,7 +67,7 @@ impl<A: Family> Querier<'_, A> {
         let Some(sources) = self.compatible(now, group, kind, sources) else {
             return;
         };
-        let g = match self.groups.find(group_key(group)) {
+        let g = match self.groups.find(Numbered::new(0, group)) {
             Some(g) => g,
             // Nothing is known of it: a leave changes nothing.
             None if !adds(kind, &sources) => return,
@@ -101,7 +101,7 @@ impl<A: Family> Querier<'_, A> {
         };
         let full = now + self.membership_interval();
         let (mode, group_timer) = (self.groups[g].mode, self.groups[g].expires);
-        let found = self.sources.find(source_key(g, address));
+        let found = self.sources.find(Numbered::new(g, address));
         let runs = found.is_some_and(|s| self.sources[s].expires.is_some());
         let (act, is_asked) = match (mode, kind, found.is_some()) {
             (_, ModeIsInclude | AllowNewSources | ChangeToInclude, _) => (Act::Run(full), false),
