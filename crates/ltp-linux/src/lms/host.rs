@@ -507,6 +507,10 @@ fn request<A: Family>(packet: &[u8], group: A, port: u16) -> Option<(Meta, &[u8]
     }
     let datagram = packet.get(ip.payload)?;
     let udp = UdpPacket::new_checked(datagram).ok()?;
+    // smoltcp takes a datagram without checksum of either version of IP; RFC 8200 §8.1 forbids it.
+    if <A as lms_proto::Family>::NEEDS_UDP_CHECKSUM && udp.checksum() == 0 {
+        return None;
+    }
     let (source, destination): (IpAddr, IpAddr) = (ip.source.into(), ip.destination.into());
     if udp.dst_port() != port || !udp.verify_checksum(&source.into(), &destination.into()) {
         return None;
@@ -519,4 +523,52 @@ fn request<A: Family>(packet: &[u8], group: A, port: u16) -> Option<(Meta, &[u8]
         elected: false,
     };
     Some((meta, payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+
+    const PORT: u16 = 5000;
+
+    /// A datagram of 2 bytes without a checksum, to [`PORT`].
+    fn datagram() -> Vec<u8> {
+        let mut udp = vec![0x10, 0, 0, 0, 0, 10, 0, 0, 7, 7];
+        udp[2..4].copy_from_slice(&PORT.to_be_bytes());
+        udp
+    }
+
+    #[test]
+    fn a_request_over_ipv6_needs_a_udp_checksum_and_one_over_ipv4_does_not() {
+        let (source, group) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(239, 0, 0, 1));
+        // A header of 24 bytes: the option is a no-operation and an end of the list.
+        let mut v4 = vec![0x46, 0, 0, 34, 0, 0, 0, 0, 1, 17, 0, 0];
+        v4.extend(source.octets().into_iter().chain(group.octets()));
+        v4.extend([1, 0, 0, 0]);
+        let sum: u32 = v4
+            .chunks(2)
+            .map(|w| u32::from(w[0]) << 8 | u32::from(w[1]))
+            .sum();
+        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+        v4[10..12].copy_from_slice(&sum.to_be_bytes());
+        v4.extend(datagram());
+        assert!(request(&v4, group, PORT).is_some());
+
+        let source = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+        let group = Ipv6Addr::new(0xff1e, 0, 0, 0, 0, 0, 0, 1);
+        let mut v6 = vec![0x60, 0, 0, 0, 0, 18, 0, 1];
+        v6.extend(source.octets().into_iter().chain(group.octets()));
+        // Hop-by-hop options: a PadN of 6 bytes.
+        v6.extend([17, 0, 1, 4, 0, 0, 0, 0]);
+        let udp_at = v6.len();
+        v6.extend(datagram());
+        assert!(request(&v6, group, PORT).is_none());
+        let mut udp = smoltcp::wire::UdpPacket::new_unchecked(&mut v6[udp_at..]);
+        udp.fill_checksum(&source.into(), &group.into());
+        assert!(request(&v6, group, PORT).is_some());
+        *v6.last_mut().expect("a byte") ^= 1;
+        assert!(request(&v6, group, PORT).is_none());
+    }
 }
