@@ -76,12 +76,17 @@ impl<A: Family> Proxy<A> {
         proxy: &IgmpProxy,
         seed: [u8; 32],
     ) -> Result<Proxy<A>, RunError> {
+        // A kernel may have multicast routing of one version of IP alone, or another program own one.
+        let what = match A::NAME {
+            "ipv4" => "source.kind = \"igmp-proxy\"",
+            _ => "source.kind = \"igmp-proxy\", IPv6 (do without: ipv6 = false)",
+        };
         Ok(Proxy {
             config: proxy.clone(),
             most_routes: config.limits.groups as usize,
             seed,
             seeds_used: 0,
-            kernel: Table::open_for().map_err(RunError::open("source.kind = \"igmp-proxy\""))?,
+            kernel: Table::open_for().map_err(RunError::open(what))?,
             machine: None,
             taking_part: BTreeMap::new(),
             routes: BTreeMap::new(),
