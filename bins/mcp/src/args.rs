@@ -44,9 +44,12 @@ Events of --json, one object a line, on standard output; the field `event` names
   skipped    path, reason
   host       host, address, state (connected, compared), held (bytes already there)
   started    hosts, to_send (bytes on the data connection), group, source_port, port, sealed, carrier
-  mode       host, mode (unicast_only, unicast_group, multicast_only, unicast_group_only, multicast, relay)
+  mode       host, mode (unicast_only, unicast_group, multicast_only, unicast_group_only, multicast, relay,
+             island: another host of its subnet multicasts to it)
   feeder     host, feeder (the host that passes data on to it; null: this one), reason (arranged, died,
              stalled, slow, wrong_bytes, gone, closed, unreachable, refused)
+  island     head: the host that multicasts what it receives to others of its subnet; members: how many,
+             group
   bypassed   host: it passes nothing on any more; reason (wrong_bytes, stalled, slow, gone), block
   detached   host: too slow for the others, served separately (--min-rate); rate_bps that it takes,
              others_bps: upper estimate of what the others could take (null: not known)

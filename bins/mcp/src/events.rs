@@ -1,6 +1,6 @@
 //! The events of `--json`, described in `--help`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use cli::units::BitRate;
 use serde::Serialize;
@@ -104,6 +104,12 @@ pub(crate) enum Event<'a> {
         /// `None`: the sender itself.
         feeder: Option<&'a str>,
         reason: &'static str,
+    },
+    /// A host multicasts to these hosts what it receives.
+    Island {
+        head: &'a str,
+        members: usize,
+        group: IpAddr,
     },
     Bypassed(Bypassed),
     Verified {

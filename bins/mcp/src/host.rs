@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use control_stream::conversation::{Conversation, Turn};
 use control_stream::tls::{self, Credentials};
 use mcp_control::wire::hello::Prepared;
+use mcp_control::wire::island::{Listen, Multicast};
 use mcp_control::wire::plan::Carrier;
 use mcp_control::wire::progress::FileVerdict;
 use mcp_control::wire::relay::{Blocks, Fed, Feed};
@@ -46,6 +47,8 @@ pub(crate) enum Command {
     Blocks(Arc<Blocks>),
     Feed(Feed),
     Fed(Fed),
+    Multicast(Arc<Multicast>),
+    Listen(Listen),
     Fail(Failed),
 }
 
@@ -357,6 +360,8 @@ fn obey<S: AsyncRead + AsyncWrite>(conversation: &mut Conversation<Client, S>, c
         Command::Blocks(blocks) => machine.blocks(now, &blocks),
         Command::Feed(feed) => machine.feed(now, &feed),
         Command::Fed(fed) => machine.fed(now, &fed),
+        Command::Multicast(multicast) => machine.multicast(now, &multicast),
+        Command::Listen(listen) => machine.listen(now, &listen),
         Command::Fail(failed) => {
             machine.fail(now, failed);
             Ok(())

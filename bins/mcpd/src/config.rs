@@ -131,7 +131,9 @@ impl Receive {
         } else {
             carriers
         };
-        let capabilities = capabilities.with(Capabilities::FED);
+        let capabilities = capabilities
+            .with(Capabilities::FED)
+            .with(Capabilities::ISLANDS);
         let capabilities = if self.relay {
             capabilities.with(Capabilities::FEEDS)
         } else {

@@ -1,13 +1,18 @@
-//! The data connection: TCP-XM on the agreed port, from the sender of the control connection only.
+//! Data by TCP-XM: the data connection on the agreed port, from the sender of the control connection only, and the streams
+//! of islands.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use mcp_control::wire::island::Island;
 use mcp_control::wire::plan::Carrier;
-use tcpxm_tokio::seal::{Opener, segment_key};
-use tcpxm_tokio::{Config, StreamHandle, XmEndpoint, XmListener, XmStream};
+use tcpxm_tokio::seal::{Opener, Sealer, segment_key};
+use tcpxm_tokio::{
+    Config, GroupChoice, GroupConfig, GroupHandle, GroupMode, StreamHandle, XmEndpoint, XmGroup,
+    XmListener, XmStream,
+};
 
 use crate::pieces::Pieces;
 
@@ -15,6 +20,31 @@ use crate::pieces::Pieces;
 const RECEIVE_BUFFER: usize = 8 << 20;
 /// Time allowed for the sender to open the data connection after all hosts are ready.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Bytes that the head of an island keeps for its slowest member.
+const ISLAND_SEND_BUFFER: usize = 4 << 20;
+/// Time for the members of an island to answer, and for multicast to reach them: all are on one link.
+const ISLAND_CONNECT_TIMEOUT: mcp_control::Duration = mcp_control::Duration::from_secs(2);
+const ISLAND_MULTICAST_TIMEOUT: mcp_control::Duration = mcp_control::Duration::from_secs(1);
+/// Feedback from which on multicast counts as reaching a member.
+const REACHED_PERCENT: u8 = 50;
+
+/// Returns the configuration of an endpoint on this host's address of the control connection, which multicast uses the
+/// interface of.
+fn config(local: SocketAddr, port: u16) -> Config {
+    let mut config = Config::new(SocketAddr::new(local.ip(), port));
+    // For loopback addresses the kernel lists only the first.
+    config.interface = match local {
+        SocketAddr::V6(local) if local.scope_id() != 0 => local.scope_id(),
+        local => {
+            let listed = match local.ip() {
+                IpAddr::V4(address) if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+                address => address,
+            };
+            linux_net::link::find(&listed.to_string()).map_or(0, |found| found.index)
+        }
+    };
+    config
+}
 
 /// A port that is reserved for the data.
 #[derive(Debug)]
@@ -23,7 +53,7 @@ pub(crate) struct Reservation(XmEndpoint);
 impl Reservation {
     /// Reserves a port on this host's address of the control connection; 0: any free one.
     pub(crate) fn new(carrier: Carrier, local: SocketAddr, port: u16) -> io::Result<Reservation> {
-        let mut config = Config::new(SocketAddr::new(local.ip(), port));
+        let mut config = config(local, port);
         config.machine.carrier = match carrier {
             Carrier::Udp => tcpxm_tokio::Carrier::Udp,
             Carrier::Ip => tcpxm_tokio::Carrier::Ip,
@@ -33,18 +63,6 @@ impl Reservation {
         config.machine.accept_backlog = 4;
         config.machine.max_half_open = 16;
         config.machine.max_connections = 32;
-        // Multicast is expected on the interface of the control connection. For loopback addresses the kernel
-        // lists only the first.
-        config.interface = match local {
-            SocketAddr::V6(local) if local.scope_id() != 0 => local.scope_id(),
-            local => {
-                let listed = match local.ip() {
-                    IpAddr::V4(address) if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
-                    address => address,
-                };
-                linux_net::link::find(&listed.to_string()).map_or(0, |found| found.index)
-            }
-        };
         XmEndpoint::open(&config).map(Reservation)
     }
 
@@ -53,30 +71,47 @@ impl Reservation {
     }
 }
 
-/// Aborts a worker that waits for data.
+/// Aborts a thread that waits for data, or for its delivery.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Abort(Arc<Mutex<(bool, Option<StreamHandle>)>>);
+pub(crate) struct Abort(Arc<Mutex<(bool, Option<Handle>)>>);
+
+#[derive(Debug)]
+enum Handle {
+    Stream(StreamHandle),
+    /// A group and the number of its receivers.
+    Group(GroupHandle, usize),
+}
+
+impl Handle {
+    fn abort(&self) {
+        match self {
+            Handle::Stream(stream) => stream.abort(),
+            Handle::Group(group, receivers) => (0..*receivers).for_each(|at| group.abort(at)),
+        }
+    }
+}
 
 impl Abort {
     pub(crate) fn abort(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.0 = true;
-        if let Some(stream) = state.1.take() {
-            stream.abort();
+        if let Some(handle) = state.1.take() {
+            handle.abort();
         }
     }
 
-    /// Registers the stream to abort; fails if the abort was requested already.
-    fn watch(&self, stream: StreamHandle) -> io::Result<()> {
+    /// Registers what is to be aborted; fails if the abort was requested already.
+    fn watch(&self, handle: Handle) -> io::Result<()> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.0 {
+            handle.abort();
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
-        state.1 = Some(stream);
+        state.1 = Some(handle);
         Ok(())
     }
 
-    fn is_raised(&self) -> bool {
+    pub(crate) fn is_raised(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 }
@@ -153,7 +188,7 @@ impl Incoming {
                 stream.abort();
                 continue;
             }
-            self.abort.watch(stream.handle())?;
+            self.abort.watch(Handle::Stream(stream.handle()))?;
             self.listener = None;
             self.stream = Some(match &self.key {
                 None => Stream::Plain(Pieces::new(stream)),
@@ -191,11 +226,101 @@ impl Incoming {
     }
 }
 
+/// The stream to the members of an island, by multicast only.
+pub(crate) struct Outgoing {
+    group: XmGroup,
+    receivers: usize,
+    sealer: Option<Sealer>,
+    /// Memory for an encrypted record.
+    record: Vec<u8>,
+}
+
+/// How many members of an island multicast reaches.
+#[derive(Debug, Default)]
+pub(crate) struct Reached {
+    pub(crate) members: usize,
+    /// It is not known yet.
+    pub(crate) pending: usize,
+}
+
+impl Outgoing {
+    /// Connects to the members from this host's address `local`.
+    pub(crate) fn open(
+        island: &Island,
+        members: &[IpAddr],
+        local: SocketAddr,
+        abort: &Abort,
+    ) -> io::Result<Outgoing> {
+        let mut config = config(local, island.source);
+        config.ttl = 1;
+        config.machine.send_buffer = ISLAND_SEND_BUFFER;
+        let endpoint = XmEndpoint::open(&config)?;
+        let bound = endpoint.local_address();
+        let key = island.key();
+        let mut config = GroupConfig::new(bound, members.to_vec(), island.destination);
+        config.mode = GroupMode::Multicast;
+        config.group = GroupChoice::Given(island.group);
+        config.connect_timeout = ISLAND_CONNECT_TIMEOUT;
+        config.multicast_timeout = ISLAND_MULTICAST_TIMEOUT;
+        config.key = key.as_ref().map(segment_key);
+        let group = endpoint.open_group(config)?;
+        abort.watch(Handle::Group(group.handle(), members.len()))?;
+        Ok(Outgoing {
+            group,
+            receivers: members.len(),
+            sealer: key.map(|key| Sealer::new(&key)),
+            record: Vec::new(),
+        })
+    }
+
+    /// Sends a piece of one record at most. Blocks while the slowest member has the send buffer full.
+    pub(crate) fn write(&mut self, piece: &[u8]) -> io::Result<()> {
+        let Some(sealer) = &mut self.sealer else {
+            return self.group.write_all(piece);
+        };
+        self.record.clear();
+        sealer.seal(piece, &mut self.record)?;
+        self.group.write_all(&self.record)
+    }
+
+    /// Returns how many members multicast reaches.
+    pub(crate) fn reached(&self) -> Reached {
+        let mut reached = Reached::default();
+        for at in 0..self.receivers {
+            match self.is_reached(at) {
+                Some(true) => reached.members += 1,
+                Some(false) => reached.pending += 1,
+                None => {}
+            }
+        }
+        reached
+    }
+
+    /// Ends the connections to the members that multicast does not reach yet.
+    pub(crate) fn drop_pending(&self) {
+        for at in (0..self.receivers).filter(|at| self.is_reached(*at) == Some(false)) {
+            self.group.handle().abort(at);
+        }
+    }
+
+    /// Returns whether multicast reaches a member; `None` when its connection is gone.
+    fn is_reached(&self, member: usize) -> Option<bool> {
+        let feedback = self.group.handle().stats(member)?.feedback;
+        Some(feedback.is_some_and(|percent| percent >= REACHED_PERCENT))
+    }
+
+    /// Waits until each member has everything, or has failed.
+    pub(crate) fn finish(&self) -> io::Result<()> {
+        self.group.finish()?;
+        self.group.wait_delivered().map(|_| ())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
-    use tcpxm_tokio::{Failure, GroupChoice, GroupConfig, GroupEvent};
+    use std::io::Read;
+    use tcpxm_tokio::{Failure, GroupEvent};
 
     fn client() -> XmEndpoint {
         let mut config = Config::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));

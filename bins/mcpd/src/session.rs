@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use control_stream::conversation::{Conversation, Turn};
 use mcp_control::explain;
 use mcp_control::wire::hello::{Capabilities, Prepared};
+use mcp_control::wire::island::{Listen, Multicast};
 use mcp_control::wire::plan::{Carrier, Plan};
 use mcp_control::wire::progress::Done;
 use mcp_control::wire::relay::{Fed, Feed, LinkReport, LinkState};
@@ -21,6 +22,7 @@ use crate::config::Settings;
 use crate::data::{Abort, Incoming, Reservation};
 use crate::events::{Event, hex};
 use crate::listen::Shared;
+use crate::relay::island::Islands;
 use crate::relay::links::{Links, MAX_LINK_REPORTS};
 use crate::relay::shelf::Shelf;
 use crate::waiting::Ticket;
@@ -60,6 +62,7 @@ pub(crate) struct Session<S> {
     /// Its permit to copy.
     copying: Option<OwnedSemaphorePermit>,
     links: Arc<Links>,
+    islands: Islands,
     /// What links report to the sender.
     link_reports: reports::Receiver<LinkReport>,
     /// The verified blocks, where the plan has links.
@@ -126,6 +129,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         let (to_here, link_reports) = reports::channel(MAX_LINK_REPORTS);
         let expected = Arc::clone(&shared.expected);
         let links = Links::new(expected, Arc::clone(&shared.activity), peer.ip(), to_here);
+        let links = Arc::new(links);
         let machine = Server::new(settings.server.clone(), clock.now());
         Session {
             shared,
@@ -140,7 +144,8 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             port: None,
             abort: Abort::default(),
             data_failed: None,
-            links: Arc::new(links),
+            islands: Islands::new(Arc::clone(&links)),
+            links,
             link_reports,
             shelf: None,
             is_fed: false,
@@ -180,6 +185,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             }
         }
         self.abort.abort();
+        self.islands.close();
         self.links.close();
         self.copy.is_some().then_some(outcome)
     }
@@ -242,6 +248,8 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             ServerEvent::Blocks(blocks) => self.order(Order::Named(blocks)),
             ServerEvent::Fed(fed) => self.fed(&fed),
             ServerEvent::Feed(feed) => self.feed(feed),
+            ServerEvent::Multicast(multicast) => self.multicast(multicast),
+            ServerEvent::Listen(listen) => self.listen_to(&listen),
             ServerEvent::Failed { failed, side } => self.failed(&failed, side),
             ServerEvent::Verified => {}
         }
@@ -273,14 +281,38 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
 
     /// Feeds another host.
     fn feed(&self, feed: Feed) {
-        let feeds = self.settings.server.capabilities.has(Capabilities::FEEDS);
         match (&self.shelf, &self.copy) {
-            (Some(shelf), Some(copy)) if feeds => {
+            (Some(shelf), Some(copy)) if self.feeds() => {
                 let manifest = Arc::clone(&copy.manifest);
                 self.links.feed(feed, manifest, Arc::clone(shelf));
             }
             _ => self.links.report(feed.link, LinkState::Refused),
         }
+    }
+
+    /// Passes blocks on to an island.
+    fn multicast(&self, multicast: Multicast) {
+        match (&self.shelf, &self.copy) {
+            (Some(shelf), Some(copy)) if self.feeds() => {
+                let manifest = Arc::clone(&copy.manifest);
+                self.islands
+                    .multicast(multicast, self.local, manifest, Arc::clone(shelf));
+            }
+            _ => self.links.report(multicast.island.link, LinkState::Refused),
+        }
+    }
+
+    /// Listens to the head of an island.
+    fn listen_to(&self, listen: &Listen) {
+        let Some(copy) = &self.copy else { return };
+        let manifest = Arc::clone(&copy.manifest);
+        self.islands
+            .listen(listen, self.local, manifest, copy.orders.clone());
+    }
+
+    fn feeds(&self) -> bool {
+        let capabilities = self.settings.server.capabilities;
+        capabilities.has(Capabilities::FEEDS)
     }
 
     fn offered(&mut self, id: String, manifest: Arc<Manifest>) {

@@ -14,6 +14,7 @@ use mcp_relay::child::Asker;
 use tokio::sync::mpsc as reports;
 
 use crate::data::Incoming;
+use crate::relay::island::Streamed;
 use crate::relay::links::Links;
 use crate::relay::pull::Pull;
 use crate::relay::shelf::Shelf;
@@ -31,6 +32,10 @@ pub(crate) enum Order {
     Arrived(LinkId, u64, Vec<u8>),
     /// A link has ended.
     Unlinked(LinkId, LinkState),
+    /// The head of the island has sent a block.
+    Streamed(Streamed),
+    /// The stream of the island has ended.
+    IslandEnded(LinkId),
     /// The sender's digest of a file.
     Verdict(FileDigest),
 }
@@ -210,8 +215,12 @@ impl Worker {
             store.pass(pull.passed())?;
             match self.orders.recv_timeout(PROGRESS) {
                 Ok(order) => self.obey(store, order)?,
-                // A block may take longer than that.
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                // A block may take longer than that, or the stream of the island may have stopped.
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    if let Some(pull) = &mut self.pull {
+                        pull.ask(store);
+                    }
+                }
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Stop::Gone),
             }
             self.tell_progress(store)?;
@@ -260,12 +269,14 @@ impl Worker {
                     pull.ask(store);
                 }
             }
-            (Order::Named(blocks), Some(pull)) => pull.named(store, &blocks),
+            (Order::Named(blocks), Some(pull)) => pull.named(store, &blocks)?,
             (Order::Linked(link, asker), Some(pull)) => pull.linked(store, link, asker),
             (Order::Arrived(link, block, bytes), Some(pull)) => {
                 pull.arrived(store, link, block, bytes)?;
             }
             (Order::Unlinked(link, state), Some(pull)) => pull.unlinked(link, state),
+            (Order::Streamed(streamed), Some(pull)) => pull.streamed(store, streamed)?,
+            (Order::IslandEnded(island), Some(pull)) => pull.island_ended(store, island),
             // The control connection lets none of these through where the plan has no links.
             (_, _) => {}
         }

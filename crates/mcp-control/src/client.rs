@@ -15,6 +15,7 @@ use crate::link::{Link, Side, Timeouts};
 use crate::manifest::{Kind, Manifest};
 use crate::wire::held::{Held, Scanned};
 use crate::wire::hello::{Capabilities, Hello, Prepared, Welcome};
+use crate::wire::island::{Listen, Multicast};
 use crate::wire::offer::{CopyId, Offer};
 use crate::wire::plan::{Carrier, DataKey, Plan};
 use crate::wire::port::{Port, Suggest};
@@ -154,6 +155,7 @@ pub struct ClientRole {
 /// | | PLAN, RUNS ([`Client::plan`]) | READY | the data connection is opened |
 /// | data | DIGEST ([`Client::digest`]) | PROGRESS, DONE | |
 /// | data, with links | BLOCKS, FEED, FED ([`Client::blocks`], [`Client::feed`], [`Client::fed`]) | LINK | |
+/// | | MULTICAST, LISTEN ([`Client::multicast`], [`Client::listen`]) | | |
 /// | done | VERIFIED | | [`ClientEvent::Verified`] |
 ///
 /// FAILED and KEEPALIVE may be sent by either side at any time.
@@ -453,6 +455,33 @@ impl Client {
     /// The plan has no links.
     pub fn fed(&mut self, now: Instant, fed: &Fed) -> Result<(), UnexpectedMessage> {
         self.link_command(now, fed)
+    }
+
+    /// Has the host multicast what it receives to the members of an island, in place of the one before.
+    ///
+    /// # Errors
+    /// The plan has no links, or the host knows no islands or does not feed others.
+    pub fn multicast(
+        &mut self,
+        now: Instant,
+        multicast: &Multicast,
+    ) -> Result<(), UnexpectedMessage> {
+        let needed = Capabilities::FEEDS.with(Capabilities::ISLANDS);
+        if !self.role.peer.has(needed) {
+            return Err(UnexpectedMessage);
+        }
+        self.link_command(now, multicast)
+    }
+
+    /// Has the host listen to the head of an island, in place of the one before.
+    ///
+    /// # Errors
+    /// The plan has no links, or the host knows no islands.
+    pub fn listen(&mut self, now: Instant, listen: &Listen) -> Result<(), UnexpectedMessage> {
+        if !self.role.peer.has(Capabilities::ISLANDS) {
+            return Err(UnexpectedMessage);
+        }
+        self.link_command(now, listen)
     }
 
     fn link_command(

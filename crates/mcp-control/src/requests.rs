@@ -1,6 +1,7 @@
 //! Requests for blocks on a link: the child counts the blocks it has requested, the feeder those it has to serve.
 
 use alloc::collections::VecDeque;
+use core::ops::Range;
 
 use crate::blocks::{BlockSet, Run};
 use crate::limits::{BLOCK_LEN, MAX_REQUESTED_BYTES, MAX_REQUESTS};
@@ -63,11 +64,17 @@ impl Requests {
         }
     }
 
-    /// Returns the next WANT: the first blocks of `wanted` from `from` on, as one run, as far as the bounds allow. They
+    /// Returns the next WANT: the first blocks of `wanted` in this range, as one run, as far as the bounds allow. They
     /// count as requested.
-    pub fn want(&mut self, manifest: &Manifest, wanted: &BlockSet, from: u64) -> Option<Want> {
-        let first = wanted.first_from(from)?;
-        let room = MAX_REQUESTS - self.blocks;
+    pub fn want(
+        &mut self,
+        manifest: &Manifest,
+        wanted: &BlockSet,
+        range: Range<u64>,
+    ) -> Option<Want> {
+        let first = wanted.first_from(range.start)?;
+        let in_range = range.end.saturating_sub(first);
+        let room = (MAX_REQUESTS - self.blocks).min(in_range);
         let (mut count, mut bytes) = (0, 0);
         while u64::from(count) < room && self.bytes + bytes < MAX_REQUESTED_BYTES {
             let block = first + u64::from(count);

@@ -15,6 +15,7 @@ use crate::link::{Link, Side, Timeouts};
 use crate::manifest::{Kind, Manifest, ManifestError};
 use crate::wire::held::{Held, Scanned};
 use crate::wire::hello::{Capabilities, Hello, Prepared, Welcome};
+use crate::wire::island::{Listen, Multicast};
 use crate::wire::offer::{CopyId, EntryError, Offer, parse_entries, parse_entry};
 use crate::wire::plan::{Carrier, Plan, parse_runs};
 use crate::wire::port::{Port, Suggest};
@@ -93,6 +94,10 @@ pub enum ServerEvent {
     Feed(Feed),
     /// Be fed over this link, in place of the one before.
     Fed(Fed),
+    /// Multicast to the members of this island, in place of the one before.
+    Multicast(Multicast),
+    /// Listen to the head of this island, in place of the one before.
+    Listen(Listen),
     /// The digest of a file when the client read it.
     Digest(FileDigest),
     /// The client confirms that everything is in place. Nothing follows.
@@ -230,11 +235,10 @@ impl Server {
                 Ok(())
             }
             // The sender may not have received DONE yet, and a host feeds others after it.
-            (Type::Blocks | Type::Feed | Type::Fed, State::Planned | State::Data | State::Done)
-                if self.role.plan.is_some_and(|plan| plan.relay) =>
-            {
-                self.take_links(kind, frame)
-            }
+            (
+                Type::Blocks | Type::Feed | Type::Fed | Type::Multicast | Type::Listen,
+                State::Planned | State::Data | State::Done,
+            ) if self.role.plan.is_some_and(|plan| plan.relay) => self.take_links(kind, frame),
             (Type::Verified, State::Done) => {
                 wire::Verified::parse(frame)?;
                 self.link.end(now);
@@ -258,6 +262,8 @@ impl Server {
                 ServerEvent::Blocks(blocks)
             }
             Type::Feed => ServerEvent::Feed(Feed::parse(frame)?),
+            Type::Multicast => ServerEvent::Multicast(Multicast::parse(frame)?),
+            Type::Listen => ServerEvent::Listen(Listen::parse(frame)?),
             _ => ServerEvent::Fed(Fed::parse(frame)?),
         };
         self.link.event(event);

@@ -14,7 +14,7 @@ use crate::host::Command;
 use crate::member::Member;
 
 /// Suggested ports (RFC 6335 §6: dynamic ports).
-const FIRST_PORT: u16 = 49_152;
+pub(super) const FIRST_PORT: u16 = 49_152;
 
 /// The sender's end of a data connection that is prepared while hosts answer.
 #[derive(Debug)]

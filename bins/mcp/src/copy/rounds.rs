@@ -351,7 +351,12 @@ impl Copy {
         }
         let stock = Stock::new(Arc::clone(&self.tree), options.rate_bps());
         let ended = self.to_links_ended.clone();
-        self.relay = Some(Relaying::new(Arc::new(stock), options.sealed, ended));
+        self.relay = Some(Relaying::new(
+            Arc::new(stock),
+            options.sealed,
+            !never,
+            ended,
+        ));
     }
 
     /// Starts to send, and arranges the hosts that only links feed.

@@ -47,12 +47,13 @@ pub(crate) struct Arrangement {
 
 /// The subnet that hosts behind one switch share: /24 or /64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Subnet {
+pub(crate) enum Subnet {
     V4(Ipv4Addr),
     V6(Ipv6Addr),
 }
 
-fn subnet(address: IpAddr) -> Subnet {
+/// Returns the subnet of a host, as far as its address tells.
+pub(crate) fn subnet(address: IpAddr) -> Subnet {
     match address {
         IpAddr::V4(address) => Subnet::V4(Ipv4Addr::from_bits(address.to_bits() & !0xff)),
         IpAddr::V6(address) => Subnet::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),

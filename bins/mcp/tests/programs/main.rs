@@ -6,6 +6,7 @@ mod common;
 mod copy;
 mod faulty;
 mod flights;
+mod islands;
 mod network;
 mod relay;
 mod routed;

@@ -14,7 +14,7 @@ use netlab::permitted;
 pub(crate) const MIB: usize = 1 << 20;
 
 /// Hosts on one switch: `eth0` of the n-th has 10.77.0.n and fd77::n, n from 1.
-struct Network {
+pub(crate) struct Network {
     hosts: Vec<Host>,
     hub: Host,
 }
@@ -23,11 +23,11 @@ fn mac(host: usize) -> [u8; 6] {
     [2, 0x77, 0, 0, 0, host as u8]
 }
 
-fn v4(host: usize) -> String {
+pub(crate) fn v4(host: usize) -> String {
     Ipv4Addr::new(10, 77, 0, host as u8).to_string()
 }
 
-fn v6(host: usize) -> String {
+pub(crate) fn v6(host: usize) -> String {
     Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, host as u16).to_string()
 }
 
@@ -66,7 +66,7 @@ fn address(host: &Host, number: usize) {
 }
 
 impl Network {
-    fn new(count: usize) -> Network {
+    pub(crate) fn new(count: usize) -> Network {
         let hub = Host::new();
         let hosts: Vec<Host> = (0..count).map(|_| Host::new()).collect();
         hub.edit(|editor| {
@@ -86,12 +86,12 @@ impl Network {
         Network { hosts, hub }
     }
 
-    fn within<T: Send>(&self, host: usize, work: impl FnOnce() -> T + Send) -> T {
+    pub(crate) fn within<T: Send>(&self, host: usize, work: impl FnOnce() -> T + Send) -> T {
         self.hosts[host - 1].run(work)
     }
 
     /// A receiver that listens on all addresses.
-    fn receiver(&self, stage: &Stage, host: usize, extra: &[&str]) -> Running {
+    pub(crate) fn receiver(&self, stage: &Stage, host: usize, extra: &[&str]) -> Running {
         let mut command = Command::new(mcpd());
         command
             .args(["--json", "--dir"])
@@ -101,7 +101,7 @@ impl Network {
     }
 
     /// Copies from the first host.
-    fn copy(&self, args: &[&str]) -> Finished {
+    pub(crate) fn copy(&self, args: &[&str]) -> Finished {
         let mut command = Command::new(mcp());
         command.arg("--json").args(args);
         self.within(1, || Running::start(&mut command)).finish()
@@ -317,7 +317,7 @@ fn a_silent_hole_in_the_path_is_found() {
 }
 
 /// Runs `nft` with these rules within a host.
-fn nft(network: &Network, host: usize, rules: &str) {
+pub(crate) fn nft(network: &Network, host: usize, rules: &str) {
     let run = || {
         let mut command = Command::new("nft");
         command

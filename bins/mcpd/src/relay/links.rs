@@ -126,7 +126,7 @@ impl State {
 
 /// Whether the sender may have this host connect to `child`: a sender on another host must not reach the services on the
 /// loopback addresses of this one.
-fn may_feed(child: IpAddr, sender: IpAddr) -> bool {
+pub(super) fn may_feed(child: IpAddr, sender: IpAddr) -> bool {
     let (child, sender) = (child.to_canonical(), sender.to_canonical());
     let is_unicast = !child.is_multicast() && child != IpAddr::V4(Ipv4Addr::BROADCAST);
     // Connecting to the unspecified address reaches loopback.
@@ -152,6 +152,16 @@ impl Links {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the address that the control connection comes from.
+    pub(super) fn sender(&self) -> IpAddr {
+        self.sender
+    }
+
+    /// Counts bytes of blocks that have arrived otherwise.
+    pub(super) fn add_arrived(&self, len: u64) {
+        self.arrived.fetch_add(len, Ordering::Relaxed);
     }
 
     /// Returns the bytes of blocks that feeders have sent.

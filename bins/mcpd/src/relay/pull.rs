@@ -1,14 +1,20 @@
-//! Requests the blocks that this host lacks from its feeder, and stores its answers.
+//! Requests the blocks that this host lacks from its feeder, and stores its answers and what the head of an island sends.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use mcp_control::wire::relay::{Blocks, LinkId, LinkState};
 use mcp_control::{BlockSet, Layout, Manifest, Requests};
 use mcp_relay::child::Asker;
 
+use super::island::Streamed;
 use super::links::Links;
 use super::shelf::Shelf;
 use crate::store::{Store, Trouble};
+
+/// A stream that brings nothing for this long is not waited for: the feeder is asked for what it could bring.
+const STREAM_IDLE: Duration = Duration::from_millis(500);
 
 /// The feeder that is asked now.
 struct Current {
@@ -17,6 +23,31 @@ struct Current {
     requests: Requests,
     /// Blocks before this one are requested already, or their digests are not known yet.
     next: u64,
+}
+
+/// The stream of an island. What its head has passed over, and only that, is requested from the feeder while it flows.
+struct Stream {
+    island: LinkId,
+    /// The last block. The head sends them in the order in which it has received them, hardly ever an earlier one later.
+    newest: u64,
+    /// Bytes that have arrived, as of the last look, and when that was.
+    arrived: Arc<AtomicU64>,
+    seen: u64,
+    moved: Instant,
+    /// Blocks whose digest is not known yet: no more than a stream has wait for the worker.
+    early: Vec<Streamed>,
+}
+
+impl Stream {
+    /// Returns the block from which on it is to bring blocks: none if it has brought nothing lately.
+    fn brings_from(&mut self) -> u64 {
+        let arrived = self.arrived.load(Ordering::Relaxed);
+        if arrived != self.seen {
+            (self.seen, self.moved) = (arrived, Instant::now());
+        }
+        let flows = self.moved.elapsed() < STREAM_IDLE;
+        if flows { self.newest } else { u64::MAX }
+    }
 }
 
 /// The state of a copy that links may feed.
@@ -30,6 +61,8 @@ pub(crate) struct Pull {
     /// Those of them whose digest is known and that are not requested.
     wanted: BlockSet,
     current: Option<Current>,
+    /// The stream of the island that this host is a member of.
+    stream: Option<Stream>,
     /// The data connection has ended, or there is none: the feeder is asked.
     active: bool,
 }
@@ -53,6 +86,7 @@ impl Pull {
             links,
             missing,
             current: None,
+            stream: None,
             active: false,
         }
     }
@@ -87,7 +121,7 @@ impl Pull {
     }
 
     /// Takes digests of the sender.
-    pub(crate) fn named(&mut self, store: &Store, blocks: &Blocks) {
+    pub(crate) fn named(&mut self, store: &mut Store, blocks: &Blocks) -> Result<(), Trouble> {
         for (block, digest) in (blocks.first..).zip(&blocks.digests) {
             self.shelf.expect(block, *digest);
             if self.missing.contains(block) && !self.settle(store, block) {
@@ -97,7 +131,15 @@ impl Pull {
                 }
             }
         }
+        let early = self
+            .stream
+            .as_mut()
+            .map(|stream| std::mem::take(&mut stream.early));
+        for streamed in early.into_iter().flatten() {
+            self.streamed(store, streamed)?;
+        }
         self.ask(store);
+        Ok(())
     }
 
     /// Compares the digest of a stored block with the sender's. Returns true, and records the block, when they match.
@@ -164,24 +206,86 @@ impl Pull {
             return Ok(());
         };
         current.requests.answered(&self.manifest);
-        let Some(place) = self.manifest.locate(block) else {
-            return Ok(());
-        };
-        let digest = mcp_control::digest::block(&bytes, place.index, place.file_len);
-        if self.shelf.expected(block) != Some(digest) {
+        if !self.missing.contains(block) {
+            // The island has brought it meanwhile.
+        } else if !self.store_block(store, block, bytes)? {
             self.wanted.insert(block);
             self.unlink();
             self.links.report(link, LinkState::Wrong { block });
             return Ok(());
         }
+        self.ask(store);
+        Ok(())
+    }
+
+    /// Stores a block if its digest is the one that the sender named; returns whether it is.
+    fn store_block(
+        &mut self,
+        store: &mut Store,
+        block: u64,
+        bytes: Vec<u8>,
+    ) -> Result<bool, Trouble> {
+        let Some(place) = self.manifest.locate(block) else {
+            return Ok(false);
+        };
+        let digest = mcp_control::digest::block(&bytes, place.index, place.file_len);
+        if self.shelf.expected(block) != Some(digest) {
+            return Ok(false);
+        }
         if store.insert(block, &place, &bytes, digest)? {
             self.placed(block, Some(bytes));
         } else {
             self.missing.remove(block);
+            self.wanted.remove(block);
             self.shelf.give_up(block);
+        }
+        Ok(true)
+    }
+
+    /// Takes a block of the island's stream.
+    pub(crate) fn streamed(
+        &mut self,
+        store: &mut Store,
+        mut streamed: Streamed,
+    ) -> Result<(), Trouble> {
+        let (island, block) = (streamed.island, streamed.block);
+        let stream = match self.stream.take().filter(|now| now.island == island) {
+            Some(stream) => stream,
+            None => {
+                self.links
+                    .report(island, LinkState::Open { round_trip_us: 0 });
+                Stream {
+                    island,
+                    newest: 0,
+                    arrived: Arc::clone(&streamed.arrived),
+                    seen: 0,
+                    moved: Instant::now(),
+                    early: Vec::new(),
+                }
+            }
+        };
+        let stream = self.stream.insert(stream);
+        stream.newest = stream.newest.max(block);
+        if self.missing.contains(block) {
+            if self.shelf.expected(block).is_none() {
+                stream.early.push(streamed);
+                return Ok(());
+            }
+            let bytes = std::mem::take(&mut streamed.bytes);
+            if !self.store_block(store, block, bytes)? {
+                streamed.end_stream();
+                self.stream = None;
+                self.links.report(island, LinkState::Wrong { block });
+            }
         }
         self.ask(store);
         Ok(())
+    }
+
+    /// Handles the end of an island's stream.
+    pub(crate) fn island_ended(&mut self, store: &Store, island: LinkId) {
+        self.stream.take_if(|stream| stream.island == island);
+        self.ask(store);
     }
 
     /// Asks the feeder for what the bounds allow, unless too many files wait for verdicts.
@@ -189,10 +293,10 @@ impl Pull {
         if !self.active || store.is_crowded() {
             return;
         }
+        let end = self.stream.as_mut().map_or(u64::MAX, Stream::brings_from);
         while let Some(current) = &mut self.current {
-            let want = current
-                .requests
-                .want(&self.manifest, &self.wanted, current.next);
+            let range = current.next..end;
+            let want = current.requests.want(&self.manifest, &self.wanted, range);
             let Some(want) = want else { return };
             let end = want.first + u64::from(want.count);
             current.next = end;

@@ -25,8 +25,21 @@ struct State {
     /// Blocks that will never be verified: their file has failed on this host.
     gone: BlockSet,
     kept: VecDeque<(u64, Arc<Vec<u8>>)>,
+    /// The last [`KEPT`] blocks that were verified, and how many were in all.
+    newest: VecDeque<u64>,
+    added: u64,
     /// Nothing more arrives.
     over: bool,
+}
+
+/// What [`Shelf::next`] has found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Block(u64),
+    /// No block was verified in time.
+    Nothing,
+    /// None will be.
+    Over,
 }
 
 /// The verified blocks of one copy.
@@ -55,6 +68,8 @@ impl Shelf {
                 verified: BlockSet::new(blocks),
                 gone: BlockSet::new(blocks),
                 kept: VecDeque::new(),
+                newest: VecDeque::new(),
+                added: 0,
                 over: false,
             }),
             changed: Condvar::new(),
@@ -88,6 +103,11 @@ impl Shelf {
         if !state.verified.insert(block) {
             return;
         }
+        if state.newest.len() == KEPT {
+            state.newest.pop_front();
+        }
+        state.newest.push_back(block);
+        state.added += 1;
         if let Some(bytes) = bytes {
             if state.kept.len() == KEPT {
                 state.kept.pop_front();
@@ -96,6 +116,30 @@ impl Shelf {
         }
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Returns the position after the last block that was verified, for [`Shelf::next`].
+    pub(crate) fn newest(&self) -> u64 {
+        self.lock().added
+    }
+
+    /// Returns the first block that was verified at or after position `at`, and moves `at` behind it. Leaves out blocks
+    /// that are no longer kept.
+    pub(crate) fn next(&self, at: &mut u64, timeout: Duration) -> Next {
+        let state = self.lock();
+        let waits = |state: &mut State| state.added == *at && !state.over;
+        let waited = self.changed.wait_timeout_while(state, timeout, waits);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let first = state.added - state.newest.len() as u64;
+        *at = first.max(*at);
+        match state.newest.get((*at - first) as usize) {
+            Some(&block) => {
+                *at += 1;
+                Next::Block(block)
+            }
+            None if state.over => Next::Over,
+            None => Next::Nothing,
+        }
     }
 
     /// Records that a block cannot be stored here.
@@ -219,6 +263,25 @@ mod tests {
         assert_eq!(shelf.expected(1), None);
         shelf.add(1, Some(vec![1]));
         assert_eq!(shelf.read(1), None);
+    }
+
+    #[test]
+    fn the_stream_of_an_island_follows_and_leaves_out_what_is_not_kept() {
+        let (shelf, _folder) = shelf(40);
+        shelf.add(7, None);
+        let mut at = shelf.newest();
+        assert_eq!(shelf.next(&mut at, MOMENT), Next::Nothing);
+        shelf.add(3, None);
+        shelf.add(3, None);
+        assert_eq!(shelf.next(&mut at, MOMENT), Next::Block(3));
+        for block in 8..9 + KEPT as u64 {
+            shelf.add(block, None);
+        }
+        shelf.close();
+        for block in 9..9 + KEPT as u64 {
+            assert_eq!(shelf.next(&mut at, MOMENT), Next::Block(block));
+        }
+        assert_eq!(shelf.next(&mut at, MOMENT), Next::Over);
     }
 
     #[test]

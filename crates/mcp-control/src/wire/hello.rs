@@ -56,6 +56,8 @@ impl Capabilities {
     pub const FED: Capabilities = Capabilities(0x0010);
     /// Of a server: it feeds other hosts.
     pub const FEEDS: Capabilities = Capabilities(0x0020);
+    /// Of a server: it takes LISTEN and, where it feeds others, MULTICAST.
+    pub const ISLANDS: Capabilities = Capabilities(0x0040);
 
     /// Whether every bit of `other` is set here.
     pub const fn has(self, other: Capabilities) -> bool {

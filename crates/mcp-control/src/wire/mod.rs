@@ -14,11 +14,13 @@
 //! with them both sides agree on a version, or learn that they have none in common.
 
 use core::fmt;
+use core::net::{IpAddr, Ipv6Addr};
 use core::ops::RangeInclusive;
 
 mod digests;
 pub mod held;
 pub mod hello;
+pub mod island;
 pub mod link;
 pub mod offer;
 pub mod plan;
@@ -88,15 +90,20 @@ pub enum Type {
     Fed = 20,
     /// Server: the state of a link.
     Link = 21,
+    /// Client: multicast blocks to hosts of an island.
+    Multicast = 22,
+    /// Client: receive what a host of the island multicasts.
+    Listen = 23,
 }
 
 impl Type {
     /// All types, by number.
-    const ALL: [Type; 21] = {
+    const ALL: [Type; 23] = {
         use Type::*;
         [
             Hello, Welcome, Offer, Entries, Held, Scanned, Suggest, Port, Plan, Runs, Ready,
             Progress, Digest, Done, Verified, Failed, KeepAlive, Blocks, Feed, Fed, Link,
+            Multicast, Listen,
         ]
     };
 
@@ -119,6 +126,7 @@ impl Type {
         match self {
             Type::Entries | Type::Held | Type::Runs | Type::Blocks => MAX_BODY_LEN,
             Type::Failed => verdict::MAX_FAILED_LEN,
+            Type::Multicast => island::MAX_MULTICAST_LEN,
             // Room for fields that later versions append to these two.
             Type::Hello | Type::Welcome => 256,
             _ => 128,
@@ -350,4 +358,17 @@ fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
 
 fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 8].copy_from_slice(&value.to_be_bytes());
+}
+
+/// Reads an address: IPv6, or IPv4 as ::ffff:a.b.c.d.
+fn address_at(bytes: &[u8], at: usize) -> IpAddr {
+    Ipv6Addr::from(array_at::<16>(bytes, at)).to_canonical()
+}
+
+fn put_address(bytes: &mut [u8], at: usize, address: IpAddr) {
+    let address = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    bytes[at..at + 16].copy_from_slice(&address.octets());
 }

@@ -32,8 +32,8 @@ use core::net::{IpAddr, Ipv6Addr};
 use core::ops::RangeInclusive;
 
 use super::hello::Capabilities;
-use super::{HEADER_LEN, Message, ParseError, Type, array_at, begin, body};
-use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+use super::{HEADER_LEN, Message, ParseError, Type, address_at, array_at, begin, body};
+use super::{put_address, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::blocks::Run;
 use crate::limits::{MAX_BLOCKS, MAX_RUNS, MAX_RUNS_PER_FRAME};
 
@@ -98,6 +98,7 @@ pub struct Plan {
 
 const FLAG_AEAD: u8 = 0x01;
 const FLAG_RELAY: u8 = 0x02;
+const NO_GROUP: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 impl Plan {
     /// Whether no data connection is opened: all data comes over links.
@@ -122,7 +123,7 @@ impl Message for Plan {
         }
         let plan = Plan {
             carrier,
-            group: parse_group(array_at(body, 4))?,
+            group: parse_group(body)?,
             source: u16_at(body, 20),
             destination: u16_at(body, 22),
             runs: u32_at(body, 24),
@@ -146,12 +147,7 @@ impl Message for Plan {
         body[1] = if self.key.is_some() { FLAG_AEAD } else { 0 };
         body[1] |= if self.relay { FLAG_RELAY } else { 0 };
         put_u16(body, 2, 0);
-        let group = match self.group {
-            None => Ipv6Addr::UNSPECIFIED,
-            Some(IpAddr::V4(group)) => group.to_ipv6_mapped(),
-            Some(IpAddr::V6(group)) => group,
-        };
-        body[4..20].copy_from_slice(&group.octets());
+        put_address(body, 4, self.group.unwrap_or(NO_GROUP));
         put_u16(body, 20, self.source);
         put_u16(body, 22, self.destination);
         put_u32(body, 24, self.runs);
@@ -160,15 +156,11 @@ impl Message for Plan {
     }
 }
 
-fn parse_group(bytes: [u8; 16]) -> Result<Option<IpAddr>, ParseError> {
-    let group = Ipv6Addr::from(bytes).to_canonical();
-    if group == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
-        return Ok(None);
-    }
-    if group.is_multicast() {
-        Ok(Some(group))
-    } else {
-        Err(ParseError::Value)
+fn parse_group(body: &[u8]) -> Result<Option<IpAddr>, ParseError> {
+    match address_at(body, 4) {
+        NO_GROUP => Ok(None),
+        group if group.is_multicast() => Ok(Some(group)),
+        _ => Err(ParseError::Value),
     }
 }
 

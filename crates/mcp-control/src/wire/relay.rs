@@ -44,14 +44,15 @@
 //! ```
 //!
 //! State: 0 open, 1 unreachable, 2 closed, 3 wrong bytes, 4 gone, 5 refused, 6 expected. The child reports 6 when its feeder
-//! may connect, then 0, 2, 3 or 4; the feeder reports 1 and 5. BLOCKS come in rising order and never name a block twice.
+//! may connect, then 0, 2, 3 or 4; the feeder reports 1 and 5. BLOCKS come in rising order and never name a block twice. LINK
+//! also reports on islands ([`super::island`]).
 
 use alloc::vec::Vec;
 use core::fmt;
-use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::net::SocketAddr;
 use core::ops::RangeInclusive;
 
-use super::{Message, ParseError, Type, array_at, digests};
+use super::{Message, ParseError, Type, address_at, array_at, digests, put_address};
 use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::digest::Digest;
 use crate::limits::MAX_BLOCKS;
@@ -99,7 +100,7 @@ impl Message for Blocks {
 
 const FLAG_SEALED: u8 = 0x01;
 
-/// Parses the flags of FEED, FED and PREFACE.
+/// Parses the flags of FEED, FED, PREFACE, MULTICAST and LISTEN.
 pub(super) fn sealed(flags: u8) -> Result<bool, ParseError> {
     match flags {
         0 => Ok(false),
@@ -126,7 +127,7 @@ impl Message for Feed {
     const LENGTHS: RangeInclusive<usize> = 68..=68;
 
     fn parse_body(body: &[u8]) -> Result<Self, ParseError> {
-        let address = Ipv6Addr::from(array_at::<16>(body, 48)).to_canonical();
+        let address = address_at(body, 48);
         let port = u16_at(body, 64);
         if body[67] != 0 {
             return Err(ParseError::Reserved);
@@ -145,11 +146,7 @@ impl Message for Feed {
     fn emit_body(&self, body: &mut [u8]) {
         body[..16].copy_from_slice(&self.link.0);
         body[16..48].copy_from_slice(&self.secret.0);
-        let address = match self.child.ip() {
-            IpAddr::V4(address) => address.to_ipv6_mapped(),
-            IpAddr::V6(address) => address,
-        };
-        body[48..64].copy_from_slice(&address.octets());
+        put_address(body, 48, self.child.ip());
         put_u16(body, 64, self.child.port());
         body[66..].copy_from_slice(&[self.sealed.into(), 0]);
     }

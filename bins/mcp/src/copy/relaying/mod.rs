@@ -1,5 +1,6 @@
 //! Hosts that relay to hosts: links are arranged, and replaced when they fail.
 
+mod islands;
 mod judging;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ use crate::host::Command;
 use crate::member::Member;
 use crate::relay::arrange::{Arrangement, Feeder, Known};
 use crate::relay::stock::Stock;
+use islands::Islands;
+use judging::{Behind, Probe};
 
 /// Feeders that a host may have in one round, before it fails.
 const MAX_FEEDERS: u32 = 12;
@@ -45,7 +48,7 @@ struct Child {
     began: Instant,
     first_held: u64,
     feeders: u32,
-    /// Feeders that it has reported for their blocks.
+    /// Feeders that it has reported for their blocks, or that it was faster without.
     accused: u32,
     /// The feeder whose link broke last.
     closed_by: Option<usize>,
@@ -53,8 +56,8 @@ struct Child {
     unreachable: u32,
     /// The feeder that it had when it stalled: at fault if another one gets it to move.
     suspect: Option<usize>,
-    /// Its distance to its feeder, and since when it has grown.
-    behind: Option<(u64, Instant)>,
+    behind: Option<Behind>,
+    probe: Option<Probe>,
 }
 
 /// The links of one round.
@@ -66,6 +69,9 @@ pub(super) struct Relaying {
     /// What closes the links that the sender feeds.
     closers: Arc<Mutex<BTreeMap<LinkId, Closer>>>,
     ended: mpsc::UnboundedSender<Ended>,
+    /// Hosts may multicast to hosts.
+    has_islands: bool,
+    islands: Islands,
     next_look: Instant,
 }
 
@@ -73,6 +79,7 @@ impl Relaying {
     pub(super) fn new(
         stock: Arc<Stock>,
         sealed: bool,
+        has_islands: bool,
         ended: mpsc::UnboundedSender<Ended>,
     ) -> Relaying {
         Relaying {
@@ -82,6 +89,8 @@ impl Relaying {
             children: BTreeMap::new(),
             closers: Arc::default(),
             ended,
+            has_islands,
+            islands: Islands::new(),
             next_look: Instant::now(),
         }
     }
@@ -165,10 +174,12 @@ impl Copy {
         let blocks = layout.len().div_ceil(mcp_control::limits::BLOCK_LEN);
         let arranged = relay.arrangement.arrange(&hosts, blocks);
         self.relay = Some(relay);
-        for (host, feeder) in arranged {
+        for &(host, feeder) in &arranged {
             self.members[host].set_mode("relay");
             self.link(host, feeder, "arranged");
         }
+        let hosts: Vec<usize> = arranged.into_iter().map(|(host, _)| host).collect();
+        self.form_islands(&hosts);
     }
 
     /// Has a host be fed by this feeder: the host is told, and when it has confirmed, the feeder.
@@ -199,6 +210,7 @@ impl Copy {
             unreachable: 0,
             suspect: None,
             behind: None,
+            probe: None,
         });
         (child.link, child.secret, child.has_begun) = (link, secret, false);
         (child.moved, child.behind) = (now, None);
@@ -230,6 +242,9 @@ impl Copy {
         let Some(relay) = &self.relay else { return };
         // Reports on links that were replaced come late.
         let Some(host) = relay.child_of(report.link) else {
+            if let Some(from) = from {
+                self.island_report(report, from);
+            }
             return;
         };
         let feeder = relay.arrangement.feeder(host);
@@ -380,6 +395,7 @@ impl Copy {
         if let Some(relay) = &mut self.relay {
             relay.arrangement.forget(host);
         }
+        self.leave_islands(host);
         self.conclude();
     }
 

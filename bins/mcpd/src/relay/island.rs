@@ -1,0 +1,326 @@
+//! An island of multicast: its head, which links feed, passes blocks on to its members while it still receives.
+//!
+//! The stream of an island only saves work: what it leaves out, because the head had it before or the members were too slow,
+//! members request over their links.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use mcp_control::Manifest;
+use mcp_control::wire::island::{Listen, MIN_MEMBERS, Multicast, PREAMBLE_LEN};
+use mcp_control::wire::link::{BlockHeader, REQUEST_LEN};
+use mcp_control::wire::plan::Carrier;
+use mcp_control::wire::relay::{LinkId, LinkState};
+use mcp_relay::feeder::Source as _;
+
+use super::links::{Links, may_feed};
+use super::shelf::{Next, Shelf};
+use crate::data::{Abort, Incoming, Outgoing, Reservation};
+use crate::pieces::PIECE;
+use crate::worker::Order;
+
+/// Blocks of a stream that may wait for the worker.
+const AHEAD: usize = 4;
+/// Time for the head to find out whom multicast reaches.
+const REACH: Duration = Duration::from_secs(3);
+/// Interval at which waiting threads look whether they are to stop.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The island that this host is the head of, and the one that it listens to; one each for a copy.
+#[derive(Debug)]
+pub(crate) struct Islands {
+    links: Arc<Links>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    closed: bool,
+    heads: Option<Abort>,
+    listens: Option<Abort>,
+}
+
+/// A block of a stream. The stream waits while [`AHEAD`] of them are kept.
+pub(crate) struct Streamed {
+    pub(crate) island: LinkId,
+    pub(crate) block: u64,
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes of blocks that have come over this stream, those of incomplete blocks too.
+    pub(crate) arrived: Arc<AtomicU64>,
+    stream: Abort,
+    /// Dropped with this.
+    _kept: mpsc::Sender<()>,
+}
+
+impl Streamed {
+    /// Ends the stream.
+    pub(crate) fn end_stream(&self) {
+        self.stream.abort();
+    }
+}
+
+impl Islands {
+    pub(crate) fn new(links: Arc<Links>) -> Islands {
+        Islands {
+            links,
+            state: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends both streams.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        let (heads, listens) = (state.heads.take(), state.listens.take());
+        for stream in [heads, listens].into_iter().flatten() {
+            stream.abort();
+        }
+    }
+
+    /// Registers a stream in place of the one before; `None` when the copy is over.
+    fn begin(&self, place: impl FnOnce(&mut State) -> &mut Option<Abort>) -> Option<Abort> {
+        let mut state = self.lock();
+        if state.closed {
+            return None;
+        }
+        let abort = Abort::default();
+        if let Some(before) = place(&mut state).replace(abort.clone()) {
+            before.abort();
+        }
+        Some(abort)
+    }
+
+    /// Listens to the head of an island on this host's address `local`.
+    pub(crate) fn listen(
+        &self,
+        listen: &Listen,
+        local: SocketAddr,
+        manifest: Arc<Manifest>,
+        orders: mpsc::Sender<Order>,
+    ) {
+        let Some(abort) = self.begin(|state| &mut state.listens) else {
+            return;
+        };
+        let island = listen.island;
+        let start = || -> io::Result<()> {
+            let port = Reservation::new(Carrier::Udp, local, island.destination)?;
+            let from = SocketAddr::new(listen.head, island.source);
+            let mut incoming = Incoming::open(port, from, island.key(), abort.clone())?;
+            incoming.expect_group(Some(island.group));
+            let mut listener = Listener {
+                island: island.link,
+                incoming,
+                abort,
+                manifest,
+                links: Arc::clone(&self.links),
+                orders,
+                arrived: Arc::default(),
+            };
+            let thread = std::thread::Builder::new().name("island".to_owned());
+            thread.spawn(move || listener.run()).map(|_| ())
+        };
+        let state = match start() {
+            Ok(()) => LinkState::Expected,
+            Err(error) => {
+                tracing::debug!(event = "island_failed", head = %listen.head, %error, "cannot listen");
+                LinkState::Refused
+            }
+        };
+        self.links.report(island.link, state);
+    }
+
+    /// Multicasts what this host receives to the members of an island, from its address `local`.
+    pub(crate) fn multicast(
+        &self,
+        multicast: Multicast,
+        local: SocketAddr,
+        manifest: Arc<Manifest>,
+        shelf: Arc<Shelf>,
+    ) {
+        let island = multicast.island.link;
+        let mut members = multicast.members.iter();
+        if !members.all(|&member| may_feed(member, self.links.sender())) {
+            self.links.report(island, LinkState::Refused);
+            return;
+        }
+        let Some(abort) = self.begin(|state| &mut state.heads) else {
+            return;
+        };
+        let links = Arc::clone(&self.links);
+        let run = move || {
+            let head = Head {
+                multicast,
+                manifest,
+                shelf,
+                abort,
+            };
+            let state = match head.run(local) {
+                Ok(()) => LinkState::Closed,
+                Err(error) => {
+                    tracing::debug!(event = "island_failed", %error, "stopped multicasting");
+                    LinkState::Unreachable
+                }
+            };
+            links.report(island, state);
+        };
+        let thread = std::thread::Builder::new().name("island".to_owned());
+        if thread.spawn(run).is_err() {
+            self.links.report(island, LinkState::Refused);
+        }
+    }
+}
+
+/// The receiving end of an island's stream.
+struct Listener {
+    island: LinkId,
+    incoming: Incoming,
+    abort: Abort,
+    manifest: Arc<Manifest>,
+    links: Arc<Links>,
+    orders: mpsc::Sender<Order>,
+    arrived: Arc<AtomicU64>,
+}
+
+impl Listener {
+    fn run(&mut self) {
+        if let Err(error) = self.receive() {
+            tracing::debug!(event = "island_broken", %error, "the stream of the island has ended");
+        }
+        // The worker may have everything, and have ended.
+        let _ = self.orders.send(Order::IslandEnded(self.island));
+        self.links.report(self.island, LinkState::Closed);
+    }
+
+    /// Hands blocks to the worker until the stream ends.
+    fn receive(&mut self) -> io::Result<()> {
+        self.incoming.accept()?;
+        let mut preamble = PREAMBLE_LEN;
+        while preamble > 0 {
+            preamble -= self.incoming.piece(preamble)?.len();
+        }
+        let mut kept = VecDeque::new();
+        loop {
+            let mut header = [0; REQUEST_LEN];
+            self.fill(&mut header)?;
+            let header = BlockHeader::parse(&header).map_err(|_| out_of_bounds())?;
+            let place = self.manifest.locate(header.block);
+            if place.is_none_or(|place| place.len != u64::from(header.len)) {
+                return Err(out_of_bounds());
+            }
+            let mut bytes = vec![0; header.len as usize];
+            for piece in bytes.chunks_mut(PIECE) {
+                self.fill(piece)?;
+                let len = piece.len() as u64;
+                self.arrived.fetch_add(len, Ordering::Relaxed);
+                self.links.add_arrived(len);
+            }
+            let (keeps, is_dropped) = mpsc::channel();
+            let streamed = Streamed {
+                island: self.island,
+                block: header.block,
+                bytes,
+                arrived: Arc::clone(&self.arrived),
+                stream: self.abort.clone(),
+                _kept: keeps,
+            };
+            let sent = self.orders.send(Order::Streamed(streamed));
+            sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+            kept.push_back(is_dropped);
+            if kept.len() == AHEAD
+                && let Some(first) = kept.pop_front()
+            {
+                // Nothing is sent: this returns when the block is dropped.
+                let _: Result<(), _> = first.recv();
+            }
+        }
+    }
+
+    fn fill(&mut self, mut to: &mut [u8]) -> io::Result<()> {
+        while !to.is_empty() {
+            let piece = self.incoming.piece(to.len())?;
+            let (now, later) = to.split_at_mut(piece.len());
+            now.copy_from_slice(piece);
+            to = later;
+        }
+        Ok(())
+    }
+}
+
+fn out_of_bounds() -> io::Error {
+    let text = "the header of a block is out of bounds";
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+/// The sending end.
+struct Head {
+    multicast: Multicast,
+    manifest: Arc<Manifest>,
+    shelf: Arc<Shelf>,
+    abort: Abort,
+}
+
+impl Head {
+    fn run(&self, local: SocketAddr) -> io::Result<()> {
+        let Multicast { island, members } = &self.multicast;
+        let mut outgoing = Outgoing::open(island, members, local, &self.abort)?;
+        for _ in 0..PREAMBLE_LEN / PIECE {
+            outgoing.write(&[0; PIECE])?;
+        }
+        self.wait_reached(&outgoing)?;
+        let mut at = self.shelf.newest();
+        while !self.abort.is_raised() {
+            match self.shelf.next(&mut at, LOOK) {
+                Next::Block(block) => self.send(&mut outgoing, block)?,
+                Next::Nothing => {}
+                Next::Over => return outgoing.finish(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until it is known whom multicast reaches, and drops the others.
+    fn wait_reached(&self, outgoing: &Outgoing) -> io::Result<()> {
+        let end = Instant::now() + REACH;
+        loop {
+            let reached = outgoing.reached();
+            let is_over = Instant::now() >= end;
+            if reached.pending == 0 || is_over {
+                if reached.members < MIN_MEMBERS {
+                    let text = "multicast does not reach the members";
+                    return Err(io::Error::new(io::ErrorKind::HostUnreachable, text));
+                }
+                outgoing.drop_pending();
+                return Ok(());
+            }
+            if self.abort.is_raised() {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn send(&self, outgoing: &mut Outgoing, block: u64) -> io::Result<()> {
+        let Some(place) = self.manifest.locate(block) else {
+            return Ok(());
+        };
+        // Another program may have changed the file.
+        let Some(bytes) = self.shelf.read(block) else {
+            return Ok(());
+        };
+        let len = u32::try_from(place.len).unwrap_or(u32::MAX);
+        outgoing.write(&BlockHeader { block, len }.emit())?;
+        for piece in bytes.chunks(PIECE) {
+            outgoing.write(piece)?;
+        }
+        self.shelf.served(bytes.len());
+        Ok(())
+    }
+}
