@@ -115,6 +115,8 @@ impl Islands {
             let from = SocketAddr::new(listen.head, island.source);
             let mut incoming = Incoming::open(port, from, island.key(), abort.clone())?;
             incoming.expect_group(Some(island.group));
+            // Before any of its blocks.
+            let _ = orders.send(Order::Listening(island.link));
             let mut listener = Listener {
                 island: island.link,
                 incoming,

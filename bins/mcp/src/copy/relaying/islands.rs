@@ -36,14 +36,14 @@ pub(super) struct Group {
 /// The islands of one round.
 pub(super) type Islands = BTreeMap<LinkId, Group>;
 
-/// Returns a stream with random ports and a random group that no router forwards: of 239.255.0.0/16 (RFC 2365 §6.1) or
-/// ff12::/16 (RFC 7346).
+/// Returns a stream with random ports and a random group: of 239.255.0.0/16 (RFC 2365 §6.1) or
+/// ff14::/16 (RFC 7346); the hop limit keeps it on the link.
 fn random_island(ipv6: bool, sealed: bool) -> std::io::Result<Island> {
     let random = linux_net::process::random::<72>()?;
     let take = |at: usize| random[48 + at];
     let group: IpAddr = if ipv6 {
         let mut octets: [u8; 16] = std::array::from_fn(take);
-        (octets[0], octets[1]) = (0xff, 0x12);
+        (octets[0], octets[1]) = (0xff, 0x14);
         // RFC 3307 §4.3
         octets[12] |= 0x80;
         Ipv6Addr::from(octets).into()
