@@ -75,6 +75,13 @@ impl Islands {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Stops listening.
+    pub(crate) fn leave(&self) {
+        if let Some(stream) = self.lock().listens.take() {
+            stream.abort();
+        }
+    }
+
     /// Ends both streams.
     pub(crate) fn close(&self) {
         let mut state = self.lock();

@@ -271,7 +271,8 @@ impl Pull {
         let stream = self.stream.as_mut().filter(|now| now.island == island);
         let Some(stream) = stream else { return Ok(()) };
         let flow = stream.flow.get_or_insert_with(|| {
-            self.links.report(island, LinkState::Open { round_trip_us: 0 });
+            self.links
+                .report(island, LinkState::Open { round_trip_us: 0 });
             Flow {
                 newest: 0,
                 arrived: Arc::clone(&streamed.arrived),
@@ -308,7 +309,10 @@ impl Pull {
             return;
         }
         // What is requested while a stream may bring it comes twice.
-        let most = self.stream.as_ref().map_or(u64::MAX, |_| LISTENING_REQUESTS);
+        let most = self
+            .stream
+            .as_ref()
+            .map_or(u64::MAX, |_| LISTENING_REQUESTS);
         let flow = self.stream.as_mut().and_then(|stream| stream.flow.as_mut());
         let end = flow.map_or(u64::MAX, Flow::brings_from);
         while let Some(current) = &mut self.current {

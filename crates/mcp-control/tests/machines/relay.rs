@@ -57,6 +57,7 @@ fn fed() -> Fed {
         link: LINK,
         secret: SECRET,
         sealed: true,
+        alone: false,
     }
 }
 

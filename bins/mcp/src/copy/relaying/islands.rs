@@ -209,6 +209,37 @@ impl Copy {
         });
     }
 
+    /// Handles that a host was told to listen to no island any more.
+    pub(super) fn leave_stream(&mut self, host: usize) {
+        let Some(relay) = &mut self.relay else { return };
+        for group in relay.islands.values_mut() {
+            if group.members.remove(&host) {
+                self.in_mode(host, "relay");
+                return;
+            }
+        }
+    }
+
+    /// Has the members of the island of a host that is bypassed stop listening to it.
+    pub(super) fn end_island_of(&mut self, head: usize, reason: &'static str) {
+        let Some(relay) = &mut self.relay else { return };
+        let mut islands = relay.islands.iter();
+        let Some(link) = islands.find_map(|(&link, group)| (group.head == head).then_some(link))
+        else {
+            return;
+        };
+        let members = relay.islands.remove(&link).map(|group| group.members);
+        for member in members.into_iter().flatten() {
+            let relay = self.relay.as_ref();
+            let feeder = relay.and_then(|relay| relay.arrangement.feeder(member));
+            let ended = self.members[member].is_over() || self.members[member].has_all;
+            if let Some(feeder) = feeder.filter(|_| !ended) {
+                self.in_mode(member, "relay");
+                self.link(member, feeder, reason);
+            }
+        }
+    }
+
     /// Handles that a host is over. The hosts of an island that has lost its head form another one.
     pub(super) fn leave_islands(&mut self, host: usize) {
         let Some(relay) = &mut self.relay else { return };
