@@ -3,6 +3,9 @@
 //! The stream of an island only saves work: what it leaves out, because the head had it before or the members were too slow,
 //! members request over their links.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
