@@ -200,7 +200,9 @@ impl Host {
                     self.tell(Report::Event(event)).await;
                 }
                 command = self.commands.recv(), if commanded => match command {
-                    Some(command @ Command::Digest(..)) => digests.push_back(command),
+                    Some(command @ (Command::Digest(..) | Command::Blocks(..))) => {
+                        digests.push_back(command);
+                    }
                     Some(command) => obey(&mut conversation, command),
                     None => commanded = false,
                 },

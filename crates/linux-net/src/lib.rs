@@ -108,6 +108,7 @@ pub mod process;
 pub mod raw;
 #[allow(unsafe_code, reason = "system calls")]
 mod sys;
+pub mod tcp;
 pub mod udp;
 pub mod wake;
 

@@ -3,10 +3,13 @@
 use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 
+use linux_net::tcp;
 use tcpxm_tokio::seal::{MAX_RECORD, Opener, Sealer};
 
 /// Buffer of an input that is not sealed, in bytes.
 const AHEAD: usize = 1 << 16;
+/// Bytes of a block for which a thread wakes up: packets by themselves cost more than their data.
+const WAKE: usize = 16 << 10;
 
 /// The direction in which this end sends.
 pub(crate) struct Output {
@@ -35,12 +38,39 @@ impl Output {
 
 /// The direction in which this end receives.
 pub(crate) enum Input {
-    Plain(BufReader<TcpStream>),
-    Sealed(Box<Opener<TcpStream>>),
+    Plain(BufReader<Stream>),
+    Sealed(Box<Opener<Stream>>),
+}
+
+/// A stream that wakes its thread once [`WAKE`] bytes have arrived, as far as it is certain that they will.
+pub(crate) struct Stream {
+    stream: TcpStream,
+    /// Bytes that are on their way.
+    certain: usize,
+    /// As set on the stream.
+    low_water: usize,
+}
+
+impl Read for Stream {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let low_water = self.certain.clamp(1, WAKE);
+        if self.low_water != low_water {
+            tcp::set_receive_low_water(&self.stream, low_water as u32)?;
+            self.low_water = low_water;
+        }
+        let read = self.stream.read(out)?;
+        self.certain = self.certain.saturating_sub(read);
+        Ok(read)
+    }
 }
 
 impl Input {
     pub(crate) fn new(stream: TcpStream, key: Option<&[u8; 32]>) -> Input {
+        let stream = Stream {
+            stream,
+            certain: 0,
+            low_water: 1,
+        };
         match key {
             Some(key) => Input::Sealed(Box::new(Opener::new(stream, key))),
             None => Input::Plain(BufReader::with_capacity(AHEAD, stream)),
@@ -52,5 +82,34 @@ impl Input {
             Input::Plain(input) => input.read_exact(out),
             Input::Sealed(input) => input.read_exact(out),
         }
+    }
+
+    /// Reads the bytes of a block whose header was read, and reports them as they arrive.
+    pub(crate) fn read_block(&mut self, out: &mut [u8], arrived: impl Fn(usize)) -> io::Result<()> {
+        // Records are longer than what is in them; what was read ahead of them is a part of their header at most.
+        match self {
+            Input::Plain(input) => {
+                let ahead = input.buffer().len();
+                input.get_mut().certain = out.len().saturating_sub(ahead);
+            }
+            Input::Sealed(input) => input.get_mut().certain = out.len(),
+        }
+        let mut left = out;
+        while !left.is_empty() {
+            let read = match self {
+                Input::Plain(input) => input.read(left),
+                Input::Sealed(input) => input.read(left),
+            };
+            match read {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => {
+                    arrived(read);
+                    left = &mut left[read..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }

@@ -73,9 +73,6 @@ pub struct Link {
     pub round_trip: Duration,
 }
 
-/// Bytes of a block that are counted as arrived at once.
-const PIECE: usize = 16 << 10;
-
 /// Answers the preface of a feeder on a connection that it was read from. `arrived` counts the bytes of blocks.
 ///
 /// # Errors
@@ -163,11 +160,9 @@ impl Blocks {
             return Err(refused("the feeder sent a block of the wrong length"));
         }
         let mut bytes = vec![0; header.len as usize];
-        for piece in bytes.chunks_mut(PIECE) {
-            self.input.read_exact(piece)?;
-            self.arrived
-                .fetch_add(piece.len() as u64, Ordering::Relaxed);
-        }
+        self.input.read_block(&mut bytes, |len| {
+            self.arrived.fetch_add(len as u64, Ordering::Relaxed);
+        })?;
         Ok(Answer::Block(header.block, bytes))
     }
 }

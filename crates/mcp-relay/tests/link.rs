@@ -281,3 +281,31 @@ fn a_link_is_closed_from_outside() {
     assert!(link.blocks.read().is_err());
     let _ = feeder.join().expect("ended");
 }
+
+/// A read that waits for more than what is on its way would never end.
+#[test]
+fn a_block_that_nothing_follows_is_read_to_its_end() {
+    for sealed in [false, true] {
+        let terms = terms(sealed);
+        let (listener, address) = listen();
+        let feeder = feed(terms, address);
+        let (mut link, arrived) = linked(&terms, &listener);
+        let mut bytes_so_far = 0;
+        for block in [3, 40, 0, 39] {
+            let want = Want {
+                first: block,
+                count: 1,
+            };
+            link.asker.ask(want).expect("asked");
+            let Answer::Block(got, bytes) = link.blocks.read().expect("an answer") else {
+                panic!("block {block} is gone");
+            };
+            assert_eq!(got, block);
+            assert!(bytes.iter().all(|&byte| byte == block as u8));
+            bytes_so_far += bytes.len() as u64;
+            assert_eq!(arrived.load(Ordering::Relaxed), bytes_so_far);
+        }
+        link.asker.closer().close();
+        feeder.join().expect("ends").expect("served");
+    }
+}

@@ -155,6 +155,11 @@ impl<R: Read> Opener<R> {
         &self.inner
     }
 
+    /// Returns the reader of the encrypted stream.
+    pub fn get_mut(&mut self) -> &mut R {
+        &mut self.inner
+    }
+
     /// Reads the next record; returns false at the end of the stream.
     fn next(&mut self) -> io::Result<bool> {
         if self.header_len == 0 {
