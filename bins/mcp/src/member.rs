@@ -111,6 +111,8 @@ pub(crate) struct Member {
     pub(crate) local: Option<SocketAddr>,
     /// How long its control connection took to open.
     pub(crate) connected_in: Option<Duration>,
+    /// The round trip of its data connection, which grows with the queue before a slow link.
+    pub(crate) loaded_round_trip: Option<Duration>,
     pub(crate) has: BlockSet,
     pub(crate) held_bytes: u64,
     /// It takes part in the data connection.
@@ -158,6 +160,7 @@ impl Member {
             address: None,
             local: None,
             connected_in: None,
+            loaded_round_trip: None,
             has: BlockSet::default(),
             held_bytes: 0,
             takes_data: false,

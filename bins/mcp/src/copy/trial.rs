@@ -74,6 +74,9 @@ impl Copy {
             self.trial = Some(trial);
             return;
         }
+        for (host, reach) in &seen.unreached {
+            self.members[*host].loaded_round_trip = reach.round_trip;
+        }
         let feeds = |&host: &usize| self.members[host].capabilities.has(Capabilities::FEEDS);
         let unconnected = |(_, reach): &&(usize, Reach)| reach.round_trip.is_none();
         let silent: Vec<usize> = seen

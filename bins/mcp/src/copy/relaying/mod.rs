@@ -153,9 +153,10 @@ pub(super) fn is_fed(member: &Member) -> bool {
 }
 
 fn known(member: &Member) -> Option<Known> {
+    let measured = member.loaded_round_trip.or(member.connected_in);
     Some(Known {
         address: member.address?.ip(),
-        round_trip: member.connected_in.unwrap_or_default(),
+        round_trip: measured.unwrap_or_default(),
         feeds: member.capabilities.has(Capabilities::FEEDS),
     })
 }
