@@ -2,7 +2,9 @@
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsFd;
 
+use linux_net::poll::{self, Watch};
 use linux_net::tcp;
 use tcpxm_tokio::seal::{MAX_RECORD, Opener, Sealer};
 
@@ -42,7 +44,7 @@ pub(crate) enum Input {
     Sealed(Box<Opener<Stream>>),
 }
 
-/// A stream that wakes its thread once [`WAKE`] bytes have arrived, as far as it is certain that they will.
+/// A stream whose reads return once [`WAKE`] bytes have arrived, as far as it is certain that they will.
 pub(crate) struct Stream {
     stream: TcpStream,
     /// Bytes that are on their way.
@@ -57,6 +59,12 @@ impl Read for Stream {
         if self.low_water != low_water {
             tcp::set_receive_low_water(&self.stream, low_water as u32)?;
             self.low_water = low_water;
+        }
+        if low_water > 1 {
+            let mut watched = [Watch::readable(self.stream.as_fd())];
+            while !watched[0].is_readable() {
+                poll::wait(&mut watched, None)?;
+            }
         }
         let read = self.stream.read(out)?;
         self.certain = self.certain.saturating_sub(read);

@@ -73,6 +73,21 @@ impl Network {
         self.within(node, || run("nft", &["-f", "-"], &rules).map(|_| ()))
     }
 
+    /// Drops what a node multicasts, membership reports and neighbour discovery apart: its multicast reaches no other node.
+    ///
+    /// # Errors
+    /// When nftables refuses.
+    pub fn drop_multicast_of(&self, node: NodeId) -> Result<()> {
+        means::used("multicast dropped by nftables");
+        let rules = format!(
+            "add table inet {TABLE}\n\
+             add chain inet {TABLE} mute {{ type filter hook output priority 0; policy accept; }}\n\
+             add rule inet {TABLE} mute meta l4proto != {{ igmp, ipv6-icmp }} ip daddr 224.0.0.0/4 drop\n\
+             add rule inet {TABLE} mute meta l4proto != {{ igmp, ipv6-icmp }} ip6 daddr ff00::/8 drop\n"
+        );
+        self.within(node, || run("nft", &["-f", "-"], &rules).map(|_| ()))
+    }
+
     /// Both directions of each link lose this share: packets are lost where they arrive.
     ///
     /// # Errors
