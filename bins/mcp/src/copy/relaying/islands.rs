@@ -154,7 +154,7 @@ impl Copy {
 
     fn in_mode(&mut self, host: usize, mode: &'static str) {
         let member = &mut self.members[host];
-        if member.is_over() || member.has_all {
+        if member.is_over() || member.has_all || member.mode() == Some(mode) {
             return;
         }
         member.set_mode(mode);
