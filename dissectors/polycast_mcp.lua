@@ -75,6 +75,7 @@ local mcp = polycast.protocol("mcp", "mcp control (polycast)", {
 	flag_aead = { "bool", "AEAD", 8, nil, 0x01 },
 	flag_relay = { "bool", "Links may be arranged", 8, nil, 0x02 },
 	flag_sealed = { "bool", "Sealed", 8, nil, 0x01 },
+	flag_alone = { "bool", "No longer in an island", 8, nil, 0x02 },
 	flags = { "uint8", "Flags", base.HEX },
 	group = { "ipv6", "Group" },
 	runs = { "uint32", "Runs", base.DEC },
@@ -245,7 +246,9 @@ end
 
 function body.FED(reader)
 	link(reader)
-	sealed(reader)
+	local flags = reader:number("flags", 1)
+	reader:bits({ "flag_sealed", "flag_alone" })
+	reader:expect(flags <= 3, "unknown flags")
 	reader:zero(3)
 end
 

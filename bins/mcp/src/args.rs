@@ -47,7 +47,7 @@ Events of --json, one object a line, on standard output; the field `event` names
   mode       host, mode (unicast_only, unicast_group, multicast_only, unicast_group_only, multicast, relay,
              island: another host of its subnet multicasts to it)
   feeder     host, feeder (the host that passes data on to it; null: this one), reason (arranged, died,
-             stalled, slow, wrong_bytes, gone, closed, unreachable, refused)
+             stalled, slow, tried, wrong_bytes, gone, closed, unreachable, refused)
   island     head: the host that multicasts what it receives to others of its subnet; members: how many,
              group
   bypassed   host: it passes nothing on any more; reason (wrong_bytes, stalled, slow, gone), block

@@ -268,6 +268,9 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         self.data_failed = None;
         self.is_fed = true;
         self.abort.abort();
+        if fed.alone {
+            self.islands.leave();
+        }
         let Some(copy) = &self.copy else { return };
         let terms = Terms {
             link: fed.link,

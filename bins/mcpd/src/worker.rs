@@ -32,6 +32,8 @@ pub(crate) enum Order {
     Arrived(LinkId, u64, Vec<u8>),
     /// A link has ended.
     Unlinked(LinkId, LinkState),
+    /// This host listens to the head of an island.
+    Listening(LinkId),
     /// The head of the island has sent a block.
     Streamed(Streamed),
     /// The stream of the island has ended.
@@ -275,6 +277,7 @@ impl Worker {
                 pull.arrived(store, link, block, bytes)?;
             }
             (Order::Unlinked(link, state), Some(pull)) => pull.unlinked(link, state),
+            (Order::Listening(island), Some(pull)) => pull.listening(island),
             (Order::Streamed(streamed), Some(pull)) => pull.streamed(store, streamed)?,
             (Order::IslandEnded(island), Some(pull)) => pull.island_ended(store, island),
             // The control connection lets none of these through where the plan has no links.

@@ -452,8 +452,11 @@ impl Client {
     /// Has the host be fed over a link, in place of the one before.
     ///
     /// # Errors
-    /// The plan has no links.
+    /// The plan has no links, or the host is to leave its island and knows none.
     pub fn fed(&mut self, now: Instant, fed: &Fed) -> Result<(), UnexpectedMessage> {
+        if fed.alone && !self.role.peer.has(Capabilities::ISLANDS) {
+            return Err(UnexpectedMessage);
+        }
         self.link_command(now, fed)
     }
 

@@ -44,6 +44,11 @@ impl Requests {
         self.bytes += bytes;
     }
 
+    /// Returns the number of blocks that were requested and not answered yet.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
     /// Returns the block that is answered next.
     pub fn front(&self) -> Option<u64> {
         self.runs.front().map(|run| run.first)

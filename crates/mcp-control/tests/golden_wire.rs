@@ -381,8 +381,22 @@ fn blocks_and_links() {
         link,
         secret,
         sealed: false,
+        alone: false,
     };
-    golden!(Fed, &format!("01140000 00000034 {named} 00000000"), fed);
+    for (flags, sealed, alone) in [
+        ("00", false, false),
+        ("01", true, false),
+        ("02", false, true),
+        ("03", true, true),
+    ] {
+        let bytes = format!("01140000 00000034 {named} {flags}000000");
+        let fed = Fed {
+            sealed,
+            alone,
+            ..fed
+        };
+        golden!(Fed, &bytes, fed);
+    }
     assert!(
         !format!("{feed:?}{fed:?}").contains("68"),
         "the secret is not shown"

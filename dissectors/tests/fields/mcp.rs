@@ -189,8 +189,9 @@ fn links(fields: &mut Fields, kind: Type, bytes: &[u8]) -> Option<()> {
             let fed = Fed::parse(bytes).ok()?;
             ends(fields, fed.link, fed.secret);
             fields
-                .put("flags", u8::from(fed.sealed))
-                .flag("flag_sealed", fed.sealed);
+                .put("flags", u8::from(fed.sealed) | u8::from(fed.alone) << 1)
+                .flag("flag_sealed", fed.sealed)
+                .flag("flag_alone", fed.alone);
         }
         _ => {
             let report = LinkReport::parse(bytes).ok()?;
@@ -452,11 +453,13 @@ pub(crate) fn goldens() -> Vec<Golden> {
     feed.extend([0x44; 32]);
     feed.extend(hex("00000000000000000000ffffc0000207 102b 0100"));
     goldens.push(golden("mcp feed", feed));
-    let mut fed = hex("01140000 00000034");
-    fed.extend([0x33; 16]);
-    fed.extend([0x44; 32]);
-    fed.extend([0; 4]);
-    goldens.push(golden("mcp fed", fed));
+    for (name, flags) in [("mcp fed", 0), ("mcp fed alone", 3)] {
+        let mut fed = hex("01140000 00000034");
+        fed.extend([0x33; 16]);
+        fed.extend([0x44; 32]);
+        fed.extend([flags, 0, 0, 0]);
+        goldens.push(golden(name, fed));
+    }
     for (name, rest) in [
         ("mcp link open", "00000000 00000539 0000000000000000"),
         ("mcp link unreachable", "01000000 00000000 0000000000000000"),

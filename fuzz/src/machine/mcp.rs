@@ -207,6 +207,7 @@ pub(super) fn message(script: &mut Script<'_>) -> Vec<u8> {
             link: LinkId([script.u8(); 16]),
             secret: LinkSecret([6; 32]),
             sealed: script.flag(),
+            alone: script.flag(),
         }),
         16 => frame(&LinkReport {
             link: LinkId([script.u8(); 16]),

@@ -190,12 +190,22 @@ impl Arrangement {
         Some(chosen)
     }
 
-    /// Has the sender feed a host.
-    pub(crate) fn feed_from_sender(&mut self, host: usize) {
-        self.set(host, Feeder::Sender);
+    /// Has a host be fed by this one again. Returns false where it no longer can.
+    pub(crate) fn feed_again(&mut self, host: usize, feeder: usize) -> bool {
+        let may = self.may_feed(feeder, host, None);
+        if may {
+            self.set(host, Feeder::Host(feeder));
+        }
+        may
     }
 
-    fn set(&mut self, host: usize, feeder: Feeder) {
+    /// Whether a host feeds others, or would.
+    pub(crate) fn feeds(&self, host: usize) -> bool {
+        self.nodes.get(&host).is_some_and(|node| node.known.feeds)
+    }
+
+    /// Has a host be fed by the sender, or by a host that is not below it.
+    pub(crate) fn set(&mut self, host: usize, feeder: Feeder) {
         if let Some(node) = self.nodes.get_mut(&host) {
             node.feeder = Some(feeder);
         }
@@ -204,7 +214,7 @@ impl Arrangement {
     fn may_feed(&self, feeder: usize, host: usize, before: Option<Feeder>) -> bool {
         feeder != host
             && before != Some(Feeder::Host(feeder))
-            && self.nodes.get(&feeder).is_some_and(|node| node.known.feeds)
+            && self.feeds(feeder)
             && self.children(feeder).len() < MAX_CHILDREN
             && !self.is_below(feeder, host)
     }

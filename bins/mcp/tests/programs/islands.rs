@@ -1,6 +1,8 @@
 //! Hosts that the sender's multicast does not reach, and that reach each other by multicast.
 
-use crate::common::{Finished, Stage, number};
+use std::process::Command;
+
+use crate::common::{Finished, Running, Stage, mcp, number};
 use crate::network::{MIB, Network, nft, same, v4, v6};
 use netlab::permitted;
 
@@ -110,4 +112,40 @@ fn where_multicast_does_not_work_links_bring_everything() {
             .iter()
             .any(|line| line.contains("\"mode\":\"island\""))
     );
+}
+
+/// Links bring the rest, and the hosts that are left form another island.
+#[test]
+fn the_head_of_an_island_is_killed_and_the_others_go_on() {
+    let name = "the_head_of_an_island_is_killed_and_the_others_go_on";
+    if !permitted(name) {
+        return;
+    }
+    let stage = Stage::new();
+    let network = Network::new(6);
+    let hosts = [2, 3, 4, 5, 6];
+    let mut running: Vec<Running> = hosts
+        .map(|number| network.receiver(&stage, number, &["--insecure"]))
+        .into();
+    cut_off(&network);
+    let file = stage.content("image", 96 * MIB);
+    let mut command = Command::new(mcp());
+    command.args(["--json", "--insecure", "--rate", "200M", "--retries", "0"]);
+    command.arg(file).args(hosts.map(v4));
+    let mut copy = network.within(1, || Running::start(&mut command));
+    let island = copy.wait_for(&["\"event\":\"island\""]);
+    copy.wait_for(&["\"mode\":\"island\""]);
+    let is_head = |&at: &usize| island.contains(&format!("\"head\":\"{}\"", v4(hosts[at])));
+    let head = (0..hosts.len()).find(is_head).expect("one of the hosts");
+    drop(running.remove(head));
+    let done = copy.finish();
+    done.expect(3);
+    done.line(&["\"failed\"", &v4(hosts[head])]);
+    for number in hosts.into_iter().filter(|&number| number != hosts[head]) {
+        done.line(&["\"verified\"", &v4(number)]);
+        same(&stage, number, "image");
+    }
+    let islands = done.lines.iter();
+    let islands = islands.filter(|line| line.contains("\"event\":\"island\""));
+    assert_eq!(islands.count(), 2, "{:#?}", done.lines);
 }

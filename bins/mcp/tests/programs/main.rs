@@ -8,6 +8,7 @@ mod faulty;
 mod flights;
 mod islands;
 mod network;
+mod pace;
 mod relay;
 mod routed;
 mod troubles;

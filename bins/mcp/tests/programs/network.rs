@@ -433,16 +433,25 @@ fn a_host_that_is_away_is_postponed() {
     assert_eq!(failed.count(), 1, "{waited:#?}");
 }
 
-/// The queue of a link with this rate in bits per second.
-fn shape(network: &Network, host: usize, rate: &str) {
+/// Gives what a host receives this rate in bits per second.
+pub(crate) fn shape(network: &Network, host: usize, rate: &str) {
+    limit(&network.hub, &format!("port{}", host - 1), rate);
+}
+
+/// Gives what a host sends this rate.
+pub(crate) fn shape_uplink(network: &Network, host: usize, rate: &str) {
+    limit(&network.hosts[host - 1], "eth0", rate);
+}
+
+/// The queue of a device with this rate.
+fn limit(host: &Host, device: &str, rate: &str) {
     let run = || {
         let mut tc = Command::new("tc");
-        let device = ["dev", &format!("port{}", host - 1), "root"];
-        tc.args(["qdisc", "add"]).args(device);
+        tc.args(["qdisc", "add", "dev", device, "root"]);
         tc.args(["tbf", "rate", rate, "burst", "32kbit", "latency", "50ms"]);
         tc.status()
     };
-    let status = network.hub.run(run).expect("tc runs");
+    let status = host.run(run).expect("tc runs");
     assert!(status.success(), "{rate}");
 }
 

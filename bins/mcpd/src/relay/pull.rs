@@ -13,6 +13,8 @@ use super::links::Links;
 use super::shelf::Shelf;
 use crate::store::{Store, Trouble};
 
+/// Blocks that are requested at a time while this host listens to an island: enough between hosts of one subnet.
+const LISTENING_REQUESTS: u64 = 2;
 /// A stream that brings nothing for this long is not waited for: the feeder is asked for what it could bring.
 const STREAM_IDLE: Duration = Duration::from_millis(500);
 
@@ -25,20 +27,27 @@ struct Current {
     next: u64,
 }
 
-/// The stream of an island. What its head has passed over, and only that, is requested from the feeder while it flows.
+/// The stream of the island that this host listens to. What its head has passed over, and only that, is requested from the
+/// feeder while it flows.
 struct Stream {
     island: LinkId,
+    /// Once the first block has come.
+    flow: Option<Flow>,
+    /// Blocks whose digest is not known yet: no more than a stream has wait for the worker.
+    early: Vec<Streamed>,
+}
+
+/// A stream that has brought blocks.
+struct Flow {
     /// The last block. The head sends them in the order in which it has received them, hardly ever an earlier one later.
     newest: u64,
     /// Bytes that have arrived, as of the last look, and when that was.
     arrived: Arc<AtomicU64>,
     seen: u64,
     moved: Instant,
-    /// Blocks whose digest is not known yet: no more than a stream has wait for the worker.
-    early: Vec<Streamed>,
 }
 
-impl Stream {
+impl Flow {
     /// Returns the block from which on it is to bring blocks: none if it has brought nothing lately.
     fn brings_from(&mut self) -> u64 {
         let arrived = self.arrived.load(Ordering::Relaxed);
@@ -242,6 +251,15 @@ impl Pull {
         Ok(true)
     }
 
+    /// Expects blocks of an island's stream, in place of the one before.
+    pub(crate) fn listening(&mut self, island: LinkId) {
+        self.stream = Some(Stream {
+            island,
+            flow: None,
+            early: Vec::new(),
+        });
+    }
+
     /// Takes a block of the island's stream.
     pub(crate) fn streamed(
         &mut self,
@@ -249,23 +267,20 @@ impl Pull {
         mut streamed: Streamed,
     ) -> Result<(), Trouble> {
         let (island, block) = (streamed.island, streamed.block);
-        let stream = match self.stream.take().filter(|now| now.island == island) {
-            Some(stream) => stream,
-            None => {
-                self.links
-                    .report(island, LinkState::Open { round_trip_us: 0 });
-                Stream {
-                    island,
-                    newest: 0,
-                    arrived: Arc::clone(&streamed.arrived),
-                    seen: 0,
-                    moved: Instant::now(),
-                    early: Vec::new(),
-                }
+        // Blocks of a stream that was replaced come late.
+        let stream = self.stream.as_mut().filter(|now| now.island == island);
+        let Some(stream) = stream else { return Ok(()) };
+        let flow = stream.flow.get_or_insert_with(|| {
+            self.links
+                .report(island, LinkState::Open { round_trip_us: 0 });
+            Flow {
+                newest: 0,
+                arrived: Arc::clone(&streamed.arrived),
+                seen: 0,
+                moved: Instant::now(),
             }
-        };
-        let stream = self.stream.insert(stream);
-        stream.newest = stream.newest.max(block);
+        });
+        flow.newest = flow.newest.max(block);
         if self.missing.contains(block) {
             if self.shelf.expected(block).is_none() {
                 stream.early.push(streamed);
@@ -293,9 +308,19 @@ impl Pull {
         if !self.active || store.is_crowded() {
             return;
         }
-        let end = self.stream.as_mut().map_or(u64::MAX, Stream::brings_from);
+        // What is requested while a stream may bring it comes twice.
+        let most = self
+            .stream
+            .as_ref()
+            .map_or(u64::MAX, |_| LISTENING_REQUESTS);
+        let flow = self.stream.as_mut().and_then(|stream| stream.flow.as_mut());
+        let end = flow.map_or(u64::MAX, Flow::brings_from);
         while let Some(current) = &mut self.current {
-            let range = current.next..end;
+            let Some(first) = self.wanted.first_from(current.next) else {
+                return;
+            };
+            let room = most.saturating_sub(current.requests.blocks());
+            let range = first..end.min(first.saturating_add(room));
             let want = current.requests.want(&self.manifest, &self.wanted, range);
             let Some(want) = want else { return };
             let end = want.first + u64::from(want.count);

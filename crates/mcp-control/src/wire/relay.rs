@@ -29,6 +29,7 @@
 //! |  secret of the link (32 bytes)                                |
 //! +---------------+-----------------------------------------------+
 //! |  0x01: sealed |  0                                            |
+//! |  0x02: alone  |                                               |
 //! +---------------+-----------------------------------------------+
 //!
 //!  LINK (server)
@@ -99,6 +100,7 @@ impl Message for Blocks {
 }
 
 const FLAG_SEALED: u8 = 0x01;
+const FLAG_ALONE: u8 = 0x02;
 
 /// Parses the flags of FEED, FED, PREFACE, MULTICAST and LISTEN.
 pub(super) fn sealed(flags: u8) -> Result<bool, ParseError> {
@@ -161,6 +163,8 @@ pub struct Fed {
     pub secret: LinkSecret,
     /// Whether data on the link is sealed.
     pub sealed: bool,
+    /// Whether the host no longer listens to the head of its island ([`super::island`]).
+    pub alone: bool,
 }
 
 impl Message for Fed {
@@ -174,14 +178,16 @@ impl Message for Fed {
         Ok(Fed {
             link: LinkId(array_at(body, 0)),
             secret: LinkSecret(array_at(body, 16)),
-            sealed: sealed(body[48])?,
+            sealed: sealed(body[48] & !FLAG_ALONE)?,
+            alone: body[48] & FLAG_ALONE != 0,
         })
     }
 
     fn emit_body(&self, body: &mut [u8]) {
         body[..16].copy_from_slice(&self.link.0);
         body[16..48].copy_from_slice(&self.secret.0);
-        body[48..].copy_from_slice(&[self.sealed.into(), 0, 0, 0]);
+        let alone = if self.alone { FLAG_ALONE } else { 0 };
+        body[48..].copy_from_slice(&[u8::from(self.sealed) | alone, 0, 0, 0]);
     }
 }
 

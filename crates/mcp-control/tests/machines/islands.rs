@@ -4,7 +4,7 @@ use mcp_control::wire::Message;
 use mcp_control::wire::hello::Capabilities;
 use mcp_control::wire::island::{Island, Listen, MAX_MEMBERS, MIN_MEMBERS, Multicast};
 use mcp_control::wire::progress::Done;
-use mcp_control::wire::relay::{LinkId, LinkReport, LinkSecret, LinkState};
+use mcp_control::wire::relay::{Fed, LinkId, LinkReport, LinkSecret, LinkState};
 use mcp_control::{ClientEvent, Error, ServerEvent};
 
 use crate::common::{Pair, layout, linked, links_only, manifest, path, whole};
@@ -35,6 +35,16 @@ fn listen() -> Listen {
     Listen {
         island: island(),
         head: [192, 0, 2, 9].into(),
+    }
+}
+
+/// A feeder, for a host that is to leave its island.
+fn leave() -> Fed {
+    Fed {
+        link: LinkId([3; 16]),
+        secret: LinkSecret([2; 32]),
+        sealed: true,
+        alone: true,
     }
 }
 
@@ -105,9 +115,11 @@ fn a_client_sends_them_to_no_host_without_the_capability() {
         assert_eq!(multicast.is_ok(), multicasts, "{capabilities:?}");
         let listen = pair.client.listen(now, &listen());
         assert_eq!(listen.is_ok(), listens, "{capabilities:?}");
+        let leave = pair.client.fed(now, &leave());
+        assert_eq!(leave.is_ok(), listens, "{capabilities:?}");
         let events = pair.at_server.len();
         pair.settle();
-        let sent = usize::from(multicasts) + usize::from(listens);
+        let sent = usize::from(multicasts) + 2 * usize::from(listens);
         assert_eq!(pair.at_server.len(), events + sent, "{capabilities:?}");
     }
 }

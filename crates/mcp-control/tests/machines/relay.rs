@@ -56,6 +56,7 @@ fn fed() -> Fed {
         link: LINK,
         secret: SECRET,
         sealed: true,
+        alone: false,
     }
 }
 

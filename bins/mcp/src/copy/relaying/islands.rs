@@ -36,14 +36,14 @@ pub(super) struct Group {
 /// The islands of one round.
 pub(super) type Islands = BTreeMap<LinkId, Group>;
 
-/// Returns a stream with random ports and a random group that no router forwards: of 239.255.0.0/16 (RFC 2365 §6.1) or
-/// ff12::/16 (RFC 7346).
+/// Returns a stream with random ports and a random group: of 239.255.0.0/16 (RFC 2365 §6.1) or
+/// ff14::/16 (RFC 7346); the hop limit keeps it on the link.
 fn random_island(ipv6: bool, sealed: bool) -> std::io::Result<Island> {
     let random = linux_net::process::random::<72>()?;
     let take = |at: usize| random[48 + at];
     let group: IpAddr = if ipv6 {
         let mut octets: [u8; 16] = std::array::from_fn(take);
-        (octets[0], octets[1]) = (0xff, 0x12);
+        (octets[0], octets[1]) = (0xff, 0x14);
         // RFC 3307 §4.3
         octets[12] |= 0x80;
         Ipv6Addr::from(octets).into()
@@ -207,6 +207,37 @@ impl Copy {
             members: group.members.len(),
             group: island.group,
         });
+    }
+
+    /// Handles that a host was told to listen to no island any more.
+    pub(super) fn leave_stream(&mut self, host: usize) {
+        let Some(relay) = &mut self.relay else { return };
+        for group in relay.islands.values_mut() {
+            if group.members.remove(&host) {
+                self.in_mode(host, "relay");
+                return;
+            }
+        }
+    }
+
+    /// Has the members of the island of a host that is bypassed stop listening to it.
+    pub(super) fn end_island_of(&mut self, head: usize, reason: &'static str) {
+        let Some(relay) = &mut self.relay else { return };
+        let mut islands = relay.islands.iter();
+        let Some(link) = islands.find_map(|(&link, group)| (group.head == head).then_some(link))
+        else {
+            return;
+        };
+        let members = relay.islands.remove(&link).map(|group| group.members);
+        for member in members.into_iter().flatten() {
+            let relay = self.relay.as_ref();
+            let feeder = relay.and_then(|relay| relay.arrangement.feeder(member));
+            let ended = self.members[member].is_over() || self.members[member].has_all;
+            if let Some(feeder) = feeder.filter(|_| !ended) {
+                self.in_mode(member, "relay");
+                self.link(member, feeder, reason);
+            }
+        }
     }
 
     /// Handles that a host is over. The hosts of an island that has lost its head form another one.

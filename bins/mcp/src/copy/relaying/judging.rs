@@ -1,41 +1,15 @@
-//! Judges hosts by their progress: those that receive nothing, and those that fall behind while others wait for them.
+//! Finds hosts that receive nothing although their feeder has more.
 
 use std::time::{Duration, Instant};
 
 use super::super::{Copy, LOOK};
-use super::{Child, MAX_ACCUSED};
+use super::Child;
 use crate::relay::arrange::Feeder;
 
 /// The shortest time without a block after which a host is fed by another one.
 const STALLED: Duration = Duration::from_secs(6);
 /// That time in blocks, at the rate at which the host has received so far.
 const STALLED_BLOCKS: u32 = 8;
-/// Bytes that a host is behind its feeder before it counts as slow.
-const SLOW_BYTES: u64 = 32 << 20;
-/// How long the distance has grown by then.
-const SLOW: Duration = Duration::from_secs(2);
-/// How long it is fed otherwise then, and how much faster it is if its feeder was the slow one.
-const PROBE: Duration = Duration::from_secs(2);
-const FASTER: f64 = 1.5;
-
-/// The distance of a host to its feeder, which has grown since a time at which the host had `held`.
-#[derive(Debug)]
-pub(super) struct Behind {
-    distance: u64,
-    since: Instant,
-    held: u64,
-}
-
-/// A trial with another feeder, of a host that was slow.
-#[derive(Debug)]
-pub(super) struct Probe {
-    /// The feeder before.
-    suspect: usize,
-    /// Bytes per second that came from it.
-    rate: f64,
-    since: Instant,
-    held: u64,
-}
 
 impl Copy {
     /// Checks whether hosts receive blocks.
@@ -65,10 +39,7 @@ impl Copy {
         if let Some(host) = self.stalled(now) {
             self.unstall(host);
         }
-        self.judge_probes(now);
-        if let Some((host, rate)) = self.slow(now) {
-            self.probe(host, rate, now);
-        }
+        self.look_at_pace(now);
     }
 
     /// Returns a host that receives nothing although its feeder has more.
@@ -126,103 +97,11 @@ impl Copy {
     }
 
     /// Has a host be fed where no other waits for it.
-    fn move_to_end(&mut self, host: usize, reason: &'static str) {
+    pub(super) fn move_to_end(&mut self, host: usize, reason: &'static str) {
         let relay = self.relay.as_mut();
         match relay.and_then(|relay| relay.arrangement.move_to_end(host)) {
             Some(feeder) => self.link(host, feeder, reason),
             None => self.refeed(host, reason),
-        }
-    }
-
-    /// Returns a host that is ever further behind its feeder while others wait for it, and the rate at which it has
-    /// received since then.
-    fn slow(&mut self, now: Instant) -> Option<(usize, f64)> {
-        let relay = self.relay.as_mut()?;
-        let mut found = None;
-        for (&host, child) in &mut relay.children {
-            let Some(Feeder::Host(feeder)) = relay.arrangement.feeder(host) else {
-                continue;
-            };
-            if child.probe.is_some() || relay.arrangement.children(host).is_empty() {
-                continue;
-            }
-            let feeder = &self.members[feeder].progress;
-            let behind = feeder.held.saturating_sub(child.held);
-            match &mut child.behind {
-                Some(before) if behind >= before.distance => {
-                    before.distance = behind;
-                    if behind >= SLOW_BYTES && now - before.since >= SLOW {
-                        found = Some((host, rate(child.held - before.held, now - before.since)));
-                    }
-                }
-                behind_before => {
-                    *behind_before = Some(Behind {
-                        distance: behind,
-                        since: now,
-                        held: child.held,
-                    });
-                }
-            }
-        }
-        found
-    }
-
-    /// Feeds a host that is slow otherwise for a while: its feeder may be the slow one.
-    fn probe(&mut self, host: usize, rate: f64, now: Instant) {
-        let Some(relay) = &mut self.relay else { return };
-        let feeder = relay.arrangement.feeder(host);
-        let Some(child) = relay.children.get_mut(&host) else {
-            return;
-        };
-        match feeder {
-            // The sender believes a host that complains of its feeders only so often.
-            Some(Feeder::Host(suspect)) if child.accused < MAX_ACCUSED => {
-                child.probe = Some(Probe {
-                    suspect,
-                    rate,
-                    since: now,
-                    held: child.held,
-                });
-                self.refeed(host, "slow");
-            }
-            _ => self.bypass_slow(host),
-        }
-    }
-
-    /// Judges the hosts that are fed otherwise: does that make them faster?
-    fn judge_probes(&mut self, now: Instant) {
-        let Some(relay) = &mut self.relay else { return };
-        let mut judged = Vec::new();
-        for (&host, child) in &mut relay.children {
-            let is_due = |probe: &mut Probe| now - probe.since >= PROBE;
-            if let Some(probe) = child.probe.take_if(is_due) {
-                let is_faster =
-                    rate(child.held - probe.held, now - probe.since) >= probe.rate * FASTER;
-                child.accused += u32::from(is_faster);
-                judged.push(if is_faster { probe.suspect } else { host });
-            }
-        }
-        for slow in judged {
-            self.bypass_slow(slow);
-        }
-    }
-
-    /// Names a slow host and moves it to the end, and its children to its feeder: nothing waits for it then.
-    fn bypass_slow(&mut self, host: usize) {
-        if self.members[host].is_over() {
-            return;
-        }
-        let Some(relay) = &mut self.relay else { return };
-        let children = relay.arrangement.children(host);
-        if let Some(child) = relay.children.get_mut(&host) {
-            child.behind = None;
-        }
-        self.name(host, "slow", None);
-        for child in children {
-            self.refeed(child, "slow");
-        }
-        if !self.members[host].has_all {
-            self.move_to_end(host, "slow");
         }
     }
 }
@@ -239,9 +118,4 @@ impl Child {
             .saturating_mul(STALLED_BLOCKS)
             .clamp(STALLED, STALLED * 10)
     }
-}
-
-/// Returns bytes per second.
-fn rate(bytes: u64, time: Duration) -> f64 {
-    bytes as f64 / time.as_secs_f64().max(0.001)
 }

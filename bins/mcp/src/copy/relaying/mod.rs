@@ -2,6 +2,7 @@
 
 mod islands;
 mod judging;
+mod pace;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ use crate::member::Member;
 use crate::relay::arrange::{Arrangement, Feeder, Known};
 use crate::relay::stock::Stock;
 use islands::Islands;
-use judging::{Behind, Probe};
+use pace::Pace;
 
 /// Feeders that a host may have in one round, before it fails.
 const MAX_FEEDERS: u32 = 12;
@@ -56,8 +57,7 @@ struct Child {
     unreachable: u32,
     /// The feeder that it had when it stalled: at fault if another one gets it to move.
     suspect: Option<usize>,
-    behind: Option<Behind>,
-    probe: Option<Probe>,
+    pace: Pace,
 }
 
 /// The links of one round.
@@ -209,22 +209,25 @@ impl Copy {
             closed_by: None,
             unreachable: 0,
             suspect: None,
-            behind: None,
-            probe: None,
+            pace: Pace::default(),
         });
         (child.link, child.secret, child.has_begun) = (link, secret, false);
-        (child.moved, child.behind) = (now, None);
+        child.moved = now;
+        child.pace.restart();
         child.feeders += 1;
         if child.feeders > MAX_FEEDERS {
             let text = "no other host could feed it";
             member.command(Command::Fail(Failed::new(Reason::Data, None, text)));
             return;
         }
-        let sealed = relay.sealed;
+        // The stream of an island may be what is slow or wrong.
+        let is_suspicious = matches!(reason, "slow" | "stalled" | "wrong_bytes" | "tried");
+        let alone = is_suspicious && member.capabilities.has(Capabilities::ISLANDS);
         member.command(Command::Fed(Fed {
             link,
             secret,
-            sealed,
+            sealed: relay.sealed,
+            alone,
         }));
         let feeder = match feeder {
             Feeder::Sender => None,
@@ -235,6 +238,9 @@ impl Copy {
             feeder,
             reason,
         });
+        if alone {
+            self.leave_stream(host);
+        }
     }
 
     /// Handles what a host, or the thread that feeds it, reports of a link.
@@ -349,7 +355,7 @@ impl Copy {
         let is_believed = child.accused < MAX_ACCUSED;
         child.accused += 1;
         if child.accused >= MAX_ACCUSED {
-            relay.arrangement.feed_from_sender(host);
+            relay.arrangement.set(host, Feeder::Sender);
             self.link(host, Feeder::Sender, reason);
         }
         if !is_believed {
@@ -447,5 +453,6 @@ impl Copy {
         self.show.bypassed(&bypassed.host, reason, block);
         self.events.emit(&Event::Bypassed(bypassed.clone()));
         self.bypassed.push(bypassed);
+        self.end_island_of(host, reason);
     }
 }

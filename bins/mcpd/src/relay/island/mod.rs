@@ -3,6 +3,9 @@
 //! The stream of an island only saves work: what it leaves out, because the head had it before or the members were too slow,
 //! members request over their links.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -75,6 +78,13 @@ impl Islands {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Stops listening.
+    pub(crate) fn leave(&self) {
+        if let Some(stream) = self.lock().listens.take() {
+            stream.abort();
+        }
+    }
+
     /// Ends both streams.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
@@ -115,6 +125,8 @@ impl Islands {
             let from = SocketAddr::new(listen.head, island.source);
             let mut incoming = Incoming::open(port, from, island.key(), abort.clone())?;
             incoming.expect_group(Some(island.group));
+            // Before any of its blocks.
+            let _ = orders.send(Order::Listening(island.link));
             let mut listener = Listener {
                 island: island.link,
                 incoming,

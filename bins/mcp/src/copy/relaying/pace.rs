@@ -1,0 +1,230 @@
+//! Finds hosts that receive slowly, and finds out by another feeder whether they or their feeders are the slow ones.
+
+use std::time::{Duration, Instant};
+
+use super::super::Copy;
+use super::MAX_ACCUSED;
+use crate::relay::arrange::Feeder;
+
+/// Bytes that a host is behind its feeder before it counts as slow.
+const SLOW_BYTES: u64 = 32 << 20;
+/// How long the distance has grown by then.
+const SLOW: Duration = Duration::from_secs(2);
+/// How long a host is fed otherwise then, and how much faster it is if its feeder was the slow one.
+const PROBE: Duration = Duration::from_secs(2);
+const FASTER: f64 = 1.5;
+/// The share of what a feeder receives that its children receive together where only their number makes them slow.
+const SHARED: f64 = 0.7;
+/// The sender has fed the first host for this long, and the copy will take this long, before the next one is tried in its place.
+const EXPLORE: Duration = Duration::from_secs(3);
+const WORTH_EXPLORING: f64 = 20.0;
+
+/// How well a host keeps up with its feeder.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    behind: Option<Behind>,
+    probe: Option<Probe>,
+    /// It is slow itself, and is judged no more.
+    is_slow: bool,
+    /// Its child was fed by the sender for a while.
+    was_explored: bool,
+}
+
+impl Pace {
+    /// Forgets the distance to the feeder before.
+    pub(super) fn restart(&mut self) {
+        self.behind = None;
+    }
+}
+
+/// The distance of a host to its feeder, which has grown since a time at which the host had `held`.
+#[derive(Debug)]
+struct Behind {
+    distance: u64,
+    since: Instant,
+    held: u64,
+}
+
+/// A trial of another feeder.
+#[derive(Debug)]
+struct Probe {
+    /// The feeder before.
+    suspect: usize,
+    /// Bytes per second that came from it.
+    rate: f64,
+    since: Instant,
+    held: u64,
+    /// The host is fed by `suspect` again if it is no faster without.
+    returns: bool,
+}
+
+impl Copy {
+    /// Judges the trials that have had their time, and begins others.
+    pub(super) fn look_at_pace(&mut self, now: Instant) {
+        self.judge_probes(now);
+        if let Some((host, rate)) = self.slow(now) {
+            self.probe_slow(host, rate, now);
+        }
+        if let Some((first, child)) = self.to_explore(now) {
+            self.explore(first, child, now);
+        }
+    }
+
+    /// Returns a host that is ever further behind its feeder, and the rate at which it has received since then.
+    fn slow(&mut self, now: Instant) -> Option<(usize, f64)> {
+        let relay = self.relay.as_mut()?;
+        let mut found = None;
+        for (&host, child) in &mut relay.children {
+            let Some(Feeder::Host(at)) = relay.arrangement.feeder(host) else {
+                continue;
+            };
+            let (feeder, pace) = (&self.members[at], &mut child.pace);
+            if pace.probe.is_some() || pace.is_slow {
+                continue;
+            }
+            let distance = feeder.progress.held.saturating_sub(child.held);
+            match &mut pace.behind {
+                Some(behind) if distance >= behind.distance => {
+                    behind.distance = distance;
+                    let time = now - behind.since;
+                    if distance >= SLOW_BYTES && time >= SLOW {
+                        found = Some((at, host, rate(child.held - behind.held, time)));
+                    }
+                }
+                none_or_less => {
+                    *none_or_less = Some(Behind {
+                        distance,
+                        since: now,
+                        held: child.held,
+                    });
+                }
+            }
+        }
+        let (feeder, host, rate) = found?;
+        // Hosts with one feeder share its link, and none of them is slow for that.
+        let siblings = relay.arrangement.children(feeder);
+        let sum: u64 = siblings.iter().map(|&at| self.members[at].rate_bps).sum();
+        let is_shared = sum as f64 >= SHARED * self.members[feeder].rate_bps as f64;
+        (siblings.len() == 1 || !is_shared).then_some((host, rate))
+    }
+
+    /// Tries whether a slow host is faster with another feeder.
+    fn probe_slow(&mut self, host: usize, rate: f64, now: Instant) {
+        let Some(relay) = &mut self.relay else { return };
+        let feeder = relay.arrangement.feeder(host);
+        let Some(child) = relay.children.get_mut(&host) else {
+            return;
+        };
+        match feeder {
+            // A host that complains of its feeders is believed only so often.
+            Some(Feeder::Host(suspect)) if child.accused < MAX_ACCUSED => {
+                child.pace.probe = Some(Probe {
+                    suspect,
+                    rate,
+                    since: now,
+                    held: child.held,
+                    returns: false,
+                });
+                self.refeed(host, "slow");
+            }
+            _ => self.set_aside(host),
+        }
+    }
+
+    /// Returns the host that the sender feeds, and a host that it feeds, where the copy takes so long that it is worth
+    /// trying whether the second is faster without the first: what the first could receive, nothing else tells.
+    fn to_explore(&self, now: Instant) -> Option<(usize, usize)> {
+        let relay = self.relay.as_ref()?;
+        let mut children = relay.children.iter();
+        children.find_map(|(&host, child)| {
+            let is_first = relay.arrangement.feeder(host) == Some(Feeder::Sender);
+            let time = now - child.began;
+            if !is_first || child.pace.was_explored || child.pace.is_slow || time < EXPLORE {
+                return None;
+            }
+            let left = self.tree.manifest.bytes().saturating_sub(child.held);
+            let rate = rate(child.held - child.first_held, time);
+            let below = relay.arrangement.children(host);
+            let below = below.into_iter().find(|at| {
+                let child = relay.children.get(at);
+                child.is_some_and(|child| child.pace.probe.is_none() && !child.pace.is_slow)
+            });
+            (left as f64 >= rate * WORTH_EXPLORING).then_some((host, below?))
+        })
+    }
+
+    /// Feeds the second host of the chain beside the first for a while.
+    fn explore(&mut self, first: usize, host: usize, now: Instant) {
+        let Some(relay) = &mut self.relay else { return };
+        let Some(before) = relay.children.get_mut(&first) else {
+            return;
+        };
+        before.pace.was_explored = true;
+        let rate = rate(before.held - before.first_held, now - before.began);
+        let Some(child) = relay.children.get_mut(&host) else {
+            return;
+        };
+        child.pace.was_explored = true;
+        child.pace.probe = Some(Probe {
+            suspect: first,
+            rate,
+            since: now,
+            held: child.held,
+            returns: true,
+        });
+        relay.arrangement.set(host, Feeder::Sender);
+        self.link(host, Feeder::Sender, "tried");
+    }
+
+    /// Judges the hosts that are fed otherwise: are they faster?
+    fn judge_probes(&mut self, now: Instant) {
+        let Some(relay) = &mut self.relay else { return };
+        let mut judged = Vec::new();
+        for (&host, child) in &mut relay.children {
+            let is_due = |probe: &mut Probe| now - probe.since >= PROBE;
+            if let Some(probe) = child.pace.probe.take_if(is_due) {
+                let rate = rate(child.held - probe.held, now - probe.since);
+                let is_faster = rate >= probe.rate * FASTER;
+                child.accused += u32::from(is_faster);
+                judged.push((host, probe, is_faster));
+            }
+        }
+        for (host, probe, is_faster) in judged {
+            if is_faster {
+                self.set_aside(probe.suspect);
+            } else if !probe.returns {
+                self.set_aside(host);
+            } else if let Some(relay) = &mut self.relay
+                && relay.arrangement.feed_again(host, probe.suspect)
+            {
+                self.link(host, Feeder::Host(probe.suspect), "tried");
+            }
+        }
+    }
+
+    /// Moves a slow host to the end, and its children to its feeder: nothing waits for it then.
+    fn set_aside(&mut self, host: usize) {
+        if self.members[host].is_over() {
+            return;
+        }
+        let Some(relay) = &mut self.relay else { return };
+        let children = relay.arrangement.children(host);
+        if let Some(child) = relay.children.get_mut(&host) {
+            child.pace.is_slow = true;
+        }
+        if relay.arrangement.feeds(host) {
+            self.name(host, "slow", None);
+        }
+        for child in children {
+            self.refeed(child, "slow");
+        }
+        if !self.members[host].has_all {
+            self.move_to_end(host, "slow");
+        }
+    }
+}
+
+/// Returns bytes per second.
+fn rate(bytes: u64, time: Duration) -> f64 {
+    bytes as f64 / time.as_secs_f64().max(0.001)
+}
