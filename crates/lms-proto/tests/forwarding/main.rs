@@ -1,5 +1,6 @@
 //! Headers, encapsulation and the router's forwarding path.
 
+mod carriers;
 mod common;
 mod encap;
 mod flood;
@@ -8,6 +9,7 @@ mod injected;
 mod ipv4;
 mod memory;
 mod mutations;
+mod net;
 mod no_alloc;
 mod policies;
 mod prop_forward;
