@@ -22,24 +22,6 @@ macro_rules! by_each_option {
     };
 }
 
-/// Runs a check with each carrier of each family.
-macro_rules! by_each_carrier {
-    ($check:ident) => {
-        for by in [
-            By::Option(Form::Classic),
-            By::Option(Form::Own),
-            By::Datagram,
-        ] {
-            println!("IPv4, {by:?}");
-            $check::<Ipv4Addr>(by);
-        }
-        for by in [By::Option(Form::Own), By::Datagram] {
-            println!("IPv6, {by:?}");
-            $check::<Ipv6Addr>(by);
-        }
-    };
-}
-
 /// A router that has turned a request drops a packet.
 #[track_caller]
 fn drops<A: Net>(by: By, from: Iface, packet: &[u8], reason: DropReason) {

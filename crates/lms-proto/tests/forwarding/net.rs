@@ -15,7 +15,7 @@ use crate::common::{
 };
 
 pub(crate) const UDP: u8 = 17;
-const PORTS: Ports = Ports {
+pub(crate) const PORTS: Ports = Ports {
     source: 4000,
     group: 5000,
 };
@@ -31,7 +31,8 @@ pub(crate) trait Net: Family {
     /// A host on the link of an interface; the router has number 1.
     fn host(link: Iface, number: u8) -> Self;
 
-    fn interface(iface: Iface) -> InterfaceConfig<Self>;
+    /// The interface of a host or router on a link.
+    fn interface(link: Iface, number: u8) -> InterfaceConfig<Self>;
 
     /// A packet whose header has the option.
     fn with_option(
@@ -60,8 +61,8 @@ impl Net for Ipv4Addr {
         Ipv4Addr::new(10, 1, link.0 as u8, number)
     }
 
-    fn interface(iface: Iface) -> InterfaceConfig {
-        InterfaceConfig::ipv4(Self::host(iface, 1), 24)
+    fn interface(link: Iface, number: u8) -> InterfaceConfig {
+        InterfaceConfig::ipv4(Self::host(link, number), 24)
     }
 
     fn with_option(
@@ -102,9 +103,9 @@ impl Net for Ipv6Addr {
         Ipv6Addr::new(0x2001, 0xdb8, 0, link.0, 0, 0, 0, number.into())
     }
 
-    fn interface(iface: Iface) -> InterfaceConfig<Self> {
-        let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, iface.0);
-        InterfaceConfig::ipv6(Self::host(iface, 1), 64, link_local)
+    fn interface(link: Iface, number: u8) -> InterfaceConfig<Self> {
+        let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, link.0, number.into());
+        InterfaceConfig::ipv6(Self::host(link, number), 64, link_local)
     }
 
     fn with_option(
@@ -167,7 +168,7 @@ pub(crate) fn router<A: Net>(config: Config) -> Router<'static, A> {
     let mut router = Router::new(config, storage, [1; 32], NOW);
     for iface in (1..=5).map(Iface) {
         router
-            .set_interface(NOW, iface, A::interface(iface))
+            .set_interface(NOW, iface, A::interface(iface, 1))
             .unwrap();
     }
     router
@@ -306,15 +307,18 @@ pub(crate) fn ask<A: Net>(router: &mut Router<'_, A>, by: By, key: Key<A>) -> Tu
     let Verdict::Forward { packet, .. } = verdict else {
         panic!("{verdict:?}");
     };
-    let packet = &bytes[packet];
+    read::<A>(by, &bytes[packet]).turning_point.expect("turned")
+}
+
+/// What a request says.
+pub(crate) fn read<A: Net>(by: By, packet: &[u8]) -> LmsOption {
     let payload_at = A::read_ip(packet).unwrap().payload.start;
-    let option = match by {
+    match by {
         By::Option(_) => A::find_option(&packet[A::IP_HEADER_LEN..payload_at]).unwrap(),
         By::Datagram => Header::<A>::parse(&packet[payload_at + 8..])
             .unwrap()
             .option(),
-    };
-    option.turning_point.expect("turned")
+    }
 }
 
 pub(crate) fn option<A: Net>(
@@ -352,7 +356,7 @@ fn udp<A: Net>((from, to): (A, A), port: u16, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A whole packet to the port of the carrier by datagram.
-fn datagram<A: Net>(ends: (A, A), hops: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn datagram<A: Net>(ends: (A, A), hops: u8, payload: &[u8]) -> Vec<u8> {
     let udp = udp(ends, PORT, payload);
     let mut packet = vec![0; A::IP_HEADER_LEN];
     A::write_ip(&mut packet, udp.len(), UDP, hops, ends.0, ends.1).unwrap();
