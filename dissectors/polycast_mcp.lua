@@ -11,8 +11,12 @@ local IDENTIFIER = 0x504d4350
 local TYPES = {
 	"HELLO", "WELCOME", "OFFER", "ENTRIES", "HELD", "SCANNED", "SUGGEST", "PORT", "PLAN", "RUNS",
 	"READY", "PROGRESS", "DIGEST", "DONE", "VERIFIED", "FAILED", "KEEPALIVE", "BLOCKS", "FEED", "FED", "LINK",
+	"MULTICAST", "LISTEN",
 }
-local LONG, TEXT, FIRST = { ENTRIES = 65528, HELD = 65528, RUNS = 65528, BLOCKS = 65528 }, { FAILED = 520 }, { HELLO = 256, WELCOME = 256 }
+-- Longest bodies; 128 for the others.
+local LONGEST = {
+	ENTRIES = 65528, HELD = 65528, RUNS = 65528, BLOCKS = 65528, MULTICAST = 1096, FAILED = 520, HELLO = 256, WELCOME = 256,
+}
 local KINDS = { [1] = "folder", [2] = "file", [3] = "symbolic link" }
 local CARRIERS = { [17] = "UDP", [6] = "IP" }
 local STATUS = { [0] = "the digest follows", [1] = "changed while it was read", [2] = "could not be read" }
@@ -25,6 +29,7 @@ local REASONS = {
 	"mismatch", "changed", "closed",
 }
 local MAX_BLOCKS, MAX_RUNS, MAX_RUNS_PER_FRAME, MAX_HELD, MAX_SUGGESTIONS = 2 ^ 28, 2 ^ 16, 2048, 1024, 16
+local MIN_MEMBERS, MAX_MEMBERS = 2, 64
 
 local mcp = polycast.protocol("mcp", "mcp control (polycast)", {
 	version = { "uint8", "Version", base.DEC },
@@ -43,6 +48,7 @@ local mcp = polycast.protocol("mcp", "mcp control (polycast)", {
 	prepares = { "bool", "Listens for the data at once", 16, nil, 0x0008 },
 	fed = { "bool", "Takes blocks over links", 16, nil, 0x0010 },
 	feeds = { "bool", "Feeds other hosts", 16, nil, 0x0020 },
+	islands = { "bool", "Multicasts to hosts on its link", 16, nil, 0x0040 },
 	appended = { "bytes", "Of a later version" },
 	copy = { "bytes", "Copy" },
 	entries = { "uint32", "Entries", base.DEC },
@@ -69,6 +75,7 @@ local mcp = polycast.protocol("mcp", "mcp control (polycast)", {
 	flag_aead = { "bool", "AEAD", 8, nil, 0x01 },
 	flag_relay = { "bool", "Links may be arranged", 8, nil, 0x02 },
 	flag_sealed = { "bool", "Sealed", 8, nil, 0x01 },
+	flag_alone = { "bool", "No longer in an island", 8, nil, 0x02 },
 	flags = { "uint8", "Flags", base.HEX },
 	group = { "ipv6", "Group" },
 	runs = { "uint32", "Runs", base.DEC },
@@ -80,8 +87,12 @@ local mcp = polycast.protocol("mcp", "mcp control (polycast)", {
 	status = { "uint8", "Status", base.DEC, STATUS },
 	reason = { "uint16", "Reason", base.DEC, REASONS },
 	link = { "bytes", "Link" },
-	secret = { "bytes", "Secret of the link" },
+	island = { "bytes", "Island" },
+	secret = { "bytes", "Secret of the link or island" },
 	child = { "ipv6", "Address of the child" },
+	members = { "uint8", "Members", base.DEC },
+	member = { "ipv6", "Address of a member" },
+	head = { "ipv6", "Address of the head" },
 	link_state = { "uint8", "State of the link", base.DEC, LINK_STATES },
 	round_trip = { "uint32", "Round trip (us)", base.DEC },
 	block = { "uint64", "Block", base.DEC },
@@ -94,7 +105,7 @@ end
 
 local function capabilities(reader)
 	local range = reader:field("capabilities", 2)
-	for _, name in ipairs({ "aead", "udp", "ip", "prepares", "fed", "feeds" }) do
+	for _, name in ipairs({ "aead", "udp", "ip", "prepares", "fed", "feeds", "islands" }) do
 		reader.tree:add(mcp.fields[name], range)
 	end
 end
@@ -210,12 +221,24 @@ local function sealed(reader)
 	reader:expect(flags <= 1, "unknown flags")
 end
 
+-- An address in hexadecimal, of 8 digits for IPv4, and whether it is multicast.
+local function address(reader, name)
+	local hex = reader:field(name, 16):bytes():tohex():lower()
+	local digits = hex:gsub("^" .. ("0"):rep(20) .. "ffff", "")
+	local is_multicast = #digits == 8 and digits:find("^e") or #digits == 32 and digits:find("^ff")
+	return digits, is_multicast
+end
+
+-- The address of a host; returns it.
+local function host(reader, name)
+	local digits, is_multicast = address(reader, name)
+	reader:expect(not is_multicast and digits:find("[^0]"), "no address of a host")
+	return digits
+end
+
 function body.FEED(reader)
 	link(reader)
-	local hex = reader:field("child", 16):bytes():tohex():lower()
-	local address = hex:gsub("^" .. ("0"):rep(20) .. "ffff", "")
-	local multicast = hex:find("^ff") or address:find("^e") and #address == 8
-	reader:expect(not multicast and address:find("[^0]"), "no address of a host")
+	host(reader, "child")
 	reader:expect(reader:number("port", 2) > 0, "port 0")
 	sealed(reader)
 	reader:zero(1)
@@ -223,8 +246,43 @@ end
 
 function body.FED(reader)
 	link(reader)
-	sealed(reader)
+	local flags = reader:number("flags", 1)
+	reader:bits({ "flag_sealed", "flag_alone" })
+	reader:expect(flags <= 3, "unknown flags")
 	reader:zero(3)
+end
+
+-- What MULTICAST and LISTEN start with; returns a reader of a host of that IP version.
+local function island(reader)
+	reader:field("island", 16)
+	reader:field("secret", 32)
+	local group, is_multicast = address(reader, "group")
+	reader:expect(is_multicast, "the group is not multicast")
+	local source = reader:number("source_port", 2)
+	local destination = reader:number("destination_port", 2)
+	reader:expect(source > 0 and destination > 0, "port 0")
+	sealed(reader)
+	return function(name)
+		reader:expect(#host(reader, name) == #group, "a host and the group are of different IP versions")
+	end
+end
+
+function body.MULTICAST(reader)
+	local member = island(reader)
+	local members = reader:number("members", 1)
+	reader:zero(2)
+	reader:expect(members >= MIN_MEMBERS and members <= MAX_MEMBERS, "not 2 to 64 members")
+	reader:expect(reader:left_on_wire() == members * 16, "the length is not that of the members")
+	while reader:left() > 0 do
+		member("member")
+	end
+	return members .. " members"
+end
+
+function body.LISTEN(reader)
+	local head = island(reader)
+	reader:zero(3)
+	head("head")
 end
 
 function body.LINK(reader)
@@ -265,19 +323,13 @@ function body.PORT(reader)
 	reader:zero(2)
 end
 
-local function group(reader)
-	local range = reader:field("group", 16)
-	local hex = range:bytes():tohex():lower()
-	local multicast = hex:find("^ff") or hex:find("^" .. ("0"):rep(20) .. "ffffe")
-	reader:expect(polycast.is_zero(range) or multicast, "the group is not multicast")
-end
-
 function body.PLAN(reader)
 	carrier(reader)
 	local flags = reader:number("flags", 1)
 	reader:bits({ "flag_aead", "flag_relay" })
 	reader:zero(2)
-	group(reader)
+	local group, is_multicast = address(reader, "group")
+	reader:expect(is_multicast or group == ("0"):rep(32), "the group is not multicast")
 	local source = reader:number("source_port", 2)
 	local destination = reader:number("destination_port", 2)
 	local runs = reader:number("runs", 4)
@@ -348,7 +400,7 @@ local function message(reader)
 	end
 	reader:zero(2)
 	local length = reader:number("body_length", 4)
-	reader:expect(length <= (LONG[kind] or TEXT[kind] or FIRST[kind] or 128), "a longer body than its type has")
+	reader:expect(length <= (LONGEST[kind] or 128), "a longer body than its type has")
 	reader:expect(length == reader:left_on_wire(), "the length is not that of the body")
 	local more = body[kind] and body[kind](reader)
 	reader:finish()

@@ -4,6 +4,9 @@
 #[path = "forwarding/common.rs"]
 #[allow(dead_code, reason = "shared with the other tests")]
 mod common;
+#[path = "forwarding/net.rs"]
+#[allow(dead_code, reason = "shared with the other tests")]
+mod net;
 
 use std::net::Ipv4Addr;
 

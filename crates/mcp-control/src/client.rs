@@ -15,7 +15,7 @@ use crate::link::{Link, Side, Timeouts};
 use crate::manifest::{Kind, Manifest};
 use crate::wire::held::{Held, Scanned};
 use crate::wire::hello::{Capabilities, Hello, Prepared, Welcome};
-use crate::wire::island::{Listen, Multicast};
+use crate::wire::island::{Listen, MAX_MEMBERS, MIN_MEMBERS, Multicast};
 use crate::wire::offer::{CopyId, Offer};
 use crate::wire::plan::{Carrier, DataKey, Plan};
 use crate::wire::port::{Port, Suggest};
@@ -452,22 +452,27 @@ impl Client {
     /// Has the host be fed over a link, in place of the one before.
     ///
     /// # Errors
-    /// The plan has no links.
+    /// The plan has no links, or the host is to leave its island and knows none.
     pub fn fed(&mut self, now: Instant, fed: &Fed) -> Result<(), UnexpectedMessage> {
+        if fed.alone && !self.role.peer.has(Capabilities::ISLANDS) {
+            return Err(UnexpectedMessage);
+        }
         self.link_command(now, fed)
     }
 
     /// Has the host multicast what it receives to the members of an island, in place of the one before.
     ///
     /// # Errors
-    /// The plan has no links, or the host knows no islands or does not feed others.
+    /// The plan has no links, the host knows no islands or does not feed others, or there are fewer than [`MIN_MEMBERS`] or
+    /// more than [`MAX_MEMBERS`] members.
     pub fn multicast(
         &mut self,
         now: Instant,
         multicast: &Multicast,
     ) -> Result<(), UnexpectedMessage> {
         let needed = Capabilities::FEEDS.with(Capabilities::ISLANDS);
-        if !self.role.peer.has(needed) {
+        let counted = (MIN_MEMBERS..=MAX_MEMBERS).contains(&multicast.members.len());
+        if !self.role.peer.has(needed) || !counted {
             return Err(UnexpectedMessage);
         }
         self.link_command(now, multicast)

@@ -159,7 +159,7 @@ pub struct ServerRole {
 /// | ports | SUGGEST, PLAN | PORT ([`Server::port`]) | |
 /// | planning | RUNS | READY ([`Server::ready`]) | [`ServerEvent::Planned`] |
 /// | data | DIGEST | PROGRESS, DONE ([`Server::progress`], [`Server::done`]) | |
-/// | data, with links | BLOCKS, FEED, FED | LINK ([`Server::link`]) | [`ServerEvent::Blocks`] and the others |
+/// | data, with links | BLOCKS, FEED, FED, MULTICAST, LISTEN | LINK ([`Server::link`]) | [`ServerEvent::Blocks`] and the others |
 /// | done | VERIFIED | | [`ServerEvent::Verified`] |
 ///
 /// FAILED and KEEPALIVE may be sent by either side at any time.

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use mcp_control::wire::held::{Held, Scanned};
 use mcp_control::wire::hello::{Capabilities, Hello, Prepared, Welcome};
+use mcp_control::wire::island::{Island, Listen, Multicast};
 use mcp_control::wire::link::{Accept, BlockHeader, Keys, Preface, Want, is_proof};
 use mcp_control::wire::offer::{CopyId, Offer, emit_entries, parse_entries, parse_entry};
 use mcp_control::wire::plan::{Carrier, DataKey, Plan, emit_runs, parse_runs};
@@ -380,8 +381,22 @@ fn blocks_and_links() {
         link,
         secret,
         sealed: false,
+        alone: false,
     };
-    golden!(Fed, &format!("01140000 00000034 {named} 00000000"), fed);
+    for (flags, sealed, alone) in [
+        ("00", false, false),
+        ("01", true, false),
+        ("02", false, true),
+        ("03", true, true),
+    ] {
+        let bytes = format!("01140000 00000034 {named} {flags}000000");
+        let fed = Fed {
+            sealed,
+            alone,
+            ..fed
+        };
+        golden!(Fed, &bytes, fed);
+    }
     assert!(
         !format!("{feed:?}{fed:?}").contains("68"),
         "the secret is not shown"
@@ -409,6 +424,85 @@ fn blocks_and_links() {
         let bytes = format!("01150000 00000020 {} {rest}", "33".repeat(16));
         golden!(LinkReport, &bytes, LinkReport { link, state });
     }
+}
+
+#[test]
+fn islands() {
+    let island = Island {
+        link: LinkId([0x33; 16]),
+        secret: LinkSecret([0x44; 32]),
+        group: [239, 255, 1, 2].into(),
+        source: 49_152,
+        destination: 50_000,
+        sealed: true,
+    };
+    let over_ipv6 = Island {
+        group: "ff12::1:2".parse().unwrap(),
+        sealed: false,
+        ..island
+    };
+    assert_eq!(island.key(), Some([0x44; 32]));
+    assert_eq!(over_ipv6.key(), None);
+    let members = |members: [&str; 2]| members.map(|member| member.parse().unwrap()).to_vec();
+    let multicast = Multicast {
+        island,
+        members: members(["192.0.2.7", "192.0.2.8"]),
+    };
+    golden!(
+        Multicast,
+        "01160000 00000068 33333333333333333333333333333333
+         4444444444444444444444444444444444444444444444444444444444444444
+         00000000000000000000ffffefff0102 c000 c350 01 02 0000
+         00000000000000000000ffffc0000207 00000000000000000000ffffc0000208",
+        multicast.clone()
+    );
+    let shown = format!("{multicast:?}");
+    assert!(!shown.contains("68, 68"), "the secret is not shown");
+    golden!(
+        Multicast,
+        "01160000 00000068 33333333333333333333333333333333
+         4444444444444444444444444444444444444444444444444444444444444444
+         ff120000000000000000000000010002 c000 c350 00 02 0000
+         20010db8000000000000000000000007 20010db8000000000000000000000008",
+        Multicast {
+            island: over_ipv6,
+            members: members(["2001:db8::7", "2001:db8::8"]),
+        }
+    );
+    let most = Multicast {
+        members: (1..=64).map(|host| [192, 0, 2, host].into()).collect(),
+        ..multicast
+    };
+    let hosts = (1..=64).map(|host| format!("00000000000000000000ffffc00002{host:02x}"));
+    let bytes = format!(
+        "01160000 00000448 {} {} 00000000000000000000ffffefff0102 c000 c350 01 40 0000 {}",
+        "33".repeat(16),
+        "44".repeat(32),
+        hosts.collect::<String>()
+    );
+    golden!(Multicast, &bytes, most);
+    golden!(
+        Listen,
+        "01170000 00000058 33333333333333333333333333333333
+         4444444444444444444444444444444444444444444444444444444444444444
+         00000000000000000000ffffefff0102 c000 c350 01 00 0000
+         00000000000000000000ffffc0000206",
+        Listen {
+            island,
+            head: [192, 0, 2, 6].into(),
+        }
+    );
+    golden!(
+        Listen,
+        "01170000 00000058 33333333333333333333333333333333
+         4444444444444444444444444444444444444444444444444444444444444444
+         ff120000000000000000000000010002 c000 c350 00 00 0000
+         20010db8000000000000000000000006",
+        Listen {
+            island: over_ipv6,
+            head: "2001:db8::6".parse().unwrap(),
+        }
+    );
 }
 
 #[test]

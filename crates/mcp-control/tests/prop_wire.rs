@@ -1,13 +1,16 @@
 //! Properties of the formats: round trips, every bit flip, any bytes.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use mcp_control::limits::{MAX_BLOCKS, MAX_FRAME_LEN};
 use mcp_control::wire::held::{Held, Scanned};
 use mcp_control::wire::hello::{Capabilities, Hello, Prepared, Welcome};
+use mcp_control::wire::island::{Island, Listen, MIN_MEMBERS, Multicast};
 use mcp_control::wire::offer::{CopyId, Offer, emit_entry, parse_entries, parse_entry};
 use mcp_control::wire::plan::{Carrier, DataKey, Plan, emit_runs, parse_runs};
 use mcp_control::wire::port::{Port, Suggest};
 use mcp_control::wire::progress::{Done, FileDigest, Progress};
-use mcp_control::wire::relay::{Blocks, Fed, Feed, LinkReport};
+use mcp_control::wire::relay::{Blocks, Fed, Feed, LinkId, LinkReport, LinkSecret};
 use mcp_control::wire::{self, Frames, Header, Message, ParseError, Type};
 use mcp_control::{Entry, Failed, Kind, Reason, RelPath, Run, Timestamp};
 use proptest::prelude::*;
@@ -32,6 +35,8 @@ fn check(frame: &[u8]) -> Result<(), ParseError> {
         Type::Feed => again!(Feed),
         Type::Fed => again!(Fed),
         Type::Link => again!(LinkReport),
+        Type::Multicast => again!(Multicast),
+        Type::Listen => again!(Listen),
         Type::Scanned => again!(Scanned),
         Type::Suggest => again!(Suggest),
         Type::Port => again!(Port),
@@ -99,13 +104,39 @@ fn prepared() -> impl Strategy<Value = Option<Prepared>> {
     }))
 }
 
+fn emitted(message: &impl Message) -> Vec<u8> {
+    let mut frame = vec![0; message.buffer_len()];
+    message.emit(&mut frame);
+    frame
+}
+
+/// An island, over IPv4 or IPv6, and hosts that can be in it.
+fn island() -> impl Strategy<Value = (Island, Vec<IpAddr>)> {
+    let named = (any::<[u8; 16]>(), any::<[u8; 32]>(), any::<bool>());
+    let hosts = prop::collection::vec(1..0xe000_0000u32, MIN_MEMBERS..12);
+    let addresses = (any::<bool>(), any::<u16>(), hosts);
+    (named, (1u16.., 1u16..), addresses).prop_map(|(named, ports, (is_ipv6, group, hosts))| {
+        let address = |prefix: u128, low: u32| -> IpAddr {
+            match is_ipv6 {
+                true => Ipv6Addr::from(prefix << 96 | u128::from(low)).into(),
+                false => Ipv4Addr::from(low).into(),
+            }
+        };
+        let island = Island {
+            link: LinkId(named.0),
+            secret: LinkSecret(named.1),
+            group: address(0xff12_0000, 0xefff_0000 | u32::from(group)),
+            source: ports.0,
+            destination: ports.1,
+            sealed: named.2,
+        };
+        let hosts = hosts.iter().map(|&host| address(0x2001_0db8, host));
+        (island, hosts.collect())
+    })
+}
+
 /// A well-formed frame of any type but ENTRIES, whose test is below.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
-    fn emitted(message: &impl Message) -> Vec<u8> {
-        let mut frame = vec![0; message.buffer_len()];
-        message.emit(&mut frame);
-        frame
-    }
     let digest = any::<[u8; 32]>();
     prop_oneof![
         (1u8..9, 0u8..9, any::<u16>(), prepared()).prop_map(|(lowest, more, bits, prepared)| {
@@ -165,6 +196,11 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
             };
             emitted(&done)
         }),
+        island().prop_map(|(island, members)| emitted(&Multicast { island, members })),
+        island().prop_map(|(island, hosts)| {
+            let head = hosts[0];
+            emitted(&Listen { island, head })
+        }),
         (0usize..17, any::<Option<u32>>(), ".{0,200}").prop_map(|(at, entry, text)| {
             let failed = Failed::new(Reason::ALL[at], entry, &text);
             emitted(&failed)
@@ -195,7 +231,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes(kind in 0u8..20, mut body in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes(kind in 0u8..26, mut body in prop::collection::vec(any::<u8>(), 0..300)) {
         let mut frame = vec![1, kind, 0, 0];
         frame.extend_from_slice(&(body.len() as u32).to_be_bytes());
         frame.append(&mut body);
@@ -243,8 +279,9 @@ proptest! {
 
 #[test]
 fn a_frame_too_long_for_its_type_is_refused_at_its_header() {
-    for number in 1..=17 {
-        let kind = Type::from_number(number).unwrap();
+    let kinds: Vec<Type> = (1..).map_while(Type::from_number).collect();
+    assert_eq!(kinds.last(), Some(&Type::Listen));
+    for kind in kinds {
         let mut header = [0; 8];
         let body_len = kind.max_body_len() + 1;
         Header { kind, body_len }.emit(&mut header);

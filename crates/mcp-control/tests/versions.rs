@@ -42,14 +42,14 @@ fn what_is_not_known_is_refused_by_name() {
     };
     assert_eq!(with(0, 0), ParseError::Version);
     assert_eq!(with(0, 2), ParseError::Version);
-    for unknown in [0, 22, 255] {
+    for unknown in [0, 24, 255] {
         assert_eq!(with(1, unknown), ParseError::Type);
     }
     assert_eq!(with(2, 1), ParseError::Reserved);
     assert_eq!(with(3, 0x80), ParseError::Reserved);
     // A type that version 1 does not have.
     let mut other = KEEP_ALIVE;
-    other[..2].copy_from_slice(&[2, 22]);
+    other[..2].copy_from_slice(&[2, 24]);
     assert_eq!(wire::split(&other).map(|_| ()), Err(ParseError::Version));
     let mut other_protocol = hello(1, 1, 3);
     other_protocol[11] += 1;

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use mcp_control::wire::held::{Held, Scanned};
 use mcp_control::wire::hello::{Capabilities, Hello, Welcome};
+use mcp_control::wire::island::{Island, Listen, Multicast};
 use mcp_control::wire::offer::{Offer, parse_entries, parse_entry};
 use mcp_control::wire::plan::{Plan, parse_runs};
 use mcp_control::wire::port::{Port, Suggest};
@@ -34,7 +35,8 @@ fn capabilities(fields: &mut Fields, capabilities: Capabilities) {
         .flag("ip", capabilities.has(Capabilities::IP))
         .flag("prepares", capabilities.has(Capabilities::PREPARES))
         .flag("fed", capabilities.has(Capabilities::FED))
-        .flag("feeds", capabilities.has(Capabilities::FEEDS));
+        .flag("feeds", capabilities.has(Capabilities::FEEDS))
+        .flag("islands", capabilities.has(Capabilities::ISLANDS));
 }
 
 fn appended(fields: &mut Fields, body: &[u8], known: usize) {
@@ -134,13 +136,17 @@ fn ports(fields: &mut Fields, kind: Type, bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
+/// An address as it is in a message.
+fn mapped(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}
+
 fn plan(fields: &mut Fields, bytes: &[u8]) -> Option<()> {
     let plan = Plan::parse(bytes).ok()?;
-    let group = match plan.group {
-        None => Ipv6Addr::UNSPECIFIED,
-        Some(IpAddr::V4(group)) => group.to_ipv6_mapped(),
-        Some(IpAddr::V6(group)) => group,
-    };
+    let group = plan.group.map_or(Ipv6Addr::UNSPECIFIED, mapped);
     fields
         .put("carrier", plan.carrier as u8)
         .put(
@@ -173,12 +179,8 @@ fn links(fields: &mut Fields, kind: Type, bytes: &[u8]) -> Option<()> {
         Type::Feed => {
             let feed = Feed::parse(bytes).ok()?;
             ends(fields, feed.link, feed.secret);
-            let child = match feed.child.ip() {
-                IpAddr::V4(child) => child.to_ipv6_mapped(),
-                IpAddr::V6(child) => child,
-            };
             fields
-                .put("child", child)
+                .put("child", mapped(feed.child.ip()))
                 .put("port", feed.child.port())
                 .put("flags", u8::from(feed.sealed))
                 .flag("flag_sealed", feed.sealed);
@@ -187,8 +189,9 @@ fn links(fields: &mut Fields, kind: Type, bytes: &[u8]) -> Option<()> {
             let fed = Fed::parse(bytes).ok()?;
             ends(fields, fed.link, fed.secret);
             fields
-                .put("flags", u8::from(fed.sealed))
-                .flag("flag_sealed", fed.sealed);
+                .put("flags", u8::from(fed.sealed) | u8::from(fed.alone) << 1)
+                .flag("flag_sealed", fed.sealed)
+                .flag("flag_alone", fed.alone);
         }
         _ => {
             let report = LinkReport::parse(bytes).ok()?;
@@ -207,6 +210,32 @@ fn links(fields: &mut Fields, kind: Type, bytes: &[u8]) -> Option<()> {
                 .put("round_trip", round_trip)
                 .put("block", block);
         }
+    }
+    Some(())
+}
+
+fn islands(fields: &mut Fields, kind: Type, bytes: &[u8]) -> Option<()> {
+    let stream = |fields: &mut Fields, island: &Island| {
+        fields
+            .bytes("island", &island.link.0)
+            .bytes("secret", &island.secret.0)
+            .put("group", mapped(island.group))
+            .put("source_port", island.source)
+            .put("destination_port", island.destination)
+            .put("flags", u8::from(island.sealed))
+            .flag("flag_sealed", island.sealed);
+    };
+    if kind == Type::Multicast {
+        let multicast = Multicast::parse(bytes).ok()?;
+        stream(fields, &multicast.island);
+        fields.put("members", multicast.members.len());
+        for member in multicast.members {
+            fields.put("member", mapped(member));
+        }
+    } else {
+        let listen = Listen::parse(bytes).ok()?;
+        stream(fields, &listen.island);
+        fields.put("head", mapped(listen.head));
     }
     Some(())
 }
@@ -276,6 +305,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Fields> {
         Type::Plan => plan(&mut fields, bytes)?,
         Type::Runs => runs(&mut fields, bytes)?,
         Type::Blocks | Type::Feed | Type::Fed | Type::Link => links(&mut fields, kind, bytes)?,
+        Type::Multicast | Type::Listen => islands(&mut fields, kind, bytes)?,
         _ => last_words(&mut fields, kind, bytes)?,
     }
     Some(fields)
@@ -347,6 +377,34 @@ const GOLDENS: &[(&str, &str)] = &[
         "01100000 00000010 00070000 00000009 6469736b66756c6c",
     ),
     ("mcp failed bare", "01100000 00000008 00010000 ffffffff"),
+    (
+        "mcp multicast",
+        "01160000 00000068 33333333333333333333333333333333
+         4444444444444444444444444444444444444444444444444444444444444444
+         00000000000000000000ffffefff0102 c000 c350 01 02 0000
+         00000000000000000000ffffc0000207 00000000000000000000ffffc0000208",
+    ),
+    (
+        "mcp multicast over ipv6",
+        "01160000 00000068 33333333333333333333333333333333
+         4444444444444444444444444444444444444444444444444444444444444444
+         ff120000000000000000000000010002 c000 c350 00 02 0000
+         20010db8000000000000000000000007 20010db8000000000000000000000008",
+    ),
+    (
+        "mcp listen",
+        "01170000 00000058 33333333333333333333333333333333
+         4444444444444444444444444444444444444444444444444444444444444444
+         00000000000000000000ffffefff0102 c000 c350 01 00 0000
+         00000000000000000000ffffc0000206",
+    ),
+    (
+        "mcp listen over ipv6",
+        "01170000 00000058 33333333333333333333333333333333
+         4444444444444444444444444444444444444444444444444444444444444444
+         ff120000000000000000000000010002 c000 c350 00 00 0000
+         20010db8000000000000000000000006",
+    ),
     ("mcp ready", "010b0000 00000000"),
     ("mcp verified", "010f0000 00000000"),
     ("mcp keepalive", "01110000 00000000"),
@@ -395,11 +453,13 @@ pub(crate) fn goldens() -> Vec<Golden> {
     feed.extend([0x44; 32]);
     feed.extend(hex("00000000000000000000ffffc0000207 102b 0100"));
     goldens.push(golden("mcp feed", feed));
-    let mut fed = hex("01140000 00000034");
-    fed.extend([0x33; 16]);
-    fed.extend([0x44; 32]);
-    fed.extend([0; 4]);
-    goldens.push(golden("mcp fed", fed));
+    for (name, flags) in [("mcp fed", 0), ("mcp fed alone", 3)] {
+        let mut fed = hex("01140000 00000034");
+        fed.extend([0x33; 16]);
+        fed.extend([0x44; 32]);
+        fed.extend([flags, 0, 0, 0]);
+        goldens.push(golden(name, fed));
+    }
     for (name, rest) in [
         ("mcp link open", "00000000 00000539 0000000000000000"),
         ("mcp link unreachable", "01000000 00000000 0000000000000000"),
@@ -414,6 +474,18 @@ pub(crate) fn goldens() -> Vec<Golden> {
         bytes.extend(hex(rest));
         goldens.push(golden(name, bytes));
     }
+    let mut most = hex("01160000 00000448");
+    most.extend([0x33; 16]);
+    most.extend([0x44; 32]);
+    most.extend(hex("00000000000000000000ffffefff0102 c000 c350 01 40 0000"));
+    for host in 1..=64 {
+        most.extend(hex("00000000000000000000ffffc00002"));
+        most.push(host);
+    }
+    let mut most = golden("mcp multicast to 64 members", most);
+    // Flips of addresses are compared in the shorter goldens.
+    most.text.push(80..most.bytes.len());
+    goldens.push(most);
     let digest = "010d0000 00000028 00000003 00000000";
     goldens.push(golden("mcp digest", digests(digest, 0x77)));
     let changed = "010d0000 00000028 00000003 01000000";

@@ -3,6 +3,7 @@
 use mcp_control::path::{check_target, part_name, show};
 use mcp_control::wire::held::{Held, Scanned};
 use mcp_control::wire::hello::{Hello, Welcome};
+use mcp_control::wire::island::{Listen, Multicast};
 use mcp_control::wire::link::{BlockHeader, PREFACE_LEN, Preface, REQUEST_LEN, Want};
 use mcp_control::wire::offer::{Offer, emit_entry, entry_len, parse_entries, parse_entry};
 use mcp_control::wire::plan::{Plan, emit_runs, parse_runs};
@@ -36,7 +37,7 @@ fn one(frame: &[u8]) {
     let _ = wire::split(frame);
     both_ways!(
         frame, Hello, Welcome, Offer, Held, Scanned, Suggest, Port, Plan, Progress, FileDigest,
-        Done, Failed, Blocks, Feed, Fed, LinkReport
+        Done, Failed, Blocks, Feed, Fed, LinkReport, Multicast, Listen
     );
     on_a_link(frame);
     if let Ok(runs) = parse_runs(frame) {

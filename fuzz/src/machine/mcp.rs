@@ -1,9 +1,9 @@
 //! The control machines of `mcp`: a client and a server, each against a peer that breaks the rules
 //! and one that keeps them.
 //!
-//! Asserted: a machine that has ended hears nothing more; a manifest or plan that reaches the
-//! application is within the configured bounds; memory stays within them too; a message draws
-//! two answers at most.
+//! Asserted: a machine that has ended hears nothing more; a manifest, plan or island that reaches the
+//! application is within the configured bounds, and links and islands reach it only where the plan has
+//! links; memory stays within the bounds too; a message draws two answers at most.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use mcp_control::limits::{BLOCK_LEN, MAX_FRAME_LEN};
 use mcp_control::wire::Message;
 use mcp_control::wire::held::Held;
 use mcp_control::wire::hello::{Capabilities, Hello, Prepared, Welcome};
+use mcp_control::wire::island::{Island, Listen, MAX_MEMBERS, MIN_MEMBERS, Multicast};
 use mcp_control::wire::offer::{CopyId, Offer, emit_entries};
 use mcp_control::wire::plan::{Carrier, DataKey, Plan, emit_runs};
 use mcp_control::wire::port::{Port, Suggest};
@@ -34,6 +35,8 @@ const MAX_MANIFEST: usize = 16 << 10;
 const SERVER_BOUND: usize = MAX_MANIFEST * 4 + 17 * MAX_FRAME_LEN;
 /// As much for the client, whose manifest is the caller's.
 const CLIENT_BOUND: usize = 17 * MAX_FRAME_LEN;
+/// Kinds of messages that [`message`] makes.
+const MESSAGES: usize = 20;
 
 fn entries(script: &mut Script<'_>) -> Vec<Entry> {
     let entry = |path: &[u8], kind| {
@@ -61,9 +64,10 @@ fn entries(script: &mut Script<'_>) -> Vec<Entry> {
     list.into_iter().flatten().collect()
 }
 
+/// Three files, of two blocks, of less than one and of three.
 fn manifest() -> Arc<Manifest> {
-    let zeros = [0, 3, 1, 64, 1, 1, 1, 96];
-    let entries = entries(&mut Script::new(&zeros));
+    let files = [3, 1, 64, 1, 1, 1, 96];
+    let entries = entries(&mut Script::new(&files));
     Arc::new(Manifest::new(entries).expect("in order"))
 }
 
@@ -84,13 +88,39 @@ fn prepared(script: &mut Script<'_>) -> Option<Prepared> {
     })
 }
 
+fn island(script: &mut Script<'_>) -> Island {
+    Island {
+        link: LinkId([script.u8(); 16]),
+        secret: LinkSecret([6; 32]),
+        group: [239, 255, 1, 2].into(),
+        source: script.u16().max(1),
+        destination: script.u16().max(1),
+        sealed: script.flag(),
+    }
+}
+
+fn multicast(script: &mut Script<'_>) -> Multicast {
+    let members = MIN_MEMBERS + script.pick(MAX_MEMBERS - 1);
+    Multicast {
+        island: island(script),
+        members: vec![[10, 0, 0, script.u8()].into(); members],
+    }
+}
+
+fn listen(script: &mut Script<'_>) -> Listen {
+    Listen {
+        island: island(script),
+        head: [10, 0, 0, script.u8()].into(),
+    }
+}
+
 /// A message that is well-formed and perhaps out of place.
 pub(super) fn message(script: &mut Script<'_>) -> Vec<u8> {
     let run = |script: &mut Script<'_>| Run {
         first: script.u8().into(),
         count: script.u8().into(),
     };
-    match script.pick(18) {
+    match script.pick(MESSAGES) {
         0 => frame(&Hello {
             lowest: 1,
             highest: script.u8(),
@@ -177,6 +207,7 @@ pub(super) fn message(script: &mut Script<'_>) -> Vec<u8> {
             link: LinkId([script.u8(); 16]),
             secret: LinkSecret([6; 32]),
             sealed: script.flag(),
+            alone: script.flag(),
         }),
         16 => frame(&LinkReport {
             link: LinkId([script.u8(); 16]),
@@ -184,6 +215,8 @@ pub(super) fn message(script: &mut Script<'_>) -> Vec<u8> {
                 block: script.u8().into(),
             },
         }),
+        17 => frame(&multicast(script)),
+        18 => frame(&listen(script)),
         _ => frame(&Failed::new(
             Reason::Interrupted,
             Some(script.u8().into()),
@@ -199,6 +232,8 @@ struct Bench {
     meters: [Meter; 2],
     to_server: VecDeque<Vec<u8>>,
     to_client: VecDeque<Vec<u8>>,
+    /// The plan that has reached the server's application has links.
+    has_links: bool,
 }
 
 impl Bench {
@@ -206,7 +241,7 @@ impl Bench {
         let now = Instant::from_secs(1);
         let mut client = ClientConfig::new(CopyId([3; 16]), Capabilities(script.u16()));
         client.required = Capabilities(u16::from(script.u8() & 3));
-        let mut server = ServerConfig::new(Capabilities(0x37));
+        let mut server = ServerConfig::new(Capabilities(0x77));
         server.max_entries = MAX_ENTRIES;
         server.max_blocks = MAX_BLOCKS;
         server.max_manifest_bytes = MAX_MANIFEST;
@@ -217,6 +252,7 @@ impl Bench {
             meters: Default::default(),
             to_server: VecDeque::new(),
             to_client: VecDeque::new(),
+            has_links: false,
         }
     }
 
@@ -244,9 +280,18 @@ impl Bench {
                         manifest.len() <= MAX_ENTRIES as usize && manifest.blocks() <= MAX_BLOCKS
                     );
                 }
-                ServerEvent::Planned { layout, .. } => {
+                ServerEvent::Planned { plan, layout } => {
                     assert!(layout.runs().iter().all(|run| run.end() <= MAX_BLOCKS));
+                    self.has_links = plan.relay;
                 }
+                ServerEvent::Multicast(multicast) => {
+                    let members = multicast.members.len();
+                    assert!(self.has_links && (MIN_MEMBERS..=MAX_MEMBERS).contains(&members));
+                }
+                ServerEvent::Blocks(_)
+                | ServerEvent::Feed(_)
+                | ServerEvent::Fed(_)
+                | ServerEvent::Listen(_) => assert!(self.has_links, "{event:?} without links"),
                 _ => {}
             }
             to_server.drop(event);
@@ -319,7 +364,7 @@ impl Bench {
         } = self;
         let [to_client, to_server] = meters;
         let first = u64::from(script.u8() % 8);
-        match script.pick(10) {
+        match script.pick(12) {
             0 => drop(to_client.run(|| client.suggest(now, Carrier::Udp, 4000, 5000))),
             1 => {
                 let runs = vec![Run {
@@ -361,14 +406,16 @@ impl Bench {
                     },
                 )
             })),
-            _ => {
+            9 => {
                 let done = Done {
                     received: 1,
-                    bytes: 2,
+                    bytes: if script.flag() { manifest().bytes() } else { 2 },
                     whole: [0; 32],
                 };
                 let _ = to_server.run(|| server.done(now, &done));
             }
+            10 => drop(to_client.run(|| client.multicast(now, &multicast(script)))),
+            _ => drop(to_client.run(|| client.listen(now, &listen(script)))),
         }
         self.drain();
     }
@@ -445,29 +492,55 @@ pub fn seeds() -> Vec<Vec<u8>> {
             .bytes(&golden);
         seeds.push(lines.0);
     }
-    // A whole copy, with each message out of place somewhere.
-    for kind in 0..14 {
-        let mut lines = start(7);
-        let step = [
-            (5u8, 0u8),
-            (5, 4),
-            (5, 5),
-            (5, 0),
-            (5, 6),
-            (5, 1),
-            (5, 7),
-            (5, 8),
-            (5, 2),
-            (5, 9),
-            (5, 3),
-        ];
-        for (at, (op, command)) in step.into_iter().enumerate() {
-            lines.u8(3).u8(7).u8(op).u8(0).u8(command).u8(0).u8(0);
-            if at as u8 == kind {
-                lines.u8(1).u8(kind).u8(1).u8(1).u8(1).u8(1);
-            }
+    for steps in 0..=STEPS.len() {
+        seeds.push(copy(steps));
+        let mut multicast = copy(steps);
+        multicast.extend([1, 17, 62]);
+        multicast.extend(ISLAND);
+        let mut listen = copy(steps);
+        listen.extend([1, 18]);
+        listen.extend(ISLAND);
+        seeds.extend([multicast, listen]);
+    }
+    // Every other message, before the plan, while data comes, and after DONE.
+    for steps in [1, 6, 10] {
+        for kind in 0..17 {
+            let mut lines = copy(steps);
+            lines.extend([1, kind]);
+            lines.extend([1; 8]);
+            seeds.push(lines);
         }
-        seeds.push(lines.0);
     }
     seeds
+}
+
+/// An island and the address of one host, as a script has them.
+const ISLAND: [u8; 7] = [1, 0xa0, 0x0f, 0x88, 0x13, 1, 9];
+
+/// The commands of a copy with links, each with its argument and the bytes that it reads: HELD, SCANNED, SUGGEST, PORT, PLAN,
+/// READY, PROGRESS, DIGEST, MULTICAST, LISTEN, DONE, VERIFIED.
+const STEPS: [(u8, u8, &[u8]); 12] = [
+    (0, 4, &[]),
+    (0, 5, &[]),
+    (0, 0, &[]),
+    (0, 6, &[0x88, 0x13]),
+    (0, 1, &[2, 0, 1]),
+    (0, 7, &[]),
+    (0, 8, &[]),
+    (1, 2, &[]),
+    (0, 10, &[62, 1, 0xa0, 0x0f, 0x88, 0x13, 1, 9]),
+    (0, 11, &ISLAND),
+    (0, 9, &[1]),
+    (0, 3, &[0]),
+];
+
+/// A copy up to this step, each of which follows when all messages have arrived.
+fn copy(steps: usize) -> Vec<u8> {
+    let mut lines = vec![7, 0, 2];
+    for (argument, command, rest) in &STEPS[..steps] {
+        lines.extend([3, 7, 5, *argument, *command]);
+        lines.extend_from_slice(rest);
+    }
+    lines.extend([3, 7]);
+    lines
 }

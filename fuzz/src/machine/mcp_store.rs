@@ -237,8 +237,12 @@ impl Daemon {
                 let Some(copy) = copy else { return Ok(()) };
                 copy.store.verdict(digest.entry as usize, digest.verdict)
             }),
-            // Links are not offered here.
-            ServerEvent::Blocks(_) | ServerEvent::Feed(_) | ServerEvent::Fed(_) => Ok(()),
+            // Links are not offered here, nor islands.
+            ServerEvent::Blocks(_)
+            | ServerEvent::Feed(_)
+            | ServerEvent::Fed(_)
+            | ServerEvent::Multicast(_)
+            | ServerEvent::Listen(_) => panic!("{event:?} without links"),
             ServerEvent::Verified | ServerEvent::Failed { .. } => Ok(()),
         }
     }

@@ -2,14 +2,13 @@
 
 use std::net::Ipv4Addr;
 
-use lms_proto::hier::Capacity;
-use lms_proto::router::{Config, DropReason, Policy, Router, Storage, Verdict};
-use lms_proto::table::{Neighbour, Replier};
+use lms_proto::router::{Config, DropReason, Router, Verdict};
+use lms_proto::table::Replier;
 use lms_proto::wire::encap::{DmcastRepr, Placement};
 use lms_proto::wire::ipv4;
-use lms_proto::{
-    Form, Iface, Instant, InterfaceConfig, Key, Kind, LinkAddr, LmsOption, Meta, TurningPoint,
-};
+use lms_proto::{Family, Form, Iface, Instant, Key, Kind, LinkAddr, LmsOption, Meta, TurningPoint};
+
+use crate::net;
 
 pub(crate) const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
 pub(crate) const GROUP: Ipv4Addr = Ipv4Addr::new(232, 1, 2, 3);
@@ -40,45 +39,17 @@ pub(crate) fn meta(iface: Iface) -> Meta {
 }
 
 pub(crate) fn replier() -> Replier {
-    Replier {
-        iface: REPLIER,
-        cost: 3,
-        neighbour: Some(Neighbour {
-            addr: REPLIER_HOST,
-            link: Some(REPLIER_LINK),
-        }),
-    }
+    net::replier()
 }
 
 /// Five interfaces, the entry (S, G) from `UP` to three links, no replier yet.
 pub(crate) fn router(config: Config) -> Router<'static> {
-    let hierarchy = Capacity {
-        entries: 8,
-        neighbours: 8,
-        peers: 4,
-        branches: 8,
-        interfaces: 8,
-    };
-    let storage = Storage::with_capacity(8, 64).with_hierarchy(hierarchy);
-    let mut router = Router::new(config, storage, [1; 32], NOW);
-    for iface in (1..=5).map(Iface) {
-        let config = InterfaceConfig::ipv4(address(iface), 24);
-        router.set_interface(NOW, iface, config).unwrap();
-    }
-    router
-        .install(NOW, KEY, UP, &[REPLIER, DOWN, DOWN2])
-        .unwrap();
-    router
+    net::router(config)
 }
 
 /// The same with a replier set by hand.
 pub(crate) fn router_with_replier() -> Router<'static> {
-    let mut router = router(Config {
-        policy: Policy::Static,
-        ..Config::default()
-    });
-    router.set_replier(NOW, KEY, Some(replier())).unwrap();
-    router
+    net::router_with_replier()
 }
 
 pub(crate) fn turning_point(router: Ipv4Addr, iface: Iface) -> TurningPoint {
@@ -204,15 +175,15 @@ pub(crate) fn edit(mut packet: Vec<u8>, header: usize, change: impl FnOnce(&mut 
 }
 
 /// Everything in a router but its counters.
-pub(crate) fn state(router: &Router<'_>) -> String {
+pub(crate) fn state<A: Family>(router: &Router<'_, A>) -> String {
     format!("{router:?}").replace(&format!("{:?}", router.stats()), "")
 }
 
 /// Gives the router a packet that it must drop for `reason`: counted there and nowhere else,
 /// bytes and state untouched.
 #[track_caller]
-pub(crate) fn expect_drop(
-    router: &mut Router<'_>,
+pub(crate) fn expect_drop<A: Family>(
+    router: &mut Router<'_, A>,
     iface: Iface,
     packet: &[u8],
     reason: DropReason,

@@ -126,7 +126,7 @@ fn a_full_router_keeps_what_it_has() {
 
 #[test]
 fn odd_entries_are_refused() {
-    let mut router = Router::new(
+    let mut router: Router<'_> = Router::new(
         Config::default(),
         Storage::with_capacity(2, 48),
         [0; 32],

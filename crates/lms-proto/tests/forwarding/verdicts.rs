@@ -163,7 +163,7 @@ fn from_a_neighbour_of_the_replier_turned_to_the_replier() {
     assert_eq!(output, TO_PARENT);
 }
 
-/// The rule itself, all of it; the rows that drop are in `refusals` with the router around them.
+/// The rule itself, all of it; the rows that drop are in `carriers` with the router around them.
 #[test]
 fn the_rule_is_the_table() {
     let table = [

@@ -1,15 +1,35 @@
 //! What the tests of LMS-HIER share: a hierarchy with one interface up and some down, and the
 //! packets that reach it.
 
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 
-use igmp::datagram::{IGMP_AT, UDP_AT, finish_membership, finish_udp};
-use igmp::wire::{ALL_V3_ROUTERS, RecordType, ReportWriter};
+use igmp::datagram::{UDP_AT, finish_membership, finish_udp, membership_at, udp_at};
+use igmp::wire::{RecordType, ReportWriter};
 use lms_proto::hier::{Capacity, Config, Cost, Hierarchy, Storage};
 use lms_proto::wire::hier::{self, Entry, Header, Kind, MAX_ENTRIES};
-use lms_proto::{Duration, Iface, Instant, InterfaceConfig, Key, LinkAddr, Meta};
+use lms_proto::{Duration, Family, Iface, Instant, InterfaceConfig, Key, LinkAddr, Meta};
 
+use crate::igmp_common::Addresses;
 pub(crate) use crate::igmp_common::host;
+
+/// A family with the addresses of the links.
+pub(crate) trait Net: Addresses + Family {
+    /// The interface of neighbour `n` of a link.
+    fn neighbour(iface: u16, n: u8) -> InterfaceConfig<Self>;
+}
+
+impl Net for Ipv4Addr {
+    fn neighbour(iface: u16, n: u8) -> InterfaceConfig {
+        InterfaceConfig::ipv4(host(iface, n), 24)
+    }
+}
+
+impl Net for Ipv6Addr {
+    fn neighbour(iface: u16, n: u8) -> InterfaceConfig<Self> {
+        let address = Ipv6Addr::new(0x2001, 0xdb8, iface, 0, 0, 0, 0, n.into());
+        InterfaceConfig::ipv6(address, 64, Addresses::host(iface, n))
+    }
+}
 
 pub(crate) const UP: Iface = Iface(0);
 pub(crate) const BOOT: u32 = 0xb007_0001;
@@ -40,10 +60,14 @@ pub(crate) const CAPACITY: Capacity = Capacity {
 
 /// Interface 0 up; 1, 2 and 3 down.
 pub(crate) fn hierarchy(config: Config, capacity: Capacity) -> Hierarchy<'static> {
+    hierarchy_of(config, capacity)
+}
+
+/// The same of either family.
+pub(crate) fn hierarchy_of<A: Net>(config: Config, capacity: Capacity) -> Hierarchy<'static, A> {
     let mut h = Hierarchy::new(config, Storage::owned(capacity), [9; 32], ms(0));
     for iface in 0..4 {
-        let config = InterfaceConfig::ipv4(host(iface, 1), 24);
-        h.set_interface(ms(0), Iface(iface), config)
+        h.set_interface(ms(0), Iface(iface), A::neighbour(iface, 1))
             .expect("room for the interfaces");
     }
     h
@@ -58,13 +82,13 @@ pub(crate) fn header(kind: Kind, sequence: u32, hold: Duration) -> Header {
     }
 }
 
-pub(crate) fn hier_packet(source: Ipv4Addr, header: Header, entries: &[Entry]) -> Vec<u8> {
+pub(crate) fn hier_packet<A: Family>(source: A, header: Header, entries: &[Entry<A>]) -> Vec<u8> {
     let mut packet = vec![0; 1200];
     let message = hier::Repr { header, entries };
     let len = message
-        .emit(&mut packet[UDP_AT..])
+        .emit(&mut packet[udp_at::<A>()..])
         .expect("a valid message");
-    let len = finish_udp(&mut packet, source, hier::GROUP, hier::PORT, len).expect("room");
+    let len = finish_udp(&mut packet, source, A::LINK_GROUP, hier::PORT, len).expect("room");
     packet.truncate(len);
     packet
 }
@@ -77,7 +101,7 @@ pub(crate) fn other_version(packet: &[u8], version: u8) -> Vec<u8> {
     packet
 }
 
-pub(crate) fn offer(key: Key, cost: u16) -> Entry {
+pub(crate) fn offer<A: Family>(key: Key<A>, cost: u16) -> Entry<A> {
     Entry {
         key,
         neighbour: None,
@@ -85,29 +109,32 @@ pub(crate) fn offer(key: Key, cost: u16) -> Entry {
     }
 }
 
-pub(crate) fn update(
-    source: Ipv4Addr,
+pub(crate) fn update<A: Family>(
+    source: A,
     sequence: u32,
     hold: Duration,
-    entries: &[Entry],
+    entries: &[Entry<A>],
 ) -> Vec<u8> {
     hier_packet(source, header(Kind::Update, sequence, hold), entries)
 }
 
-pub(crate) fn report(source: Ipv4Addr, records: &[(RecordType, Key, Option<Cost>)]) -> Vec<u8> {
+pub(crate) fn report<A: Family>(
+    source: A,
+    records: &[(RecordType, Key<A>, Option<Cost>)],
+) -> Vec<u8> {
     let mut packet = vec![0; 1500];
-    let mut writer = ReportWriter::new(&mut packet[IGMP_AT..]).expect("room");
+    let mut writer = ReportWriter::new(&mut packet[membership_at::<A>()..]).expect("room");
     for &(kind, key, cost) in records {
         let sources = (!key.is_any_source()).then_some(key.source);
         assert!(writer.push(kind, key.group, sources.into_iter(), cost));
     }
     let len = writer.finish();
-    let len = finish_membership(&mut packet, source, ALL_V3_ROUTERS, len).expect("room");
+    let len = finish_membership(&mut packet, source, A::REPORT_DESTINATION, len).expect("room");
     packet.truncate(len);
     packet
 }
 
-pub(crate) fn is_in(source: Ipv4Addr, key: Key, cost: u16) -> Vec<u8> {
+pub(crate) fn is_in<A: Family>(source: A, key: Key<A>, cost: u16) -> Vec<u8> {
     report(
         source,
         &[(RecordType::ModeIsInclude, key, Some(Cost(cost)))],

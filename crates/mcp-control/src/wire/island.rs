@@ -26,7 +26,7 @@
 //! bytes. The head sends the blocks in the order in which it has verified them, and leaves out those that it is too late
 //! for: members get what they lack over their links. With LINK a member reports 6 when it listens, 0 when the first block
 //! arrives, 2 when the stream has ended, 3 for wrong bytes, and 5 when it cannot listen; the head reports 1 when it cannot
-//! send, and 2 when it has ended.
+//! send, 2 when it has ended, and 5 when it feeds no hosts or may not connect to a member.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -53,7 +53,7 @@ pub(super) const MAX_MULTICAST_LEN: usize = FIXED_LEN + MAX_MEMBERS * ADDRESS_LE
 pub struct Island {
     /// Identifies it; random.
     pub link: LinkId,
-    /// Its secret, from which the key of a sealed stream is made.
+    /// Its secret, which is the key of a sealed stream.
     pub secret: LinkSecret,
     /// The multicast group.
     pub group: IpAddr,

@@ -108,14 +108,19 @@ impl Pair {
         self.settle();
     }
 
-    pub(crate) fn planned(&mut self) -> Arc<Layout> {
-        self.scanned();
+    /// Agrees on the ports of [`path`].
+    pub(crate) fn suggest(&mut self) {
         self.client
             .suggest(self.now, Carrier::Udp, 4000, 5000)
             .unwrap();
         self.settle();
         self.server.port(self.now, 5000).unwrap();
         self.settle();
+    }
+
+    pub(crate) fn planned(&mut self) -> Arc<Layout> {
+        self.scanned();
+        self.suggest();
         let layout = layout();
         let data = Some((path(), Arc::clone(&layout)));
         self.client.plan(self.now, data).unwrap();
@@ -147,6 +152,30 @@ pub(crate) fn path() -> DataPath {
 
 pub(crate) fn udp() -> ServerConfig {
     ServerConfig::new(Capabilities::UDP)
+}
+
+/// Both machines, before the plan; the server has these capabilities beside UDP.
+pub(crate) fn linked(capabilities: Capabilities) -> Pair {
+    let mut pair = Pair::new(
+        client_config(),
+        ServerConfig::new(Capabilities::UDP.with(capabilities)),
+    );
+    pair.settle();
+    pair.server.scanned(pair.now).unwrap();
+    pair.settle();
+    pair
+}
+
+/// All data comes over links.
+pub(crate) fn links_only() -> DataPath {
+    DataPath {
+        group: None,
+        source: 0,
+        destination: 0,
+        key: None,
+        relay: true,
+        ..path()
+    }
 }
 
 /// The blocks that a server with block 1 lacks.

@@ -3,6 +3,7 @@
 mod common;
 mod conformance;
 mod hostile;
+mod islands;
 mod relay;
 mod session;
 mod versions;

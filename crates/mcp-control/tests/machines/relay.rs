@@ -7,11 +7,10 @@ use mcp_control::wire::link::Want;
 use mcp_control::wire::progress::{Done, FileVerdict};
 use mcp_control::wire::relay::{Blocks, Fed, Feed, LinkId, LinkReport, LinkSecret, LinkState};
 use mcp_control::{
-    BlockSet, ClientEvent, DataPath, Entry, Error, Kind, Manifest, RelPath, Requests, ServerConfig,
-    ServerEvent, Timestamp,
+    BlockSet, ClientEvent, Entry, Error, Kind, Manifest, RelPath, Requests, ServerEvent, Timestamp,
 };
 
-use crate::common::{Pair, client_config, layout, manifest, path, udp, whole};
+use crate::common::{Pair, client_config, layout, linked, links_only, manifest, udp, whole};
 
 const LINK: LinkId = LinkId([1; 16]);
 const SECRET: LinkSecret = LinkSecret([2; 32]);
@@ -58,28 +57,6 @@ fn fed() -> Fed {
         secret: SECRET,
         sealed: true,
         alone: false,
-    }
-}
-
-fn linked(capabilities: Capabilities) -> Pair {
-    let mut pair = Pair::new(
-        client_config(),
-        ServerConfig::new(Capabilities::UDP.with(capabilities)),
-    );
-    pair.settle();
-    pair.server.scanned(pair.now).unwrap();
-    pair.settle();
-    pair
-}
-
-fn links_only() -> DataPath {
-    DataPath {
-        group: None,
-        source: 0,
-        destination: 0,
-        key: None,
-        relay: true,
-        ..path()
     }
 }
 
@@ -258,4 +235,30 @@ fn a_child_asks_for_its_share_and_no_more() {
             count: 1
         }
     ));
+}
+
+/// Against the definition: the first wanted block of the range, and those after it up to the first that is not wanted.
+#[test]
+fn a_child_asks_within_the_range_alone() {
+    let manifest = file(14 * BLOCK_LEN);
+    let mut wanted = BlockSet::new(manifest.blocks());
+    wanted.insert_missing(&BlockSet::new(manifest.blocks()));
+    for had in [0, 4, 5, 9] {
+        wanted.remove(had);
+    }
+    for start in 0..=15 {
+        for end in 0..=15 {
+            let mut range = start..end;
+            let first = range.find(|&block| wanted.contains(block));
+            let more = range.take_while(|&block| wanted.contains(block)).count();
+            let expected = first.map(|first| Want {
+                first,
+                count: 1 + more as u32,
+            });
+            let mut child = Requests::default();
+            let want = child.want(&manifest, &wanted, start..end);
+            assert_eq!(want, expected, "{start}..{end}");
+            assert_eq!(child.front(), first, "{start}..{end}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use anyhow::Result;
 use dyram::storage::{Limits, Storage};
 use dyram::{Relay, RelayId};
+use lms_proto::Form;
 use ltp::store::HeapRing;
 use ltp::{Assist, ReceiverEvent, Sender, SenderEvent, relayed};
 use netsim::tree::Role;
@@ -17,8 +18,8 @@ use super::outcome::{End, Outcome, run as run_until};
 use super::profile::NetworkProfile;
 use super::transports::Watch;
 use crate::simulated::{
-    self, Application, GROUP, Help, Host, Receiving, RelayNode, RelayedPeer, RouterNode, Sending,
-    Source, Watcher, relays_above,
+    self, Application, GROUP, Help, Host, Plan, Receiving, RelayNode, RelayedPeer, RouterNode,
+    Sending, Source, Watcher, relays_above,
 };
 
 /// Virtual time after which a session that has not ended hangs.
@@ -92,7 +93,7 @@ fn feeder(choices: &Choices, now: Instant) -> Feeder {
 /// # Errors
 /// When the trace cannot be written.
 pub(super) fn run(seed: u64, lms: bool, watch: &Watch) -> Result<Outcome> {
-    let profile = NetworkProfile::new(seed, lms);
+    let mut profile = NetworkProfile::new(seed, lms);
     let mut choices = Choices::draw(&profile);
     let mut rng = profile.choices();
     let help = match lms {
@@ -100,8 +101,14 @@ pub(super) fn run(seed: u64, lms: bool, watch: &Watch) -> Result<Outcome> {
         true if rng.chance(0.3) => Help::Static,
         true => Help::Live,
     };
+    let form = if rng.chance(0.5) {
+        Form::Own
+    } else {
+        Form::Classic
+    };
+    profile.plan = Rc::new(Plan::new(profile.tree().clone()).with_form(form));
     choices.receiver.assist = if lms { Assist::Lms } else { Assist::None };
-    let words = format!("{}, {help:?}", choices.describe());
+    let words = format!("{}, {help:?}, {form:?}", choices.describe());
     play(
         profile,
         choices,

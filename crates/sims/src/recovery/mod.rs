@@ -274,6 +274,7 @@ mod tests {
     use crate::report::Verdict;
     use crate::scenario::run_quick;
     use clap::Args as _;
+    use lms_proto::Form;
 
     #[test]
     fn the_quick_run_meets_its_targets_and_repeats_whatever_the_jobs() {
@@ -301,6 +302,29 @@ mod tests {
             "{hierarchy:?}"
         );
         assert_eq!(outcome.unrepaired, 0);
+    }
+
+    /// Neither the election nor what repliers repair depends on the form of the option.
+    #[test]
+    fn either_form_of_the_option_brings_the_same_repairs() {
+        let world = World::new(Plan {
+            receivers: 200,
+            packets: 50,
+            loss: 0.01,
+            seed: 7,
+        });
+        let variant = Variant::Lms(Help::Live);
+        let outcomes = [Form::Classic, Form::Own].map(|form| {
+            let outcome = transport::run_in(&world, variant, form);
+            assert_eq!(outcome.unrepaired, 0, "{form:?}");
+            assert!(
+                outcome.receiver_repairs > outcome.source_repairs,
+                "{outcome:?}"
+            );
+            let repairs = (outcome.receiver_repairs, outcome.source_repairs);
+            (outcome.noticed, outcome.exposed, outcome.repeated, repairs)
+        });
+        assert_eq!(outcomes[0], outcomes[1]);
     }
 
     /// Nearly every loss is noticed, in every protocol, and none that did not happen.

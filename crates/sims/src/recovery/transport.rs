@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use dyram::wire::{Packet, Service};
+use lms_proto::Form;
 use ltp::store::NullStore;
 use ltp::wire::{data, request, sync};
 use ltp::{Assist, Receiver, ReceiverConfig, ReceiverLimits, Sender, SenderConfig};
@@ -213,10 +214,15 @@ fn data_sequence(record: &Record<'_>) -> Option<u32> {
     Some(packet.sequence().0)
 }
 
-/// Runs LTP in that variant over the world's plan.
+/// Runs LTP in that variant over the world's plan, with LMS's option in the classic form.
 pub(super) fn run(world: &World, variant: Variant) -> Outcome {
+    run_in(world, variant, Form::Classic)
+}
+
+/// As [`run`], with the option in this form.
+pub(super) fn run_in(world: &World, variant: Variant, form: Form) -> Outcome {
     let since = processor_time();
-    let plan = Rc::new(Plan::new(world.tree.clone()));
+    let plan = Rc::new(Plan::new(world.tree.clone()).with_form(form));
     let mut sim = world.simulate(data_sequence, |node| match world.tree.role(node) {
         Role::Source => Peer::Source(Box::new(source(world, &plan, variant))),
         Role::Router => {

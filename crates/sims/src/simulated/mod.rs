@@ -11,7 +11,7 @@ mod router;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use lms_proto::hier::Cost;
-use lms_proto::{Key, LinkAddr};
+use lms_proto::{Form, Key, LinkAddr};
 use netsim::Port;
 use netsim::tree::Tree;
 
@@ -46,13 +46,16 @@ pub(crate) enum Help {
 pub(crate) struct Plan {
     /// The tree: addresses and routes.
     pub(crate) tree: Tree,
+    /// The form of LMS's option in requests and directed multicasts.
+    form: Form,
     /// For each node the cost of its best replier, in microseconds of delay, and for routers the
     /// port that leads there.
     repliers: Vec<(u32, Port)>,
 }
 
 impl Plan {
-    /// Chooses the repliers of [`Help::Static`]: by the delay of the way to the nearest receiver.
+    /// Chooses the repliers of [`Help::Static`]: by the delay of the way to the nearest receiver. The option
+    /// has the classic form.
     pub(crate) fn new(tree: Tree) -> Self {
         let mut repliers = vec![(0, Port(0)); tree.len() as usize];
         for node in (1..tree.len()).rev() {
@@ -67,7 +70,16 @@ impl Plan {
                 repliers[node as usize] = best;
             }
         }
-        Self { tree, repliers }
+        Self {
+            tree,
+            form: Form::Classic,
+            repliers,
+        }
+    }
+
+    /// The same with the option in this form.
+    pub(crate) fn with_form(self, form: Form) -> Self {
+        Self { form, ..self }
     }
 
     /// The source's address and port.

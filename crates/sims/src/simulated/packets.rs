@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use lms_proto::wire::encap::{DmcastRepr, Placement};
-use lms_proto::{Form, LmsOption, TurningPoint};
+use lms_proto::{LmsOption, TurningPoint};
 use netsim::ip::Datagram;
 
 use super::{GROUP, Plan, TTL, destination};
@@ -73,9 +73,9 @@ pub(super) fn outgoing(
         match transmit.destination {
             ltp::Destination::Group => send(&group(&[], payload)),
             ltp::Destination::Request(option) => {
-                let mut options = [0; 20];
+                let mut options = [0; 40];
                 let len = option
-                    .emit(Form::Classic, &mut options)
+                    .emit(plan.form, &mut options)
                     .expect("an IPv4 option fits");
                 send(&group(&options[..len], payload));
             }
@@ -118,7 +118,7 @@ fn dmcast(plan: &Plan, me: SocketAddrV4, turning_point: TurningPoint, payload: &
         router,
         iface: turning_point.iface,
         cookie: turning_point.cookie,
-        form: Form::Classic,
+        form: plan.form,
         placement: Placement::Outer,
         ttl: TTL,
         identification: 0,
