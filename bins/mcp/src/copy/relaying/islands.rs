@@ -125,13 +125,7 @@ impl Copy {
             return;
         };
         if from == group.head {
-            // Its members get what they lack over their links.
-            if matches!(
-                report.state,
-                LinkState::Unreachable | LinkState::Refused | LinkState::Closed
-            ) {
-                relay.islands.remove(&report.link);
-            }
+            // Its members report for themselves, and get what they lack over their links.
             return;
         }
         let head = group.head;
@@ -263,6 +257,9 @@ impl Copy {
                 continue;
             };
             let left: Vec<usize> = group.members.into_iter().chain(group.pending).collect();
+            for &member in &left {
+                self.in_mode(member, "relay");
+            }
             self.form_islands(&left);
         }
         for link in waiting {

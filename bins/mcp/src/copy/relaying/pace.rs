@@ -6,10 +6,14 @@ use super::super::Copy;
 use super::MAX_ACCUSED;
 use crate::relay::arrange::Feeder;
 
-/// Bytes that a host is behind its feeder before it counts as slow.
+/// Bytes that a host is behind its feeder before it counts as slow, and the share of what its feeder receives in the meantime
+/// that it then receives itself.
 const SLOW_BYTES: u64 = 32 << 20;
-/// How long the distance has grown by then.
-const SLOW: Duration = Duration::from_secs(2);
+const SLOW_SHARE: f64 = 0.75;
+/// The time over which that is compared.
+const SLOW: Duration = Duration::from_secs(3);
+/// Seconds that a host whose feeder has everything still needs, if another feeder is to be tried.
+const WORTH_PROBING: f64 = 10.0;
 /// How long a host is fed otherwise then, and how much faster it is if its feeder was the slow one.
 const PROBE: Duration = Duration::from_secs(2);
 const FASTER: f64 = 1.5;
@@ -22,7 +26,7 @@ const WORTH_EXPLORING: f64 = 20.0;
 /// How well a host keeps up with its feeder.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    behind: Option<Behind>,
+    since: Option<Advance>,
     probe: Option<Probe>,
     /// It is slow itself, and is judged no more.
     is_slow: bool,
@@ -31,18 +35,18 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Forgets the distance to the feeder before.
+    /// Begins to compare it with another feeder.
     pub(super) fn restart(&mut self) {
-        self.behind = None;
+        self.since = None;
     }
 }
 
-/// The distance of a host to its feeder, which has grown since a time at which the host had `held`.
-#[derive(Debug)]
-struct Behind {
-    distance: u64,
-    since: Instant,
+/// What a host and its feeder had at a time.
+#[derive(Clone, Copy, Debug)]
+struct Advance {
+    at: Instant,
     held: u64,
+    feeder: u64,
 }
 
 /// A trial of another feeder.
@@ -70,7 +74,7 @@ impl Copy {
         }
     }
 
-    /// Returns a host that is ever further behind its feeder, and the rate at which it has received since then.
+    /// Returns a host that is behind its feeder and receives less, and the rate at which it does.
     fn slow(&mut self, now: Instant) -> Option<(usize, f64)> {
         let relay = self.relay.as_mut()?;
         let mut found = None;
@@ -78,26 +82,30 @@ impl Copy {
             let Some(Feeder::Host(at)) = relay.arrangement.feeder(host) else {
                 continue;
             };
-            let (feeder, pace) = (&self.members[at], &mut child.pace);
+            let pace = &mut child.pace;
             if pace.probe.is_some() || pace.is_slow {
                 continue;
             }
-            let distance = feeder.progress.held.saturating_sub(child.held);
-            match &mut pace.behind {
-                Some(behind) if distance >= behind.distance => {
-                    behind.distance = distance;
-                    let time = now - behind.since;
-                    if distance >= SLOW_BYTES && time >= SLOW {
-                        found = Some((at, host, rate(child.held - behind.held, time)));
-                    }
-                }
-                none_or_less => {
-                    *none_or_less = Some(Behind {
-                        distance,
-                        since: now,
-                        held: child.held,
-                    });
-                }
+            let current = Advance {
+                at: now,
+                held: child.held,
+                feeder: self.members[at].progress.held,
+            };
+            let since = *pace.since.get_or_insert(current);
+            let time = now - since.at;
+            if time < SLOW {
+                continue;
+            }
+            pace.since = Some(current);
+            let gained = current.held - since.held;
+            let by_feeder = current.feeder.saturating_sub(since.feeder);
+            let distance = current.feeder.saturating_sub(current.held);
+            let rate = rate(gained, time);
+            let lags = (gained as f64) < SLOW_SHARE * by_feeder as f64;
+            // A feeder that has everything receives nothing.
+            let takes_long = by_feeder == 0 && distance as f64 >= rate * WORTH_PROBING;
+            if distance >= SLOW_BYTES && (lags || takes_long) {
+                found = Some((at, host, rate));
             }
         }
         let (feeder, host, rate) = found?;
