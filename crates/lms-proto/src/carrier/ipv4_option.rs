@@ -81,12 +81,12 @@ impl Carrier for Ipv4Option {
     }
 
     #[inline]
-    fn hop_and_turn(packet: &mut [u8], at: TurnAt, turn: &Turn<Ipv4Addr>) {
-        ipv4::hop_and_turn(packet, at, turn);
-    }
+    fn send_down(_packet: &mut [u8]) {}
 
     #[inline]
-    fn send_down(_packet: &mut [u8]) {}
+    fn turn_down(packet: &mut [u8], at: TurnAt, turn: &Turn<Ipv4Addr>) {
+        ipv4::hop_and_turn(packet, at, turn);
+    }
 
     #[inline]
     fn open(

@@ -150,14 +150,15 @@ pub trait Carrier {
     /// Writes the turning point into a request's packet.
     fn turn(packet: &mut [u8], at: TurnAt, turn: &Turn<Self::Address>);
 
-    /// [`Carrier::hop`] and [`Carrier::turn`].
-    fn hop_and_turn(packet: &mut [u8], at: TurnAt, turn: &Turn<Self::Address>) {
-        Self::hop(packet);
-        Self::turn(packet, at, turn);
-    }
-
     /// Addresses a request to a replier on a link.
     fn send_down(packet: &mut [u8]);
+
+    /// [`Carrier::hop`], [`Carrier::turn`] and [`Carrier::send_down`].
+    fn turn_down(packet: &mut [u8], at: TurnAt, turn: &Turn<Self::Address>) {
+        Self::hop(packet);
+        Self::turn(packet, at, turn);
+        Self::send_down(packet);
+    }
 
     /// Opens an encapsulated packet addressed to this router. `Ok(None)`: it is no dmcast.
     ///

@@ -5,10 +5,11 @@ use core::ops::Range;
 
 use super::{Carrier, Class, Dmcast, Encapsulated, Malformed, Request, Upward};
 use crate::family::Ip;
+use crate::wire::checksum::{Sum, pseudo_header};
 use crate::wire::found::{HeaderError, Turn, TurnAt};
 use crate::wire::ipv4::PROTOCOL_UDP;
 use crate::wire::option::Body;
-use crate::wire::udp::{Header, ParseError, Sum, pseudo_header};
+use crate::wire::udp::{Header, ParseError};
 use crate::{Family, Key, Kind};
 
 const UDP_HEADER_LEN: usize = 8;
@@ -45,6 +46,7 @@ impl<A: Family> Carrier for Udp<A> {
     const UPWARD: Upward = Upward::Routed;
 
     /// Expects a packet for which [`Udp::is_to`] holds.
+    #[inline]
     fn classify(packet: &[u8]) -> Result<Class<A, Outer<A>>, Malformed> {
         let ip: Ip<A> = A::read_ip(packet).map_err(Malformed::Header)?;
         let truncated = Malformed::Datagram(ParseError::Truncated);
@@ -94,6 +96,7 @@ impl<A: Family> Carrier for Udp<A> {
         }
     }
 
+    #[inline]
     fn is_addressed(request: &Request<A>) -> bool {
         request.destination
             == match request.turned {
@@ -102,43 +105,43 @@ impl<A: Family> Carrier for Udp<A> {
             }
     }
 
+    #[inline]
     fn hop(packet: &mut [u8]) {
         A::take_hop(packet);
     }
 
+    #[inline]
     fn turn(packet: &mut [u8], at: TurnAt, turn: &Turn<A>) {
-        let udp_at = at.body_at - Header::<A>::BODY_AT - UDP_HEADER_LEN;
-        let Some(datagram) = packet.get_mut(udp_at..) else {
-            return;
-        };
-        let fields = Header::<A>::BODY_AT..Header::<A>::COOKIE_AT + 8;
-        let fields = fields.start + UDP_HEADER_LEN..fields.end + UDP_HEADER_LEN;
-        let Some(bytes) = datagram.get_mut(fields.clone()) else {
-            return;
-        };
-        let old = Sum::of(bytes);
-        let (body, cookie) = bytes.split_at_mut(Body::<A>::LEN);
-        body[..2].copy_from_slice(&turn.number.0.to_be_bytes());
-        body[2..2 + A::LEN].copy_from_slice(turn.router.octets().as_ref());
-        cookie.copy_from_slice(&turn.cookie.to_be_bytes());
-        let new = Sum::of(bytes);
-        change_checksum(datagram, old, new);
+        if let Some(datagram) = packet.get_mut(udp_at::<A>(at)..) {
+            let delta = write_turning_point(datagram, turn);
+            add_to_checksum(datagram, delta);
+        }
     }
 
     /// Changes the destination from the source to the link-local group of LMS, which every host of LMS has joined,
     /// whichever sessions it receives.
+    #[inline]
     fn send_down(packet: &mut [u8]) {
         let Some(udp_at) = A::udp_at(packet) else {
             return;
         };
-        let old = Sum::of(A::destination(packet).octets().as_ref());
-        A::set_destination(packet, A::LINK_GROUP);
-        let new = Sum::of(A::LINK_GROUP.octets().as_ref());
+        let delta = readdress::<A>(packet);
         if let Some(datagram) = packet.get_mut(udp_at..) {
-            change_checksum(datagram, old, new);
+            add_to_checksum(datagram, delta);
         }
     }
 
+    #[inline]
+    fn turn_down(packet: &mut [u8], at: TurnAt, turn: &Turn<A>) {
+        A::take_hop(packet);
+        let delta = readdress::<A>(packet);
+        if let Some(datagram) = packet.get_mut(udp_at::<A>(at)..) {
+            let delta = delta.plus(write_turning_point(datagram, turn));
+            add_to_checksum(datagram, delta);
+        }
+    }
+
+    #[inline]
     fn open(
         _packet: &[u8],
         encapsulated: &Encapsulated<A, Outer<A>>,
@@ -164,29 +167,29 @@ impl<A: Family> Carrier for Udp<A> {
 
     /// Writes the headers of the repair in front of its payload, over those of the datagram. Its checksum follows from the
     /// datagram's, so that damage on the way to here is seen by the receivers.
+    #[inline]
     fn unwrap(packet: &mut [u8], dmcast: &Dmcast<A, Outer<A>>) -> Range<usize> {
         let Outer {
             header,
             udp_at,
             len,
-        } = dmcast.inner;
+        } = &dmcast.inner;
         let payload_at = udp_at + UDP_HEADER_LEN + Header::<A>::LEN;
-        let payload_len = len - payload_at;
         let (from, to) = (A::source(packet), A::destination(packet));
-        let Some(bytes) = packet.get(udp_at..payload_at) else {
+        let Some(datagram) = packet.get(*udp_at..payload_at) else {
             return 0..0;
         };
-        let outer_sum = u16::from_be_bytes([bytes[6], bytes[7]]);
-        let around = pseudo_header(from, to, len - udp_at)
-            .plus(Sum::of(&bytes[..CHECKSUM_AT]))
-            .plus(Sum::of(&bytes[UDP_HEADER_LEN..]));
-        let payload = Sum::word(!outer_sum).minus(around);
+        let old = [datagram[CHECKSUM_AT], datagram[CHECKSUM_AT + 1]];
+        let gone = pseudo_header(from, to, len - udp_at)
+            .plus(Sum::of(&datagram[..CHECKSUM_AT]))
+            .plus(Sum::of(&datagram[UDP_HEADER_LEN..]));
+        let payload = Sum::of_checksum(old).minus(gone);
 
-        let inner_len = UDP_HEADER_LEN + payload_len;
         let start = payload_at - UDP_HEADER_LEN - A::IP_HEADER_LEN;
-        let Some(out) = packet.get_mut(start..len) else {
+        let Some(out) = packet.get_mut(start..*len) else {
             return 0..0;
         };
+        let inner_len = out.len() - A::IP_HEADER_LEN;
         let (ip, udp) = out.split_at_mut(A::IP_HEADER_LEN);
         let (source, group) = (header.body.source, header.body.group);
         let hops = header.hop_limit.saturating_sub(1);
@@ -194,27 +197,65 @@ impl<A: Family> Carrier for Udp<A> {
         udp[..2].copy_from_slice(&header.ports.source.to_be_bytes());
         udp[2..4].copy_from_slice(&header.ports.group.to_be_bytes());
         udp[4..6].copy_from_slice(&(inner_len as u16).to_be_bytes());
-        let sum = match outer_sum {
-            0 => 0,
+        let sum = match old {
+            [0, 0] => [0, 0],
             _ => payload
                 .plus(Sum::of(&udp[..CHECKSUM_AT]))
                 .plus(pseudo_header(source, group, inner_len))
-                .checksum(),
+                .udp_checksum(),
         };
-        udp[CHECKSUM_AT..UDP_HEADER_LEN].copy_from_slice(&sum.to_be_bytes());
-        start..len
+        udp[CHECKSUM_AT..UDP_HEADER_LEN].copy_from_slice(&sum);
+        start..*len
     }
 }
 
+/// Offset of the UDP header of a request whose turning point is written here.
+#[inline]
+fn udp_at<A: Family>(at: TurnAt) -> usize {
+    at.body_at - Header::<A>::BODY_AT - UDP_HEADER_LEN
+}
+
+/// Writes the turning point into a request, leaves the checksum: the answer is what to add to it.
+#[inline]
+fn write_turning_point<A: Family>(datagram: &mut [u8], turn: &Turn<A>) -> Sum {
+    let fields = UDP_HEADER_LEN + Header::<A>::BODY_AT..UDP_HEADER_LEN + Header::<A>::COOKIE_AT + 8;
+    let Some(fields) = datagram.get_mut(fields) else {
+        return Sum::default();
+    };
+    let (body, cookie) = fields.split_at_mut(Body::<A>::LEN);
+    let (number, addresses) = body.split_at_mut(2);
+    replace(number, &turn.number.0.to_be_bytes())
+        .plus(replace(
+            &mut addresses[..A::LEN],
+            turn.router.octets().as_ref(),
+        ))
+        .plus(replace(cookie, &turn.cookie.to_be_bytes()))
+}
+
+/// Addresses a request to the link-local group of LMS, leaves the checksum of its datagram: the answer is what to add to it.
+#[inline]
+fn readdress<A: Family>(packet: &mut [u8]) -> Sum {
+    let old = A::destination(packet);
+    A::set_destination(packet, A::LINK_GROUP);
+    Sum::of(A::LINK_GROUP.octets().as_ref()).minus(Sum::of(old.octets().as_ref()))
+}
+
+/// Replaces bytes at an even offset of a datagram: the answer is what to add to its checksum.
+#[inline]
+fn replace(field: &mut [u8], new: &[u8]) -> Sum {
+    let delta = Sum::of(new).minus(Sum::of(field));
+    field.copy_from_slice(new);
+    delta
+}
+
 /// Changes the checksum of a datagram, if it has one, as its bytes changed (RFC 1624).
-fn change_checksum(datagram: &mut [u8], old: Sum, new: Sum) {
+#[inline]
+fn add_to_checksum(datagram: &mut [u8], delta: Sum) {
     let field = datagram.get_mut(CHECKSUM_AT..);
     let Some(field) = field.and_then(<[u8]>::first_chunk_mut::<2>) else {
         return;
     };
-    let sum = u16::from_be_bytes(*field);
-    if sum != 0 {
-        let sum = Sum::word(!sum).minus(old).plus(new).checksum();
-        *field = sum.to_be_bytes();
+    if *field != [0, 0] {
+        *field = Sum::of_checksum(*field).plus(delta).udp_checksum();
     }
 }

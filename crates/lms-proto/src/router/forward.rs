@@ -351,10 +351,7 @@ impl<A: Family> Router<'_, A> {
     ) {
         debug_assert!(request.len <= packet.len());
         match edit {
-            Edit::Turn(at, turn) => {
-                C::hop_and_turn(packet, at, &turn);
-                C::send_down(packet);
-            }
+            Edit::Turn(at, turn) => C::turn_down(packet, at, &turn),
             edit => {
                 C::hop(packet);
                 apply::<C>(edit, packet);
