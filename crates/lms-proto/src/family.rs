@@ -4,13 +4,12 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use core::ops::Range;
 
 use igmp::Address as _;
-use proto_core::hash::HashKey;
 
 use crate::carrier::{Carrier, HopByHop, Ipv4Option};
 use crate::wire::found::HeaderError;
 use crate::wire::option::EmitError;
 use crate::wire::{hier, ipv4, ipv6, option};
-use crate::{Form, Key, LmsOption};
+use crate::{Form, LmsOption};
 
 /// The parsed part of an IP header.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -112,9 +111,6 @@ pub trait Family: igmp::Family {
     /// The LMS option in what `recvmsg` gives as ancillary data: the options of a packet (`IP_RECVOPTS`), or its
     /// hop-by-hop header (`IPV6_RECVHOPOPTS`). `None` where there is none, or options that cannot be read.
     fn find_option(ancillary: &[u8]) -> Option<LmsOption>;
-
-    /// The cookie of an entry and `context`.
-    fn cookie(key: Key<Self>, context: u64, secret: &HashKey) -> u64;
 }
 
 impl Family for Ipv4Addr {
@@ -234,12 +230,6 @@ impl Family for Ipv4Addr {
             }
         }
     }
-
-    #[inline]
-    fn cookie(key: Key<Self>, context: u64, secret: &HashKey) -> u64 {
-        let words = [key.source, key.group].map(|a| u64::from(a.to_bits()));
-        secret.tag([words[0] << 32 | words[1], context])
-    }
 }
 
 impl Family for Ipv6Addr {
@@ -339,12 +329,5 @@ impl Family for Ipv6Addr {
             source: found.body.source.into(),
             group: found.body.group.into(),
         })
-    }
-
-    #[inline]
-    fn cookie(key: Key<Self>, context: u64, secret: &HashKey) -> u64 {
-        let halves = |a: Ipv6Addr| [(a.to_bits() >> 64) as u64, a.to_bits() as u64];
-        let ([a, b], [c, d]) = (halves(key.source), halves(key.group));
-        secret.tag([a, b, c, d, context])
     }
 }

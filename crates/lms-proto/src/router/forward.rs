@@ -11,7 +11,7 @@ use super::{DropReason, Event, Interface, Meta, Output, Policy, Router, SecondCo
 use crate::carrier::{Carrier, Class, Dmcast, Encapsulated, Request, Udp, Upward};
 use crate::hier::Hierarchy;
 use crate::rule::{self, Action, Role, Tree};
-use crate::table::{Entry, EntryId, Prefix};
+use crate::table::{Entry, EntryId, KeyHash};
 use crate::wire::found::Turn;
 use crate::wire::ipv4;
 use crate::{Family, Iface, Instant, Key, NextHop};
@@ -130,7 +130,7 @@ impl<A: Family> Router<'_, A> {
         request: &Request<A>,
         packet: &mut [u8],
     ) -> Result<Output<A>, DropReason> {
-        let (id, prefix) = self.lookup::<C>(request)?;
+        let (id, hash) = self.lookup::<C>(request)?;
         if let Policy::Random { redraw } = self.policy {
             self.refresh_draw(now, id, redraw);
         }
@@ -171,7 +171,7 @@ impl<A: Family> Router<'_, A> {
         // Last, for it costs most.
         let edit = match router {
             Some(router) => {
-                let turn = self.turn(now, prefix, request, meta.iface, router);
+                let turn = self.turn(now, &hash, request, meta.iface, router);
                 self.expect_repairs(now, id, request);
                 Edit::Turn(request.turn_at, turn)
             }
@@ -187,16 +187,16 @@ impl<A: Family> Router<'_, A> {
     fn turn(
         &self,
         now: Instant,
-        prefix: Prefix,
+        hash: &KeyHash,
         request: &Request<A>,
         arrival: Iface,
         router: A,
     ) -> Turn<A> {
         let has_cookie = request.turn_at.cookie_at.is_some();
-        let cookie = || self.cookies.cookie(now, request.key, arrival);
+        let cookie = || self.cookies.cookie(now, hash.hash, arrival);
         Turn {
             router,
-            number: self.numbers.number(now, prefix, arrival),
+            number: self.numbers.number(now, hash.prefix, arrival),
             cookie: if has_cookie { cookie() } else { 0 },
         }
     }
@@ -224,13 +224,13 @@ impl<A: Family> Router<'_, A> {
     fn lookup<C: Carrier<Address = A>>(
         &self,
         request: &Request<A>,
-    ) -> Result<(EntryId, Prefix), DropReason> {
+    ) -> Result<(EntryId, KeyHash), DropReason> {
         if !C::is_addressed(request) {
             return Err(DropReason::GroupMismatch);
         }
-        let prefix = self.table.prefix(request.key);
-        let id = self.table.lookup_hashed(request.key, prefix);
-        Ok((id.ok_or(DropReason::NoEntry)?, prefix))
+        let hash = self.table.hash(request.key);
+        let id = self.table.lookup_hashed(request.key, hash.hash);
+        Ok((id.ok_or(DropReason::NoEntry)?, hash))
     }
 
     /// A request under Search Party.
@@ -270,7 +270,7 @@ impl<A: Family> Router<'_, A> {
         request: &Request<A>,
         packet: &mut [u8],
     ) -> Result<(Output<A>, Option<(Output<A>, Edit<A>)>), DropReason> {
-        let (id, prefix) = self.lookup::<C>(request)?;
+        let (id, hash) = self.lookup::<C>(request)?;
         let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
         let tree = Tree {
             parent: entry.parent,
@@ -287,7 +287,7 @@ impl<A: Family> Router<'_, A> {
         } else {
             DropReason::NoParent
         };
-        let plan = |way| self.plan::<C>(now, (id, prefix), meta.iface, request, way);
+        let plan = |way| self.plan::<C>(now, (id, &hash), meta.iface, request, way);
         let (output, edit) = plan(first.ok_or(no_way)?)?;
         let second = second.and_then(|way| plan(way).ok());
         if request.hop_limit <= 1 {
@@ -311,7 +311,7 @@ impl<A: Family> Router<'_, A> {
     fn plan<C: Carrier<Address = A>>(
         &self,
         now: Instant,
-        (id, prefix): (EntryId, Prefix),
+        (id, hash): (EntryId, &KeyHash),
         arrival: Iface,
         request: &Request<A>,
         way: Way,
@@ -328,7 +328,7 @@ impl<A: Family> Router<'_, A> {
             true => Edit::Down,
             false => {
                 let router = turning_address(&self.interfaces, iface, arrival)?;
-                let turn = self.turn(now, prefix, request, arrival, router);
+                let turn = self.turn(now, hash, request, arrival, router);
                 Edit::Turn(request.turn_at, turn)
             }
         };
@@ -386,12 +386,12 @@ impl<A: Family> Router<'_, A> {
             return Ok(None);
         };
         check_dmcast(&dmcast, outer.to)?;
-        let prefix = self.table.prefix(dmcast.key);
-        let id = self.table.lookup_hashed(dmcast.key, prefix);
+        let hash = self.table.hash(dmcast.key);
+        let id = self.table.lookup_hashed(dmcast.key, hash.hash);
         let id = id.ok_or(DropReason::NoEntry)?;
         self.check_origin(now, meta.iface, id, outer.from, dmcast.key)?;
         let number = (dmcast.iface, dmcast.cookie);
-        let iface = self.turning_interface(now, meta.iface, (id, prefix), dmcast.key, number)?;
+        let iface = self.turning_interface(now, meta.iface, (id, &hash), number)?;
         if dmcast.hop_limit <= 1 {
             return Err(DropReason::InnerTtlExpired);
         }
@@ -442,8 +442,7 @@ impl<A: Family> Router<'_, A> {
         &mut self,
         now: Instant,
         arrival: Iface,
-        (id, prefix): (EntryId, Prefix),
-        key: Key<A>,
+        (id, hash): (EntryId, &KeyHash),
         (number, cookie): (Iface, Option<u64>),
     ) -> Result<Iface, DropReason> {
         let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
@@ -457,9 +456,10 @@ impl<A: Family> Router<'_, A> {
             return Err(DropReason::WrongNumberRate);
         }
         // A number of the last period may stand for another downstream interface in this one: the cookie decides.
-        let is_proved =
-            |iface| cookie.is_none_or(|cookie| self.cookies.is_valid(now, key, iface, cookie));
-        let mut candidates = self.numbers.interfaces(now, prefix, number);
+        let is_proved = |iface| {
+            cookie.is_none_or(|cookie| self.cookies.is_valid(now, hash.hash, iface, cookie))
+        };
+        let mut candidates = self.numbers.interfaces(now, hash.prefix, number);
         let found =
             candidates.find(|&iface| self.table.is_downstream(id, iface) && is_proved(iface));
         if found.is_none() && cookie.is_none() {
