@@ -154,6 +154,7 @@ pub trait Carrier {
     fn send_down(packet: &mut [u8]);
 
     /// [`Carrier::hop`], [`Carrier::turn`] and [`Carrier::send_down`].
+    #[inline]
     fn turn_down(packet: &mut [u8], at: TurnAt, turn: &Turn<Self::Address>) {
         Self::hop(packet);
         Self::turn(packet, at, turn);

@@ -537,7 +537,7 @@ fn turning_address<A: Family>(
     towards: Iface,
     arrival: Iface,
 ) -> Result<A, DropReason> {
-    let config = |iface: Iface| interfaces.get(usize::from(iface.0))?.config;
+    let config = |iface: Iface| interfaces.get(usize::from(iface.0))?.config.as_ref();
     let config = config(towards)
         .or_else(|| config(arrival))
         .ok_or(DropReason::NoAddress)?;
@@ -560,7 +560,7 @@ fn is_beside<A: Family>(
         (Some(replier), Some(sender)) => replier != sender,
         _ => {
             let here = interfaces.get(usize::from(meta.iface.0));
-            let here = here.and_then(|interface| interface.config);
+            let here = here.and_then(|interface| interface.config.as_ref());
             here.is_some_and(|here| here.on_link(request.sender)) && request.sender != addr
         }
     }
