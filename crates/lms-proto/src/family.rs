@@ -124,6 +124,7 @@ impl Family for Ipv4Addr {
     const SMALLEST_MTU: usize = 576;
     const LINK_GROUP: Self = hier::GROUP;
 
+    #[inline]
     fn read_ip(packet: &[u8]) -> Result<Ip<Self>, HeaderError> {
         let layout = ipv4::Layout::check(packet)?;
         if !ipv4::checksum_ok(&packet[..layout.header_len]) {
@@ -161,6 +162,7 @@ impl Family for Ipv4Addr {
         ipv4::decrement_ttl(packet);
     }
 
+    #[inline]
     fn set_destination(packet: &mut [u8], destination: Self) {
         ipv4::set_destination(packet, destination);
     }
@@ -243,6 +245,7 @@ impl Family for Ipv6Addr {
     const SMALLEST_MTU: usize = 1_280;
     const LINK_GROUP: Self = hier::GROUP6;
 
+    #[inline]
     fn read_ip(packet: &[u8]) -> Result<Ip<Self>, HeaderError> {
         let layout = ipv6::Layout::check(packet)?;
         Ok(Ip {
@@ -277,6 +280,7 @@ impl Family for Ipv6Addr {
         ipv6::decrement_hop_limit(packet);
     }
 
+    #[inline]
     fn set_destination(packet: &mut [u8], destination: Self) {
         if let Some(field) = packet.get_mut(24..40) {
             field.copy_from_slice(&destination.octets());

@@ -171,7 +171,7 @@ impl<A: Family> Router<'_, A> {
         // Last, for it costs most.
         let edit = match router {
             Some(router) => {
-                let turn = self.turn(now, &hash, request, meta.iface, router);
+                let turn = self.turn(now, &hash, request, meta.iface, *router);
                 self.expect_repairs(now, id, request);
                 Edit::Turn(request.turn_at, turn)
             }
@@ -328,7 +328,7 @@ impl<A: Family> Router<'_, A> {
             true => Edit::Down,
             false => {
                 let router = turning_address(&self.interfaces, iface, arrival)?;
-                let turn = self.turn(now, hash, request, arrival, router);
+                let turn = self.turn(now, hash, request, arrival, *router);
                 Edit::Turn(request.turn_at, turn)
             }
         };
@@ -536,12 +536,12 @@ fn turning_address<A: Family>(
     interfaces: &[Interface<A>],
     towards: Iface,
     arrival: Iface,
-) -> Result<A, DropReason> {
+) -> Result<&A, DropReason> {
     let config = |iface: Iface| interfaces.get(usize::from(iface.0))?.config.as_ref();
     let config = config(towards)
         .or_else(|| config(arrival))
         .ok_or(DropReason::NoAddress)?;
-    Ok(config.address)
+    Ok(&config.address)
 }
 
 /// Whether a request that arrived on the replier's interface is not the replier's, but of another

@@ -320,6 +320,7 @@ fn is_lms(option_type: u8) -> bool {
 }
 
 /// Changes the destination address and updates the checksum.
+#[inline]
 pub fn set_destination(packet: &mut [u8], destination: Ipv4Addr) {
     let field = packet.get_mut(16..).and_then(<[u8]>::first_chunk_mut::<4>);
     let Some(field) = field else { return };
