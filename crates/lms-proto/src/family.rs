@@ -167,6 +167,7 @@ impl Family for Ipv4Addr {
         ipv4::set_destination(packet, destination);
     }
 
+    #[inline]
     fn write_ip(
         out: &mut [u8],
         payload_len: usize,
@@ -287,6 +288,7 @@ impl Family for Ipv6Addr {
         }
     }
 
+    #[inline]
     fn write_ip(
         out: &mut [u8],
         payload_len: usize,

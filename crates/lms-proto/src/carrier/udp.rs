@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use super::{Carrier, Class, Dmcast, Encapsulated, Malformed, Request, Upward};
 use crate::family::Ip;
-use crate::wire::checksum::{Sum, pseudo_header};
+use crate::wire::checksum::Sum;
 use crate::wire::found::{HeaderError, Turn, TurnAt};
 use crate::wire::ipv4::PROTOCOL_UDP;
 use crate::wire::option::Body;
@@ -23,7 +23,15 @@ pub struct Udp<A>(PhantomData<A>);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outer<A> {
     header: Header<A>,
+    place: Place,
+}
+
+/// Where a datagram lies in its packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Offset of its header.
     udp_at: usize,
+    /// Length of the packet.
     len: usize,
 }
 
@@ -40,8 +48,7 @@ impl<A: Family> Udp<A> {
 impl<A: Family> Carrier for Udp<A> {
     type Address = A;
     type Outer = Outer<A>;
-    /// Offset of the UDP header, and the length of the packet.
-    type Inner = Outer<A>;
+    type Inner = Place;
 
     const UPWARD: Upward = Upward::Routed;
 
@@ -77,8 +84,10 @@ impl<A: Family> Carrier for Udp<A> {
                 to: ip.destination,
                 outer: Outer {
                     header,
-                    udp_at,
-                    len: ip.payload.end,
+                    place: Place {
+                        udp_at,
+                        len: ip.payload.end,
+                    },
                 },
             })),
             Kind::Request => Ok(Class::Request(Request {
@@ -145,68 +154,76 @@ impl<A: Family> Carrier for Udp<A> {
     fn open(
         _packet: &[u8],
         encapsulated: &Encapsulated<A, Outer<A>>,
-    ) -> Result<Option<Dmcast<A, Outer<A>>>, Malformed> {
-        let outer = encapsulated.outer;
-        let payload_at = outer.udp_at + UDP_HEADER_LEN + Header::<A>::LEN;
-        let body = outer.header.body;
+    ) -> Result<Option<Dmcast<A, Place>>, Malformed> {
+        let Outer { header, place } = &encapsulated.outer;
+        let payload_at = place.udp_at + UDP_HEADER_LEN + Header::<A>::LEN;
+        let body = &header.body;
         Ok(Some(Dmcast {
             key: Key::new(body.source, body.group),
             router: body.turning_router,
             iface: body.turning_iface,
-            cookie: Some(outer.header.cookie),
+            cookie: Some(header.cookie),
             source: body.source,
             destination: body.group,
-            hop_limit: outer.header.hop_limit,
+            hop_limit: header.hop_limit,
             protocol: PROTOCOL_UDP,
-            payload_len: UDP_HEADER_LEN + outer.len.saturating_sub(payload_at),
+            payload_len: UDP_HEADER_LEN + place.len.saturating_sub(payload_at),
             is_fragment: false,
             has_options: false,
-            inner: outer,
+            inner: *place,
         }))
     }
 
     /// Writes the headers of the repair in front of its payload, over those of the datagram. Its checksum follows from the
     /// datagram's, so that damage on the way to here is seen by the receivers.
     #[inline]
-    fn unwrap(packet: &mut [u8], dmcast: &Dmcast<A, Outer<A>>) -> Range<usize> {
-        let Outer {
-            header,
-            udp_at,
-            len,
-        } = &dmcast.inner;
+    fn unwrap(packet: &mut [u8], dmcast: &Dmcast<A, Place>) -> Range<usize> {
+        let Place { udp_at, len } = dmcast.inner;
         let payload_at = udp_at + UDP_HEADER_LEN + Header::<A>::LEN;
-        let (from, to) = (A::source(packet), A::destination(packet));
-        let Some(datagram) = packet.get(*udp_at..payload_at) else {
-            return 0..0;
-        };
-        let old = [datagram[CHECKSUM_AT], datagram[CHECKSUM_AT + 1]];
-        let gone = pseudo_header(from, to, len - udp_at)
-            .plus(Sum::of(&datagram[..CHECKSUM_AT]))
-            .plus(Sum::of(&datagram[UDP_HEADER_LEN..]));
-        let payload = Sum::of_checksum(old).minus(gone);
-
         let start = payload_at - UDP_HEADER_LEN - A::IP_HEADER_LEN;
-        let Some(out) = packet.get_mut(start..*len) else {
+        let inner_len = UDP_HEADER_LEN + len - payload_at;
+        let Some((sum, ports)) = repair_fields::<A>(packet, udp_at, inner_len) else {
             return 0..0;
         };
-        let inner_len = out.len() - A::IP_HEADER_LEN;
-        let (ip, udp) = out.split_at_mut(A::IP_HEADER_LEN);
-        let (source, group) = (header.body.source, header.body.group);
-        let hops = header.hop_limit.saturating_sub(1);
-        A::write_ip(ip, inner_len, PROTOCOL_UDP, hops, source, group);
-        udp[..2].copy_from_slice(&header.ports.source.to_be_bytes());
-        udp[2..4].copy_from_slice(&header.ports.group.to_be_bytes());
-        udp[4..6].copy_from_slice(&(inner_len as u16).to_be_bytes());
-        let sum = match old {
-            [0, 0] => [0, 0],
-            _ => payload
-                .plus(Sum::of(&udp[..CHECKSUM_AT]))
-                .plus(pseudo_header(source, group, inner_len))
-                .udp_checksum(),
+        let Some(out) = packet.get_mut(start..len) else {
+            return 0..0;
         };
+        let (ip, udp) = out.split_at_mut(A::IP_HEADER_LEN);
+        let Key { source, group } = dmcast.key;
+        let hops = dmcast.hop_limit.saturating_sub(1);
+        A::write_ip(ip, inner_len, PROTOCOL_UDP, hops, source, group);
+        udp[..4].copy_from_slice(&ports);
+        udp[4..6].copy_from_slice(&(inner_len as u16).to_be_bytes());
         udp[CHECKSUM_AT..UDP_HEADER_LEN].copy_from_slice(&sum);
-        start..*len
+        start..len
     }
+}
+
+/// Returns checksum and ports of the repair of this length that a datagram carries.
+#[inline]
+fn repair_fields<A: Family>(
+    packet: &[u8],
+    udp_at: usize,
+    inner_len: usize,
+) -> Option<([u8; 2], [u8; 4])> {
+    let (udp, header) = packet.get(udp_at..)?.split_at_checked(UDP_HEADER_LEN)?;
+    let (message, ports) = header.split_at_checked(Header::<A>::PORTS_AT)?;
+    let sum = *udp[CHECKSUM_AT..].first_chunk::<2>()?;
+    // Source, group, their ports and the protocol number are covered by both checksums.
+    let gone = Sum::of(A::source(packet).octets().as_ref())
+        .plus(Sum::of(A::destination(packet).octets().as_ref()))
+        .plus(Sum::of(&udp[..CHECKSUM_AT]))
+        .plus(Sum::of(&udp[4..CHECKSUM_AT]))
+        .plus(Sum::of(&message[..Header::<A>::BODY_AT + 2 + A::LEN]))
+        .plus(Sum::of(&message[Header::<A>::COOKIE_AT..]));
+    let length = Sum::word(inner_len as u16);
+    let new = Sum::of_checksum(sum).minus(gone).plus(length).plus(length);
+    let sum = if sum == [0, 0] {
+        sum
+    } else {
+        new.udp_checksum()
+    };
+    Some((sum, *ports.first_chunk()?))
 }
 
 /// Offset of the UDP header of a request whose turning point is written here.

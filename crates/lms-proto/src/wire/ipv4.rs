@@ -330,6 +330,7 @@ pub fn set_destination(packet: &mut [u8], destination: Ipv4Addr) {
 
 /// Writes the header, without options and not to be fragmented, of a packet whose payload has `payload_len` bytes;
 /// `None` where the buffer is too short or the packet too long.
+#[inline]
 pub fn emit_header(
     out: &mut [u8],
     payload_len: usize,

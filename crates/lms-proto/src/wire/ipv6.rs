@@ -247,6 +247,7 @@ pub fn emit_options(
 
 /// Writes the fixed header of a packet whose payload, extension headers included, has `payload_len` bytes; returns `None`
 /// when the buffer is too short or the payload too long.
+#[inline]
 pub fn emit_header(
     out: &mut [u8],
     payload_len: usize,

@@ -82,7 +82,8 @@ impl<A: Family> Header<A> {
     pub const BODY_AT: usize = BODY_AT;
     /// Offset of the cookie.
     pub const COOKIE_AT: usize = BODY_AT + Body::<A>::LEN;
-    const PORTS_AT: usize = Self::COOKIE_AT + COOKIE_LEN;
+    /// Offset of the ports.
+    pub const PORTS_AT: usize = Self::COOKIE_AT + COOKIE_LEN;
 
     /// Reads the header at the start of a datagram's payload.
     ///
