@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use super::{Carrier, Class, Dmcast, Encapsulated, Malformed, Request, Upward};
 use crate::wire::encap::OpenError;
-use crate::wire::found::{Found, OptionError, Turn, TurnAt};
+use crate::wire::found::{Turn, TurnAt};
 use crate::wire::ipv6::{self, Layout};
 use crate::{Key, Kind};
 
@@ -14,19 +14,15 @@ use crate::{Key, Kind};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HopByHop;
 
-/// Lengths of a packet that carries IPv6 in IPv6, and its option or the error in it: only the addressee drops such a
-/// packet.
-pub type Outer = (Layout, Result<Option<Found<Ipv6Addr>>, OptionError>);
-
 impl Carrier for HopByHop {
     type Address = Ipv6Addr;
-    type Outer = Outer;
+    type Outer = Layout;
     type Inner = Range<usize>;
 
     const UPWARD: Upward = Upward::Link;
 
     #[inline]
-    fn classify(packet: &[u8]) -> Result<Class<Ipv6Addr, Outer>, Malformed> {
+    fn classify(packet: &[u8]) -> Result<Class<Ipv6Addr, Layout>, Malformed> {
         let layout = Layout::check(packet).map_err(Malformed::Header)?;
         let destination = ipv6::destination(packet);
         if layout.header_len == ipv6::HEADER_LEN {
@@ -36,15 +32,16 @@ impl Carrier for HopByHop {
         if !multicast && layout.next_header != ipv6::IPV6_IN_IPV6 {
             return Ok(Class::Other);
         }
-        let option = ipv6::find_lms(packet, layout);
+        // Only the addressee drops an encapsulated packet for what its options are.
         if !multicast {
             return Ok(Class::Encapsulated(Encapsulated {
                 from: ipv6::source(packet),
                 to: destination,
-                outer: (layout, option),
+                outer: layout,
             }));
         }
-        let Some(option) = option.map_err(Malformed::Option)? else {
+        let option = ipv6::find_lms(packet, layout).map_err(Malformed::Option)?;
+        let Some(option) = option else {
             return Ok(Class::Other);
         };
         if option.kind == Kind::Dmcast {
@@ -85,10 +82,10 @@ impl Carrier for HopByHop {
     #[inline]
     fn open(
         packet: &[u8],
-        encapsulated: &Encapsulated<Ipv6Addr, Outer>,
+        encapsulated: &Encapsulated<Ipv6Addr, Layout>,
     ) -> Result<Option<Dmcast<Ipv6Addr, Range<usize>>>, Malformed> {
-        let (outer, option) = encapsulated.outer;
-        let option = match option.map_err(Malformed::Option)? {
+        let outer = encapsulated.outer;
+        let option = match ipv6::find_lms(packet, outer).map_err(Malformed::Option)? {
             Some(option) if option.kind == Kind::Dmcast => option,
             _ => return Ok(None),
         };

@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use super::{Carrier, Class, Dmcast, Encapsulated, Malformed, Request, Upward};
 use crate::wire::encap::{self, Inner};
-use crate::wire::found::{Found, HeaderError, OptionError, Turn, TurnAt};
+use crate::wire::found::{HeaderError, Turn, TurnAt};
 use crate::wire::ipv4::{self, Layout};
 use crate::{Key, Kind};
 
@@ -13,35 +13,31 @@ use crate::{Key, Kind};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ipv4Option;
 
-/// Lengths of an IPIP packet, and the option of its own header or the error in it: only the addressee drops such a
-/// packet.
-pub type Outer = (Layout, Result<Option<Found<Ipv4Addr>>, OptionError>);
-
 impl Carrier for Ipv4Option {
     type Address = Ipv4Addr;
-    type Outer = Outer;
+    type Outer = Layout;
     type Inner = Inner;
 
     const UPWARD: Upward = Upward::Link;
 
     #[inline]
-    fn classify(packet: &[u8]) -> Result<Class<Ipv4Addr, Outer>, Malformed> {
+    fn classify(packet: &[u8]) -> Result<Class<Ipv4Addr, Layout>, Malformed> {
         let layout = Layout::check(packet).map_err(Malformed::Header)?;
         let destination = ipv4::destination(packet);
         let multicast = destination.is_multicast();
         if !multicast && ipv4::protocol(packet) != ipv4::PROTOCOL_IPIP {
             return Ok(Class::Other);
         }
-        let header = &packet[..layout.header_len];
-        let option = ipv4::find_lms(header);
+        // Only the addressee drops an encapsulated packet for what its options are.
         if !multicast {
             return Ok(Class::Encapsulated(Encapsulated {
                 from: ipv4::source(packet),
                 to: destination,
-                outer: (layout, option),
+                outer: layout,
             }));
         }
-        let Some(option) = option.map_err(Malformed::Option)? else {
+        let header = &packet[..layout.header_len];
+        let Some(option) = ipv4::find_lms(header).map_err(Malformed::Option)? else {
             return Ok(Class::Other);
         };
         if !ipv4::checksum_ok(header) {
@@ -91,10 +87,12 @@ impl Carrier for Ipv4Option {
     #[inline]
     fn open(
         packet: &[u8],
-        encapsulated: &Encapsulated<Ipv4Addr, Outer>,
+        encapsulated: &Encapsulated<Ipv4Addr, Layout>,
     ) -> Result<Option<Dmcast<Ipv4Addr, Inner>>, Malformed> {
-        let (layout, option) = encapsulated.outer;
-        let (option, inner) = match option.map_err(Malformed::Option)? {
+        let layout = encapsulated.outer;
+        let header = packet.get(..layout.header_len).unwrap_or(&[]);
+        let option = ipv4::find_lms(header).map_err(Malformed::Option)?;
+        let (option, inner) = match option {
             Some(option) if option.kind == Kind::Dmcast => (
                 option,
                 encap::open_outer(packet, layout).map_err(Malformed::Open)?,
