@@ -7,7 +7,7 @@ use super::{Carrier, Class, Dmcast, Encapsulated, Malformed, Request, Upward};
 use crate::wire::encap::OpenError;
 use crate::wire::found::{Turn, TurnAt};
 use crate::wire::ipv6::{self, Layout};
-use crate::{Key, Kind};
+use crate::{Form, Key, Kind};
 
 /// The option 0x3e of IPv6's hop-by-hop header; a dmcast is IPv6 in IPv6 with the option in the outer packet
 /// (RFC 2473). The inner packet carries no extension headers.
@@ -56,7 +56,8 @@ impl Carrier for HopByHop {
             destination,
             turned: option.body.turning_iface.is_set(),
             hop_limit: ipv6::hop_limit(packet),
-            turn_at: option.turn_at,
+            // Cheaper to compute than to copy.
+            turn_at: TurnAt::in_option::<Ipv6Addr>(option.option.at, Form::Own),
             len: layout.total_len,
         }))
     }
