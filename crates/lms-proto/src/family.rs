@@ -60,6 +60,9 @@ pub trait Family: igmp::Family {
     /// The destination address of a checked packet.
     fn destination(packet: &[u8]) -> Self;
 
+    /// Remaining hop limit or TTL of a checked packet.
+    fn hop_limit(packet: &[u8]) -> u8;
+
     /// Offset of the UDP header according to version and protocol number, which alone are checked. The offset may lie
     /// outside the packet.
     fn udp_at(packet: &[u8]) -> Option<usize>;
@@ -148,6 +151,11 @@ impl Family for Ipv4Addr {
     #[inline]
     fn destination(packet: &[u8]) -> Self {
         ipv4::destination(packet)
+    }
+
+    #[inline]
+    fn hop_limit(packet: &[u8]) -> u8 {
+        ipv4::ttl(packet)
     }
 
     #[inline]
@@ -267,6 +275,11 @@ impl Family for Ipv6Addr {
     #[inline]
     fn destination(packet: &[u8]) -> Self {
         ipv6::destination(packet)
+    }
+
+    #[inline]
+    fn hop_limit(packet: &[u8]) -> u8 {
+        ipv6::hop_limit(packet)
     }
 
     #[inline]

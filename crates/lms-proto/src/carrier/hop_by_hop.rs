@@ -3,7 +3,7 @@
 use core::net::Ipv6Addr;
 use core::ops::Range;
 
-use super::{Carrier, Class, Dmcast, Encapsulated, Malformed, Request, Upward};
+use super::{Carrier, Class, Dmcast, Malformed, Request, RequestAt, Upward};
 use crate::wire::encap::OpenError;
 use crate::wire::found::{Turn, TurnAt};
 use crate::wire::ipv6::{self, Layout};
@@ -22,23 +22,18 @@ impl Carrier for HopByHop {
     const UPWARD: Upward = Upward::Link;
 
     #[inline]
-    fn classify(packet: &[u8]) -> Result<Class<Ipv6Addr, Layout>, Malformed> {
+    fn classify(packet: &[u8]) -> Result<Class<Layout>, Malformed> {
         let layout = Layout::check(packet).map_err(Malformed::Header)?;
-        let destination = ipv6::destination(packet);
         if layout.header_len == ipv6::HEADER_LEN {
             return Ok(Class::Other);
         }
-        let multicast = destination.is_multicast();
+        let multicast = ipv6::destination(packet).is_multicast();
         if !multicast && layout.next_header != ipv6::IPV6_IN_IPV6 {
             return Ok(Class::Other);
         }
         // Only the addressee drops an encapsulated packet for what its options are.
         if !multicast {
-            return Ok(Class::Encapsulated(Encapsulated {
-                from: ipv6::source(packet),
-                to: destination,
-                outer: layout,
-            }));
+            return Ok(Class::Encapsulated(layout));
         }
         let option = ipv6::find_lms(packet, layout).map_err(Malformed::Option)?;
         let Some(option) = option else {
@@ -50,13 +45,7 @@ impl Carrier for HopByHop {
         if layout.next_header == ipv6::FRAGMENT {
             return Err(Malformed::RequestFragment);
         }
-        Ok(Class::Request(Request {
-            key: Key::new(option.body.source, option.body.group),
-            sender: ipv6::source(packet),
-            destination,
-            turned: option.body.turning_iface.is_set(),
-            hop_limit: ipv6::hop_limit(packet),
-            // Cheaper to compute than to copy.
+        Ok(Class::Request(RequestAt {
             turn_at: TurnAt::in_option::<Ipv6Addr>(option.option.at, Form::Own),
             len: layout.total_len,
         }))
@@ -83,9 +72,8 @@ impl Carrier for HopByHop {
     #[inline]
     fn open(
         packet: &[u8],
-        encapsulated: &Encapsulated<Ipv6Addr, Layout>,
+        outer: Layout,
     ) -> Result<Option<Dmcast<Ipv6Addr, Range<usize>>>, Malformed> {
-        let outer = encapsulated.outer;
         let option = match ipv6::find_lms(packet, outer).map_err(Malformed::Option)? {
             Some(option) if option.kind == Kind::Dmcast => option,
             _ => return Ok(None),

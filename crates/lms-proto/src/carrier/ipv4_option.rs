@@ -3,7 +3,7 @@
 use core::net::Ipv4Addr;
 use core::ops::Range;
 
-use super::{Carrier, Class, Dmcast, Encapsulated, Malformed, Request, Upward};
+use super::{Carrier, Class, Dmcast, Malformed, Request, RequestAt, Upward};
 use crate::wire::encap::{self, Inner};
 use crate::wire::found::{HeaderError, Turn, TurnAt};
 use crate::wire::ipv4::{self, Layout};
@@ -21,20 +21,15 @@ impl Carrier for Ipv4Option {
     const UPWARD: Upward = Upward::Link;
 
     #[inline]
-    fn classify(packet: &[u8]) -> Result<Class<Ipv4Addr, Layout>, Malformed> {
+    fn classify(packet: &[u8]) -> Result<Class<Layout>, Malformed> {
         let layout = Layout::check(packet).map_err(Malformed::Header)?;
-        let destination = ipv4::destination(packet);
-        let multicast = destination.is_multicast();
+        let multicast = ipv4::destination(packet).is_multicast();
         if !multicast && ipv4::protocol(packet) != ipv4::PROTOCOL_IPIP {
             return Ok(Class::Other);
         }
         // Only the addressee drops an encapsulated packet for what its options are.
         if !multicast {
-            return Ok(Class::Encapsulated(Encapsulated {
-                from: ipv4::source(packet),
-                to: destination,
-                outer: layout,
-            }));
+            return Ok(Class::Encapsulated(layout));
         }
         let header = &packet[..layout.header_len];
         let Some(option) = ipv4::find_lms(header).map_err(Malformed::Option)? else {
@@ -50,12 +45,7 @@ impl Carrier for Ipv4Option {
         if ipv4::is_fragment(packet) {
             return Err(Malformed::RequestFragment);
         }
-        Ok(Class::Request(Request {
-            key: Key::new(option.body.source, option.body.group),
-            sender: ipv4::source(packet),
-            destination,
-            turned: option.body.turning_iface.is_set(),
-            hop_limit: ipv4::ttl(packet),
+        Ok(Class::Request(RequestAt {
             turn_at: option.turn_at,
             len: layout.total_len,
         }))
@@ -85,21 +75,17 @@ impl Carrier for Ipv4Option {
     }
 
     #[inline]
-    fn open(
-        packet: &[u8],
-        encapsulated: &Encapsulated<Ipv4Addr, Layout>,
-    ) -> Result<Option<Dmcast<Ipv4Addr, Inner>>, Malformed> {
-        let layout = encapsulated.outer;
-        let header = packet.get(..layout.header_len).unwrap_or(&[]);
+    fn open(packet: &[u8], outer: Layout) -> Result<Option<Dmcast<Ipv4Addr, Inner>>, Malformed> {
+        let header = packet.get(..outer.header_len).unwrap_or(&[]);
         let option = ipv4::find_lms(header).map_err(Malformed::Option)?;
         let (option, inner) = match option {
             Some(option) if option.kind == Kind::Dmcast => (
                 option,
-                encap::open_outer(packet, layout).map_err(Malformed::Open)?,
+                encap::open_outer(packet, outer).map_err(Malformed::Open)?,
             ),
             // A request in a tunnel's header belongs to the tunnel.
             Some(_) => return Ok(None),
-            None => match encap::open_inner(packet, layout).map_err(Malformed::Open)? {
+            None => match encap::open_inner(packet, outer).map_err(Malformed::Open)? {
                 Some(opened) => opened,
                 None => return Ok(None),
             },

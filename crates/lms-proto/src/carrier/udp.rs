@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::ops::Range;
 
-use super::{Carrier, Class, Dmcast, Encapsulated, Malformed, Request, Upward};
+use super::{Carrier, Class, Dmcast, Malformed, Request, RequestAt, Upward};
 use crate::family::Ip;
 use crate::wire::checksum::Sum;
 use crate::wire::found::{HeaderError, Turn, TurnAt};
@@ -18,13 +18,6 @@ const CHECKSUM_AT: usize = 6;
 /// Datagrams to a port of their own ([`wire::udp`](crate::wire::udp)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Udp<A>(PhantomData<A>);
-
-/// A datagram to the carrier's port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Outer<A> {
-    header: Header<A>,
-    place: Place,
-}
 
 /// Where a datagram lies in its packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,14 +40,14 @@ impl<A: Family> Udp<A> {
 
 impl<A: Family> Carrier for Udp<A> {
     type Address = A;
-    type Outer = Outer<A>;
+    type Outer = Place;
     type Inner = Place;
 
     const UPWARD: Upward = Upward::Routed;
 
     /// Expects a packet for which [`Udp::is_to`] holds.
     #[inline]
-    fn classify(packet: &[u8]) -> Result<Class<A, Outer<A>>, Malformed> {
+    fn classify(packet: &[u8]) -> Result<Class<Place>, Malformed> {
         let ip: Ip<A> = A::read_ip(packet).map_err(Malformed::Header)?;
         let truncated = Malformed::Datagram(ParseError::Truncated);
         if ip.protocol != PROTOCOL_UDP {
@@ -79,23 +72,11 @@ impl<A: Family> Carrier for Udp<A> {
         let header_at = udp_at + UDP_HEADER_LEN;
         match header.kind {
             Kind::Dmcast if ip.destination.is_multicast() => Err(Malformed::NotEncapsulated),
-            Kind::Dmcast => Ok(Class::Encapsulated(Encapsulated {
-                from: ip.source,
-                to: ip.destination,
-                outer: Outer {
-                    header,
-                    place: Place {
-                        udp_at,
-                        len: ip.payload.end,
-                    },
-                },
+            Kind::Dmcast => Ok(Class::Encapsulated(Place {
+                udp_at,
+                len: ip.payload.end,
             })),
-            Kind::Request => Ok(Class::Request(Request {
-                key: Key::new(header.body.source, header.body.group),
-                sender: ip.source,
-                destination: ip.destination,
-                turned: header.body.turning_iface.is_set(),
-                hop_limit: ip.hop_limit,
+            Kind::Request => Ok(Class::Request(RequestAt {
                 turn_at: TurnAt {
                     body_at: header_at + Header::<A>::BODY_AT,
                     cookie_at: Some(header_at + Header::<A>::COOKIE_AT),
@@ -151,12 +132,11 @@ impl<A: Family> Carrier for Udp<A> {
     }
 
     #[inline]
-    fn open(
-        _packet: &[u8],
-        encapsulated: &Encapsulated<A, Outer<A>>,
-    ) -> Result<Option<Dmcast<A, Place>>, Malformed> {
-        let Outer { header, place } = &encapsulated.outer;
-        let payload_at = place.udp_at + UDP_HEADER_LEN + Header::<A>::LEN;
+    fn open(packet: &[u8], place: Place) -> Result<Option<Dmcast<A, Place>>, Malformed> {
+        let header_at = place.udp_at + UDP_HEADER_LEN;
+        let header = Header::<A>::parse(packet.get(header_at..).unwrap_or(&[]));
+        let header = header.map_err(Malformed::Datagram)?;
+        let payload_at = header_at + Header::<A>::LEN;
         let body = &header.body;
         Ok(Some(Dmcast {
             key: Key::new(body.source, body.group),
@@ -170,7 +150,7 @@ impl<A: Family> Carrier for Udp<A> {
             payload_len: UDP_HEADER_LEN + place.len.saturating_sub(payload_at),
             is_fragment: false,
             has_options: false,
-            inner: *place,
+            inner: place,
         }))
     }
 

@@ -8,7 +8,7 @@ use proto_core::Forward;
 use super::policy::Way;
 use super::verdict::Edit;
 use super::{DropReason, Event, Interface, Meta, Output, Policy, Router, SecondCopy, Verdict};
-use crate::carrier::{Carrier, Class, Dmcast, Encapsulated, Request, Udp, Upward};
+use crate::carrier::{Carrier, Class, Dmcast, Request, Udp, Upward};
 use crate::hier::Hierarchy;
 use crate::rule::{self, Action, Role, Tree};
 use crate::table::{Entry, EntryId, KeyHash};
@@ -52,24 +52,38 @@ impl<A: Family> Router<'_, A> {
         packet: &mut [u8],
     ) -> Verdict<A> {
         match C::classify(packet) {
-            Ok(Class::Request(request)) => match self.policy {
-                Policy::SearchParty { .. } => self.party::<C>(now, meta, &request, packet),
-                _ => match self.request::<C>(now, meta, &request, packet) {
-                    Ok(output) => Verdict::Forward {
-                        output,
-                        packet: 0..request.len,
-                        second: None,
-                    },
-                    Err(reason) => self.refuse::<C>(reason, &request, packet),
-                },
+            Ok(Class::Request(at)) => match at.read(packet) {
+                Some(request) => self.forward_request::<C>(now, meta, &request, packet),
+                None => self.pass(),
             },
-            Ok(Class::Encapsulated(outer)) => match self.dmcast::<C>(now, meta, &outer, packet) {
+            Ok(Class::Encapsulated(outer)) => match self.dmcast::<C>(now, meta, outer, packet) {
                 Ok(Some((iface, packet))) => Verdict::Multicast { iface, packet },
                 Ok(None) => self.pass(),
                 Err(reason) => self.drop(reason),
             },
             Ok(Class::Other) => self.pass(),
             Err(malformed) => self.drop(malformed.into()),
+        }
+    }
+
+    #[inline]
+    fn forward_request<C: Carrier<Address = A>>(
+        &mut self,
+        now: Instant,
+        meta: Meta,
+        request: &Request<A>,
+        packet: &mut [u8],
+    ) -> Verdict<A> {
+        if let Policy::SearchParty { .. } = self.policy {
+            return self.party::<C>(now, meta, request, packet);
+        }
+        match self.request::<C>(now, meta, request, packet) {
+            Ok(output) => Verdict::Forward {
+                output,
+                packet: 0..request.len,
+                second: None,
+            },
+            Err(reason) => self.refuse::<C>(reason, request, packet),
         }
     }
 
@@ -376,20 +390,21 @@ impl<A: Family> Router<'_, A> {
         &mut self,
         now: Instant,
         meta: Meta,
-        outer: &Encapsulated<A, C::Outer>,
+        outer: C::Outer,
         packet: &mut [u8],
     ) -> Result<Option<(Iface, Range<usize>)>, DropReason> {
-        if !self.is_own_address(outer.to, meta.iface) {
+        let (from, to) = (A::source(packet), A::destination(packet));
+        if !self.is_own_address(to, meta.iface) {
             return Ok(None);
         }
         let Some(dmcast) = C::open(packet, outer)? else {
             return Ok(None);
         };
-        check_dmcast(&dmcast, outer.to)?;
+        check_dmcast(&dmcast, to)?;
         let hash = self.table.hash(dmcast.key);
         let id = self.table.lookup_hashed(dmcast.key, hash.hash);
         let id = id.ok_or(DropReason::NoEntry)?;
-        self.check_origin(now, meta.iface, id, outer.from, dmcast.key)?;
+        self.check_origin(now, meta.iface, id, from, dmcast.key)?;
         let number = (dmcast.iface, dmcast.cookie);
         let iface = self.turning_interface(now, meta.iface, (id, &hash), number)?;
         if dmcast.hop_limit <= 1 {
