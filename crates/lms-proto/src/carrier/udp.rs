@@ -134,18 +134,24 @@ impl<A: Family> Carrier for Udp<A> {
     #[inline]
     fn open(packet: &[u8], place: Place) -> Result<Option<Dmcast<A, Place>>, Malformed> {
         let header_at = place.udp_at + UDP_HEADER_LEN;
-        let header = Header::<A>::parse(packet.get(header_at..).unwrap_or(&[]));
-        let header = header.map_err(Malformed::Datagram)?;
         let payload_at = header_at + Header::<A>::LEN;
-        let body = &header.body;
+        // `classify` has checked these fields.
+        let at = |offset: usize| packet.get(header_at + offset..).unwrap_or(&[]);
+        let (Some(&hop_limit), Some(body), Some(cookie)) = (
+            at(Header::<A>::HOP_LIMIT_AT).first(),
+            Body::<A>::read(at(Header::<A>::BODY_AT)),
+            at(Header::<A>::COOKIE_AT).first_chunk(),
+        ) else {
+            return Ok(None);
+        };
         Ok(Some(Dmcast {
             key: Key::new(body.source, body.group),
             router: body.turning_router,
             iface: body.turning_iface,
-            cookie: Some(header.cookie),
+            cookie: Some(u64::from_be_bytes(*cookie)),
             source: body.source,
             destination: body.group,
-            hop_limit: header.hop_limit,
+            hop_limit,
             protocol: PROTOCOL_UDP,
             payload_len: UDP_HEADER_LEN + place.len.saturating_sub(payload_at),
             is_fragment: false,

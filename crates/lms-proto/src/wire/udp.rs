@@ -78,6 +78,8 @@ pub struct Header<A> {
 impl<A: Family> Header<A> {
     /// Length in bytes: 30 for IPv4, 66 for IPv6.
     pub const LEN: usize = Self::PORTS_AT + 4;
+    /// Offset of the hop limit of the repair.
+    pub const HOP_LIMIT_AT: usize = 3;
     /// Offset of the turning-point interface.
     pub const BODY_AT: usize = BODY_AT;
     /// Offset of the cookie.
