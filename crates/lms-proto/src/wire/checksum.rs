@@ -105,3 +105,48 @@ pub(crate) fn pseudo_header<A: Family>(source: A, destination: A, len: usize) ->
         .plus(Sum::word(len as u16))
         .plus(Sum::word(17))
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// RFC 1071 §4.1, word by word.
+    fn word_by_word(bytes: &[u8]) -> [u8; 2] {
+        let mut sum: u32 = 0;
+        for word in bytes.chunks(2) {
+            sum += u32::from(u16::from_be_bytes([word[0], *word.get(1).unwrap_or(&0)]));
+        }
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        (!(sum as u16)).to_be_bytes()
+    }
+
+    proptest! {
+        #[test]
+        fn sums_are_those_of_words(bytes: Vec<u8>, at in 0..64_usize) {
+            prop_assert_eq!(Sum::of(&bytes).checksum(), word_by_word(&bytes));
+            let (first, rest) = bytes.split_at(at.min(bytes.len()));
+            let parts = Sum::of(first).plus(Sum::of(rest).at(first.len()));
+            prop_assert_eq!(parts.checksum(), word_by_word(&bytes));
+        }
+
+        #[test]
+        fn a_checksum_follows_from_what_changes(mut bytes: Vec<u8>, new: [u8; 6], at in 0..32_usize) {
+            let at = 2 * at;
+            prop_assume!(at + new.len() <= bytes.len());
+            let old = Sum::of_checksum(word_by_word(&bytes));
+            let changed = &mut bytes[at..at + new.len()];
+            let sum = old.plus(Sum::of(&new)).minus(Sum::of(changed));
+            changed.copy_from_slice(&new);
+            prop_assume!(bytes.iter().any(|&byte| byte != 0));
+            prop_assert_eq!(sum.checksum(), word_by_word(&bytes));
+        }
+    }
+}
