@@ -326,7 +326,7 @@ impl<'a, A: Family> Router<'a, A> {
             return;
         };
         let (key, interfaces) = (self.address_hash, &self.interfaces);
-        let config_of = |i: u32| interfaces.get(i as usize)?.config.as_ref();
+        let config_of = |i: u32| interfaces.get(i as usize)?.config;
         let hash_of =
             |i: u32| config_of(i).map_or(0, |config| config.address.hash_numbered(0, &key));
         let hash = old.address.hash_numbered(0, &key);
@@ -364,7 +364,7 @@ impl<'a, A: Family> Router<'a, A> {
             return !here.is_reserved(address) && !self.is_own_address(address, arrival);
         }
         // The subnets have this router's own addresses too.
-        let config_of = |i: u32| self.config(i as usize);
+        let config_of = |i: u32| self.config(i as usize).copied();
         !address.is_link_local() && !self.subnets.contain(address, config_of)
     }
 

@@ -38,7 +38,7 @@ impl<'a, A: Family> Subnets<'a, A> {
     }
 
     pub(super) fn insert(&mut self, iface: Iface, config: InterfaceConfig<A>) {
-        let length = length(&config);
+        let length = length(config);
         self.lengths[usize::from(length - 1)] += 1;
         self.used |= 1 << (length - 1);
         let hash = config.address.hash_subnet(length, &self.key);
@@ -46,32 +46,30 @@ impl<'a, A: Family> Subnets<'a, A> {
     }
 
     /// Takes the subnet of an interface out; `config_of` answers what any interface is set to.
-    pub(super) fn remove<'c>(
+    pub(super) fn remove(
         &mut self,
         iface: Iface,
         config: InterfaceConfig<A>,
-        config_of: impl Fn(u32) -> Option<&'c InterfaceConfig<A>>,
+        config_of: impl Fn(u32) -> Option<InterfaceConfig<A>>,
     ) {
-        let place = length(&config) - 1;
+        let place = length(config) - 1;
         self.lengths[usize::from(place)] -= 1;
         if self.lengths[usize::from(place)] == 0 {
             self.used &= !(1 << place);
         }
         let key = self.key;
-        let hash_of =
-            |config: &InterfaceConfig<A>| config.address.hash_subnet(length(config), &key);
-        self.index
-            .remove(hash_of(&config), u32::from(iface.0), |i| {
-                config_of(i).map_or(0, hash_of)
-            });
+        let hash_of = |config: InterfaceConfig<A>| config.address.hash_subnet(length(config), &key);
+        self.index.remove(hash_of(config), u32::from(iface.0), |i| {
+            config_of(i).map_or(0, hash_of)
+        });
     }
 
     /// Whether an address is that of any interface, or lies on its subnet.
     #[inline]
-    pub(super) fn contain<'c>(
+    pub(super) fn contain(
         &self,
         address: A,
-        config_of: impl Fn(u32) -> Option<&'c InterfaceConfig<A>>,
+        config_of: impl Fn(u32) -> Option<InterfaceConfig<A>>,
     ) -> bool {
         let mut used = self.used;
         while used != 0 {
@@ -96,7 +94,7 @@ impl<'a, A: Family> Subnets<'a, A> {
 
 /// The length that a subnet counts with: from 1 bit to all.
 #[inline]
-fn length<A: Family>(config: &InterfaceConfig<A>) -> u8 {
+fn length<A: Family>(config: InterfaceConfig<A>) -> u8 {
     match config.prefix_len {
         0 => A::BITS,
         length => length.min(A::BITS),
@@ -125,8 +123,8 @@ mod tests {
         )
     }
 
-    fn config_of(iface: u32) -> Option<&'static InterfaceConfig> {
-        CONFIGS.get(iface as usize)
+    fn config_of(iface: u32) -> Option<InterfaceConfig> {
+        CONFIGS.get(iface as usize).copied()
     }
 
     fn subnets(interfaces: &[u16]) -> Subnets<'static, Ipv4Addr> {
