@@ -4,13 +4,12 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use core::ops::Range;
 
 use igmp::Address as _;
-use proto_core::hash::HashKey;
 
 use crate::carrier::{Carrier, HopByHop, Ipv4Option};
 use crate::wire::found::HeaderError;
 use crate::wire::option::EmitError;
 use crate::wire::{hier, ipv4, ipv6, option};
-use crate::{Form, Key, LmsOption};
+use crate::{Form, LmsOption};
 
 /// The parsed part of an IP header.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,6 +59,9 @@ pub trait Family: igmp::Family {
 
     /// The destination address of a checked packet.
     fn destination(packet: &[u8]) -> Self;
+
+    /// Remaining hop limit or TTL of a checked packet.
+    fn hop_limit(packet: &[u8]) -> u8;
 
     /// Offset of the UDP header according to version and protocol number, which alone are checked. The offset may lie
     /// outside the packet.
@@ -112,9 +114,6 @@ pub trait Family: igmp::Family {
     /// The LMS option in what `recvmsg` gives as ancillary data: the options of a packet (`IP_RECVOPTS`), or its
     /// hop-by-hop header (`IPV6_RECVHOPOPTS`). `None` where there is none, or options that cannot be read.
     fn find_option(ancillary: &[u8]) -> Option<LmsOption>;
-
-    /// The cookie of an entry and `context`.
-    fn cookie(key: Key<Self>, context: u64, secret: &HashKey) -> u64;
 }
 
 impl Family for Ipv4Addr {
@@ -128,6 +127,7 @@ impl Family for Ipv4Addr {
     const SMALLEST_MTU: usize = 576;
     const LINK_GROUP: Self = hier::GROUP;
 
+    #[inline]
     fn read_ip(packet: &[u8]) -> Result<Ip<Self>, HeaderError> {
         let layout = ipv4::Layout::check(packet)?;
         if !ipv4::checksum_ok(&packet[..layout.header_len]) {
@@ -154,6 +154,11 @@ impl Family for Ipv4Addr {
     }
 
     #[inline]
+    fn hop_limit(packet: &[u8]) -> u8 {
+        ipv4::ttl(packet)
+    }
+
+    #[inline]
     fn udp_at(packet: &[u8]) -> Option<usize> {
         let first = *packet.first()?;
         let is_udp = ipv4::protocol(packet) == ipv4::PROTOCOL_UDP && first >> 4 == 4;
@@ -165,10 +170,12 @@ impl Family for Ipv4Addr {
         ipv4::decrement_ttl(packet);
     }
 
+    #[inline]
     fn set_destination(packet: &mut [u8], destination: Self) {
         ipv4::set_destination(packet, destination);
     }
 
+    #[inline]
     fn write_ip(
         out: &mut [u8],
         payload_len: usize,
@@ -234,12 +241,6 @@ impl Family for Ipv4Addr {
             }
         }
     }
-
-    #[inline]
-    fn cookie(key: Key<Self>, context: u64, secret: &HashKey) -> u64 {
-        let words = [key.source, key.group].map(|a| u64::from(a.to_bits()));
-        secret.tag([words[0] << 32 | words[1], context])
-    }
 }
 
 impl Family for Ipv6Addr {
@@ -253,6 +254,7 @@ impl Family for Ipv6Addr {
     const SMALLEST_MTU: usize = 1_280;
     const LINK_GROUP: Self = hier::GROUP6;
 
+    #[inline]
     fn read_ip(packet: &[u8]) -> Result<Ip<Self>, HeaderError> {
         let layout = ipv6::Layout::check(packet)?;
         Ok(Ip {
@@ -276,6 +278,11 @@ impl Family for Ipv6Addr {
     }
 
     #[inline]
+    fn hop_limit(packet: &[u8]) -> u8 {
+        ipv6::hop_limit(packet)
+    }
+
+    #[inline]
     fn udp_at(packet: &[u8]) -> Option<usize> {
         // Datagrams of this carrier have no extension headers; one that has is not recognized.
         let is_udp = packet.first()? >> 4 == 6 && *packet.get(6)? == ipv4::PROTOCOL_UDP;
@@ -287,12 +294,14 @@ impl Family for Ipv6Addr {
         ipv6::decrement_hop_limit(packet);
     }
 
+    #[inline]
     fn set_destination(packet: &mut [u8], destination: Self) {
         if let Some(field) = packet.get_mut(24..40) {
             field.copy_from_slice(&destination.octets());
         }
     }
 
+    #[inline]
     fn write_ip(
         out: &mut [u8],
         payload_len: usize,
@@ -339,12 +348,5 @@ impl Family for Ipv6Addr {
             source: found.body.source.into(),
             group: found.body.group.into(),
         })
-    }
-
-    #[inline]
-    fn cookie(key: Key<Self>, context: u64, secret: &HashKey) -> u64 {
-        let halves = |a: Ipv6Addr| [(a.to_bits() >> 64) as u64, a.to_bits() as u64];
-        let ([a, b], [c, d]) = (halves(key.source), halves(key.group));
-        secret.tag([a, b, c, d, context])
     }
 }

@@ -36,13 +36,10 @@ impl HashKey {
     #[must_use]
     pub fn tag<const WORDS: usize>(&self, message: [u64; WORDS]) -> u64 {
         let mut v = self.start();
-        let end = ((8 * WORDS) as u64) << 56;
-        for block in message.into_iter().chain([end]) {
-            v[3] ^= block;
-            round(&mut v);
-            round(&mut v);
-            v[0] ^= block;
+        for block in message {
+            compress_twice(&mut v, block);
         }
+        compress_twice(&mut v, ((8 * WORDS) as u64) << 56);
         v[2] ^= 0xff;
         for _ in 0..4 {
             round(&mut v);
@@ -116,6 +113,14 @@ impl Prefix {
 #[inline]
 fn compress(v: &mut [u64; 4], block: u64) {
     v[3] ^= block;
+    round(v);
+    v[0] ^= block;
+}
+
+#[inline]
+fn compress_twice(v: &mut [u64; 4], block: u64) {
+    v[3] ^= block;
+    round(v);
     round(v);
     v[0] ^= block;
 }

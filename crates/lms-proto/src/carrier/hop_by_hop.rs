@@ -3,48 +3,40 @@
 use core::net::Ipv6Addr;
 use core::ops::Range;
 
-use super::{Carrier, Class, Dmcast, Encapsulated, Malformed, Request, Upward};
+use super::{Carrier, Class, Dmcast, Malformed, Request, RequestAt, Upward};
 use crate::wire::encap::OpenError;
-use crate::wire::found::{Found, OptionError, Turn, TurnAt};
+use crate::wire::found::{Turn, TurnAt};
 use crate::wire::ipv6::{self, Layout};
-use crate::{Key, Kind};
+use crate::{Form, Key, Kind};
 
 /// The option 0x3e of IPv6's hop-by-hop header; a dmcast is IPv6 in IPv6 with the option in the outer packet
 /// (RFC 2473). The inner packet carries no extension headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HopByHop;
 
-/// Lengths of a packet that carries IPv6 in IPv6, and its option or the error in it: only the addressee drops such a
-/// packet.
-pub type Outer = (Layout, Result<Option<Found<Ipv6Addr>>, OptionError>);
-
 impl Carrier for HopByHop {
     type Address = Ipv6Addr;
-    type Outer = Outer;
+    type Outer = Layout;
     type Inner = Range<usize>;
 
     const UPWARD: Upward = Upward::Link;
 
     #[inline]
-    fn classify(packet: &[u8]) -> Result<Class<Ipv6Addr, Outer>, Malformed> {
+    fn classify(packet: &[u8]) -> Result<Class<Layout>, Malformed> {
         let layout = Layout::check(packet).map_err(Malformed::Header)?;
-        let destination = ipv6::destination(packet);
         if layout.header_len == ipv6::HEADER_LEN {
             return Ok(Class::Other);
         }
-        let multicast = destination.is_multicast();
+        let multicast = ipv6::destination(packet).is_multicast();
         if !multicast && layout.next_header != ipv6::IPV6_IN_IPV6 {
             return Ok(Class::Other);
         }
-        let option = ipv6::find_lms(packet, layout);
+        // Only the addressee drops an encapsulated packet for what its options are.
         if !multicast {
-            return Ok(Class::Encapsulated(Encapsulated {
-                from: ipv6::source(packet),
-                to: destination,
-                outer: (layout, option),
-            }));
+            return Ok(Class::Encapsulated(layout));
         }
-        let Some(option) = option.map_err(Malformed::Option)? else {
+        let option = ipv6::find_lms(packet, layout).map_err(Malformed::Option)?;
+        let Some(option) = option else {
             return Ok(Class::Other);
         };
         if option.kind == Kind::Dmcast {
@@ -53,13 +45,8 @@ impl Carrier for HopByHop {
         if layout.next_header == ipv6::FRAGMENT {
             return Err(Malformed::RequestFragment);
         }
-        Ok(Class::Request(Request {
-            key: Key::new(option.body.source, option.body.group),
-            sender: ipv6::source(packet),
-            destination,
-            turned: option.body.turning_iface.is_set(),
-            hop_limit: ipv6::hop_limit(packet),
-            turn_at: option.turn_at,
+        Ok(Class::Request(RequestAt {
+            turn_at: TurnAt::in_option::<Ipv6Addr>(option.option.at, Form::Own),
             len: layout.total_len,
         }))
     }
@@ -85,10 +72,9 @@ impl Carrier for HopByHop {
     #[inline]
     fn open(
         packet: &[u8],
-        encapsulated: &Encapsulated<Ipv6Addr, Outer>,
+        outer: Layout,
     ) -> Result<Option<Dmcast<Ipv6Addr, Range<usize>>>, Malformed> {
-        let (outer, option) = encapsulated.outer;
-        let option = match option.map_err(Malformed::Option)? {
+        let option = match ipv6::find_lms(packet, outer).map_err(Malformed::Option)? {
             Some(option) if option.kind == Kind::Dmcast => option,
             _ => return Ok(None),
         };

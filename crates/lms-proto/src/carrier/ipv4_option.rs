@@ -3,9 +3,9 @@
 use core::net::Ipv4Addr;
 use core::ops::Range;
 
-use super::{Carrier, Class, Dmcast, Encapsulated, Malformed, Request, Upward};
+use super::{Carrier, Class, Dmcast, Malformed, Request, RequestAt, Upward};
 use crate::wire::encap::{self, Inner};
-use crate::wire::found::{Found, HeaderError, OptionError, Turn, TurnAt};
+use crate::wire::found::{HeaderError, Turn, TurnAt};
 use crate::wire::ipv4::{self, Layout};
 use crate::{Key, Kind};
 
@@ -13,35 +13,26 @@ use crate::{Key, Kind};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ipv4Option;
 
-/// Lengths of an IPIP packet, and the option of its own header or the error in it: only the addressee drops such a
-/// packet.
-pub type Outer = (Layout, Result<Option<Found<Ipv4Addr>>, OptionError>);
-
 impl Carrier for Ipv4Option {
     type Address = Ipv4Addr;
-    type Outer = Outer;
+    type Outer = Layout;
     type Inner = Inner;
 
     const UPWARD: Upward = Upward::Link;
 
     #[inline]
-    fn classify(packet: &[u8]) -> Result<Class<Ipv4Addr, Outer>, Malformed> {
+    fn classify(packet: &[u8]) -> Result<Class<Layout>, Malformed> {
         let layout = Layout::check(packet).map_err(Malformed::Header)?;
-        let destination = ipv4::destination(packet);
-        let multicast = destination.is_multicast();
+        let multicast = ipv4::destination(packet).is_multicast();
         if !multicast && ipv4::protocol(packet) != ipv4::PROTOCOL_IPIP {
             return Ok(Class::Other);
         }
-        let header = &packet[..layout.header_len];
-        let option = ipv4::find_lms(header);
+        // Only the addressee drops an encapsulated packet for what its options are.
         if !multicast {
-            return Ok(Class::Encapsulated(Encapsulated {
-                from: ipv4::source(packet),
-                to: destination,
-                outer: (layout, option),
-            }));
+            return Ok(Class::Encapsulated(layout));
         }
-        let Some(option) = option.map_err(Malformed::Option)? else {
+        let header = &packet[..layout.header_len];
+        let Some(option) = ipv4::find_lms(header).map_err(Malformed::Option)? else {
             return Ok(Class::Other);
         };
         if !ipv4::checksum_ok(header) {
@@ -54,12 +45,7 @@ impl Carrier for Ipv4Option {
         if ipv4::is_fragment(packet) {
             return Err(Malformed::RequestFragment);
         }
-        Ok(Class::Request(Request {
-            key: Key::new(option.body.source, option.body.group),
-            sender: ipv4::source(packet),
-            destination,
-            turned: option.body.turning_iface.is_set(),
-            hop_limit: ipv4::ttl(packet),
+        Ok(Class::Request(RequestAt {
             turn_at: option.turn_at,
             len: layout.total_len,
         }))
@@ -81,27 +67,25 @@ impl Carrier for Ipv4Option {
     }
 
     #[inline]
-    fn hop_and_turn(packet: &mut [u8], at: TurnAt, turn: &Turn<Ipv4Addr>) {
+    fn send_down(_packet: &mut [u8]) {}
+
+    #[inline]
+    fn turn_down(packet: &mut [u8], at: TurnAt, turn: &Turn<Ipv4Addr>) {
         ipv4::hop_and_turn(packet, at, turn);
     }
 
     #[inline]
-    fn send_down(_packet: &mut [u8]) {}
-
-    #[inline]
-    fn open(
-        packet: &[u8],
-        encapsulated: &Encapsulated<Ipv4Addr, Outer>,
-    ) -> Result<Option<Dmcast<Ipv4Addr, Inner>>, Malformed> {
-        let (layout, option) = encapsulated.outer;
-        let (option, inner) = match option.map_err(Malformed::Option)? {
+    fn open(packet: &[u8], outer: Layout) -> Result<Option<Dmcast<Ipv4Addr, Inner>>, Malformed> {
+        let header = packet.get(..outer.header_len).unwrap_or(&[]);
+        let option = ipv4::find_lms(header).map_err(Malformed::Option)?;
+        let (option, inner) = match option {
             Some(option) if option.kind == Kind::Dmcast => (
                 option,
-                encap::open_outer(packet, layout).map_err(Malformed::Open)?,
+                encap::open_outer(packet, outer).map_err(Malformed::Open)?,
             ),
             // A request in a tunnel's header belongs to the tunnel.
             Some(_) => return Ok(None),
-            None => match encap::open_inner(packet, layout).map_err(Malformed::Open)? {
+            None => match encap::open_inner(packet, outer).map_err(Malformed::Open)? {
                 Some(opened) => opened,
                 None => return Ok(None),
             },

@@ -23,21 +23,49 @@ pub use self::udp::Udp;
 
 use crate::wire::encap::OpenError;
 use crate::wire::found::{HeaderError, OptionError, Turn, TurnAt};
+use crate::wire::option::Body;
 use crate::wire::udp as udp_wire;
 use crate::{Family, Iface, Key};
 
-/// The class of a packet, from its bytes alone.
+/// The class of a packet, from its bytes alone. It says where the fields are and carries none: moving addresses through
+/// an enum takes longer than reading them again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Class<A, O> {
+pub enum Class<O> {
     /// Not an LMS packet.
     Other,
     /// A request on its way.
-    Request(Request<A>),
+    Request(RequestAt),
     /// An encapsulated packet; to be opened if it is addressed to this router.
-    Encapsulated(Encapsulated<A, O>),
+    Encapsulated(O),
 }
 
-/// A request, as its carrier parsed it.
+/// Where the fields of a checked request are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestAt {
+    /// Where the turning point is written; source and group follow it.
+    pub turn_at: TurnAt,
+    /// Length of the packet in bytes.
+    pub len: usize,
+}
+
+impl RequestAt {
+    /// Reads the fields; `None` where the packet ends before them.
+    #[inline]
+    pub fn read<A: Family>(self, packet: &[u8]) -> Option<Request<A>> {
+        let body = Body::<A>::read(packet.get(self.turn_at.body_at..)?)?;
+        Some(Request {
+            key: Key::new(body.source, body.group),
+            sender: A::source(packet),
+            destination: A::destination(packet),
+            turned: body.turning_iface.is_set(),
+            hop_limit: A::hop_limit(packet),
+            turn_at: self.turn_at,
+            len: self.len,
+        })
+    }
+}
+
+/// A request on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request<A> {
     /// Original source and group, of the option.
@@ -54,17 +82,6 @@ pub struct Request<A> {
     pub turn_at: TurnAt,
     /// Length of the packet in bytes.
     pub len: usize,
-}
-
-/// An encapsulated packet, as its carrier parsed it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Encapsulated<A, O> {
-    /// The sender's address.
-    pub from: A,
-    /// Its destination.
-    pub to: A,
-    /// Carrier-specific data for [`Carrier::open`].
-    pub outer: O,
 }
 
 /// A dmcast, opened.
@@ -139,7 +156,7 @@ pub trait Carrier {
     /// # Errors
     /// [`Malformed`] when the header or its options are malformed, or the packet may not carry the option
     /// that it carries.
-    fn classify(packet: &[u8]) -> Result<Class<Self::Address, Self::Outer>, Malformed>;
+    fn classify(packet: &[u8]) -> Result<Class<Self::Outer>, Malformed>;
 
     /// Whether a request has the destination that this carrier gives it.
     fn is_addressed(request: &Request<Self::Address>) -> bool;
@@ -150,14 +167,16 @@ pub trait Carrier {
     /// Writes the turning point into a request's packet.
     fn turn(packet: &mut [u8], at: TurnAt, turn: &Turn<Self::Address>);
 
-    /// [`Carrier::hop`] and [`Carrier::turn`].
-    fn hop_and_turn(packet: &mut [u8], at: TurnAt, turn: &Turn<Self::Address>) {
-        Self::hop(packet);
-        Self::turn(packet, at, turn);
-    }
-
     /// Addresses a request to a replier on a link.
     fn send_down(packet: &mut [u8]);
+
+    /// [`Carrier::hop`], [`Carrier::turn`] and [`Carrier::send_down`].
+    #[inline]
+    fn turn_down(packet: &mut [u8], at: TurnAt, turn: &Turn<Self::Address>) {
+        Self::hop(packet);
+        Self::turn(packet, at, turn);
+        Self::send_down(packet);
+    }
 
     /// Opens an encapsulated packet addressed to this router. `Ok(None)`: it is no dmcast.
     ///
@@ -167,7 +186,7 @@ pub trait Carrier {
     #[expect(clippy::type_complexity, reason = "the carrier's own types")]
     fn open(
         packet: &[u8],
-        encapsulated: &Encapsulated<Self::Address, Self::Outer>,
+        outer: Self::Outer,
     ) -> Result<Option<Dmcast<Self::Address, Self::Inner>>, Malformed>;
 
     /// Decapsulates a dmcast in place and decrements the hop limit of the inner packet; returns where that lies.

@@ -3,12 +3,13 @@
 use core::marker::PhantomData;
 use core::ops::Range;
 
-use super::{Carrier, Class, Dmcast, Encapsulated, Malformed, Request, Upward};
+use super::{Carrier, Class, Dmcast, Malformed, Request, RequestAt, Upward};
 use crate::family::Ip;
+use crate::wire::checksum::Sum;
 use crate::wire::found::{HeaderError, Turn, TurnAt};
 use crate::wire::ipv4::PROTOCOL_UDP;
 use crate::wire::option::Body;
-use crate::wire::udp::{Header, ParseError, Sum, pseudo_header};
+use crate::wire::udp::{Header, ParseError};
 use crate::{Family, Key, Kind};
 
 const UDP_HEADER_LEN: usize = 8;
@@ -18,11 +19,12 @@ const CHECKSUM_AT: usize = 6;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Udp<A>(PhantomData<A>);
 
-/// A datagram to the carrier's port.
+/// Where a datagram lies in its packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Outer<A> {
-    header: Header<A>,
+pub struct Place {
+    /// Offset of its header.
     udp_at: usize,
+    /// Length of the packet.
     len: usize,
 }
 
@@ -38,14 +40,14 @@ impl<A: Family> Udp<A> {
 
 impl<A: Family> Carrier for Udp<A> {
     type Address = A;
-    type Outer = Outer<A>;
-    /// Offset of the UDP header, and the length of the packet.
-    type Inner = Outer<A>;
+    type Outer = Place;
+    type Inner = Place;
 
     const UPWARD: Upward = Upward::Routed;
 
     /// Expects a packet for which [`Udp::is_to`] holds.
-    fn classify(packet: &[u8]) -> Result<Class<A, Outer<A>>, Malformed> {
+    #[inline]
+    fn classify(packet: &[u8]) -> Result<Class<Place>, Malformed> {
         let ip: Ip<A> = A::read_ip(packet).map_err(Malformed::Header)?;
         let truncated = Malformed::Datagram(ParseError::Truncated);
         if ip.protocol != PROTOCOL_UDP {
@@ -70,21 +72,11 @@ impl<A: Family> Carrier for Udp<A> {
         let header_at = udp_at + UDP_HEADER_LEN;
         match header.kind {
             Kind::Dmcast if ip.destination.is_multicast() => Err(Malformed::NotEncapsulated),
-            Kind::Dmcast => Ok(Class::Encapsulated(Encapsulated {
-                from: ip.source,
-                to: ip.destination,
-                outer: Outer {
-                    header,
-                    udp_at,
-                    len: ip.payload.end,
-                },
+            Kind::Dmcast => Ok(Class::Encapsulated(Place {
+                udp_at,
+                len: ip.payload.end,
             })),
-            Kind::Request => Ok(Class::Request(Request {
-                key: Key::new(header.body.source, header.body.group),
-                sender: ip.source,
-                destination: ip.destination,
-                turned: header.body.turning_iface.is_set(),
-                hop_limit: ip.hop_limit,
+            Kind::Request => Ok(Class::Request(RequestAt {
                 turn_at: TurnAt {
                     body_at: header_at + Header::<A>::BODY_AT,
                     cookie_at: Some(header_at + Header::<A>::COOKIE_AT),
@@ -94,6 +86,7 @@ impl<A: Family> Carrier for Udp<A> {
         }
     }
 
+    #[inline]
     fn is_addressed(request: &Request<A>) -> bool {
         request.destination
             == match request.turned {
@@ -102,119 +95,170 @@ impl<A: Family> Carrier for Udp<A> {
             }
     }
 
+    #[inline]
     fn hop(packet: &mut [u8]) {
         A::take_hop(packet);
     }
 
+    #[inline]
     fn turn(packet: &mut [u8], at: TurnAt, turn: &Turn<A>) {
-        let udp_at = at.body_at - Header::<A>::BODY_AT - UDP_HEADER_LEN;
-        let Some(datagram) = packet.get_mut(udp_at..) else {
-            return;
-        };
-        let fields = Header::<A>::BODY_AT..Header::<A>::COOKIE_AT + 8;
-        let fields = fields.start + UDP_HEADER_LEN..fields.end + UDP_HEADER_LEN;
-        let Some(bytes) = datagram.get_mut(fields.clone()) else {
-            return;
-        };
-        let old = Sum::of(bytes);
-        let (body, cookie) = bytes.split_at_mut(Body::<A>::LEN);
-        body[..2].copy_from_slice(&turn.number.0.to_be_bytes());
-        body[2..2 + A::LEN].copy_from_slice(turn.router.octets().as_ref());
-        cookie.copy_from_slice(&turn.cookie.to_be_bytes());
-        let new = Sum::of(bytes);
-        change_checksum(datagram, old, new);
+        if let Some(datagram) = packet.get_mut(udp_at::<A>(at)..) {
+            let delta = write_turning_point(datagram, turn);
+            add_to_checksum(datagram, delta);
+        }
     }
 
     /// Changes the destination from the source to the link-local group of LMS, which every host of LMS has joined,
     /// whichever sessions it receives.
+    #[inline]
     fn send_down(packet: &mut [u8]) {
         let Some(udp_at) = A::udp_at(packet) else {
             return;
         };
-        let old = Sum::of(A::destination(packet).octets().as_ref());
-        A::set_destination(packet, A::LINK_GROUP);
-        let new = Sum::of(A::LINK_GROUP.octets().as_ref());
+        let delta = readdress::<A>(packet);
         if let Some(datagram) = packet.get_mut(udp_at..) {
-            change_checksum(datagram, old, new);
+            add_to_checksum(datagram, delta);
         }
     }
 
-    fn open(
-        _packet: &[u8],
-        encapsulated: &Encapsulated<A, Outer<A>>,
-    ) -> Result<Option<Dmcast<A, Outer<A>>>, Malformed> {
-        let outer = encapsulated.outer;
-        let payload_at = outer.udp_at + UDP_HEADER_LEN + Header::<A>::LEN;
-        let body = outer.header.body;
+    #[inline]
+    fn turn_down(packet: &mut [u8], at: TurnAt, turn: &Turn<A>) {
+        A::take_hop(packet);
+        let delta = readdress::<A>(packet);
+        if let Some(datagram) = packet.get_mut(udp_at::<A>(at)..) {
+            let delta = delta.plus(write_turning_point(datagram, turn));
+            add_to_checksum(datagram, delta);
+        }
+    }
+
+    #[inline]
+    fn open(packet: &[u8], place: Place) -> Result<Option<Dmcast<A, Place>>, Malformed> {
+        let header_at = place.udp_at + UDP_HEADER_LEN;
+        let payload_at = header_at + Header::<A>::LEN;
+        // `classify` has checked these fields.
+        let at = |offset: usize| packet.get(header_at + offset..).unwrap_or(&[]);
+        let (Some(&hop_limit), Some(body), Some(cookie)) = (
+            at(Header::<A>::HOP_LIMIT_AT).first(),
+            Body::<A>::read(at(Header::<A>::BODY_AT)),
+            at(Header::<A>::COOKIE_AT).first_chunk(),
+        ) else {
+            return Ok(None);
+        };
         Ok(Some(Dmcast {
             key: Key::new(body.source, body.group),
             router: body.turning_router,
             iface: body.turning_iface,
-            cookie: Some(outer.header.cookie),
+            cookie: Some(u64::from_be_bytes(*cookie)),
             source: body.source,
             destination: body.group,
-            hop_limit: outer.header.hop_limit,
+            hop_limit,
             protocol: PROTOCOL_UDP,
-            payload_len: UDP_HEADER_LEN + outer.len.saturating_sub(payload_at),
+            payload_len: UDP_HEADER_LEN + place.len.saturating_sub(payload_at),
             is_fragment: false,
             has_options: false,
-            inner: outer,
+            inner: place,
         }))
     }
 
     /// Writes the headers of the repair in front of its payload, over those of the datagram. Its checksum follows from the
     /// datagram's, so that damage on the way to here is seen by the receivers.
-    fn unwrap(packet: &mut [u8], dmcast: &Dmcast<A, Outer<A>>) -> Range<usize> {
-        let Outer {
-            header,
-            udp_at,
-            len,
-        } = dmcast.inner;
+    #[inline]
+    fn unwrap(packet: &mut [u8], dmcast: &Dmcast<A, Place>) -> Range<usize> {
+        let Place { udp_at, len } = dmcast.inner;
         let payload_at = udp_at + UDP_HEADER_LEN + Header::<A>::LEN;
-        let payload_len = len - payload_at;
-        let (from, to) = (A::source(packet), A::destination(packet));
-        let Some(bytes) = packet.get(udp_at..payload_at) else {
+        let start = payload_at - UDP_HEADER_LEN - A::IP_HEADER_LEN;
+        let inner_len = UDP_HEADER_LEN + len - payload_at;
+        let Some((sum, ports)) = repair_fields::<A>(packet, udp_at, inner_len) else {
             return 0..0;
         };
-        let outer_sum = u16::from_be_bytes([bytes[6], bytes[7]]);
-        let around = pseudo_header(from, to, len - udp_at)
-            .plus(Sum::of(&bytes[..CHECKSUM_AT]))
-            .plus(Sum::of(&bytes[UDP_HEADER_LEN..]));
-        let payload = Sum::word(!outer_sum).minus(around);
-
-        let inner_len = UDP_HEADER_LEN + payload_len;
-        let start = payload_at - UDP_HEADER_LEN - A::IP_HEADER_LEN;
         let Some(out) = packet.get_mut(start..len) else {
             return 0..0;
         };
         let (ip, udp) = out.split_at_mut(A::IP_HEADER_LEN);
-        let (source, group) = (header.body.source, header.body.group);
-        let hops = header.hop_limit.saturating_sub(1);
+        let Key { source, group } = dmcast.key;
+        let hops = dmcast.hop_limit.saturating_sub(1);
         A::write_ip(ip, inner_len, PROTOCOL_UDP, hops, source, group);
-        udp[..2].copy_from_slice(&header.ports.source.to_be_bytes());
-        udp[2..4].copy_from_slice(&header.ports.group.to_be_bytes());
+        udp[..4].copy_from_slice(&ports);
         udp[4..6].copy_from_slice(&(inner_len as u16).to_be_bytes());
-        let sum = match outer_sum {
-            0 => 0,
-            _ => payload
-                .plus(Sum::of(&udp[..CHECKSUM_AT]))
-                .plus(pseudo_header(source, group, inner_len))
-                .checksum(),
-        };
-        udp[CHECKSUM_AT..UDP_HEADER_LEN].copy_from_slice(&sum.to_be_bytes());
+        udp[CHECKSUM_AT..UDP_HEADER_LEN].copy_from_slice(&sum);
         start..len
     }
 }
 
+/// Returns checksum and ports of the repair of this length that a datagram carries.
+#[inline]
+fn repair_fields<A: Family>(
+    packet: &[u8],
+    udp_at: usize,
+    inner_len: usize,
+) -> Option<([u8; 2], [u8; 4])> {
+    let (udp, header) = packet.get(udp_at..)?.split_at_checked(UDP_HEADER_LEN)?;
+    let (message, ports) = header.split_at_checked(Header::<A>::PORTS_AT)?;
+    let sum = *udp[CHECKSUM_AT..].first_chunk::<2>()?;
+    // Source, group, their ports and the protocol number are covered by both checksums.
+    let gone = Sum::of(A::source(packet).octets().as_ref())
+        .plus(Sum::of(A::destination(packet).octets().as_ref()))
+        .plus(Sum::of(&udp[..CHECKSUM_AT]))
+        .plus(Sum::of(&udp[4..CHECKSUM_AT]))
+        .plus(Sum::of(&message[..Header::<A>::BODY_AT + 2 + A::LEN]))
+        .plus(Sum::of(&message[Header::<A>::COOKIE_AT..]));
+    let length = Sum::word(inner_len as u16);
+    let new = Sum::of_checksum(sum).minus(gone).plus(length).plus(length);
+    let sum = if sum == [0, 0] {
+        sum
+    } else {
+        new.udp_checksum()
+    };
+    Some((sum, *ports.first_chunk()?))
+}
+
+/// Offset of the UDP header of a request whose turning point is written here.
+#[inline]
+fn udp_at<A: Family>(at: TurnAt) -> usize {
+    at.body_at - Header::<A>::BODY_AT - UDP_HEADER_LEN
+}
+
+/// Writes the turning point into a request, leaves the checksum: the answer is what to add to it.
+#[inline]
+fn write_turning_point<A: Family>(datagram: &mut [u8], turn: &Turn<A>) -> Sum {
+    let fields = UDP_HEADER_LEN + Header::<A>::BODY_AT..UDP_HEADER_LEN + Header::<A>::COOKIE_AT + 8;
+    let Some(fields) = datagram.get_mut(fields) else {
+        return Sum::default();
+    };
+    let (body, cookie) = fields.split_at_mut(Body::<A>::LEN);
+    let (number, addresses) = body.split_at_mut(2);
+    replace(number, &turn.number.0.to_be_bytes())
+        .plus(replace(
+            &mut addresses[..A::LEN],
+            turn.router.octets().as_ref(),
+        ))
+        .plus(replace(cookie, &turn.cookie.to_be_bytes()))
+}
+
+/// Addresses a request to the link-local group of LMS, leaves the checksum of its datagram: the answer is what to add to it.
+#[inline]
+fn readdress<A: Family>(packet: &mut [u8]) -> Sum {
+    let old = A::destination(packet);
+    A::set_destination(packet, A::LINK_GROUP);
+    Sum::of(A::LINK_GROUP.octets().as_ref()).minus(Sum::of(old.octets().as_ref()))
+}
+
+/// Replaces bytes at an even offset of a datagram: the answer is what to add to its checksum.
+#[inline]
+fn replace(field: &mut [u8], new: &[u8]) -> Sum {
+    let delta = Sum::of(new).minus(Sum::of(field));
+    field.copy_from_slice(new);
+    delta
+}
+
 /// Changes the checksum of a datagram, if it has one, as its bytes changed (RFC 1624).
-fn change_checksum(datagram: &mut [u8], old: Sum, new: Sum) {
+#[inline]
+fn add_to_checksum(datagram: &mut [u8], delta: Sum) {
     let field = datagram.get_mut(CHECKSUM_AT..);
     let Some(field) = field.and_then(<[u8]>::first_chunk_mut::<2>) else {
         return;
     };
-    let sum = u16::from_be_bytes(*field);
-    if sum != 0 {
-        let sum = Sum::word(!sum).minus(old).plus(new).checksum();
-        *field = sum.to_be_bytes();
+    if *field != [0, 0] {
+        *field = Sum::of_checksum(*field).plus(delta).udp_checksum();
     }
 }

@@ -3,9 +3,10 @@
 use core::fmt;
 
 use super::Endpoint;
+use crate::wire::checksum::{Sum, pseudo_header};
 use crate::wire::ipv4::PROTOCOL_UDP;
 use crate::wire::option::EmitError;
-use crate::wire::udp::{Header, Ports, Sum, pseudo_header};
+use crate::wire::udp::{Header, Ports};
 use crate::{Family, Form, Key, Kind, LmsOption, TurningPoint};
 
 const UDP_HEADER_LEN: usize = 8;
@@ -144,7 +145,7 @@ impl<A: Family> Endpoint<'_, A> {
         udp[6..8].fill(0);
         udp[UDP_HEADER_LEN..].copy_from_slice(payload);
         let sum = Sum::of(udp).plus(pseudo_header(key.source, key.group, udp_len));
-        udp[6..8].copy_from_slice(&sum.checksum().to_be_bytes());
+        udp[6..8].copy_from_slice(&sum.udp_checksum());
         Ok(len)
     }
 }

@@ -6,10 +6,13 @@ use proto_core::hash::HashKey;
 use rand_core::Rng;
 
 use super::numbers::period;
-use crate::{Family, Iface, Instant, Key};
+use crate::{Iface, Instant};
 
 /// The key of the cookies. A cookie is SipHash-2-4 of source, group, interface and period; the periods are those of the
 /// interfaces' numbers. Any number of cookies reveals no other one.
+///
+/// Source and group are in it by the hash of the table's lookup, which no packet shows and whose key no host has. Two
+/// groups thus share their cookies with a probability of 2^-64, that of a guessed cookie; no host can choose groups that do.
 pub(super) struct Cookies {
     secret: HashKey,
 }
@@ -28,29 +31,23 @@ impl Cookies {
         }
     }
 
-    /// The cookie of a turning point: never 0, which means "none".
+    /// The cookie of a turning point, of source and group by their hash: never 0, which means "none".
     #[inline]
-    pub(super) fn cookie<A: Family>(&self, now: Instant, key: Key<A>, iface: Iface) -> u64 {
-        self.of_period(period(now), key, iface)
+    pub(super) fn cookie(&self, now: Instant, key_hash: u64, iface: Iface) -> u64 {
+        self.of_period(period(now), key_hash, iface)
     }
 
     /// Whether this is the cookie of the current period, or of the one before.
     #[inline]
-    pub(super) fn is_valid<A: Family>(
-        &self,
-        now: Instant,
-        key: Key<A>,
-        iface: Iface,
-        cookie: u64,
-    ) -> bool {
+    pub(super) fn is_valid(&self, now: Instant, key_hash: u64, iface: Iface, cookie: u64) -> bool {
         let period = period(now);
-        let of = |period| self.of_period(period, key, iface);
+        let of = |period| self.of_period(period, key_hash, iface);
         cookie == of(period) || cookie == of(period.wrapping_sub(1))
     }
 
     #[inline]
-    fn of_period<A: Family>(&self, period: u32, key: Key<A>, iface: Iface) -> u64 {
+    fn of_period(&self, period: u32, key_hash: u64, iface: Iface) -> u64 {
         let context = u64::from(period) << 16 | u64::from(iface.0);
-        A::cookie(key, context, &self.secret).max(1)
+        self.secret.tag([context, key_hash]).max(1)
     }
 }

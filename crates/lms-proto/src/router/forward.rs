@@ -8,10 +8,10 @@ use proto_core::Forward;
 use super::policy::Way;
 use super::verdict::Edit;
 use super::{DropReason, Event, Interface, Meta, Output, Policy, Router, SecondCopy, Verdict};
-use crate::carrier::{Carrier, Class, Dmcast, Encapsulated, Request, Udp, Upward};
+use crate::carrier::{Carrier, Class, Dmcast, Request, Udp, Upward};
 use crate::hier::Hierarchy;
 use crate::rule::{self, Action, Role, Tree};
-use crate::table::{Entry, EntryId, Prefix};
+use crate::table::{Entry, EntryId, KeyHash};
 use crate::wire::found::Turn;
 use crate::wire::ipv4;
 use crate::{Family, Iface, Instant, Key, NextHop};
@@ -52,24 +52,38 @@ impl<A: Family> Router<'_, A> {
         packet: &mut [u8],
     ) -> Verdict<A> {
         match C::classify(packet) {
-            Ok(Class::Request(request)) => match self.policy {
-                Policy::SearchParty { .. } => self.party::<C>(now, meta, &request, packet),
-                _ => match self.request::<C>(now, meta, &request, packet) {
-                    Ok(output) => Verdict::Forward {
-                        output,
-                        packet: 0..request.len,
-                        second: None,
-                    },
-                    Err(reason) => self.refuse::<C>(reason, &request, packet),
-                },
+            Ok(Class::Request(at)) => match at.read(packet) {
+                Some(request) => self.forward_request::<C>(now, meta, &request, packet),
+                None => self.pass(),
             },
-            Ok(Class::Encapsulated(outer)) => match self.dmcast::<C>(now, meta, &outer, packet) {
+            Ok(Class::Encapsulated(outer)) => match self.dmcast::<C>(now, meta, outer, packet) {
                 Ok(Some((iface, packet))) => Verdict::Multicast { iface, packet },
                 Ok(None) => self.pass(),
                 Err(reason) => self.drop(reason),
             },
             Ok(Class::Other) => self.pass(),
             Err(malformed) => self.drop(malformed.into()),
+        }
+    }
+
+    #[inline]
+    fn forward_request<C: Carrier<Address = A>>(
+        &mut self,
+        now: Instant,
+        meta: Meta,
+        request: &Request<A>,
+        packet: &mut [u8],
+    ) -> Verdict<A> {
+        if let Policy::SearchParty { .. } = self.policy {
+            return self.party::<C>(now, meta, request, packet);
+        }
+        match self.request::<C>(now, meta, request, packet) {
+            Ok(output) => Verdict::Forward {
+                output,
+                packet: 0..request.len,
+                second: None,
+            },
+            Err(reason) => self.refuse::<C>(reason, request, packet),
         }
     }
 
@@ -130,7 +144,7 @@ impl<A: Family> Router<'_, A> {
         request: &Request<A>,
         packet: &mut [u8],
     ) -> Result<Output<A>, DropReason> {
-        let (id, prefix) = self.lookup::<C>(request)?;
+        let (id, hash) = self.lookup::<C>(request)?;
         if let Policy::Random { redraw } = self.policy {
             self.refresh_draw(now, id, redraw);
         }
@@ -171,7 +185,7 @@ impl<A: Family> Router<'_, A> {
         // Last, for it costs most.
         let edit = match router {
             Some(router) => {
-                let turn = self.turn(now, prefix, request, meta.iface, router);
+                let turn = self.turn(now, &hash, request, meta.iface, *router);
                 self.expect_repairs(now, id, request);
                 Edit::Turn(request.turn_at, turn)
             }
@@ -187,16 +201,16 @@ impl<A: Family> Router<'_, A> {
     fn turn(
         &self,
         now: Instant,
-        prefix: Prefix,
+        hash: &KeyHash,
         request: &Request<A>,
         arrival: Iface,
         router: A,
     ) -> Turn<A> {
         let has_cookie = request.turn_at.cookie_at.is_some();
-        let cookie = || self.cookies.cookie(now, request.key, arrival);
+        let cookie = || self.cookies.cookie(now, hash.hash, arrival);
         Turn {
             router,
-            number: self.numbers.number(now, prefix, arrival),
+            number: self.numbers.number(now, hash.prefix, arrival),
             cookie: if has_cookie { cookie() } else { 0 },
         }
     }
@@ -224,13 +238,13 @@ impl<A: Family> Router<'_, A> {
     fn lookup<C: Carrier<Address = A>>(
         &self,
         request: &Request<A>,
-    ) -> Result<(EntryId, Prefix), DropReason> {
+    ) -> Result<(EntryId, KeyHash), DropReason> {
         if !C::is_addressed(request) {
             return Err(DropReason::GroupMismatch);
         }
-        let prefix = self.table.prefix(request.key);
-        let id = self.table.lookup_hashed(request.key, prefix);
-        Ok((id.ok_or(DropReason::NoEntry)?, prefix))
+        let hash = self.table.hash(request.key);
+        let id = self.table.lookup_hashed(request.key, hash.hash);
+        Ok((id.ok_or(DropReason::NoEntry)?, hash))
     }
 
     /// A request under Search Party.
@@ -270,7 +284,7 @@ impl<A: Family> Router<'_, A> {
         request: &Request<A>,
         packet: &mut [u8],
     ) -> Result<(Output<A>, Option<(Output<A>, Edit<A>)>), DropReason> {
-        let (id, prefix) = self.lookup::<C>(request)?;
+        let (id, hash) = self.lookup::<C>(request)?;
         let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
         let tree = Tree {
             parent: entry.parent,
@@ -287,7 +301,7 @@ impl<A: Family> Router<'_, A> {
         } else {
             DropReason::NoParent
         };
-        let plan = |way| self.plan::<C>(now, (id, prefix), meta.iface, request, way);
+        let plan = |way| self.plan::<C>(now, (id, &hash), meta.iface, request, way);
         let (output, edit) = plan(first.ok_or(no_way)?)?;
         let second = second.and_then(|way| plan(way).ok());
         if request.hop_limit <= 1 {
@@ -311,7 +325,7 @@ impl<A: Family> Router<'_, A> {
     fn plan<C: Carrier<Address = A>>(
         &self,
         now: Instant,
-        (id, prefix): (EntryId, Prefix),
+        (id, hash): (EntryId, &KeyHash),
         arrival: Iface,
         request: &Request<A>,
         way: Way,
@@ -328,7 +342,7 @@ impl<A: Family> Router<'_, A> {
             true => Edit::Down,
             false => {
                 let router = turning_address(&self.interfaces, iface, arrival)?;
-                let turn = self.turn(now, prefix, request, arrival, router);
+                let turn = self.turn(now, hash, request, arrival, *router);
                 Edit::Turn(request.turn_at, turn)
             }
         };
@@ -351,10 +365,7 @@ impl<A: Family> Router<'_, A> {
     ) {
         debug_assert!(request.len <= packet.len());
         match edit {
-            Edit::Turn(at, turn) => {
-                C::hop_and_turn(packet, at, &turn);
-                C::send_down(packet);
-            }
+            Edit::Turn(at, turn) => C::turn_down(packet, at, &turn),
             edit => {
                 C::hop(packet);
                 apply::<C>(edit, packet);
@@ -379,22 +390,23 @@ impl<A: Family> Router<'_, A> {
         &mut self,
         now: Instant,
         meta: Meta,
-        outer: &Encapsulated<A, C::Outer>,
+        outer: C::Outer,
         packet: &mut [u8],
     ) -> Result<Option<(Iface, Range<usize>)>, DropReason> {
-        if !self.is_own_address(outer.to, meta.iface) {
+        let (from, to) = (A::source(packet), A::destination(packet));
+        if !self.is_own_address(to, meta.iface) {
             return Ok(None);
         }
         let Some(dmcast) = C::open(packet, outer)? else {
             return Ok(None);
         };
-        check_dmcast(&dmcast, outer.to)?;
-        let prefix = self.table.prefix(dmcast.key);
-        let id = self.table.lookup_hashed(dmcast.key, prefix);
+        check_dmcast(&dmcast, to)?;
+        let hash = self.table.hash(dmcast.key);
+        let id = self.table.lookup_hashed(dmcast.key, hash.hash);
         let id = id.ok_or(DropReason::NoEntry)?;
-        self.check_origin(now, meta.iface, id, outer.from, dmcast.key)?;
+        self.check_origin(now, meta.iface, id, from, dmcast.key)?;
         let number = (dmcast.iface, dmcast.cookie);
-        let iface = self.turning_interface(now, meta.iface, (id, prefix), dmcast.key, number)?;
+        let iface = self.turning_interface(now, meta.iface, (id, &hash), number)?;
         if dmcast.hop_limit <= 1 {
             return Err(DropReason::InnerTtlExpired);
         }
@@ -445,8 +457,7 @@ impl<A: Family> Router<'_, A> {
         &mut self,
         now: Instant,
         arrival: Iface,
-        (id, prefix): (EntryId, Prefix),
-        key: Key<A>,
+        (id, hash): (EntryId, &KeyHash),
         (number, cookie): (Iface, Option<u64>),
     ) -> Result<Iface, DropReason> {
         let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
@@ -460,9 +471,10 @@ impl<A: Family> Router<'_, A> {
             return Err(DropReason::WrongNumberRate);
         }
         // A number of the last period may stand for another downstream interface in this one: the cookie decides.
-        let is_proved =
-            |iface| cookie.is_none_or(|cookie| self.cookies.is_valid(now, key, iface, cookie));
-        let mut candidates = self.numbers.interfaces(now, prefix, number);
+        let is_proved = |iface| {
+            cookie.is_none_or(|cookie| self.cookies.is_valid(now, hash.hash, iface, cookie))
+        };
+        let mut candidates = self.numbers.interfaces(now, hash.prefix, number);
         let found =
             candidates.find(|&iface| self.table.is_downstream(id, iface) && is_proved(iface));
         if found.is_none() && cookie.is_none() {
@@ -539,12 +551,12 @@ fn turning_address<A: Family>(
     interfaces: &[Interface<A>],
     towards: Iface,
     arrival: Iface,
-) -> Result<A, DropReason> {
-    let config = |iface: Iface| interfaces.get(usize::from(iface.0))?.config;
+) -> Result<&A, DropReason> {
+    let config = |iface: Iface| interfaces.get(usize::from(iface.0))?.config.as_ref();
     let config = config(towards)
         .or_else(|| config(arrival))
         .ok_or(DropReason::NoAddress)?;
-    Ok(config.address)
+    Ok(&config.address)
 }
 
 /// Whether a request that arrived on the replier's interface is not the replier's, but of another
@@ -563,7 +575,7 @@ fn is_beside<A: Family>(
         (Some(replier), Some(sender)) => replier != sender,
         _ => {
             let here = interfaces.get(usize::from(meta.iface.0));
-            let here = here.and_then(|interface| interface.config);
+            let here = here.and_then(|interface| interface.config.as_ref());
             here.is_some_and(|here| here.on_link(request.sender)) && request.sender != addr
         }
     }

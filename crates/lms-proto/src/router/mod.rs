@@ -258,9 +258,12 @@ impl<'a, A: Family> Router<'a, A> {
 
     /// What an interface was set to.
     pub fn interface(&self, iface: Iface) -> Option<InterfaceConfig<A>> {
-        self.interfaces
-            .get(usize::from(iface.0))
-            .and_then(|interface| interface.config)
+        self.config(usize::from(iface.0)).copied()
+    }
+
+    #[inline]
+    fn config(&self, iface: usize) -> Option<&InterfaceConfig<A>> {
+        self.interfaces.get(iface)?.config.as_ref()
     }
 
     /// All interfaces that are set, by number.
@@ -323,19 +326,11 @@ impl<'a, A: Family> Router<'a, A> {
             return;
         };
         let (key, interfaces) = (self.address_hash, &self.interfaces);
-        let hash_of = |i: u32| {
-            let config = interfaces
-                .get(i as usize)
-                .and_then(|interface| interface.config);
-            config.map_or(0, |config| config.address.hash_numbered(0, &key))
-        };
+        let config_of = |i: u32| interfaces.get(i as usize)?.config;
+        let hash_of =
+            |i: u32| config_of(i).map_or(0, |config| config.address.hash_numbered(0, &key));
         let hash = old.address.hash_numbered(0, &key);
         self.addresses.remove(hash, u32::from(iface.0), hash_of);
-        let config_of = |i: u32| {
-            interfaces
-                .get(i as usize)
-                .and_then(|interface| interface.config)
-        };
         self.subnets.remove(iface, old, config_of);
         self.interfaces[usize::from(iface.0)].config = None;
     }
@@ -343,12 +338,10 @@ impl<'a, A: Family> Router<'a, A> {
     /// Whether `address` is that of one of the interfaces.
     #[inline]
     fn is_own_address(&self, address: A, arrival: Iface) -> bool {
-        let of = |iface: usize| {
-            self.interfaces
-                .get(iface)
-                .and_then(|interface| interface.config)
+        let is = |iface: usize| {
+            let config = self.config(iface);
+            config.is_some_and(|config| config.address == address)
         };
-        let is = |iface: usize| of(iface).is_some_and(|config| config.address == address);
         // A dmcast comes in where the request went out: mostly this answers it.
         is(usize::from(arrival.0))
             || self
@@ -366,12 +359,12 @@ impl<'a, A: Family> Router<'a, A> {
         if !address.is_host() {
             return false;
         }
-        let here = self.interface(arrival);
+        let here = self.config(usize::from(arrival.0));
         if let Some(here) = here.filter(|here| here.on_link(address)) {
             return !here.is_reserved(address) && !self.is_own_address(address, arrival);
         }
         // The subnets have this router's own addresses too.
-        let config_of = |i: u32| self.interface(Iface(u16::try_from(i).ok()?));
+        let config_of = |i: u32| self.config(i as usize).copied();
         !address.is_link_local() && !self.subnets.contain(address, config_of)
     }
 

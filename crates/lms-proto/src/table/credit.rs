@@ -42,20 +42,26 @@ impl<A> Entry<A> {
     /// that form, for as long as the entry has credit.
     #[inline]
     pub(crate) fn add_credit(&mut self, now: Instant, limit: &CreditLimit, is_classic: bool) {
-        let (left, form) = match self.has_credit(now) {
+        let now = tick(now);
+        let (left, form) = match self.has_credit_at(now) {
             true => (self.credit, self.credit_until & CLASSIC),
             false => (0, 0),
         };
         self.credit = left.saturating_add(limit.per_request);
         // The tick that has begun is not counted.
-        let until = tick(now).wrapping_add(limit.ticks).wrapping_add(1) & !CLASSIC;
+        let until = now.wrapping_add(limit.ticks).wrapping_add(1) & !CLASSIC;
         self.credit_until = until | form | if is_classic { CLASSIC } else { 0 };
     }
 
     /// Returns whether a repair may pass.
     #[inline]
     pub(crate) fn has_credit(&self, now: Instant) -> bool {
-        let left = self.credit_until.wrapping_sub(tick(now)) & !CLASSIC;
+        self.has_credit_at(tick(now))
+    }
+
+    #[inline]
+    fn has_credit_at(&self, tick: u32) -> bool {
+        let left = self.credit_until.wrapping_sub(tick) & !CLASSIC;
         self.credit > 0 && (1..=MAX_TICKS as u32 + 1).contains(&left)
     }
 

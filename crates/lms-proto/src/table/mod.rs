@@ -267,6 +267,13 @@ impl<A: Family> Storage<'static, A> {
     }
 }
 
+/// The hash of a source and a group in a table, and its state after them: the start of longer hashes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyHash {
+    pub(crate) prefix: Prefix,
+    pub(crate) hash: u64,
+}
+
 #[inline]
 fn prefix<A: Family>(hash_key: HashKey, key: Key<A>) -> Prefix {
     key.source.hash_pair(key.group, &hash_key)
@@ -338,10 +345,19 @@ impl<'a, A: Family> GroupTable<'a, A> {
         prefix(self.hash_key, key)
     }
 
+    #[inline]
+    pub(crate) fn hash(&self, key: Key<A>) -> KeyHash {
+        let prefix = self.prefix(key);
+        KeyHash {
+            prefix,
+            hash: prefix.hash(),
+        }
+    }
+
     /// Returns the entry with exactly this key.
     #[inline]
     pub fn find(&self, key: Key<A>) -> Option<EntryId> {
-        self.find_hashed(key, self.prefix(key).hash())
+        self.find_hashed(key, self.hash(key).hash)
     }
 
     #[inline]
@@ -357,13 +373,13 @@ impl<'a, A: Family> GroupTable<'a, A> {
     /// Returns the entry of packets with this source and group: `(S, G)`, else `(*, G)`.
     #[inline]
     pub fn lookup(&self, key: Key<A>) -> Option<EntryId> {
-        self.lookup_hashed(key, self.prefix(key))
+        self.lookup_hashed(key, self.hash(key).hash)
     }
 
-    /// [`GroupTable::lookup`] with [`GroupTable::prefix`] of the key.
+    /// [`GroupTable::lookup`] with the hash of the key ([`GroupTable::hash`]).
     #[inline]
-    pub(crate) fn lookup_hashed(&self, key: Key<A>, prefix: Prefix) -> Option<EntryId> {
-        match self.find_hashed(key, prefix.hash()) {
+    pub(crate) fn lookup_hashed(&self, key: Key<A>, hash: u64) -> Option<EntryId> {
+        match self.find_hashed(key, hash) {
             None if self.any_source_len > 0 => self.find(Key::any_source(key.group)),
             found => found,
         }

@@ -71,6 +71,19 @@ pub struct TurnAt {
     pub cookie_at: Option<usize>,
 }
 
+impl TurnAt {
+    /// Its place in an option of the family in this form, which starts at `option_at`.
+    #[inline]
+    pub(crate) fn in_option<A: Family>(option_at: usize, form: Form) -> Self {
+        let body_at = option_at + body_at(form);
+        let cookie_at = body_at + Body::<A>::LEN;
+        TurnAt {
+            body_at,
+            cookie_at: (form == Form::Own).then_some(cookie_at),
+        }
+    }
+}
+
 /// A turning point to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Turn<A> {
@@ -112,15 +125,11 @@ impl<A: Family> Found<A> {
             Err(ParseError::Experiment) => return Ok(None),
             Err(error) => return Err(OptionError::Lms(error)),
         };
-        let body_at = at + body_at(view.form());
         let has_cookie = view.form() == Form::Own;
         Ok(Some(Found {
             kind: view.kind(),
             option,
-            turn_at: TurnAt {
-                body_at,
-                cookie_at: has_cookie.then_some(body_at + Body::<A>::LEN),
-            },
+            turn_at: TurnAt::in_option::<A>(at, view.form()),
             body: view.body(),
             cookie: has_cookie.then_some(view.cookie()),
         }))

@@ -23,6 +23,7 @@
 
 use core::net::Ipv4Addr;
 
+use super::checksum::Sum;
 use super::found::{Found, HeaderError, OptionAt, OptionError, Turn, TurnAt};
 use super::option;
 
@@ -125,55 +126,29 @@ pub fn is_fragment(packet: &[u8]) -> bool {
     field.is_some_and(|field| u16::from_be_bytes(*field) & more_and_offset != 0)
 }
 
-/// One's complement sum of a header, folded to 16 bits, in the machine's own byte order (RFC 1071
-/// §2.B): right for comparing with 0xffff and for storing as it is. Headers are whole 32-bit
-/// words.
-#[inline]
-fn sum(header: &[u8]) -> u16 {
-    let (pairs, rest) = header.as_chunks::<8>();
-    let mut sum = rest
-        .first_chunk()
-        .map_or(0, |word| u64::from(u32::from_ne_bytes(*word)));
-    for pair in pairs {
-        let (next, carry) = sum.overflowing_add(u64::from_ne_bytes(*pair));
-        sum = next + u64::from(carry);
-    }
-    fold(sum)
-}
-
-/// Folds a one's complement sum to 16 bits. Each step adds the two halves of a word: in the upper half of the sum of a
-/// word and itself turned by half its length, the carry of the lower half is in.
-#[inline]
-fn fold(sum: u64) -> u16 {
-    let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
-    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
-}
-
 /// Whether the checksum of a header (exactly its bytes) is right.
 #[inline]
 pub fn checksum_ok(header: &[u8]) -> bool {
-    sum(header) == 0xffff
+    Sum::of_words(header).is_correct()
 }
 
 /// Computes the checksum of a header (exactly its bytes) anew and writes it.
 pub fn fill_checksum(header: &mut [u8]) {
     if let Some(field) = header.get_mut(CHECKSUM_AT..CHECKSUM_AT + 2) {
         field.fill(0);
-        let sum = !sum(header);
-        header[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&sum.to_ne_bytes());
+        let sum = Sum::of_words(header).checksum();
+        header[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&sum);
     }
 }
 
-/// RFC 1624 §3, equation 3: HC' = ~(~HC + ~m + m'), with `delta` the sum of all ~m + m' in the
-/// machine's own byte order, below 2^40.
+/// RFC 1624 §3, equation 3: HC' = ~(~HC + ~m + m'), with `delta` the sum of all ~m + m'.
 #[inline]
-fn add_to_checksum(packet: &mut [u8], delta: u64) {
+fn add_to_checksum(packet: &mut [u8], delta: Sum) {
     let field = packet
         .get_mut(CHECKSUM_AT..)
         .and_then(<[u8]>::first_chunk_mut::<2>);
     if let Some(field) = field {
-        let old = u64::from(!u16::from_ne_bytes(*field));
-        *field = (!fold(old + delta)).to_ne_bytes();
+        *field = Sum::of_checksum(*field).plus(delta).checksum();
     }
 }
 
@@ -186,15 +161,22 @@ pub fn decrement_ttl(packet: &mut [u8]) {
 
 /// Takes a hop off, leaves the checksum: the answer is what to add to it.
 #[inline]
-fn take_hop(packet: &mut [u8]) -> u64 {
+fn take_hop(packet: &mut [u8]) -> Sum {
     let word = packet
         .get_mut(TTL_AT..)
         .and_then(<[u8]>::first_chunk_mut::<2>);
-    let Some(word) = word else { return 0 };
+    let Some(word) = word else {
+        return Sum::default();
+    };
     let [ttl, protocol] = *word;
-    let new = [ttl.saturating_sub(1), protocol];
-    *word = new;
-    u64::from(!u16::from_ne_bytes([ttl, protocol])) + u64::from(u16::from_ne_bytes(new))
+    replace(word, [ttl.saturating_sub(1), protocol])
+}
+
+/// Replaces bytes at an even offset of the header, leaves the checksum: the answer is what to add to it.
+#[inline]
+fn replace<const LEN: usize>(field: &mut [u8; LEN], new: [u8; LEN]) -> Sum {
+    let old = core::mem::replace(field, new);
+    Sum::of(&new).minus(Sum::of(&old))
 }
 
 /// Writes the turning point into an LMS option, and updates the checksum.
@@ -207,26 +189,22 @@ pub fn set_turning_point(packet: &mut [u8], at: TurnAt, turn: &Turn<Ipv4Addr>) {
 /// [`decrement_ttl`] and [`set_turning_point`] in one.
 #[inline]
 pub fn hop_and_turn(packet: &mut [u8], at: TurnAt, turn: &Turn<Ipv4Addr>) {
-    let delta = take_hop(packet) + write_turning_point(packet, at, turn);
+    let delta = take_hop(packet).plus(write_turning_point(packet, at, turn));
     add_to_checksum(packet, delta);
 }
 
 /// Writes the turning point, leaves the checksum: the answer is what to add to it.
 #[inline]
-fn write_turning_point(packet: &mut [u8], at: TurnAt, turn: &Turn<Ipv4Addr>) -> u64 {
+fn write_turning_point(packet: &mut [u8], at: TurnAt, turn: &Turn<Ipv4Addr>) -> Sum {
     let body = packet
         .get_mut(at.body_at..)
         .and_then(<[u8]>::first_chunk_mut::<6>);
-    let Some(body) = body else { return 0 };
-    let [i0, i1, r0, r1, r2, r3] = *body;
-    let (new_iface, new_router) = (turn.number.0.to_be_bytes(), turn.router.octets());
-    body[..2].copy_from_slice(&new_iface);
-    body[2..].copy_from_slice(&new_router);
-    let delta = u64::from(!u16::from_ne_bytes([i0, i1]))
-        + u64::from(u16::from_ne_bytes(new_iface))
-        + u64::from(!u32::from_ne_bytes([r0, r1, r2, r3]))
-        + u64::from(u32::from_ne_bytes(new_router));
-    let delta = at_parity(delta, at.body_at);
+    let Some(body) = body else {
+        return Sum::default();
+    };
+    let [i0, i1] = turn.number.0.to_be_bytes();
+    let [r0, r1, r2, r3] = turn.router.octets();
+    let delta = replace(body, [i0, i1, r0, r1, r2, r3]).at(at.body_at);
     let Some(cookie_at) = at.cookie_at else {
         return delta;
     };
@@ -234,27 +212,7 @@ fn write_turning_point(packet: &mut [u8], at: TurnAt, turn: &Turn<Ipv4Addr>) -> 
         .get_mut(cookie_at..)
         .and_then(<[u8]>::first_chunk_mut::<8>);
     let Some(cookie) = cookie else { return delta };
-    let new = turn.cookie.to_be_bytes();
-    let old = core::mem::replace(cookie, new);
-    delta + at_parity(words(&old.map(|byte| !byte)) + words(&new), cookie_at)
-}
-
-/// The sum of the two words of 32 bits, in the machine's own byte order.
-#[inline]
-fn words(bytes: &[u8; 8]) -> u64 {
-    let [a, b, c, d, e, f, g, h] = *bytes;
-    u64::from(u32::from_ne_bytes([a, b, c, d])) + u64::from(u32::from_ne_bytes([e, f, g, h]))
-}
-
-/// Returns the sum of words from offset `at` as part of the header's sum: after an odd number of
-/// bytes each of them lies across two words of the header.
-#[inline]
-fn at_parity(sum: u64, at: usize) -> u64 {
-    if at.is_multiple_of(2) {
-        sum
-    } else {
-        u64::from(fold(sum).swap_bytes())
-    }
+    delta.plus(replace(cookie, turn.cookie.to_be_bytes()).at(cookie_at))
 }
 
 /// Walks the options of a header, without end-of-list and no-operation. Ends after an error.
@@ -362,17 +320,17 @@ fn is_lms(option_type: u8) -> bool {
 }
 
 /// Changes the destination address and updates the checksum.
+#[inline]
 pub fn set_destination(packet: &mut [u8], destination: Ipv4Addr) {
     let field = packet.get_mut(16..).and_then(<[u8]>::first_chunk_mut::<4>);
     let Some(field) = field else { return };
-    let new = destination.octets();
-    let old = core::mem::replace(field, new);
-    let delta = u64::from(!u32::from_ne_bytes(old)) + u64::from(u32::from_ne_bytes(new));
+    let delta = replace(field, destination.octets());
     add_to_checksum(packet, delta);
 }
 
 /// Writes the header, without options and not to be fragmented, of a packet whose payload has `payload_len` bytes;
 /// `None` where the buffer is too short or the packet too long.
+#[inline]
 pub fn emit_header(
     out: &mut [u8],
     payload_len: usize,
@@ -414,14 +372,8 @@ pub fn strip_option(packet: &mut [u8], option: OptionAt) -> usize {
         [first, service, t0, t1],
         [first - (len / 4) as u8, service, n0, n1],
     );
-    let (words, _) = packet[at..at + len].as_chunks::<4>();
-    let gone = words
-        .iter()
-        .map(|word| u64::from(!u32::from_ne_bytes(*word)))
-        .sum();
-    let delta = at_parity(gone, at)
-        + u64::from(!u32::from_ne_bytes(old))
-        + u64::from(u32::from_ne_bytes(new));
+    let gone = Sum::of(&packet[at..at + len]).at(at);
+    let delta = Sum::of(&new).minus(Sum::of(&old)).minus(gone);
     packet.copy_within(0..at, len);
     let rest = &mut packet[len..];
     rest[..4].copy_from_slice(&new);

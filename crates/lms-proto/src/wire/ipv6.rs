@@ -89,6 +89,7 @@ impl Layout {
     }
 }
 
+#[inline]
 fn address(packet: &[u8], at: usize) -> Ipv6Addr {
     let bytes = packet.get(at..).unwrap_or(&[]);
     Ipv6Addr::read(bytes).unwrap_or(Ipv6Addr::UNSPECIFIED)
@@ -150,7 +151,34 @@ pub fn find_lms(packet: &[u8], layout: Layout) -> Result<Option<Found<Ipv6Addr>>
 }
 
 /// [`find_lms`] in the hop-by-hop header at this place of `packet`.
+#[inline]
 pub(crate) fn find_in_options(
+    packet: &[u8],
+    header: Range<usize>,
+) -> Result<Option<Found<Ipv6Addr>>, OptionError> {
+    let at = header.start + 2;
+    let options = packet.get(at..header.end).unwrap_or(&[]);
+    // The LMS option is nearly always the first, and only padding follows it.
+    if let [option::HOP_BY_HOP_LMS, len, ..] = *options {
+        let len = 2 + usize::from(len);
+        if options.get(len..).is_some_and(is_padding) {
+            return Found::read(packet, OptionAt { at, len });
+        }
+    }
+    find_among_others(packet, header)
+}
+
+/// Whether one option of padding fills these bytes, if there are any.
+#[inline]
+fn is_padding(bytes: &[u8]) -> bool {
+    match *bytes {
+        [] | [PAD1] => true,
+        [PADN, len, ref data @ ..] => usize::from(len) == data.len(),
+        _ => false,
+    }
+}
+
+fn find_among_others(
     packet: &[u8],
     header: Range<usize>,
 ) -> Result<Option<Found<Ipv6Addr>>, OptionError> {
@@ -219,6 +247,7 @@ pub fn emit_options(
 
 /// Writes the fixed header of a packet whose payload, extension headers included, has `payload_len` bytes; returns `None`
 /// when the buffer is too short or the payload too long.
+#[inline]
 pub fn emit_header(
     out: &mut [u8],
     payload_len: usize,

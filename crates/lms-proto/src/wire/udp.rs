@@ -78,11 +78,14 @@ pub struct Header<A> {
 impl<A: Family> Header<A> {
     /// Length in bytes: 30 for IPv4, 66 for IPv6.
     pub const LEN: usize = Self::PORTS_AT + 4;
+    /// Offset of the hop limit of the repair.
+    pub const HOP_LIMIT_AT: usize = 3;
     /// Offset of the turning-point interface.
     pub const BODY_AT: usize = BODY_AT;
     /// Offset of the cookie.
     pub const COOKIE_AT: usize = BODY_AT + Body::<A>::LEN;
-    const PORTS_AT: usize = Self::COOKIE_AT + COOKIE_LEN;
+    /// Offset of the ports.
+    pub const PORTS_AT: usize = Self::COOKIE_AT + COOKIE_LEN;
 
     /// Reads the header at the start of a datagram's payload.
     ///
@@ -162,55 +165,4 @@ impl<A: Family> Header<A> {
         rest[COOKIE_LEN + 2..].copy_from_slice(&self.ports.group.to_be_bytes());
         Ok(Self::LEN)
     }
-}
-
-/// One's complement arithmetic for UDP checksums (RFC 1071).
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sum(u64);
-
-impl Sum {
-    /// The sum of these bytes as words of 16 bits, the last one filled with 0.
-    pub(crate) fn of(bytes: &[u8]) -> Sum {
-        let (pairs, rest) = bytes.as_chunks::<2>();
-        let sum: u64 = pairs
-            .iter()
-            .map(|pair| u64::from(u16::from_be_bytes(*pair)))
-            .sum();
-        Sum(sum + rest.first().map_or(0, |&last| u64::from(last) << 8))
-    }
-
-    pub(crate) fn word(word: u16) -> Sum {
-        Sum(word.into())
-    }
-
-    pub(crate) fn plus(self, other: Sum) -> Sum {
-        Sum(self.0 + other.0)
-    }
-
-    pub(crate) fn minus(self, other: Sum) -> Sum {
-        Sum(self.0 + u64::from(!other.folded()))
-    }
-
-    pub(crate) fn folded(self) -> u16 {
-        let mut sum = self.0;
-        while sum > 0xffff {
-            sum = (sum & 0xffff) + (sum >> 16);
-        }
-        sum as u16
-    }
-
-    /// The checksum of a datagram with this sum: never 0, which means "none" (RFC 768).
-    pub(crate) fn checksum(self) -> u16 {
-        match !self.folded() {
-            0 => 0xffff,
-            sum => sum,
-        }
-    }
-}
-
-/// The pseudo header of a datagram (RFC 768, RFC 8200 §8.1).
-pub(crate) fn pseudo_header<A: Family>(source: A, destination: A, len: usize) -> Sum {
-    Sum::of(source.octets().as_ref())
-        .plus(Sum::of(destination.octets().as_ref()))
-        .plus(Sum(len as u64 + 17))
 }
