@@ -21,7 +21,7 @@ const RECEIVE_BUFFER: usize = 8 << 20;
 /// Time allowed for the sender to open the data connection after all hosts are ready.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes that the head of an island keeps for its slowest member.
-const ISLAND_SEND_BUFFER: usize = 4 << 20;
+const ISLAND_SEND_BUFFER: usize = 2 << 20;
 /// Time for the members of an island to answer, and for multicast to reach them: all are on one link.
 const ISLAND_CONNECT_TIMEOUT: mcp_control::Duration = mcp_control::Duration::from_secs(2);
 const ISLAND_MULTICAST_TIMEOUT: mcp_control::Duration = mcp_control::Duration::from_secs(1);

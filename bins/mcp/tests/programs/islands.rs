@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::common::{Finished, Running, Stage, mcp, number};
-use crate::network::{MIB, Network, nft, same, v4, v6};
+use crate::network::{MIB, Network, nft, same, shape, v4, v6};
 use netlab::permitted;
 
 /// Drops what the first host multicasts, as a network without multicast routing does.
@@ -148,4 +148,41 @@ fn the_head_of_an_island_is_killed_and_the_others_go_on() {
     let islands = done.lines.iter();
     let islands = islands.filter(|line| line.contains("\"event\":\"island\""));
     assert_eq!(islands.count(), 2, "{:#?}", done.lines);
+}
+
+/// The stream of an island is as fast as its slowest member. The others get by links what the head leaves out, and the head
+/// gives up the stream, as it does where multicast is slower than links for all.
+#[test]
+fn a_slow_member_of_an_island_does_not_slow_the_others_down() {
+    let name = "a_slow_member_of_an_island_does_not_slow_the_others_down";
+    if !permitted(name) {
+        return;
+    }
+    let stage = Stage::new();
+    let network = Network::new(6);
+    let _running = [2, 3, 4, 5, 6].map(|number| network.receiver(&stage, number, &["--insecure"]));
+    cut_off(&network);
+    shape(&network, 4, "40mbit");
+    let done = copy(&network, &stage, v4, &["--insecure"]);
+    done.expect(0);
+    let seconds = |host| number(done.line(&["\"verified\"", &v4(host)]), "seconds");
+    let slow = seconds(4);
+    let before: Vec<usize> = [2, 3, 5, 6]
+        .into_iter()
+        .filter(|&host| seconds(host) + 3 < slow)
+        .collect();
+    // The host that feeds the slow one stays until that has everything.
+    assert!(before.len() >= 3, "{:#?}", done.lines);
+    for host in [2, 3, 5, 6] {
+        same(&stage, host, "image");
+    }
+    same(&stage, 4, "image");
+    let reached = done
+        .lines
+        .iter()
+        .any(|line| line.contains("\"mode\":\"island\""));
+    let given_up = done.lines.iter();
+    let given_up = given_up.filter(|line| line.contains("\"event\":\"mode\""));
+    let given_up = given_up.filter(|line| line.contains("\"mode\":\"relay\""));
+    assert!(!reached || given_up.count() > 0, "{:#?}", done.lines);
 }

@@ -288,9 +288,10 @@ impl Pull {
             }
             let bytes = std::mem::take(&mut streamed.bytes);
             if !self.store_block(store, block, bytes)? {
+                // Before the stream reports its end.
+                self.links.report(island, LinkState::Wrong { block });
                 streamed.end_stream();
                 self.stream = None;
-                self.links.report(island, LinkState::Wrong { block });
             }
         }
         self.ask(store);

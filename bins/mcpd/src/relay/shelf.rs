@@ -14,6 +14,8 @@ use crate::store::reader::BlockReader;
 
 /// Blocks that are kept in memory after they have arrived: children usually request them soon.
 const KEPT: usize = 16;
+/// Those of them that the head of an island may be behind.
+const FOLLOWED: usize = 8;
 
 /// Digests of the sender, and what has arrived.
 #[derive(Debug)]
@@ -25,7 +27,7 @@ struct State {
     /// Blocks that will never be verified: their file has failed on this host.
     gone: BlockSet,
     kept: VecDeque<(u64, Arc<Vec<u8>>)>,
-    /// The last [`KEPT`] blocks that were verified, and how many were in all.
+    /// The last [`FOLLOWED`] blocks that were verified, and how many were in all.
     newest: VecDeque<u64>,
     added: u64,
     /// Nothing more arrives.
@@ -103,7 +105,7 @@ impl Shelf {
         if !state.verified.insert(block) {
             return;
         }
-        if state.newest.len() == KEPT {
+        if state.newest.len() == FOLLOWED {
             state.newest.pop_front();
         }
         state.newest.push_back(block);
@@ -123,8 +125,8 @@ impl Shelf {
         self.lock().added
     }
 
-    /// Returns the first block that was verified at or after position `at`, and moves `at` behind it. Leaves out blocks
-    /// that are no longer kept.
+    /// Returns the first block that was verified at or after position `at`, and moves `at` behind it. Leaves out all
+    /// but the last [`FOLLOWED`].
     pub(crate) fn next(&self, at: &mut u64, timeout: Duration) -> Next {
         let state = self.lock();
         let waits = |state: &mut State| state.added == *at && !state.over;
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_of_an_island_follows_and_leaves_out_what_is_not_kept() {
+    fn the_stream_of_an_island_follows_and_leaves_out_what_it_is_too_late_for() {
         let (shelf, _folder) = shelf(40);
         shelf.add(7, None);
         let mut at = shelf.newest();
@@ -274,11 +276,11 @@ mod tests {
         shelf.add(3, None);
         shelf.add(3, None);
         assert_eq!(shelf.next(&mut at, MOMENT), Next::Block(3));
-        for block in 8..9 + KEPT as u64 {
+        for block in 8..9 + FOLLOWED as u64 {
             shelf.add(block, None);
         }
         shelf.close();
-        for block in 9..9 + KEPT as u64 {
+        for block in 9..9 + FOLLOWED as u64 {
             assert_eq!(shelf.next(&mut at, MOMENT), Next::Block(block));
         }
         assert_eq!(shelf.next(&mut at, MOMENT), Next::Over);

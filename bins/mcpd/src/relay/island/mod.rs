@@ -30,6 +30,8 @@ use crate::worker::Order;
 const AHEAD: usize = 4;
 /// Time for the head to find out whom multicast reaches.
 const REACH: Duration = Duration::from_secs(3);
+/// Blocks that were left out, and more than were sent, for which the stream ends: multicast is slow on many wireless links.
+const TOO_MANY: u64 = 16;
 /// Interval at which waiting threads look whether they are to stop.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -288,9 +290,19 @@ impl Head {
         }
         self.wait_reached(&outgoing)?;
         let mut at = self.shelf.newest();
+        let (mut sent, mut left_out) = (0, 0);
         while !self.abort.is_raised() {
+            let before = at;
             match self.shelf.next(&mut at, LOOK) {
-                Next::Block(block) => self.send(&mut outgoing, block)?,
+                Next::Block(block) => {
+                    self.send(&mut outgoing, block)?;
+                    sent += 1;
+                    left_out += at - before - 1;
+                    if left_out > sent && left_out >= TOO_MANY {
+                        let text = "multicast is slower than the links";
+                        return Err(io::Error::other(text));
+                    }
+                }
                 Next::Nothing => {}
                 Next::Over => return outgoing.finish(),
             }
