@@ -173,6 +173,9 @@ impl<'a, A: Family> Member<'a, A> {
     /// that do not fit are left out and counted; a list that should exclude them asks for more
     /// than is wanted, one that should include them for less.
     ///
+    /// A host receives 224.0.0.1 and ff02::1 at all times, and no report names them or a group of scope 0 or 1 (RFC 3376
+    /// §4, RFC 9777 §6): for these the call succeeds and changes nothing.
+    ///
     /// # Errors
     /// [`DropReason::GroupsFull`] when there is no room for a new group; nothing changed.
     /// [`DropReason::SourcesFull`] when sources were left out; the rest of the filter is set.
@@ -184,7 +187,7 @@ impl<'a, A: Family> Member<'a, A> {
         sources: impl Iterator<Item = A>,
     ) -> Result<(), DropReason> {
         if !group.is_reported() {
-            return Err(self.stats.drop(DropReason::LinkLocalGroup));
+            return Ok(());
         }
         let mut sources = sources.peekable();
         let g = match self.groups.find(Numbered::new(0, group)) {
