@@ -18,7 +18,7 @@ use core::net::Ipv4Addr;
 use super::config::{Config, MemberStorage};
 use super::querier::FilterMode;
 use super::stats::{DropReason, Stats};
-use crate::{Duration, Family, Instant, Numbered};
+use crate::{Duration, Family, Instant, InterfaceConfig, Numbered};
 use proto_core::slab::{Keyed, NIL, Slab};
 
 use proto_core::TokenBucket;
@@ -157,6 +157,16 @@ impl<'a, A: Family> Member<'a, A> {
     /// The configuration, with every value inside its bounds.
     pub fn config(&self) -> &Config<A> {
         &self.config
+    }
+
+    /// Changes this system's addresses and keeps the groups. Where the source of its reports is another, all groups are
+    /// reported again.
+    pub fn set_interface(&mut self, now: Instant, interface: InterfaceConfig<A>) {
+        let before = core::mem::replace(&mut self.config.interface, interface);
+        if before.link_local != interface.link_local && !self.groups.is_empty() {
+            self.general_at = Some(now);
+            self.general_from = 0;
+        }
     }
 
     /// Counters.
