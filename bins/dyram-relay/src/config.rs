@@ -77,6 +77,11 @@ impl Config {
         self.zone.as_ref().map_or(Ok(0), Zone::index)
     }
 
+    /// Returns whether the addresses of `next` need another zone than the running socket has.
+    fn needs_zone_of(&self, next: &Config) -> bool {
+        next.zone.is_some() && next.zone != self.zone
+    }
+
     /// Returns the key whose address has the zone.
     pub(crate) fn zone_key(&self) -> &'static str {
         match self.listen {
@@ -120,7 +125,7 @@ impl Configuration for Config {
 
     fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
         let (l, m) = (&self.limits, &next.limits);
-        let other_zone = (self.zone != next.zone).then(|| next.zone_key());
+        let other_zone = self.needs_zone_of(next).then(|| next.zone_key());
         differing([
             ("relay.id", self.relay.id != next.relay.id),
             (
@@ -140,11 +145,11 @@ impl Configuration for Config {
     }
 
     fn reloaded(&self, next: Config) -> Config {
-        let has_other_zone = self.zone != next.zone;
-        let parents = if has_other_zone { self } else { &next }
-            .relay
-            .parents
-            .clone();
+        let from = match self.needs_zone_of(&next) {
+            true => self,
+            false => &next,
+        };
+        let parents = from.relay.parents.clone();
         Config {
             relay: dyram::Config {
                 id: self.relay.id,

@@ -147,6 +147,12 @@ fn another_zone_waits_for_a_restart_with_its_parents() {
     let same = with("[\"[fe80::2%eth0]:4143\", \"[2001:db8::1]:4143\"]");
     assert_eq!(running.needs_restart(&same), [""; 0]);
     assert_eq!(running.reloaded(same.clone()), same);
+    // The socket keeps its zone, which the other addresses do not use.
+    let wide = with("[\"[2001:db8::1]:4143\"]");
+    assert_eq!(running.needs_restart(&wide), [""; 0]);
+    let now = running.reloaded(wide.clone());
+    assert_eq!((&now.relay, &now.zone), (&wide.relay, &running.zone));
+    assert_eq!(now.reloaded(running.clone()), running);
     let moved = read("listen = \"[fe80::9%eth1]:4143\"").expect("valid");
     assert_eq!(running.needs_restart(&moved), ["relay.listen"]);
 }
