@@ -32,7 +32,8 @@ Exit codes:
 
 Example: the relay next to the source needs an identifier only,
   printf '[relay]\\nid = \"192.0.2.1\"\\n' > relay.toml
-the others also parents = [\"192.0.2.1:4143\"]. Then `dyram-relay check --config relay.toml`,
+the others also parents = [\"192.0.2.1:4143\"], or [\"[fe80::1%eth0]:4143\"] for a link-local
+address, which names the interface. Then `dyram-relay check --config relay.toml`,
 `dyram-relay run --config relay.toml`, and `dyram-relay status sessions`.";
 
 #[derive(Debug, Subcommand)]

@@ -13,7 +13,10 @@ use daemon_kit::settings::differing;
 use daemon_kit::value::{INTERFACE, interface, listen};
 use dyram::storage::{Limits, MAX_ENTRIES};
 use dyram::{Carriage, DefaultReplier, MAX_PARENTS, RelayId};
+use linux_net::inet::scoped;
 use toml::de::DeValue;
+
+use crate::zone::{Zone, Zoned, differing as differing_zone};
 
 /// Default path of the status socket.
 pub const DEFAULT_SOCKET: &str = "/run/polycast/dyram-relay.sock";
@@ -33,8 +36,10 @@ const LONG: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600
 pub struct Config {
     /// Configuration of the machine: `[relay]` without `listen`, `[recovery]` and `[timers]`.
     pub relay: dyram::Config,
-    /// `relay.listen`.
+    /// `relay.listen`, without its zone.
     pub listen: SocketAddr,
+    /// The zone of the link-local addresses in `relay.listen` and `relay.parents`, which is one interface.
+    pub zone: Option<Zone>,
     /// `[multicast]`, if IP multicast carries the data.
     pub multicast: Option<Multicast>,
     /// `timers.drain`.
@@ -63,11 +68,32 @@ impl Config {
             Carriage::Multicast => "multicast",
         }
     }
+
+    /// Returns the kernel's number of the interface that link-local addresses are of, 0 where none is named.
+    ///
+    /// # Errors
+    /// There is no such interface.
+    pub fn interface(&self) -> Result<u32, String> {
+        self.zone.as_ref().map_or(Ok(0), Zone::index)
+    }
+
+    /// Returns whether the addresses of `next` need another zone than the running socket has.
+    fn needs_zone_of(&self, next: &Config) -> bool {
+        next.zone.is_some() && next.zone != self.zone
+    }
+
+    /// Returns the key whose address has the zone.
+    pub(crate) fn zone_key(&self) -> &'static str {
+        match self.listen {
+            SocketAddr::V6(listen) if listen.ip().is_unicast_link_local() => "relay.listen",
+            _ => "relay.parents",
+        }
+    }
 }
 
 impl Configuration for Config {
     fn read(root: &Section<'_, '_>) -> Config {
-        let (mut relay, listen) = relay(root.section("relay"));
+        let (mut relay, listen, zone) = relay(root.section("relay"));
         let multicast = multicast(root, relay.carriage, listen);
         recovery(root.section("recovery"), &mut relay);
         let drain = timers(root.section("timers"), &mut relay);
@@ -75,6 +101,7 @@ impl Configuration for Config {
         Config {
             relay,
             listen,
+            zone,
             multicast,
             drain,
             limits,
@@ -83,7 +110,10 @@ impl Configuration for Config {
     }
 
     fn check_host(&self, host: &mut HostCheck) {
-        host.address("relay.listen", Some(self.listen));
+        match self.interface() {
+            Ok(interface) => host.address("relay.listen", Some(scoped(self.listen, interface))),
+            Err(problem) => host.complain(self.zone_key(), problem),
+        }
         if let Some(multicast) = &self.multicast {
             host.interface("multicast.interface", &multicast.interface);
         }
@@ -95,9 +125,14 @@ impl Configuration for Config {
 
     fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
         let (l, m) = (&self.limits, &next.limits);
+        let other_zone = self.needs_zone_of(next).then(|| next.zone_key());
         differing([
             ("relay.id", self.relay.id != next.relay.id),
-            ("relay.listen", self.listen != next.listen),
+            (
+                "relay.listen",
+                self.listen != next.listen || other_zone == Some("relay.listen"),
+            ),
+            ("relay.parents", other_zone == Some("relay.parents")),
             ("relay.carriage", self.relay.carriage != next.relay.carriage),
             ("multicast", self.multicast != next.multicast),
             ("limits.sessions", l.sessions != m.sessions),
@@ -110,10 +145,16 @@ impl Configuration for Config {
     }
 
     fn reloaded(&self, next: Config) -> Config {
+        let from = match self.needs_zone_of(&next) {
+            true => self,
+            false => &next,
+        };
+        let parents = from.relay.parents.clone();
         Config {
             relay: dyram::Config {
                 id: self.relay.id,
                 carriage: self.relay.carriage,
+                parents,
                 ..next.relay
             },
             drain: next.drain,
@@ -122,7 +163,7 @@ impl Configuration for Config {
     }
 }
 
-fn relay(section: Section<'_, '_>) -> (dyram::Config, SocketAddr) {
+fn relay(section: Section<'_, '_>) -> (dyram::Config, SocketAddr, Option<Zone>) {
     let wants = "the relay's identifier like an IPv4 address, such as \"192.0.2.1\"";
     let id = section.require("id", wants, |value| match value {
         DeValue::String(text) => match text.parse::<Ipv4Addr>() {
@@ -133,23 +174,46 @@ fn relay(section: Section<'_, '_>) -> (dyram::Config, SocketAddr) {
         other => Err(format!("{} is not a text in quotes", shown(other))),
     });
     let mut config = dyram::Config::new(id.map_or(RelayId(1), |at| at.value));
-    let default = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 4143));
-    let address = section
-        .get(
-            "listen",
-            "an address and a port, such as \"192.0.2.1:4143\" or \"[2001:db8::1]:4143\"",
-            |value| {
-                let address = listen(value)?;
-                match address.ip().is_multicast() {
-                    true => Err(format!("{address} is a multicast address")),
-                    false => Ok(address),
-                }
-            },
-        )
-        .map_or(default, |at| at.value);
-    let wants = "up to 4 relays such as [\"192.0.2.1:4143\", \"192.0.2.2:4143\"]";
+    let Zoned { address, zone } = listen_address(&section);
+    let zone = parents(&section, address, zone, &mut config);
+    let choices = [
+        ("relays", Carriage::Relays),
+        ("multicast", Carriage::Multicast),
+    ];
+    if let Some(carriage) = section.choice("carriage", &choices, Carriage::Relays) {
+        config.carriage = carriage;
+    }
+    section.finish();
+    (config, address, zone)
+}
+
+fn listen_address(section: &Section<'_, '_>) -> Zoned {
+    let wants = "an address and a port, such as \"192.0.2.1:4143\", \"[2001:db8::1]:4143\" or \"[fe80::1%eth0]:4143\"";
+    let given = section.get("listen", wants, |value| {
+        let zoned = Zoned::read(value)?;
+        match zoned.address.ip().is_multicast() {
+            true => Err(format!("{} is a multicast address", zoned.address)),
+            false => Ok(zoned),
+        }
+    });
+    let default = Zoned {
+        address: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 4143)),
+        zone: None,
+    };
+    given.map_or(default, |at| at.value)
+}
+
+/// Reads the parents of a relay at `address`; returns the zone of all link-local addresses.
+fn parents(
+    section: &Section<'_, '_>,
+    address: SocketAddr,
+    zone: Option<Zone>,
+    config: &mut dyram::Config,
+) -> Option<Zone> {
+    let wants = "up to 4 relays such as [\"192.0.2.1:4143\", \"[2001:db8::1]:4143\", \"[fe80::1%eth0]:4143\"]";
     let parents = section.list("parents", wants, |value| {
-        let parent = listen(value)?;
+        let zoned = Zoned::read(value)?;
+        let parent = zoned.address;
         let ip = parent.ip();
         if ip.is_multicast() || ip.is_unspecified() || parent.port() == 0 {
             return Err(format!("{parent} is not the address of a relay"));
@@ -162,31 +226,31 @@ fn relay(section: Section<'_, '_>) -> (dyram::Config, SocketAddr) {
         if parent == address {
             return Err(format!("{parent} is this relay"));
         }
-        Ok(parent)
+        Ok(zoned)
     });
-    let list: Vec<At<SocketAddr>> = parents.map_or_else(Vec::new, |at| at.value);
-    for (index, parent) in list.iter().enumerate() {
-        let known = list[..index]
-            .iter()
-            .any(|other| other.value == parent.value);
-        if known {
-            let wrong = format!("{} is listed twice", parent.value);
-            section.complain(parent.offset, "parents", wrong, "remove one");
-        } else if config.parents.push(parent.value).is_err() {
+    let list = parents.map_or_else(Vec::new, |at| at.value);
+    if let Some((other, first)) = differing_zone(zone.as_ref(), &list) {
+        let wrong = format!("{} is not of interface {first}", other.value.address);
+        let instead = format!("write the zone %{first} in all link-local addresses");
+        section.complain(other.offset, "parents", wrong, instead);
+    }
+    for (index, At { value, offset }) in list.iter().enumerate() {
+        let parent = value.address;
+        let mut before = list[..index].iter();
+        if before.any(|other| other.value.address == parent) {
+            section.complain(
+                *offset,
+                "parents",
+                format!("{parent} is listed twice"),
+                "remove one",
+            );
+        } else if config.parents.push(parent).is_err() {
             let wrong = format!("more than {MAX_PARENTS} parents");
-            section.complain(parent.offset, "parents", wrong, "remove some");
+            section.complain(*offset, "parents", wrong, "remove some");
             break;
         }
     }
-    let choices = [
-        ("relays", Carriage::Relays),
-        ("multicast", Carriage::Multicast),
-    ];
-    if let Some(carriage) = section.choice("carriage", &choices, Carriage::Relays) {
-        config.carriage = carriage;
-    }
-    section.finish();
-    (config, address)
+    zone.or_else(|| list.into_iter().find_map(|at| at.value.zone))
 }
 
 fn multicast(root: &Section<'_, '_>, carriage: Carriage, address: SocketAddr) -> Option<Multicast> {
@@ -215,6 +279,11 @@ fn multicast(root: &Section<'_, '_>, carriage: Carriage, address: SocketAddr) ->
         );
     }
     let groups = section.list("groups", wants, |value| {
+        if let DeValue::String(text) = value
+            && text.contains('%')
+        {
+            return Err(format!("{text} has a zone; interface names the interface"));
+        }
         let group = listen(value)?;
         if !group.ip().is_multicast() || group.port() == 0 {
             return Err(format!("{group} is not a group with a port"));

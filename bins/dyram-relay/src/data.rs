@@ -48,8 +48,11 @@ pub(crate) struct Opened {
 
 impl Opened {
     pub(crate) fn open(config: &Config) -> Result<Opened, RunError> {
+        let zone = config.interface().map_err(std::io::Error::other);
         let settings = inet::Config {
             exclusive: true,
+            // The machine keeps addresses without zones; the socket adds this one to those that are link-local.
+            interface: zone.map_err(|error| RunError::Io(config.zone_key(), error))?,
             ..inet::Config::new(config.listen)
         };
         let socket = UdpSocket::open(&settings).map_err(RunError::open("relay.listen"))?;

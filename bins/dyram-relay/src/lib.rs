@@ -37,6 +37,7 @@ mod data;
 pub mod metrics;
 pub mod status;
 mod top;
+pub mod zone;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -62,8 +62,9 @@ impl HostCheck {
 
     /// Checks that the address is one of this host.
     pub fn address(&mut self, key: &str, address: Option<SocketAddr>) {
-        let Some(address) = address else { return };
-        match UdpSocket::bind((address.ip(), 0)) {
+        let Some(mut address) = address else { return };
+        address.set_port(0);
+        match UdpSocket::bind(address) {
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
                 self.complain(key, format!("{} is no address of this host", address.ip()));
             }

@@ -18,9 +18,9 @@
 //! data, those of an LMS endpoint are sent beside them.
 //!
 //! Of MLD, hosts of version 1 are served, which are counted and named as those of IGMPv2. Messages need hop limit 1,
-//! Router Alert and a link-local source (RFC 9777 §6.2, §7.4); reports of hosts that have no address yet come from `::`
-//! and count. ff02::1 and groups of scopes 0 and 1 are never reported, and a querier keeps no state for groups that stay
-//! on their link.
+//! Router Alert and a link-local source (RFC 9777 §5.1.14, §5.2.14, §6.2, §7.4); those from `::`, which hosts without an
+//! address send, are refused. ff02::1 and groups of scopes 0 and 1 are never reported, and a querier keeps no state for
+//! groups that stay on their link.
 //!
 //! Reports may carry the replier cost of LMS as auxiliary data ([`wire::Record::cost`]). The crate `lms-proto` reads
 //! and writes it.

@@ -5,7 +5,7 @@ use core::net::Ipv4Addr;
 use managed::ManagedSlice;
 
 use super::{DropReason, Event, FilterMode, Member, Querier, Role};
-use crate::{Family, Iface, Instant, Key, Meta, Transmit};
+use crate::{Family, Iface, Instant, InterfaceConfig, Key, Meta, Transmit};
 
 /// What the router must act on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,6 +93,26 @@ impl<'a, A: Family> Proxy<'a, A> {
         let gone = queriers.remove(at);
         for (group, _) in gone.groups() {
             self.report_upstream(now, group);
+        }
+        true
+    }
+
+    /// Changes this router's addresses on an interface and keeps the memberships; false where no machine has the
+    /// interface.
+    pub fn set_interface(
+        &mut self,
+        now: Instant,
+        iface: Iface,
+        interface: InterfaceConfig<A>,
+    ) -> bool {
+        self.last_now = now;
+        match self
+            .downstream
+            .binary_search_by_key(&iface, |q| q.config().iface)
+        {
+            Ok(at) => self.downstream[at].set_interface(now, interface),
+            Err(_) if iface == self.parent() => self.upstream.set_interface(now, interface),
+            Err(_) => return false,
         }
         true
     }

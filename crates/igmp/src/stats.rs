@@ -17,8 +17,7 @@ proto_core::drop_reasons! {
         OwnAddress = "own_address",
         /// More packets than are looked at in a second.
         Rate = "rate",
-        /// A group that stays on its link or in its node: it is not forwarded and needs no state. Of a member: a group
-        /// that is never reported.
+        /// A record of a group that stays on its link or in its node: it is not forwarded and needs no state.
         LinkLocalGroup = "link_local_group",
         /// No room for another group.
         GroupsFull = "groups_full",

@@ -2,6 +2,7 @@
 //! reloaded, drained and stopped.
 
 mod multicast;
+mod zones;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Child, Command, Output, Stdio};

@@ -289,10 +289,14 @@ impl<A: Family> Proxy<A> {
     pub(crate) fn interfaces_changed(&mut self, install: &mut Installer<'_, A>) {
         let now = install.now;
         let wanted = self.wanted(install.interfaces);
-        let gone: Vec<Iface> = self
-            .taking_part
-            .iter()
-            .filter(|(iface, before)| wanted.get(iface) != Some(before))
+        self.set_addresses(now, &wanted);
+        let is_gone = |(iface, before): &(&Iface, &_)| wanted.get(iface) != Some(before);
+        let taking_part = || self.taking_part.iter();
+        let parent = self.machine.as_ref().map(igmp::Proxy::parent);
+        // The queriers are part of the machine, which ends with its upstream interface.
+        let ends = taking_part().any(|entry| Some(*entry.0) == parent && is_gone(&entry));
+        let gone: Vec<Iface> = taking_part()
+            .filter(|entry| ends || is_gone(entry))
             .map(|(iface, _)| *iface)
             .collect();
         for iface in gone {
@@ -316,6 +320,22 @@ impl<A: Family> Proxy<A> {
             self.add_machine(now, *iface, *config, Some(*iface) == upstream);
         }
         self.all_changed(install);
+    }
+
+    /// Follows other addresses of interfaces that take part already; memberships stay.
+    fn set_addresses(&mut self, now: Instant, wanted: &BTreeMap<Iface, (u32, InterfaceConfig<A>)>) {
+        let Some(machine) = &mut self.machine else {
+            return;
+        };
+        for (iface, (index, before)) in &mut self.taking_part {
+            match wanted.get(iface) {
+                Some((at, config)) if at == index && config != before => {
+                    *before = *config;
+                    machine.set_interface(now, *iface, *config);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// The interfaces that should take part: the upstream one, and those downstream that fit.

@@ -14,6 +14,7 @@ use linux_net::udp::{
 use lms_proto::endpoint::{self, Storage};
 use lms_proto::wire::udp::{Header, PORT as LMS_PORT, Ports};
 use lms_proto::{Instant, InterfaceConfig, Key, TurningPoint};
+use lms_router::status::Show;
 use serde_json::json;
 
 const GROUP6: Ipv6Addr = Ipv6Addr::new(0xff1e, 0, 0, 0, 0, 0, 0, 0x1234);
@@ -381,5 +382,58 @@ fn the_mld_proxy_reports_upstream_and_routes_to_the_member() {
             drop(member);
             daemon.groups(0);
         });
+    });
+}
+
+/// An interface without an IPv6 address of its own turns requests at that of another; its querier does not depend on it.
+#[test]
+fn the_mld_proxy_keeps_its_members_when_a_shared_address_changes() {
+    with_namespaces(|| {
+        let bed = Testbed::new();
+        let index = bed.h1.index("eth");
+        bed.h1.edit(|editor| {
+            editor
+                .add_address(index, address(2, 2), 64)
+                .expect("address");
+        });
+        // Queries come from a start alone.
+        let daemon = Daemon::start(&bed.router, &PROXY.replace("2s", "1000s"));
+        daemon.number("two");
+        let _member = Speaker::new(&bed.h1, address(1, 2), address(2, 2));
+        // A querier of each version of IP on two links.
+        daemon.wait_for("igmp", "queries_sent", 4);
+        daemon.wait_for("igmp", "reports_sent", 1);
+        let counts = || ["queries_sent", "reports_sent"].map(|name| daemon.counter("igmp", name));
+        let before = eventually("all reports are sent", || {
+            let before = counts();
+            std::thread::sleep(NEVER);
+            (counts() == before).then_some(before)
+        });
+        let up = bed.router.index("up");
+        for own in [1, 3] {
+            bed.router.edit(|editor| {
+                editor
+                    .add_address(up, address(1, own), 64)
+                    .expect("address");
+            });
+            eventually("the interface has the address", || {
+                let interfaces = daemon.status(Show::Interfaces);
+                let mut all = interfaces["interfaces"].as_array().expect("list").iter();
+                let found = all.find(|interface| interface["name"] == "up")?;
+                (found["ipv6"] == format!("{}/64", address(1, own))).then_some(())
+            });
+            bed.router.edit(|editor| {
+                editor
+                    .remove_address(up, address(1, own), 64)
+                    .expect("address");
+            });
+        }
+        eventually("the interface has no address", || {
+            let interfaces = daemon.status(Show::Interfaces);
+            let mut all = interfaces["interfaces"].as_array().expect("list").iter();
+            let found = all.find(|interface| interface["name"] == "up")?;
+            found["ipv6"].is_null().then_some(())
+        });
+        assert_eq!(counts(), before);
     });
 }

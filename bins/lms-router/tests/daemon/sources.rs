@@ -8,6 +8,7 @@ use crate::common::*;
 use linux_net::mroute::{Route, Table};
 use linux_net::udp::{Config, GroupSocket, Transmit};
 use lms_router::status::Show;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 pub(crate) fn downstream(group: &Value) -> Vec<String> {
@@ -216,7 +217,6 @@ fn a_static_route_follows_the_names_of_interfaces() {
 #[test]
 fn routes_beyond_what_the_kernel_can_tell_at_once_are_all_followed() {
     with_namespaces(|| {
-        use nix::sys::signal::Signal;
         const ROUTES: u32 = 20_000;
         let bed = Testbed::new();
         let (up, one) = (bed.router.index("up"), bed.router.index("one"));
@@ -304,6 +304,78 @@ fn the_igmp_proxy_serves_hosts_that_join_any_source_or_one() {
             gets(&specific);
             drop(specific);
             daemon.groups(0);
+        });
+    });
+}
+
+/// The proxy keeps its links and their members when the upstream interface gets another address.
+#[test]
+fn the_igmp_proxy_serves_hosts_when_its_upstream_address_changes() {
+    with_namespaces(|| {
+        let bed = Testbed::new();
+        let other = Ipv4Addr::new(10, 0, 1, 9);
+        let config = "[[interface]]\nname = \"up\"\naddress = \"10.0.1.9\"\n";
+        // Queries come from a start alone.
+        let config = format!("{}{config}", PROXY.replace("2s", "1000s"));
+        let daemon = Daemon::start(&bed.router, &config);
+        let up = daemon.number("up");
+        daemon.number("two");
+        let source = sender(&bed.src);
+        let gets = |endpoint: &Endpoint| {
+            eventually("data", || {
+                send(&source, b"data");
+                endpoint.data(Duration::from_millis(50))
+            });
+        };
+        let before = Endpoint::new(&bed.h1, None);
+        gets(&before);
+        let queries = daemon.counter("igmp", "queries_sent");
+        let index = bed.router.index("up");
+        bed.router.edit(|editor| {
+            editor.add_address(index, other, 24).expect("address");
+        });
+        eventually("the interface has the address", || {
+            let interfaces = daemon.status(Show::Interfaces);
+            let mut all = interfaces["interfaces"].as_array().expect("list").iter();
+            let found = all.find(|interface| interface["number"] == up.0)?;
+            (found["address"] == "10.0.1.9").then_some(())
+        });
+        let after = Endpoint::new(&bed.h2, None);
+        gets(&after);
+        gets(&before);
+        assert_eq!(downstream(&daemon.groups(1)[0]), ["one", "two"]);
+        assert_eq!(daemon.counter("igmp", "queries_sent"), queries);
+    });
+}
+
+/// An interface that disappears and returns in between two looks at the interfaces has another index.
+#[test]
+fn the_igmp_proxy_serves_hosts_when_its_upstream_interface_is_replaced() {
+    with_namespaces(|| {
+        let bed = Testbed::new();
+        let daemon = Daemon::start(&bed.router, PROXY);
+        daemon.number("two");
+        let index = bed.router.index("up");
+        daemon.signal(Signal::SIGSTOP);
+        bed.router
+            .edit(|editor| editor.remove(index).expect("removed"));
+        let source = Ipv4Addr::new(10, 0, 1, 2);
+        wire([
+            (&bed.router, "up", Ipv4Addr::new(10, 0, 1, 1)),
+            (&bed.src, "eth", source),
+        ]);
+        daemon.signal(Signal::SIGCONT);
+        eventually("the router uses the new interface", || {
+            let interfaces = daemon.status(Show::Interfaces);
+            let mut all = interfaces["interfaces"].as_array().expect("list").iter();
+            let found = all.find(|interface| interface["name"] == "up")?;
+            (found["index"] == bed.router.index("up")).then_some(())
+        });
+        let source = sender(&bed.src);
+        let member = Endpoint::new(&bed.h1, None);
+        eventually("data", || {
+            send(&source, b"data");
+            member.data(Duration::from_millis(50))
         });
     });
 }

@@ -18,7 +18,7 @@ use core::net::Ipv4Addr;
 use super::config::{Config, MemberStorage};
 use super::querier::FilterMode;
 use super::stats::{DropReason, Stats};
-use crate::{Duration, Family, Instant, Numbered};
+use crate::{Duration, Family, Instant, InterfaceConfig, Numbered};
 use proto_core::slab::{Keyed, NIL, Slab};
 
 use proto_core::TokenBucket;
@@ -159,6 +159,16 @@ impl<'a, A: Family> Member<'a, A> {
         &self.config
     }
 
+    /// Changes this system's addresses and keeps the groups. Where the source of its reports is another, all groups are
+    /// reported again.
+    pub fn set_interface(&mut self, now: Instant, interface: InterfaceConfig<A>) {
+        let before = core::mem::replace(&mut self.config.interface, interface);
+        if before.link_local != interface.link_local && !self.groups.is_empty() {
+            self.general_at = Some(now);
+            self.general_from = 0;
+        }
+    }
+
     /// Counters.
     pub fn stats(&self) -> &Stats {
         &self.stats
@@ -173,6 +183,9 @@ impl<'a, A: Family> Member<'a, A> {
     /// that do not fit are left out and counted; a list that should exclude them asks for more
     /// than is wanted, one that should include them for less.
     ///
+    /// A host receives 224.0.0.1 and ff02::1 at all times, and no report names them or a group of scope 0 or 1 (RFC 3376
+    /// §4, RFC 9777 §6): for these the call succeeds and changes nothing.
+    ///
     /// # Errors
     /// [`DropReason::GroupsFull`] when there is no room for a new group; nothing changed.
     /// [`DropReason::SourcesFull`] when sources were left out; the rest of the filter is set.
@@ -184,7 +197,7 @@ impl<'a, A: Family> Member<'a, A> {
         sources: impl Iterator<Item = A>,
     ) -> Result<(), DropReason> {
         if !group.is_reported() {
-            return Err(self.stats.drop(DropReason::LinkLocalGroup));
+            return Ok(());
         }
         let mut sources = sources.peekable();
         let g = match self.groups.find(Numbered::new(0, group)) {

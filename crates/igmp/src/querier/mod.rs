@@ -40,7 +40,7 @@ use super::config::QuerierStorage;
 use super::datagram;
 use super::stats::{DropReason, Stats};
 use crate::wire::{Message, RecordType, Sources};
-use crate::{Duration, Family, Instant, Meta, Numbered};
+use crate::{Duration, Family, Instant, InterfaceConfig, Meta, Numbered};
 use proto_core::slab::{Keyed, NIL, Slab};
 
 use proto_core::{RateLimit, TokenBucket};
@@ -232,6 +232,21 @@ impl<'a, A: Family> Querier<'a, A> {
     /// The configuration, with every value inside its bounds.
     pub fn config(&self) -> &Config<A> {
         &self.config
+    }
+
+    /// Changes this router's addresses and keeps the groups. Where the source of its queries is another, it asks at once
+    /// unless the link's querier has a lower address.
+    pub fn set_interface(&mut self, now: Instant, interface: InterfaceConfig<A>) {
+        self.last_now = now;
+        let before = core::mem::replace(&mut self.config.interface, interface);
+        if before.link_local == interface.link_local {
+            return;
+        }
+        match self.role {
+            Role::NonQuerier { querier, .. } if querier < interface.link_local => {}
+            Role::NonQuerier { .. } => self.become_querier(now),
+            Role::Querier => self.next_general = now,
+        }
     }
 
     /// Returns which router sends queries on this link.

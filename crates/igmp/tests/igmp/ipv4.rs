@@ -53,3 +53,19 @@ fn groups_left_in_silence_take_no_stack() {
     }
     assert_eq!(m.group_count(), 0);
 }
+
+/// RFC 3376 §4: reception of 224.0.0.1 is always enabled, and no message concerns it.
+#[test]
+fn all_systems_are_joined_without_reports() {
+    let mut m = Member::new(config_of(1), Storage::owned(1, 1), [3; 32], ms(0));
+    m.join(ms(0), Addr::group(1)).unwrap();
+    let mut buffer = [0; 1500];
+    while m.poll_transmit(ms(0), &mut buffer).is_some() {}
+    let before = m.poll_timeout();
+    // The table is full: this group takes no room.
+    assert_eq!(m.join(ms(0), ALL_SYSTEMS), Ok(()));
+    assert_eq!((m.group_count(), m.poll_timeout()), (1, before));
+    assert_eq!(m.poll_transmit(ms(0), &mut buffer), None);
+    m.leave(ms(0), ALL_SYSTEMS);
+    assert_eq!(m.stats().drops.total(), 0);
+}

@@ -348,3 +348,29 @@ fn proxy_takes_interfaces_that_come_and_lets_go_of_those_that_leave() {
     assert_eq!(p.upstream().group_count(), 0);
     assert!(!p.remove_downstream(ms(4_000), Iface(4)));
 }
+
+#[test]
+fn proxy_keeps_memberships_when_addresses_change() {
+    let mut p = proxy();
+    let packet = v3_report(host(1, 77), ModeIsExclude, &[]);
+    p.handle_packet(ms(1_000), &meta(1), &packet).unwrap();
+    run_proxy(&mut p, ms(2_000));
+    run_proxy(&mut p, ms(9_000));
+    let with = |iface: u16, n| igmp::InterfaceConfig {
+        address: host(iface, n),
+        link_local: host(iface, n),
+        ..Addr::interface(iface)
+    };
+    // A query below, no report above: what is wanted is the same.
+    assert!(p.set_interface(ms(10_000), Iface(1), with(1, 5)));
+    let sent = |p: &Proxy<'_>| p.queriers()[0].stats().queries_sent;
+    let before = sent(&p);
+    let (_, said) = run_proxy(&mut p, ms(10_000));
+    assert_eq!((said, sent(&p)), (vec![], before + 1));
+    // The host above reports from its new address.
+    assert!(p.set_interface(ms(11_000), Iface(0), with(0, 5)));
+    let (_, said) = run_proxy(&mut p, ms(11_000));
+    assert_eq!(said, [(ModeIsExclude, GROUP, vec![])]);
+    assert_eq!(downstream(&p, source(1)), [1]);
+    assert!(!p.set_interface(ms(11_000), Iface(9), with(9, 5)));
+}

@@ -231,6 +231,53 @@ fn general_queries_at_start_and_then_at_the_interval() {
     assert!(sent.iter().all(|(_, asked)| *asked == general));
 }
 
+/// The interface of [`querier`], where the router has the address of neighbour `n`.
+fn readdressed(n: u8) -> igmp::InterfaceConfig<Addr> {
+    igmp::InterfaceConfig {
+        address: host(1, n),
+        link_local: host(1, n),
+        ..Addr::interface(1)
+    }
+}
+
+#[test]
+fn groups_survive_another_address() {
+    let mut q = in_state(Exclude);
+    let general = (ANY, vec![], false, ALL_SYSTEMS);
+    assert_eq!(ask(&mut q, ms(100)), []);
+    // Queries come from the same address: the link sees no difference.
+    let turning_point = igmp::InterfaceConfig {
+        address: host(2, 9),
+        ..Addr::interface(1)
+    };
+    q.set_interface(ms(200), turning_point);
+    assert_eq!(ask(&mut q, ms(200)), []);
+    // They come from another one, which hosts and other routers learn at once.
+    q.set_interface(ms(300), readdressed(5));
+    assert_eq!(ask(&mut q, ms(300)), [general]);
+    assert_eq!(names(&q, true), [1, 2]);
+    assert_eq!((q.mode(GROUP), q.group_count()), (Exclude, 1));
+    let own = v3_query(host(1, 5), ANY, 100, &[]);
+    let refused = q.handle_packet(ms(400), &meta(1), &own);
+    assert_eq!(refused, Err(DropReason::OwnAddress));
+}
+
+#[test]
+fn another_address_may_win_the_election() {
+    let general = (ANY, vec![], false, ALL_SYSTEMS);
+    for (own, wins) in [(5, false), (2, true)] {
+        let mut q = querier(1);
+        run_querier(&mut q, ms(10));
+        let rival = v3_query(host(1, 3), ANY, 100, &[]);
+        q.handle_packet(ms(30), &meta(1), &rival).unwrap();
+        assert!(matches!(q.role(), Role::NonQuerier { .. }));
+        q.set_interface(ms(40), readdressed(own));
+        assert_eq!(q.role() == Role::Querier, wins);
+        let asked = ask(&mut q, ms(40));
+        assert_eq!(asked, if wins { vec![general.clone()] } else { vec![] });
+    }
+}
+
 #[test]
 fn lower_address_is_the_querier_until_it_falls_silent() {
     let mut q = querier(1);

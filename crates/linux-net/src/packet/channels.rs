@@ -13,6 +13,7 @@ use crate::error::{Capability, OpenError};
 use crate::family::Family;
 use crate::poll::Set;
 use crate::sys;
+use crate::sys::message::peek_link;
 
 const ETHERNET: usize = 14;
 /// What the kernel counts for a packet in a queue beside its bytes, at least.
@@ -23,7 +24,7 @@ const BATCH: usize = 64;
 const LOOKS: usize = 4 * BATCH;
 
 /// Packets as they arrive, by `pnet_datalink`: what a [`Ring`](super::Ring) shows, where the kernel has packet sockets but no packet
-/// rings. Each packet costs two system calls and a copy.
+/// rings. Each packet costs three system calls and a copy.
 ///
 /// There is one socket for each interface. All are opened with the channels, so that interfaces may appear when the
 /// process has no privileges any more. The kernel runs the filter of the ring where it can; this process runs it again.
@@ -47,17 +48,20 @@ pub struct Channels {
 
 struct Channel {
     interface: u32,
-    own: [u8; 6],
     /// The receiver has a duplicate of it.
     socket: OwnedFd,
     receiver: Box<dyn DataLinkReceiver>,
 }
 
 impl Channel {
-    /// The next frame; `None` when none is there.
-    fn next(&mut self) -> Option<&[u8]> {
+    /// The next frame, and its packet type: `PACKET_HOST` or another; `None` when none is there.
+    fn next(&mut self) -> Option<(u8, &[u8])> {
+        // `pnet_datalink` passes on the frame alone. A packet of a VLAN arrives without its tag, so that only the
+        // kernel's packet type tells whether it is for this interface. An error is fetched by this call.
+        let link = peek_link(&self.socket).ok()?;
+        let packet_type = link.map_or(libc::PACKET_OTHERHOST, |link| link.sll_pkttype);
         let error = match self.receiver.next() {
-            Ok(frame) => return Some(frame),
+            Ok(frame) => return Some((packet_type, frame)),
             Err(error) => error,
         };
         let none_is_there = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
@@ -181,7 +185,7 @@ impl Channels {
         }
         let found = present.iter().find(|p| p.index == interface);
         let found = found.ok_or(io::ErrorKind::NotFound)?;
-        let own = found.mac.ok_or(io::ErrorKind::Unsupported)?.octets();
+        found.mac.ok_or(io::ErrorKind::Unsupported)?;
         let socket = self
             .spare
             .pop()
@@ -190,7 +194,6 @@ impl Channels {
             Ok(receiver) => {
                 self.channels.push(Channel {
                     interface,
-                    own,
                     socket,
                     receiver,
                 });
@@ -277,14 +280,13 @@ impl Channels {
     /// Reads the next frame of a channel into a slot; whether the packet is for the router. `None` when none is there.
     fn receive(&mut self, at: usize, slot: usize) -> Option<bool> {
         let channel = &mut self.channels[at];
-        let (interface, own) = (channel.interface, channel.own);
-        let frame = channel.next()?;
+        let interface = channel.interface;
+        let (packet_type, frame) = channel.next()?;
         let Some((header, packet)) = frame.split_first_chunk::<ETHERNET>() else {
             return Some(false);
         };
         let is_ip = header[12..] == self.ethertype.to_be_bytes();
-        let kind = packet_type(header, own);
-        if !is_ip || !bpf::passes(&self.program, packet, kind) {
+        if !is_ip || !bpf::passes(&self.program, packet, packet_type) {
             return Some(false);
         }
         self.passed += 1;
@@ -333,22 +335,6 @@ impl Channels {
 impl AsFd for Channels {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
-    }
-}
-
-/// What the kernel calls a frame with this header.
-fn packet_type(header: &[u8; ETHERNET], own: [u8; 6]) -> u8 {
-    let (to, from) = (&header[..6], &header[6..12]);
-    if to == own {
-        libc::PACKET_HOST
-    } else if from == own {
-        libc::PACKET_OUTGOING
-    } else if to == [0xff; 6] {
-        libc::PACKET_BROADCAST
-    } else if to[0] & 1 == 1 {
-        libc::PACKET_MULTICAST
-    } else {
-        libc::PACKET_OTHERHOST
     }
 }
 

@@ -37,9 +37,9 @@ pub(crate) fn fold(mut sum: u64) -> u16 {
 /// Where things stand in a whole IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Bytes of the header: of IPv6, with the extension headers in front of what it carries.
+    /// Bytes of the header: of IPv6, with the options in front of what it carries.
     pub(crate) header: usize,
-    /// What it carries: a protocol number.
+    /// What it carries: a protocol number, or that of another extension header.
     pub(crate) protocol: u8,
     /// It is a part of a packet.
     pub(crate) is_fragment: bool,
@@ -71,7 +71,9 @@ fn ipv4(packet: &mut [u8]) -> Option<(Layout, &mut [u8])> {
 
 fn ipv6(packet: &mut [u8]) -> Option<(Layout, &mut [u8])> {
     const HOP_BY_HOP: u8 = 0;
+    const ROUTING: u8 = 43;
     const FRAGMENT: u8 = 44;
+    const AUTHENTICATION: u8 = 51;
     const DESTINATION_OPTIONS: u8 = 60;
     let fixed: [u8; 40] = *packet.first_chunk()?;
     let total = 40 + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
@@ -81,22 +83,36 @@ fn ipv6(packet: &mut [u8]) -> Option<(Layout, &mut [u8])> {
         protocol: fixed[6],
         is_fragment: false,
     };
+    let (mut at, mut next) = (layout.header, layout.protocol);
     // Each header takes at least 8 bytes, so that the length of the packet bounds the walk.
     loop {
-        let len = match layout.protocol {
-            HOP_BY_HOP if layout.header == 40 => None,
-            DESTINATION_OPTIONS => None,
-            FRAGMENT => Some(8),
-            _ => return Some((layout, packet)),
+        let is_options = next == DESTINATION_OPTIONS || (next == HOP_BY_HOP && at == 40);
+        // A fragment header may follow each of these (RFC 8200 §4.1).
+        if !is_options && ![ROUTING, FRAGMENT, AUTHENTICATION].contains(&next) {
+            break;
+        }
+        let extension: &[u8; 8] = packet.get(at..)?.first_chunk()?;
+        if next == FRAGMENT {
+            // What follows in a later fragment is no header.
+            layout.is_fragment = true;
+            break;
+        }
+        let units = usize::from(extension[1]);
+        let len = match next {
+            // RFC 4302 §2.2: words of four bytes, less two.
+            AUTHENTICATION => (units + 2) * 4,
+            _ => (units + 1) * 8,
         };
-        let extension: &[u8; 8] = packet.get(layout.header..)?.first_chunk()?;
-        layout.is_fragment |= layout.protocol == FRAGMENT;
-        layout.protocol = extension[0];
-        layout.header += len.unwrap_or((usize::from(extension[1]) + 1) * 8);
-        if layout.header > packet.len() {
+        if packet.len() < at + len {
             return None;
         }
+        // The layout ends before a header that changes what the checksum covers, or that covers the checksum.
+        if is_options && layout.header == at {
+            (layout.header, layout.protocol) = (at + len, extension[0]);
+        }
+        (at, next) = (at + len, extension[0]);
     }
+    Some((layout, packet))
 }
 
 /// The sum of the pseudo header (RFC 768, RFC 8200 §8.1) of a packet with this layout.
@@ -227,5 +243,87 @@ mod tests {
         packet.append(&mut chain);
         let refused = complete_checksum(&mut packet);
         assert_eq!(refused, Err(ChecksumError::Malformed));
+    }
+
+    /// Extension headers of 8 and 16 bytes before a payload, after a hop-by-hop header or none.
+    fn chain(with_hop_by_hop: bool, kinds: &[u8], last: u8, payload: &[u8]) -> Vec<u8> {
+        let first = with_hop_by_hop.then_some(0);
+        let kinds: Vec<u8> = first.into_iter().chain(kinds.iter().copied()).collect();
+        let mut packet = packet6()[..40].to_vec();
+        packet[6] = *kinds.first().unwrap_or(&last);
+        for (at, kind) in kinds.iter().enumerate() {
+            let next = *kinds.get(at + 1).unwrap_or(&last);
+            // An authentication header counts words of four bytes less two, the others words of eight less one.
+            let (units, len) = match (kind, at % 2) {
+                (51, 0) => (0, 8),
+                (51, _) => (2, 16),
+                (_, 0) => (0, 8),
+                (_, _) => (1, 16),
+            };
+            let end = packet.len() + len;
+            packet.extend([next, units]);
+            packet.resize(end, 0);
+        }
+        packet.extend(payload);
+        let len = packet.len() - 40;
+        packet[4..6].copy_from_slice(&(len as u16).to_be_bytes());
+        packet
+    }
+
+    /// Chains of up to three of the headers that RFC 8200 §4.1 lets stand before a fragment header, and of
+    /// authentication headers.
+    fn chains() -> Vec<Vec<u8>> {
+        let mut all = vec![Vec::new()];
+        for from in 0..1 + 3 + 9 {
+            for kind in [60, 43, 51] {
+                let longer = [&all[from][..], &[kind]].concat();
+                all.push(longer);
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn fragments_are_recognized_after_every_chain_of_headers() {
+        for kinds in chains() {
+            for with_hop_by_hop in [false, true] {
+                // A first fragment, and a later one, of which no byte is a header.
+                for (next, offset) in [(17, [0, 1]), (17, [0, 9]), (60, [0, 9]), (60, [0, 8])] {
+                    let fragment = [&[next, 0][..], &offset, &[0, 0, 0, 7], &[0xff; 24]].concat();
+                    let whole = chain(with_hop_by_hop, &kinds, 44, &fragment);
+                    let mut packet = whole.clone();
+                    let refused = complete_checksum(&mut packet);
+                    assert_eq!(refused, Err(ChecksumError::Fragment), "{kinds:?} {next}");
+                    assert_eq!(packet, whole);
+                    for len in 40..whole.len() - 24 {
+                        let mut cut = whole[..len].to_vec();
+                        cut[4..6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
+                        let refused = complete_checksum(&mut cut);
+                        assert_eq!(refused, Err(ChecksumError::Malformed), "{kinds:?} {len}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// The checksum of a packet with a routing header may be of another destination (RFC 8200 §8.1), and one after an
+    /// authentication header is covered by that.
+    #[test]
+    fn checksums_are_completed_after_options_alone() {
+        for kinds in chains() {
+            for with_hop_by_hop in [false, true] {
+                let whole = chain(with_hop_by_hop, &kinds, 17, &packet6()[56..]);
+                let mut packet = whole.clone();
+                let completed = complete_checksum(&mut packet);
+                if kinds.iter().all(|kind| *kind == 60) {
+                    assert_eq!(completed, Ok(()), "{kinds:?}");
+                    let (layout, _) = well_formed(&mut packet.clone()).map(|f| (f.0, ())).unwrap();
+                    assert!(udp_holds(&packet, &layout));
+                } else {
+                    assert_eq!(completed, Err(ChecksumError::NoChecksum), "{kinds:?}");
+                    assert_eq!(packet, whole);
+                }
+            }
+        }
     }
 }

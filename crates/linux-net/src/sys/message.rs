@@ -248,6 +248,20 @@ pub(crate) fn receive<const N: usize>(
     fd: &impl AsFd,
     buffer: &mut [u8],
 ) -> io::Result<Incoming<N>> {
+    receive_with(fd, buffer, 0)
+}
+
+/// Returns where the next packet of a packet socket comes from, and leaves the packet there; `None` where the
+/// kernel does not say.
+pub(crate) fn peek_link(fd: &impl AsFd) -> io::Result<Option<libc::sockaddr_ll>> {
+    receive_with::<0>(fd, &mut [], libc::MSG_PEEK).map(|incoming| incoming.link)
+}
+
+fn receive_with<const N: usize>(
+    fd: &impl AsFd,
+    buffer: &mut [u8],
+    flags: libc::c_int,
+) -> io::Result<Incoming<N>> {
     let mut incoming = Incoming {
         control: Control::new(),
         source: None,
@@ -273,7 +287,11 @@ pub(crate) fn receive<const N: usize>(
     // SAFETY: every pointer in `header` comes with its true length, points at memory that we
     // hold exclusively, and outlives the call.
     let len = check_len(unsafe {
-        libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT)
+        libc::recvmsg(
+            fd.as_fd().as_raw_fd(),
+            &raw mut header,
+            libc::MSG_DONTWAIT | flags,
+        )
     })?;
     incoming.len = len.min(buffer.len());
     incoming.truncated = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
