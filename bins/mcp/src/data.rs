@@ -1,7 +1,7 @@
 //! The data connection: one stream to all receivers over TCP-XM, encrypted or not.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use linux_net::link::{self, Interface};
 use linux_net::{Capability, privileges};
 use mcp_control::wire::plan::Carrier;
 use mcp_control::{Digest, Layout};
-use tcpxm_tokio::seal::{Sealer, segment_key};
+use tcpxm_tokio::seal::{Output, segment_key};
 use tcpxm_tokio::{
     Config, CongestionControl, ConnStats, Failure, GroupChoice, GroupConfig, GroupEvent,
     GroupHandle, GroupMode, Mode, State, XmEndpoint, XmGroup,
@@ -348,9 +348,7 @@ fn first_timeout(connect: Duration) -> mcp_control::Duration {
 /// The stream to all receivers.
 pub(crate) struct Outgoing {
     group: XmGroup,
-    sealer: Option<Box<Sealer>>,
-    /// Memory for an encrypted record.
-    record: Vec<u8>,
+    output: Output,
     sent: Sent,
 }
 
@@ -386,11 +384,9 @@ impl Outgoing {
         let group = endpoint.open_archived_group(config, Box::new(resend))?;
         let handle = group.handle();
         let events = forward(group.handle());
-        let sealer = key.map(|key| Box::new(Sealer::new(&key)));
         let outgoing = Outgoing {
             group,
-            sealer,
-            record: Vec::new(),
+            output: Output::new(key.as_ref()),
             sent,
         };
         Ok((outgoing, Handle(handle), events))
@@ -403,12 +399,7 @@ impl Outgoing {
 
     /// Sends a piece of one record at most.
     pub(crate) fn write(&mut self, piece: &[u8]) -> io::Result<()> {
-        let Some(sealer) = &mut self.sealer else {
-            return self.group.write_all(piece);
-        };
-        self.record.clear();
-        sealer.seal(piece, &mut self.record)?;
-        self.group.write_all(&self.record)
+        self.output.write_all(&mut self.group, piece)
     }
 
     /// Waits until each receiver has everything, or has failed.

@@ -1,14 +1,14 @@
 //! Data by TCP-XM: the data connection on the agreed port, from the sender of the control connection only, and the streams
 //! of islands.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mcp_control::wire::island::Island;
 use mcp_control::wire::plan::Carrier;
-use tcpxm_tokio::seal::{Opener, Sealer, segment_key};
+use tcpxm_tokio::seal::{Opener, Output, segment_key};
 use tcpxm_tokio::{
     Config, GroupChoice, GroupConfig, GroupHandle, GroupMode, StreamHandle, XmEndpoint, XmGroup,
     XmListener, XmStream,
@@ -230,9 +230,7 @@ impl Incoming {
 pub(crate) struct Outgoing {
     group: XmGroup,
     receivers: usize,
-    sealer: Option<Sealer>,
-    /// Memory for an encrypted record.
-    record: Vec<u8>,
+    output: Output,
 }
 
 /// How many members of an island multicast reaches.
@@ -268,19 +266,13 @@ impl Outgoing {
         Ok(Outgoing {
             group,
             receivers: members.len(),
-            sealer: key.map(|key| Sealer::new(&key)),
-            record: Vec::new(),
+            output: Output::new(key.as_ref()),
         })
     }
 
-    /// Sends a piece of one record at most. Blocks while the slowest member has the send buffer full.
-    pub(crate) fn write(&mut self, piece: &[u8]) -> io::Result<()> {
-        let Some(sealer) = &mut self.sealer else {
-            return self.group.write_all(piece);
-        };
-        self.record.clear();
-        sealer.seal(piece, &mut self.record)?;
-        self.group.write_all(&self.record)
+    /// Sends bytes. Blocks while the slowest member has the send buffer full.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.output.write_all(&mut self.group, bytes)
     }
 
     /// Returns how many members multicast reaches.
@@ -319,7 +311,7 @@ impl Outgoing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
+    use std::io::{Read, Write};
     use tcpxm_tokio::{Failure, GroupEvent};
 
     fn client() -> XmEndpoint {

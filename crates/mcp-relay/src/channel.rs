@@ -1,12 +1,12 @@
 //! The two directions of a link, sealed or not.
 
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Read};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 
 use linux_net::poll::{self, Watch};
 use linux_net::tcp;
-use tcpxm_tokio::seal::{MAX_RECORD, Opener, Sealer};
+use tcpxm_tokio::seal::{self, Opener};
 
 /// Buffer of an input that is not sealed, in bytes.
 const AHEAD: usize = 1 << 16;
@@ -16,25 +16,17 @@ const WAKE: usize = 16 << 10;
 /// The direction in which this end sends.
 pub(crate) struct Output {
     stream: TcpStream,
-    sealer: Option<(Box<Sealer>, Vec<u8>)>,
+    output: seal::Output,
 }
 
 impl Output {
     pub(crate) fn new(stream: TcpStream, key: Option<&[u8; 32]>) -> Output {
-        let sealer = key.map(|key| (Box::new(Sealer::new(key)), Vec::new()));
-        Output { stream, sealer }
+        let output = seal::Output::new(key);
+        Output { stream, output }
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let Some((sealer, record)) = &mut self.sealer else {
-            return self.stream.write_all(bytes);
-        };
-        for piece in bytes.chunks(MAX_RECORD) {
-            record.clear();
-            sealer.seal(piece, record)?;
-            self.stream.write_all(record)?;
-        }
-        Ok(())
+        self.output.write_all(&mut self.stream, bytes)
     }
 }
 

@@ -14,7 +14,7 @@
 //! so one receiver could forge to another: the digests on the control connection decide. The end of a stream is
 //! not authenticated: its length must be known.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf;
@@ -118,6 +118,36 @@ impl Sealer {
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         self.records.seal(self.next, plain, out)?;
         self.next += 1;
+        Ok(())
+    }
+}
+
+/// Writes a stream that is sealed, or not.
+pub struct Output {
+    /// With memory for a record.
+    sealer: Option<(Box<Sealer>, Vec<u8>)>,
+}
+
+impl Output {
+    /// Seals with a key that is used for nothing else; without one nothing is sealed.
+    pub fn new(key: Option<&[u8; 32]>) -> Self {
+        let sealer = key.map(|key| (Box::new(Sealer::new(key)), Vec::new()));
+        Output { sealer }
+    }
+
+    /// Writes bytes, in records of at most [`MAX_RECORD`] bytes where the stream is sealed.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_all(&mut self, to: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+        let Some((sealer, record)) = &mut self.sealer else {
+            return to.write_all(bytes);
+        };
+        for piece in bytes.chunks(MAX_RECORD) {
+            record.clear();
+            sealer.seal(piece, record)?;
+            to.write_all(record)?;
+        }
         Ok(())
     }
 }
