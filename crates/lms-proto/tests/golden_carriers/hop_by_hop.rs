@@ -77,6 +77,92 @@ fn a_header_that_is_longer_than_the_packet() {
     assert_eq!(verdict, Verdict::Drop(DropReason::TotalLength));
 }
 
+/// The bytes of a packet, cut to a length that its header agrees with.
+fn cut(whole: &[u8], len: usize) -> Vec<u8> {
+    let mut packet = whole[..len].to_vec();
+    packet[4..6].copy_from_slice(&((len - ipv6::HEADER_LEN) as u16).to_be_bytes());
+    packet
+}
+
+/// A request with extension headers of 8 and 16 bytes of these kinds after the hop-by-hop header. Returns it with the offset
+/// of its payload, which the header `last` begins.
+fn extended(kinds: &[u8], last: u8, payload: &[u8]) -> (Vec<u8>, usize) {
+    let mut packet = chain(&[], &[]);
+    packet.truncate(ipv6::HEADER_LEN + ipv6::OPTIONS_LEN);
+    packet[ipv6::HEADER_LEN] = *kinds.first().unwrap_or(&last);
+    for (at, kind) in kinds.iter().enumerate() {
+        let next = *kinds.get(at + 1).unwrap_or(&last);
+        // An authentication header counts words of four bytes less two, the others words of eight less one.
+        let (units, len) = match (*kind, at % 2) {
+            (ipv6::AUTHENTICATION, 0) => (0, 8),
+            (ipv6::AUTHENTICATION, _) => (2, 16),
+            (_, 0) => (0, 8),
+            (_, _) => (1, 16),
+        };
+        let end = packet.len() + len;
+        packet.extend([next, units]);
+        packet.resize(end, 0);
+    }
+    let at = packet.len();
+    packet.extend(payload);
+    (cut(&packet, packet.len()), at)
+}
+
+/// All chains of up to three headers that may stand before a fragment header.
+fn extension_headers() -> Vec<Vec<u8>> {
+    let kinds = [
+        ipv6::HOP_BY_HOP,
+        ipv6::ROUTING,
+        ipv6::AUTHENTICATION,
+        ipv6::DESTINATION_OPTIONS,
+    ];
+    let mut all = vec![Vec::new()];
+    for from in 0..1 + 4 + 16 {
+        for kind in kinds {
+            all.push([&all[from][..], &[kind]].concat());
+        }
+    }
+    all
+}
+
+#[test]
+fn fragments_are_no_requests_after_every_chain_of_headers() {
+    let mut router = router::<Ipv6Addr>();
+    let mut forward = |mut bytes: Vec<u8>| {
+        let before = bytes.clone();
+        let verdict = router.forward(NOW, &meta(DOWN), &mut bytes);
+        assert_eq!(bytes, before);
+        verdict
+    };
+    for kinds in extension_headers() {
+        // A first fragment, and later ones, of which no byte is a header.
+        for (next, offset) in [(17, [0, 1]), (17, [0, 9]), (60, [0, 9]), (60, [0, 8])] {
+            let fragment = [&[next, 0][..], &offset, &[0, 0, 0, 7], &[0xff; 24]].concat();
+            let (whole, at) = extended(&kinds, ipv6::FRAGMENT, &fragment);
+            assert!(Ipv6Addr::read_ip(&whole).unwrap().is_fragment, "{kinds:?}");
+            let refused = Verdict::Drop(DropReason::RequestFragment);
+            assert_eq!(forward(whole.clone()), refused, "{kinds:?}");
+            for len in ipv6::HEADER_LEN + ipv6::OPTIONS_LEN..at {
+                let refused = Verdict::Drop(DropReason::TotalLength);
+                assert_eq!(forward(cut(&whole, len)), refused, "{kinds:?} {len}");
+            }
+        }
+    }
+}
+
+#[test]
+fn requests_without_a_fragment_header_pass_after_every_chain_of_headers() {
+    for kinds in extension_headers() {
+        // Neither the bytes of UDP nor those after another protocol's number are a header.
+        for last in [17, 59] {
+            let (mut bytes, _) = extended(&kinds, last, &[ipv6::FRAGMENT; 20]);
+            assert!(!Ipv6Addr::read_ip(&bytes).unwrap().is_fragment, "{kinds:?}");
+            let verdict = router::<Ipv6Addr>().forward(NOW, &meta(DOWN), &mut bytes);
+            assert!(matches!(verdict, Verdict::Forward { .. }), "{kinds:?}");
+        }
+    }
+}
+
 #[test]
 fn a_dmcast_of_ipv6_in_ipv6() {
     let mut router = router::<Ipv6Addr>();
