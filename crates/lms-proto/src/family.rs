@@ -262,7 +262,7 @@ impl Family for Ipv6Addr {
             destination: ipv6::destination(packet),
             hop_limit: ipv6::hop_limit(packet),
             protocol: layout.next_header,
-            is_fragment: layout.next_header == ipv6::FRAGMENT,
+            is_fragment: layout.is_fragment(packet)?,
             payload: layout.header_len..layout.total_len,
         })
     }

@@ -42,7 +42,7 @@ impl Carrier for HopByHop {
         if option.kind == Kind::Dmcast {
             return Err(Malformed::NotEncapsulated);
         }
-        if layout.next_header == ipv6::FRAGMENT {
+        if layout.is_fragment(packet).map_err(Malformed::Header)? {
             return Err(Malformed::RequestFragment);
         }
         Ok(Class::Request(RequestAt {
@@ -85,6 +85,8 @@ impl Carrier for HopByHop {
         if layout.total_len != bytes.len() {
             return Err(open(OpenError::InnerLength));
         }
+        let is_fragment = layout.is_fragment(bytes);
+        let is_fragment = is_fragment.map_err(|error| open(OpenError::Inner(error)))?;
         Ok(Some(Dmcast {
             key: Key::new(option.body.source, option.body.group),
             router: option.body.turning_router,
@@ -95,7 +97,7 @@ impl Carrier for HopByHop {
             hop_limit: ipv6::hop_limit(bytes),
             protocol: layout.next_header,
             payload_len: bytes.len() - layout.header_len,
-            is_fragment: layout.next_header == ipv6::FRAGMENT,
+            is_fragment,
             has_options: layout.header_len != ipv6::HEADER_LEN,
             inner,
         }))

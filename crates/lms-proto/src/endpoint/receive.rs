@@ -19,7 +19,8 @@ impl<A: Family> Endpoint<'_, A> {
     ///
     /// # Errors
     /// The packet was dropped and counted: it is malformed, from another interface, a replay or above the rate
-    /// limit, its TTL or sender is not allowed, or there is no room for another router.
+    /// limit, its TTL or sender is not allowed, an MLD query has no Router Alert, or there is no room for another
+    /// router.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -146,12 +147,21 @@ impl<A: Family> Endpoint<'_, A> {
             self.stats.ignored += 1;
             return Ok(());
         };
-        // A switch that asks in a querier's stead has no address (RFC 4541 §2.1.1).
         if ip.ttl != 1 {
             return Err(DropReason::Ttl);
         }
-        if !ip.source.is_unspecified() {
-            self.check_source(ip.source)?;
+        if A::REQUIRES_ROUTER_ALERT && !ip.has_router_alert {
+            return Err(DropReason::RouterAlert);
+        }
+        let interface = self.config.interface;
+        if interface.is_own(ip.source) {
+            return Err(DropReason::OwnAddress);
+        }
+        // A switch that asks in a querier's stead has no address (RFC 4541 §2.1.1).
+        let is_anonymous = A::ADMITS_UNSPECIFIED && ip.source.is_unspecified();
+        let is_sender = ip.source.is_unicast() && ip.source.is_sender(&interface);
+        if !is_anonymous && !is_sender {
+            return Err(DropReason::WrongSubnet);
         }
         self.admit(now, ip.source, None)?;
         self.stats.queries_received += 1;

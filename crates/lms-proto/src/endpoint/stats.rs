@@ -3,7 +3,7 @@
 proto_core::drop_reasons! {
     /// Why a packet was refused. Nothing else changed.
     pub enum DropReason: "{}" {
-        /// Not a whole IPv4 packet with an LMS-HIER or IGMP message that can be read.
+        /// Not a whole IP packet with an LMS-HIER, IGMP or MLD message that can be read.
         Malformed = "malformed",
         /// An LMS-HIER message of another version: the router runs another release.
         Version = "version",
@@ -11,8 +11,10 @@ proto_core::drop_reasons! {
         WrongInterface = "wrong_interface",
         /// The TTL is not 1: it may come from another link.
         Ttl = "ttl",
-        /// The sender's address is not on the interface's subnet.
+        /// The sender's address is not on the interface's subnet; of an MLD query, not link-local.
         WrongSubnet = "wrong_subnet",
+        /// An MLD query without the Router Alert option (RFC 9777 §6.2).
+        RouterAlert = "router_alert",
         /// The sender's address is our own.
         OwnAddress = "own_address",
         /// The boot number is an older one, or the sequence number not a newer one: a replay.
@@ -31,7 +33,7 @@ proto_core::drop_reasons! {
 pub struct Stats {
     /// ELECTED messages accepted.
     pub elected_received: u64,
-    /// IGMP queries accepted.
+    /// IGMP or MLD queries accepted.
     pub queries_received: u64,
     /// Reports sent.
     pub reports_sent: u64,

@@ -461,7 +461,7 @@ impl<A: Family> Router<'_, A> {
         (number, cookie): (Iface, Option<u64>),
     ) -> Result<Iface, DropReason> {
         let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
-        if !entry.has_credit(now) || (cookie.is_none() && !entry.admits_classic()) {
+        if !entry.has_credit(now, cookie.is_none()) {
             return Err(DropReason::NoCredit);
         }
         let limit = self.wrong_number_limit;

@@ -21,12 +21,12 @@
 //! restart: the receiver asks again.
 //!
 //! The turning-point interface is a number that only this router can read ([`NUMBER_ROTATION`]), and a cookie proves that
-//! this router wrote it. A dmcast in the classic form has no cookie: it passes only after a request in that form, and its
-//! wrong numbers have a limit for each interface that they arrive on (64 at once, 10 a second), above which dmcasts in
-//! that form that arrive there are dropped. The outer source is a unicast address, not of this router and
-//! not of another of its links than the one it arrived on. The inner packet is a whole UDP datagram
-//! without IPv4 options, from the entry's own source; for a shared tree, `(*, G)`, from a source
-//! that the driver has seen in the last [`SOURCE_LIFETIME`].
+//! this router wrote it. A dmcast in the classic form has no cookie: it passes only for [`Config::repair_time`] after a
+//! request in that form has turned, which requests in other forms do not prolong. Its wrong numbers have a limit for each
+//! interface that they arrive on (64 at once, 10 a second), above which dmcasts in that form that arrive there are dropped.
+//! The outer source is a unicast address, not of this router and not of another of its links than the one it arrived on. The
+//! inner packet is a whole UDP datagram without IPv4 options, from the entry's own source; for a shared tree, `(*, G)`, from
+//! a source that the driver has seen in the last [`SOURCE_LIFETIME`].
 //!
 //! All times are those of the driver's clock and must not run backwards.
 

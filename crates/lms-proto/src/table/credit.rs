@@ -6,15 +6,14 @@ use crate::{Duration, Instant};
 /// Resolution of an entry's credit time.
 const CREDIT_TICK: Duration = Duration::from_millis(250);
 /// Longest credit time: an hour.
-const MAX_TICKS: u64 = 4 * 3_600;
-/// The bit of [`Entry::credit_until`] that says whether repairs in the classic form may pass; the other bits are ticks.
-const CLASSIC: u32 = 1 << 31;
+const MAX_TICKS: u16 = 4 * 3_600;
 
 /// How many repairs a turned request lets pass, and for how long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CreditLimit {
     per_request: u16,
-    ticks: u32,
+    /// The ticks of the credit time and the one that has begun, which is not counted.
+    ticks: u16,
 }
 
 impl CreditLimit {
@@ -23,52 +22,51 @@ impl CreditLimit {
         let ticks = time
             .total_micros()
             .div_ceil(CREDIT_TICK.total_micros())
-            .clamp(1, MAX_TICKS);
+            .clamp(1, u64::from(MAX_TICKS));
         CreditLimit {
             per_request,
-            ticks: ticks as u32,
+            ticks: ticks as u16 + 1,
         }
     }
 }
 
-/// Returns the time in quarters of a second, modulo 2^31 (17 years).
+/// Returns the time in quarters of a second, modulo 2^32 (34 years).
 fn tick(now: Instant) -> u32 {
     let tick = CREDIT_TICK.total_micros() as i64;
-    now.total_micros().div_euclid(tick) as u32 & !CLASSIC
+    now.total_micros().div_euclid(tick) as u32
 }
 
 impl<A> Entry<A> {
     /// Adds the credit of a turned request, up to 65,535 repairs. A request in the classic form also admits repairs in
-    /// that form, for as long as the entry has credit.
+    /// that form, for its own credit time and while the entry has credit.
     #[inline]
     pub(crate) fn add_credit(&mut self, now: Instant, limit: &CreditLimit, is_classic: bool) {
         let now = tick(now);
-        let (left, form) = match self.has_credit_at(now) {
-            true => (self.credit, self.credit_until & CLASSIC),
-            false => (0, 0),
+        let left = self.ticks_left(now);
+        let credit = if left > 0 { self.credit } else { 0 };
+        let classic_left = match is_classic {
+            true => limit.ticks,
+            false => left.saturating_sub(self.classic_lead),
         };
-        self.credit = left.saturating_add(limit.per_request);
-        // The tick that has begun is not counted.
-        let until = now.wrapping_add(limit.ticks).wrapping_add(1) & !CLASSIC;
-        self.credit_until = until | form | if is_classic { CLASSIC } else { 0 };
+        self.credit = credit.saturating_add(limit.per_request);
+        self.credit_until = now.wrapping_add(u32::from(limit.ticks));
+        // 0 left: a lead of the whole time.
+        self.classic_lead = limit.ticks.saturating_sub(classic_left);
     }
 
-    /// Returns whether a repair may pass.
+    /// Returns whether a repair may pass, in the classic form or in one with a cookie.
     #[inline]
-    pub(crate) fn has_credit(&self, now: Instant) -> bool {
-        self.has_credit_at(tick(now))
+    pub(crate) fn has_credit(&self, now: Instant, is_classic: bool) -> bool {
+        let lead = if is_classic { self.classic_lead } else { 0 };
+        self.ticks_left(tick(now)) > lead
     }
 
+    /// Returns the ticks until the credit expires, 0 where there is none.
     #[inline]
-    fn has_credit_at(&self, tick: u32) -> bool {
-        let left = self.credit_until.wrapping_sub(tick) & !CLASSIC;
-        self.credit > 0 && (1..=MAX_TICKS as u32 + 1).contains(&left)
-    }
-
-    /// Returns whether the credit, if there is any, is of a request in the classic form among others.
-    #[inline]
-    pub(crate) fn admits_classic(&self) -> bool {
-        self.credit_until & CLASSIC != 0
+    fn ticks_left(&self, tick: u32) -> u16 {
+        let left = self.credit_until.wrapping_sub(tick);
+        let has_credit = self.credit > 0 && left <= u32::from(MAX_TICKS) + 1;
+        if has_credit { left as u16 } else { 0 }
     }
 
     /// Consumes the credit of one repair.

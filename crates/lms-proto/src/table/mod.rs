@@ -11,7 +11,8 @@
 //! with up to 48 interfaces take 6.9 MB. There are 16,777,214 groups at most.
 //!
 //! What LMS adds to an entry is the replier (the paper's four bytes, and its address), two token buckets,
-//! and six bytes of credit: how many repairs the requests turned here still let pass, and until when.
+//! and eight bytes of credit: how many repairs the requests turned here still let pass, until when, and
+//! until when those in the classic form.
 //!
 //! Entries come in the order in which they were installed into free places, whatever the seed.
 
@@ -74,6 +75,17 @@ pub struct Neighbour<A = Ipv4Addr> {
     pub link: Option<LinkAddr>,
 }
 
+/// Where the link address of an entry's neighbour is.
+#[derive(Clone, Copy, Debug)]
+enum NeighbourLink {
+    /// It is unknown, or there is no neighbour.
+    Unknown,
+    /// It was configured or drawn with the replier.
+    Known(LinkAddr),
+    /// The neighbour was elected: the neighbour table has it.
+    Peer(PeerId),
+}
+
 /// A multicast forwarding entry with what LMS adds to it: one cache line for IPv4, two for IPv6.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
@@ -91,17 +103,16 @@ pub struct Entry<A = Ipv4Addr> {
     pub(crate) dmcasts: TokenBucket,
     /// `0.0.0.0`: no neighbour, requests go to the link.
     neighbour: A,
-    neighbour_link: Option<LinkAddr>,
+    neighbour_link: NeighbourLink,
     /// The replier was configured: neither hierarchy nor random choice changes it.
     pub(crate) pinned: bool,
-    /// The elected neighbour in the neighbour table, which knows its link address.
-    peer: Option<PeerId>,
     /// When a replier drawn at random is drawn again: seconds of the driver's clock modulo 2^32. Of
     /// an entry that is not used: the next such entry.
     redraw_at_s_or_next_free: u32,
-    /// In quarters of a second of the driver's clock, modulo 2^31; the highest bit is set while repairs in the classic form
-    /// may pass.
+    /// In quarters of a second of the driver's clock, modulo 2^32.
     credit_until: u32,
+    /// How long before `credit_until` repairs in the classic form expire, in quarters of a second.
+    classic_lead: u16,
 }
 
 const NO_ENTRY: u32 = u32::MAX;
@@ -118,11 +129,11 @@ impl<A: Family> Default for Entry<A> {
             requests: TokenBucket::FULL,
             dmcasts: TokenBucket::FULL,
             neighbour: A::UNSPECIFIED,
-            neighbour_link: None,
+            neighbour_link: NeighbourLink::Unknown,
             pinned: false,
-            peer: None,
             redraw_at_s_or_next_free: NO_ENTRY,
             credit_until: 0,
+            classic_lead: 0,
         }
     }
 }
@@ -150,9 +161,17 @@ impl<A: Family> Entry<A> {
             cost: self.replier_cost,
             neighbour: (!self.neighbour.is_unspecified()).then_some(Neighbour {
                 addr: self.neighbour,
-                link: self.neighbour_link,
+                link: self.known_link(),
             }),
         })
+    }
+
+    #[inline]
+    fn known_link(&self) -> Option<LinkAddr> {
+        match self.neighbour_link {
+            NeighbourLink::Known(link) => Some(link),
+            NeighbourLink::Unknown | NeighbourLink::Peer(_) => None,
+        }
     }
 
     #[inline]
@@ -163,7 +182,10 @@ impl<A: Family> Entry<A> {
     /// The elected neighbour; it knows better than [`Entry::fixed_next_hop`] where to send.
     #[inline]
     pub(crate) fn peer(&self) -> Option<PeerId> {
-        self.peer
+        match self.neighbour_link {
+            NeighbourLink::Peer(peer) => Some(peer),
+            NeighbourLink::Unknown | NeighbourLink::Known(_) => None,
+        }
     }
 
     /// Returns the next hop of requests on the replier's link, as configured or drawn.
@@ -174,7 +196,7 @@ impl<A: Family> Entry<A> {
         } else {
             NextHop::Neighbour {
                 addr: self.neighbour,
-                link: self.neighbour_link,
+                link: self.known_link(),
             }
         }
     }
@@ -196,13 +218,18 @@ impl<A: Family> Entry<A> {
         self.set_replier(replier, None);
     }
 
+    /// Sets the replier; `peer` is the elected neighbour, whose link address the neighbour table has.
     pub(crate) fn set_replier(&mut self, replier: Option<Replier<A>>, peer: Option<PeerId>) {
-        self.peer = peer;
         let neighbour = replier.and_then(|replier| replier.neighbour);
         self.replier_iface = replier.map_or(Iface::UNSET, |replier| replier.iface);
         self.replier_cost = replier.map_or(u16::MAX, |replier| replier.cost);
         self.neighbour = neighbour.map_or(A::UNSPECIFIED, |neighbour| neighbour.addr);
-        self.neighbour_link = neighbour.and_then(|neighbour| neighbour.link);
+        let link = neighbour.and_then(|neighbour| neighbour.link);
+        self.neighbour_link = match (peer, link) {
+            (Some(peer), _) => NeighbourLink::Peer(peer),
+            (None, Some(link)) => NeighbourLink::Known(link),
+            (None, None) => NeighbourLink::Unknown,
+        };
     }
 }
 

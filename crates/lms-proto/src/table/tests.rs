@@ -1,5 +1,7 @@
 use alloc::vec;
 
+use proptest::prelude::*;
+
 use super::*;
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(232, 1, 2, 3);
@@ -99,18 +101,67 @@ fn a_drawn_replier_holds_for_68_years_at_most() {
 #[test]
 fn credit_lasts_for_an_hour_at_most() {
     let limit = CreditLimit::new(3, Duration::MAX);
-    let mut entry: Entry = Entry::default();
-    let now = Instant::from_secs(5);
-    assert!(!entry.has_credit(now));
-    entry.add_credit(now, &limit, false);
     let hour = Duration::from_secs(3_600);
-    assert!(entry.has_credit(now));
-    assert!(entry.has_credit(now + hour));
-    assert!(!entry.has_credit(now + hour + Duration::from_millis(250)));
-    entry.add_credit(now, &limit, false);
-    for _ in 0..6 {
-        assert!(entry.has_credit(now));
-        entry.spend_credit();
+    let now = Instant::from_secs(5);
+    for is_classic in [false, true] {
+        let mut entry: Entry = Entry::default();
+        assert!(!entry.has_credit(now, is_classic));
+        entry.add_credit(now, &limit, is_classic);
+        assert!(entry.has_credit(now, is_classic));
+        assert!(entry.has_credit(now + hour, is_classic));
+        let after = now + hour + Duration::from_millis(250);
+        assert!(!entry.has_credit(after, is_classic));
+        entry.add_credit(now, &limit, is_classic);
+        for _ in 0..6 {
+            assert!(entry.has_credit(now, is_classic));
+            entry.spend_credit();
+        }
+        assert!(!entry.has_credit(now, is_classic));
     }
-    assert!(!entry.has_credit(now));
+}
+
+/// A credit in whole numbers that do not wrap.
+#[derive(Default)]
+struct Model {
+    repairs: u64,
+    until: u64,
+    classic_until: u64,
+}
+
+proptest! {
+    /// Each step: ticks that pass, and what happens then: repairs, or a turned request with the number of its limit.
+    #[test]
+    fn credit_agrees_with_the_model(
+        start in prop_oneof![0u64..100, (1u64 << 32) - 200..1 << 32],
+        steps in proptest::collection::vec((0u64..60, 0usize..4, any::<bool>()), 1..200),
+    ) {
+        let limits = [(3, 40u64), (1, 1), (65_535, 14_400)];
+        let mut entry: Entry = Entry::default();
+        let mut model = Model::default();
+        let mut ticks = start;
+        for (wait, limit, is_classic) in steps {
+            ticks += if wait == 59 { 14_390 } else { wait };
+            let now = Instant::from_millis(250 * ticks as i64);
+            if model.repairs == 0 || model.until <= ticks {
+                model = Model::default();
+            }
+            match limits.get(limit) {
+                Some(&(per_request, time)) => {
+                    let limit = CreditLimit::new(per_request, Duration::from_millis(250 * time));
+                    entry.add_credit(now, &limit, is_classic);
+                    model.repairs = (model.repairs + u64::from(per_request)).min(65_535);
+                    model.until = ticks + time + 1;
+                    let classic_until = if is_classic { model.until } else { model.classic_until };
+                    model.classic_until = classic_until.min(model.until);
+                }
+                None => {
+                    entry.spend_credit();
+                    model.repairs = model.repairs.saturating_sub(1);
+                }
+            }
+            let has_credit = model.repairs > 0 && model.until > ticks;
+            prop_assert_eq!(entry.has_credit(now, false), has_credit);
+            prop_assert_eq!(entry.has_credit(now, true), has_credit && model.classic_until > ticks);
+        }
+    }
 }

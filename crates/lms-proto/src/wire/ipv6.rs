@@ -14,15 +14,16 @@
 //! +---------------+---------------+-------------------------------+
 //! ```
 //!
-//! The hop-by-hop header is the first of the extension headers or absent (RFC 8200 §4.1), so no other one is parsed.
-//! [`Layout::check`] comes first; the getters and edits below it expect a packet that passed and answer zeros, or do
-//! nothing, on one that is too short. There is no header checksum to update.
+//! The hop-by-hop header is the first of the extension headers or absent (RFC 8200 §4.1), so no other one is parsed;
+//! [`Layout::is_fragment`] alone looks past others, for a fragment header. [`Layout::check`] comes first; the getters and
+//! edits below it expect a packet that passed and answer zeros, or do nothing, on one that is too short. There is no header
+//! checksum to update.
 
 use core::net::Ipv6Addr;
 use core::ops::Range;
 
 use super::found::{Found, HeaderError, OptionAt, OptionError, Turn, TurnAt};
-use super::option;
+use super::{ipv4, option};
 use crate::Address as _;
 
 /// Length of the fixed header in bytes.
@@ -31,8 +32,14 @@ pub const HEADER_LEN: usize = 40;
 pub const HOP_BY_HOP: u8 = 0;
 /// Next header: IPv6 in IPv6.
 pub const IPV6_IN_IPV6: u8 = 41;
+/// Next header: routing.
+pub const ROUTING: u8 = 43;
 /// Next header: a fragment.
 pub const FRAGMENT: u8 = 44;
+/// Next header: authentication.
+pub const AUTHENTICATION: u8 = 51;
+/// Next header: destination options.
+pub const DESTINATION_OPTIONS: u8 = 60;
 
 const PAD1: u8 = 0;
 const PADN: u8 = 1;
@@ -86,6 +93,47 @@ impl Layout {
             total_len,
             next_header,
         })
+    }
+
+    /// Returns whether the packet, which has this layout, is a fragment: whether a fragment header follows, at once or
+    /// after routing, authentication and options headers. The time is linear in the number of these.
+    ///
+    /// # Errors
+    /// [`HeaderError::TotalLength`] when the payload ends before one of these headers does.
+    #[inline]
+    pub fn is_fragment(self, packet: &[u8]) -> Result<bool, HeaderError> {
+        // Nearly every packet is a datagram without other headers.
+        if self.next_header == ipv4::PROTOCOL_UDP {
+            return Ok(false);
+        }
+        self.has_fragment_header(packet)
+    }
+
+    fn has_fragment_header(self, packet: &[u8]) -> Result<bool, HeaderError> {
+        let (mut at, mut next) = (self.header_len, self.next_header);
+        // Each header takes at least 8 bytes, so that the length of the packet bounds the walk.
+        loop {
+            // Destination options and routing headers may stand there (RFC 8200 §4.1). The others are skipped, too: a
+            // receiver may accept any order.
+            match next {
+                FRAGMENT => return Ok(true),
+                HOP_BY_HOP | ROUTING | AUTHENTICATION | DESTINATION_OPTIONS => {}
+                _ => return Ok(false),
+            }
+            let header = packet.get(at..self.total_len);
+            let header = header.and_then(<[u8]>::first_chunk::<2>);
+            let [following, units] = *header.ok_or(HeaderError::TotalLength)?;
+            let units = usize::from(units);
+            at += match next {
+                // RFC 4302 §2.2: words of four bytes, less two.
+                AUTHENTICATION => 4 * (units + 2),
+                _ => 8 * (units + 1),
+            };
+            if at > self.total_len {
+                return Err(HeaderError::TotalLength);
+            }
+            next = following;
+        }
     }
 }
 

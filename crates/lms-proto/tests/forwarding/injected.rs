@@ -493,6 +493,58 @@ fn requests_with_a_cookie_admit_no_dmcast_without_one() {
     assert_eq!(passes(&mut router, later, REPLIER, &good), Some(DOWN));
 }
 
+/// Requests with a cookie renew the credit, and not the time for which dmcasts without one pass.
+#[test]
+fn a_classic_request_admits_dmcasts_without_a_cookie_for_the_time_of_its_own_repairs() {
+    let mut router = started(endless());
+    let mut last_without_cookie = NOW;
+    let second = Duration::from_secs(1);
+    ask(&mut router, NOW, KEY, DOWN);
+    let again = NOW + second * 4;
+    for n in 0..120 {
+        let now = NOW + second / 2 * n;
+        if now == again {
+            ask(&mut router, now, KEY, DOWN);
+        }
+        let own = ask_in(Form::Own, &mut router, now, KEY, DOWN);
+        let good = answer_with_cookie(own, REPLIER_HOST, &inner(KEY));
+        assert_eq!(passes(&mut router, now, REPLIER, &good), Some(DOWN));
+        let classic = answer(own, REPLIER_HOST, &inner(KEY));
+        let refused = router.stats().drops.get(DropReason::NoCredit);
+        match passes(&mut router, now, REPLIER, &classic) {
+            Some(_) => last_without_cookie = now,
+            None => assert_eq!(router.stats().drops.get(DropReason::NoCredit), refused + 1),
+        }
+    }
+    assert_eq!(last_without_cookie, again + REPAIR_TIME);
+}
+
+/// A shorter time in the configuration holds for the next turned request of either form.
+#[test]
+fn a_shorter_repair_time_shortens_that_of_dmcasts_without_a_cookie() {
+    let short = Duration::from_secs(2);
+    let mut router = started(endless());
+    ask(&mut router, NOW, KEY, DOWN);
+    let repair_time = short;
+    router.set_config(
+        NOW,
+        Config {
+            repair_time,
+            ..endless()
+        },
+    );
+    let ask_own = |router: &mut Router<'_>, now| ask_in(Form::Own, router, now, KEY, DOWN);
+    let own = ask_own(&mut router, NOW);
+    let classic = answer(own, REPLIER_HOST, &inner(KEY));
+    assert_eq!(
+        passes(&mut router, NOW + short, REPLIER, &classic),
+        Some(DOWN)
+    );
+    ask_own(&mut router, NOW + short);
+    let later = NOW + short + Duration::from_millis(300);
+    assert_eq!(passes(&mut router, later, REPLIER, &classic), None);
+}
+
 /// The number of a period may, by the keys of the next one, be that of another downstream interface: the cookie tells
 /// which of the two it is.
 #[test]

@@ -131,7 +131,12 @@ impl Net for Ipv6Addr {
     }
 
     fn fragments(packet: &[u8]) -> Vec<Vec<u8>> {
-        vec![Self::change(packet.to_vec(), |p| p[6] = ipv6::FRAGMENT)]
+        let first = Self::change(packet.to_vec(), |p| p[6] = ipv6::FRAGMENT);
+        let after_options = Self::change(packet.to_vec(), |p| {
+            p[6] = ipv6::DESTINATION_OPTIONS;
+            p[40..42].copy_from_slice(&[ipv6::FRAGMENT, 0]);
+        });
+        vec![first, after_options]
     }
 }
 

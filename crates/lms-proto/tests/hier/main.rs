@@ -10,6 +10,7 @@ mod hostile;
 mod igmp_common;
 mod link;
 mod memory;
+mod queries;
 mod received;
 mod refused;
 mod tables;
