@@ -14,8 +14,9 @@ use crate::store::reader::BlockReader;
 
 /// Blocks that are kept in memory after they have arrived: children usually request them soon.
 const KEPT: usize = 16;
-/// Those of them that the head of an island may be behind.
-const FOLLOWED: usize = 8;
+/// Blocks that the stream of an island may be behind: what its head sends over a link at the start puts it behind for good,
+/// where the stream is as fast as what arrives.
+const FOLLOWED: usize = 32;
 
 /// Digests of the sender, and what has arrived.
 #[derive(Debug)]
@@ -126,14 +127,16 @@ impl Shelf {
     }
 
     /// Returns the first block that was verified at or after position `at`, and moves `at` behind it. Leaves out all
-    /// but the last [`FOLLOWED`].
+    /// but the last one when [`FOLLOWED`] blocks were verified since.
     pub(crate) fn next(&self, at: &mut u64, timeout: Duration) -> Next {
         let state = self.lock();
         let waits = |state: &mut State| state.added == *at && !state.over;
         let waited = self.changed.wait_timeout_while(state, timeout, waits);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let first = state.added - state.newest.len() as u64;
-        *at = first.max(*at);
+        if *at < first {
+            *at = state.added - 1;
+        }
         match state.newest.get((*at - first) as usize) {
             Some(&block) => {
                 *at += 1;
@@ -269,20 +272,22 @@ mod tests {
 
     #[test]
     fn the_stream_of_an_island_follows_and_leaves_out_what_it_is_too_late_for() {
-        let (shelf, _folder) = shelf(40);
+        let (shelf, _folder) = shelf(50);
         shelf.add(7, None);
         let mut at = shelf.newest();
         assert_eq!(shelf.next(&mut at, MOMENT), Next::Nothing);
         shelf.add(3, None);
         shelf.add(3, None);
         assert_eq!(shelf.next(&mut at, MOMENT), Next::Block(3));
-        for block in 8..9 + FOLLOWED as u64 {
+        for block in 8..8 + FOLLOWED as u64 {
+            shelf.add(block, None);
+        }
+        assert_eq!(shelf.next(&mut at, MOMENT), Next::Block(8));
+        for block in 40..42 {
             shelf.add(block, None);
         }
         shelf.close();
-        for block in 9..9 + FOLLOWED as u64 {
-            assert_eq!(shelf.next(&mut at, MOMENT), Next::Block(block));
-        }
+        assert_eq!(shelf.next(&mut at, MOMENT), Next::Block(41));
         assert_eq!(shelf.next(&mut at, MOMENT), Next::Over);
     }
 

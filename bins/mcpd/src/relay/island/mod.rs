@@ -30,7 +30,8 @@ use crate::worker::Order;
 const AHEAD: usize = 4;
 /// Time for the head to find out whom multicast reaches.
 const REACH: Duration = Duration::from_secs(3);
-/// Blocks that were left out, and more than were sent, for which the stream ends: multicast is slow on many wireless links.
+/// Blocks that were left out, and more than were sent, for which the stream ends: multicast is slow on many
+/// wireless links.
 const TOO_MANY: u64 = 16;
 /// Interval at which waiting threads look whether they are to stop.
 const LOOK: Duration = Duration::from_millis(200);
