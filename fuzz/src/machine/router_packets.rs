@@ -299,6 +299,7 @@ fn seen_by<C: Carrier>(packet: &[u8], is_datagram: bool) -> Option<Seen<C::Addre
     let Ok(Class::Request(request)) = C::classify(packet) else {
         return None;
     };
+    let request = request.read::<C::Address>(packet)?;
     let cookie = |at: usize| packet[at..].first_chunk().map(|b| u64::from_be_bytes(*b));
     Some(Seen {
         key: request.key,
@@ -322,7 +323,7 @@ fn cookie_by<C: Carrier>(packet: &[u8]) -> Option<Option<u64>> {
     let Ok(Class::Encapsulated(outer)) = C::classify(packet) else {
         return None;
     };
-    Some(C::open(packet, &outer).ok()??.cookie)
+    Some(C::open(packet, outer).ok()??.cookie)
 }
 
 /// Whether the UDP checksum of a whole datagram holds; `None` where it has none.
