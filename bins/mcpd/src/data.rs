@@ -24,6 +24,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 const ISLAND_SEND_BUFFER: usize = 2 << 20;
 /// Time for the members of an island to answer, and for multicast to reach them: all are on one link.
 const ISLAND_CONNECT_TIMEOUT: mcp_control::Duration = mcp_control::Duration::from_secs(2);
+/// Time for the first answer: the queue of the head's link may be full, and drop the first packet.
+const ISLAND_FIRST_TIMEOUT: mcp_control::Duration = mcp_control::Duration::from_millis(250);
 const ISLAND_MULTICAST_TIMEOUT: mcp_control::Duration = mcp_control::Duration::from_secs(1);
 /// Feedback from which on multicast counts as reaching a member.
 const REACHED_PERCENT: u8 = 50;
@@ -259,6 +261,7 @@ impl Outgoing {
         config.mode = GroupMode::Multicast;
         config.group = GroupChoice::Given(island.group);
         config.connect_timeout = ISLAND_CONNECT_TIMEOUT;
+        config.initial_rto = Some(ISLAND_FIRST_TIMEOUT);
         config.multicast_timeout = ISLAND_MULTICAST_TIMEOUT;
         config.key = key.as_ref().map(segment_key);
         let group = endpoint.open_group(config)?;

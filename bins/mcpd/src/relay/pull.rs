@@ -16,7 +16,7 @@ use crate::store::{Store, Trouble};
 /// Blocks that are requested at a time while this host listens to an island: enough between hosts of one subnet.
 const LISTENING_REQUESTS: u64 = 2;
 /// A stream that brings nothing for this long is not waited for: the feeder is asked for what it could bring.
-const STREAM_IDLE: Duration = Duration::from_millis(500);
+const STREAM_IDLE: Duration = Duration::from_millis(250);
 
 /// The feeder that is asked now.
 struct Current {
