@@ -151,8 +151,7 @@ fn the_head_of_an_island_is_killed_and_the_others_go_on() {
     assert_eq!(islands.count(), 2, "{:#?}", done.lines);
 }
 
-/// The stream of an island is as fast as its slowest member. The others get by links what the head leaves out, and the head
-/// gives up the stream, as it does where multicast is slower than links for all.
+/// The stream of an island is as fast as its slowest member: the others get by links what the head leaves out.
 #[test]
 fn a_slow_member_of_an_island_does_not_slow_the_others_down() {
     let name = "a_slow_member_of_an_island_does_not_slow_the_others_down";
@@ -178,12 +177,4 @@ fn a_slow_member_of_an_island_does_not_slow_the_others_down() {
         same(&stage, host, "image");
     }
     same(&stage, 4, "image");
-    let reached = done
-        .lines
-        .iter()
-        .any(|line| line.contains("\"mode\":\"island\""));
-    let given_up = done.lines.iter();
-    let given_up = given_up.filter(|line| line.contains("\"event\":\"mode\""));
-    let given_up = given_up.filter(|line| line.contains("\"mode\":\"relay\""));
-    assert!(!reached || given_up.count() > 0, "{:#?}", done.lines);
 }

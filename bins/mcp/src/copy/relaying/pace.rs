@@ -77,7 +77,7 @@ impl Copy {
     /// Returns a host that is behind its feeder and receives less, and the rate at which it does.
     fn slow(&mut self, now: Instant) -> Option<(usize, f64)> {
         let relay = self.relay.as_mut()?;
-        let mut found = None;
+        let mut found = Vec::new();
         for (&host, child) in &mut relay.children {
             let Some(Feeder::Host(at)) = relay.arrangement.feeder(host) else {
                 continue;
@@ -105,15 +105,18 @@ impl Copy {
             // A feeder that has everything receives nothing.
             let takes_long = by_feeder == 0 && distance as f64 >= rate * WORTH_PROBING;
             if distance >= SLOW_BYTES && (lags || takes_long) {
-                found = Some((at, host, rate));
+                found.push((at, host, rate));
             }
         }
-        let (feeder, host, rate) = found?;
         // Hosts with one feeder share its link, and none of them is slow for that.
-        let siblings = relay.arrangement.children(feeder);
-        let sum: u64 = siblings.iter().map(|&at| self.members[at].rate_bps).sum();
-        let is_shared = sum as f64 >= SHARED * self.members[feeder].rate_bps as f64;
-        (siblings.len() == 1 || !is_shared).then_some((host, rate))
+        let is_shared = |feeder: usize| {
+            let siblings = relay.arrangement.children(feeder);
+            let sum: u64 = siblings.iter().map(|&at| self.members[at].rate_bps).sum();
+            siblings.len() > 1 && sum as f64 >= SHARED * self.members[feeder].rate_bps as f64
+        };
+        let mut found = found.into_iter();
+        let first = found.find(|(feeder, ..)| !is_shared(*feeder));
+        first.map(|(_, host, rate)| (host, rate))
     }
 
     /// Tries whether a slow host is faster with another feeder.
@@ -124,7 +127,7 @@ impl Copy {
             return;
         };
         match feeder {
-            // A host that complains of its feeders is believed only so often.
+            // A lying host can have two feeders set aside at most.
             Some(Feeder::Host(suspect)) if child.accused < MAX_ACCUSED => {
                 child.pace.probe = Some(Probe {
                     suspect,
@@ -191,8 +194,12 @@ impl Copy {
         for (&host, child) in &mut relay.children {
             let is_due = |probe: &mut Probe| now - probe.since >= PROBE;
             if let Some(probe) = child.pace.probe.take_if(is_due) {
+                if self.members[host].has_all {
+                    continue; // It may have had everything for most of that time.
+                }
                 let rate = rate(child.held - probe.held, now - probe.since);
-                let is_faster = rate >= probe.rate * FASTER;
+                // A host that receives nothing is not faster than nothing.
+                let is_faster = rate > probe.rate * FASTER;
                 child.accused += u32::from(is_faster);
                 judged.push((host, probe, is_faster));
             }

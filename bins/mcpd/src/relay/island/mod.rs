@@ -28,11 +28,14 @@ use crate::worker::Order;
 
 /// Blocks of a stream that may wait for the worker.
 const AHEAD: usize = 4;
-/// Time for the head to find out whom multicast reaches.
+/// Longest time until the head knows which members multicast reaches.
 const REACH: Duration = Duration::from_secs(3);
 /// Blocks that were left out, and more than were sent, for which the stream ends: multicast is slow on many
 /// wireless links.
 const TOO_MANY: u64 = 16;
+/// Streams of either direction in one copy: a replaced one ends within [`LOOK`], so without a bound a sender that replaces
+/// it again and again would collect threads and sockets.
+const MAX_STREAMS: u32 = 16;
 /// Interval at which waiting threads look whether they are to stop.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -46,8 +49,15 @@ pub(crate) struct Islands {
 #[derive(Debug, Default)]
 struct State {
     closed: bool,
-    heads: Option<Abort>,
-    listens: Option<Abort>,
+    heads: Direction,
+    listens: Direction,
+}
+
+#[derive(Debug, Default)]
+struct Direction {
+    current: Option<Abort>,
+    /// Streams so far.
+    begun: u32,
 }
 
 /// A block of a stream. The stream waits while [`AHEAD`] of them are kept.
@@ -83,7 +93,7 @@ impl Islands {
 
     /// Stops listening.
     pub(crate) fn leave(&self) {
-        if let Some(stream) = self.lock().listens.take() {
+        if let Some(stream) = self.lock().listens.current.take() {
             stream.abort();
         }
     }
@@ -92,20 +102,30 @@ impl Islands {
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        let (heads, listens) = (state.heads.take(), state.listens.take());
+        let (heads, listens) = (state.heads.current.take(), state.listens.current.take());
         for stream in [heads, listens].into_iter().flatten() {
             stream.abort();
         }
     }
 
-    /// Registers a stream in place of the one before; `None` when the copy is over.
-    fn begin(&self, place: impl FnOnce(&mut State) -> &mut Option<Abort>) -> Option<Abort> {
+    /// Registers a stream in place of the one before; `None`, with a report, when the copy is over or has had
+    /// [`MAX_STREAMS`].
+    fn begin(
+        &self,
+        island: LinkId,
+        direction: impl FnOnce(&mut State) -> &mut Direction,
+    ) -> Option<Abort> {
         let mut state = self.lock();
-        if state.closed {
+        let closed = state.closed;
+        let direction = direction(&mut state);
+        if closed || direction.begun == MAX_STREAMS {
+            drop(state);
+            self.links.report(island, LinkState::Refused);
             return None;
         }
+        direction.begun += 1;
         let abort = Abort::default();
-        if let Some(before) = place(&mut state).replace(abort.clone()) {
+        if let Some(before) = direction.current.replace(abort.clone()) {
             before.abort();
         }
         Some(abort)
@@ -119,10 +139,10 @@ impl Islands {
         manifest: Arc<Manifest>,
         orders: mpsc::Sender<Order>,
     ) {
-        let Some(abort) = self.begin(|state| &mut state.listens) else {
+        let island = listen.island;
+        let Some(abort) = self.begin(island.link, |state| &mut state.listens) else {
             return;
         };
-        let island = listen.island;
         let start = || -> io::Result<()> {
             let port = Reservation::new(Carrier::Udp, local, island.destination)?;
             let from = SocketAddr::new(listen.head, island.source);
@@ -166,7 +186,7 @@ impl Islands {
             self.links.report(island, LinkState::Refused);
             return;
         }
-        let Some(abort) = self.begin(|state| &mut state.heads) else {
+        let Some(abort) = self.begin(island, |state| &mut state.heads) else {
             return;
         };
         let links = Arc::clone(&self.links);
@@ -311,7 +331,7 @@ impl Head {
         Ok(())
     }
 
-    /// Waits until it is known whom multicast reaches, and drops the others.
+    /// Waits until it is known which members multicast reaches, and drops the others.
     fn wait_reached(&self, outgoing: &Outgoing) -> io::Result<()> {
         let end = Instant::now() + REACH;
         loop {

@@ -250,3 +250,46 @@ fn streams_end_with_the_copy_and_with_the_island_that_is_left() {
     // Nobody is left.
     assert_eq!(head.next_report(), LinkState::Unreachable);
 }
+
+/// Each has a thread, a socket and a receive buffer until it has ended.
+#[test]
+fn a_sender_that_replaces_an_island_again_and_again_is_refused() {
+    let mut host = Host::new(60);
+    for number in 0..=MAX_STREAMS {
+        let listen = Listen {
+            island: Island {
+                link: LinkId([60; 16]),
+                secret: LinkSecret([7; 32]),
+                group: Ipv4Addr::new(239, 255, 60, 1).into(),
+                source: 50_001,
+                destination: 50_100 + number as u16,
+                sealed: false,
+            },
+            head: host.address.ip(),
+        };
+        let (manifest, orders) = (Arc::clone(&host.manifest), host.orders.0.clone());
+        host.islands.listen(&listen, host.address, manifest, orders);
+        let mut state = host.next_report();
+        // The streams before end meanwhile.
+        while state == LinkState::Closed {
+            state = host.next_report();
+        }
+        let expected = match number {
+            MAX_STREAMS => LinkState::Refused,
+            _ => LinkState::Expected,
+        };
+        assert_eq!(state, expected, "{number}");
+    }
+}
+
+/// More arrives at once than a stream may be behind: the head leaves out more than it has sent, and gives up.
+#[test]
+fn a_head_whose_stream_is_slower_than_what_it_receives_gives_up() {
+    let (mut head, members) = island(70, false);
+    let begun = begin(&head, &members[0]).block;
+    head.has(begun + 1..BLOCKS, bytes);
+    assert_eq!(head.next_report(), LinkState::Unreachable);
+    for member in members {
+        while !matches!(member.next_order(), Order::IslandEnded(_)) {}
+    }
+}
