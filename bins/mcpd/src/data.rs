@@ -102,7 +102,7 @@ impl Abort {
         }
     }
 
-    /// Registers what is to be aborted; fails if the abort was requested already.
+    /// Registers the handle to abort; fails if an abort was already requested.
     fn watch(&self, handle: Handle) -> io::Result<()> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.0 {

@@ -86,7 +86,7 @@ impl Input {
 
     /// Reads the bytes of a block whose header was read, and reports them as they arrive.
     pub(crate) fn read_block(&mut self, out: &mut [u8], arrived: impl Fn(usize)) -> io::Result<()> {
-        // Records are longer than what is in them; what was read ahead of them is a part of their header at most.
+        // A record is longer than its contents, and at most a part of its header has been read ahead.
         match self {
             Input::Plain(input) => {
                 let ahead = input.buffer().len();

@@ -126,7 +126,7 @@ impl Shelf {
         self.lock().added
     }
 
-    /// Returns the first block that was verified at or after position `at`, and moves `at` behind it. Leaves out all
+    /// Returns the first block that was verified at or after position `at`, and advances `at` past it. Leaves out all
     /// but the last one when [`FOLLOWED`] blocks were verified since.
     pub(crate) fn next(&self, at: &mut u64, timeout: Duration) -> Next {
         let state = self.lock();

@@ -237,7 +237,8 @@ fn a_child_asks_for_its_share_and_no_more() {
     ));
 }
 
-/// Against the definition: the first wanted block of the range, and those after it up to the first that is not wanted.
+/// Compares each request with its definition: the first wanted block of the range and the wanted ones that follow it
+/// without a gap.
 #[test]
 fn a_child_asks_within_the_range_alone() {
     let manifest = file(14 * BLOCK_LEN);

@@ -221,7 +221,7 @@ impl Copy {
             member.command(Command::Fail(Failed::new(Reason::Data, None, text)));
             return;
         }
-        // The stream of an island may be what is slow or wrong.
+        // The slow or wrong bytes may have come from the island's stream.
         let is_suspicious = matches!(reason, "slow" | "stalled" | "wrong_bytes" | "tried");
         let alone = is_suspicious && member.capabilities.has(Capabilities::ISLANDS);
         member.command(Command::Fed(Fed {
