@@ -268,7 +268,7 @@ fn addressed<A: Net>() {
     };
     assert_eq!((output.iface, output.next_hop), (UP, NextHop::Routed));
     assert_eq!(A::destination(&up), A::SOURCE);
-    // Where there is no entry it goes on too: this router is on its way and not in its tree.
+    // Without an entry it is forwarded as well: this router is on the path, but not in the tree.
     router.remove(NOW, Key::new(A::SOURCE, A::GROUP));
     let mut bytes = request::<A>();
     let verdict = router.forward(NOW, &meta(DOWN), &mut bytes);

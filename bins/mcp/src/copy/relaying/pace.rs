@@ -208,6 +208,10 @@ impl Copy {
             if is_faster {
                 self.set_aside(probe.suspect);
             } else if !probe.returns {
+                // Its children go to the feeder that was not to blame, not to the one that was tried.
+                if let Some(relay) = &mut self.relay {
+                    relay.arrangement.feed_again(host, probe.suspect);
+                }
                 self.set_aside(host);
             } else if let Some(relay) = &mut self.relay
                 && relay.arrangement.feed_again(host, probe.suspect)
