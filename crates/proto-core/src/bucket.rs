@@ -22,8 +22,9 @@
 
 use crate::time::Instant;
 
-/// A rate and a burst, prepared for [`TokenBucket`].
+/// A rate and a burst, prepared for [`TokenBucket`]. Two words of 64 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
 pub struct RateLimit {
     /// Time between tokens at the full rate. `i64::MAX`: never.
     interval_ns: i64,
@@ -85,23 +86,47 @@ impl TokenBucket {
     #[inline]
     #[must_use]
     pub fn has_token(&self, now: Instant, limit: &RateLimit) -> bool {
-        self.after(now, limit).is_some()
+        self.after(nanos(now), limit).is_some()
     }
 
     /// Takes one token. Returns false if there is none.
     #[inline]
     pub fn take(&mut self, now: Instant, limit: &RateLimit) -> bool {
-        let Some(full_at_ns) = self.after(now, limit) else {
-            return false;
-        };
-        self.full_at_ns = full_at_ns;
+        match self.taken_ns(nanos(now), limit) {
+            Some(taken) => *self = taken,
+            None => return false,
+        }
         true
+    }
+
+    /// Returns the bucket with one token less, `None` if there is none, at a time in nanoseconds of the same clock: for
+    /// buckets that are shared, and replaced by compare-and-swap.
+    #[inline]
+    #[must_use]
+    pub fn taken_ns(self, now_ns: i64, limit: &RateLimit) -> Option<TokenBucket> {
+        let full_at_ns = self.after(now_ns, limit)?;
+        Some(TokenBucket { full_at_ns })
+    }
+
+    /// Returns the bucket as a word.
+    #[inline]
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        self.full_at_ns.cast_unsigned()
+    }
+
+    /// Returns the bucket of a word.
+    #[inline]
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> TokenBucket {
+        TokenBucket {
+            full_at_ns: bits.cast_signed(),
+        }
     }
 
     /// Returns when the bucket will be full once a token was taken, if there is one.
     #[inline]
-    fn after(&self, now: Instant, limit: &RateLimit) -> Option<i64> {
-        let now_ns = nanos(now);
+    fn after(&self, now_ns: i64, limit: &RateLimit) -> Option<i64> {
         let full_at_ns = self.full_at_ns.max(now_ns);
         if limit.interval_ns == i64::MAX || full_at_ns.abs_diff(now_ns) > limit.tolerance_ns {
             return None;

@@ -6,6 +6,7 @@ use rand_core::Rng;
 
 /// Key of a hash. Secret, so that no host can choose keys that collide.
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub struct HashKey(pub u64, pub u64);
 
 impl HashKey {

@@ -5,15 +5,16 @@ use core::fmt;
 use proto_core::hash::HashKey;
 use rand_core::Rng;
 
-use super::numbers::period;
-use crate::{Iface, Instant};
+use crate::Iface;
 
 /// The key of the cookies. A cookie is SipHash-2-4 of source, group, interface and period; the periods are those of the
 /// interfaces' numbers. Any number of cookies reveals no other one.
 ///
 /// Source and group are in it by the hash of the table's lookup, which no packet shows and whose key no host has. Two
 /// groups thus share their cookies with a probability of 2^-64, that of a guessed cookie; no host can choose groups that do.
-pub(super) struct Cookies {
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Cookies {
     secret: HashKey,
 }
 
@@ -31,22 +32,17 @@ impl Cookies {
         }
     }
 
-    /// The cookie of a turning point, of source and group by their hash: never 0, which means "none".
+    /// Whether this is the cookie of the period, or of the one before.
     #[inline]
-    pub(super) fn cookie(&self, now: Instant, key_hash: u64, iface: Iface) -> u64 {
-        self.of_period(period(now), key_hash, iface)
-    }
-
-    /// Whether this is the cookie of the current period, or of the one before.
-    #[inline]
-    pub(super) fn is_valid(&self, now: Instant, key_hash: u64, iface: Iface, cookie: u64) -> bool {
-        let period = period(now);
-        let of = |period| self.of_period(period, key_hash, iface);
+    pub(crate) fn is_valid(&self, period: u32, key_hash: u64, iface: Iface, cookie: u64) -> bool {
+        let of = |period| self.cookie(period, key_hash, iface);
         cookie == of(period) || cookie == of(period.wrapping_sub(1))
     }
 
+    /// The cookie of a turning point in a [`period`](super::numbers::period), of source and group by their hash: never 0,
+    /// which means "none".
     #[inline]
-    fn of_period(&self, period: u32, key_hash: u64, iface: Iface) -> u64 {
+    pub(crate) fn cookie(&self, period: u32, key_hash: u64, iface: Iface) -> u64 {
         let context = u64::from(period) << 16 | u64::from(iface.0);
         self.secret.tag([context, key_hash]).max(1)
     }

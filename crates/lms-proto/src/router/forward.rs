@@ -5,13 +5,14 @@ use core::ops::Range;
 
 use proto_core::Forward;
 
+use super::numbers::period;
 use super::policy::Way;
 use super::verdict::Edit;
 use super::{DropReason, Event, Interface, Meta, Output, Policy, Router, SecondCopy, Verdict};
 use crate::carrier::{Carrier, Class, Dmcast, Request, Udp, Upward};
 use crate::hier::Hierarchy;
 use crate::rule::{self, Action, Role, Tree};
-use crate::table::{Entry, EntryId, KeyHash};
+use crate::table::{Entry, EntryId, KeyHash, tick};
 use crate::wire::found::Turn;
 use crate::wire::ipv4;
 use crate::{Family, Iface, Instant, Key, NextHop};
@@ -207,10 +208,11 @@ impl<A: Family> Router<'_, A> {
         router: A,
     ) -> Turn<A> {
         let has_cookie = request.turn_at.cookie_at.is_some();
-        let cookie = || self.cookies.cookie(now, hash.hash, arrival);
+        let period = period(now);
+        let cookie = || self.cookies.cookie(period, hash.hash, arrival);
         Turn {
             router,
-            number: self.numbers.number(now, hash.prefix, arrival),
+            number: self.numbers.number(period, hash.prefix, arrival),
             cookie: if has_cookie { cookie() } else { 0 },
         }
     }
@@ -222,7 +224,8 @@ impl<A: Family> Router<'_, A> {
             return;
         };
         let is_classic = request.turn_at.cookie_at.is_none();
-        entry.add_credit(now, &self.credit_limit, is_classic);
+        let limit = &self.credit_limit;
+        entry.credit = entry.credit.with_request(tick(now), limit, is_classic);
         if !entry.key().is_any_source() || !request.key.source.is_host() {
             return;
         }
@@ -414,7 +417,7 @@ impl<A: Family> Router<'_, A> {
         if !entry.dmcasts.take(now, &self.dmcast_limit) {
             return Err(DropReason::DmcastRate);
         }
-        entry.spend_credit();
+        entry.credit = entry.credit.spent();
         let inner = C::unwrap(packet, &dmcast);
         self.stats.dmcasts += 1;
         Ok(Some((iface, inner)))
@@ -461,7 +464,7 @@ impl<A: Family> Router<'_, A> {
         (number, cookie): (Iface, Option<u64>),
     ) -> Result<Iface, DropReason> {
         let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
-        if !entry.has_credit(now, cookie.is_none()) {
+        if !entry.credit.allows(tick(now), cookie.is_none()) {
             return Err(DropReason::NoCredit);
         }
         let limit = self.wrong_number_limit;
@@ -471,10 +474,11 @@ impl<A: Family> Router<'_, A> {
             return Err(DropReason::WrongNumberRate);
         }
         // A number of the last period may stand for another downstream interface in this one: the cookie decides.
+        let period = period(now);
         let is_proved = |iface| {
-            cookie.is_none_or(|cookie| self.cookies.is_valid(now, hash.hash, iface, cookie))
+            cookie.is_none_or(|cookie| self.cookies.is_valid(period, hash.hash, iface, cookie))
         };
-        let mut candidates = self.numbers.interfaces(now, hash.prefix, number);
+        let mut candidates = self.numbers.interfaces(period, hash.prefix, number);
         let found =
             candidates.find(|&iface| self.table.is_downstream(id, iface) && is_proved(iface));
         if found.is_none() && cookie.is_none() {

@@ -25,7 +25,9 @@ const ROUNDS: usize = 8;
 const TABLES: usize = 4;
 
 /// The secret tables of the cipher.
-pub(super) struct Numbers {
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Numbers {
     tables: [[u8; 256]; TABLES],
 }
 
@@ -43,14 +45,14 @@ impl Numbers {
         Numbers { tables }
     }
 
-    /// Returns the number of an interface in the turning points of the source and group of `entry`.
+    /// Returns the number of an interface in the turning points of the source and group of `entry`, in a [`period`].
     #[inline]
-    pub(super) fn number(&self, now: Instant, entry: Prefix, iface: Iface) -> Iface {
-        let keys = round_keys(period(now), entry);
-        // 0xffff means "unset". A value that comes out there goes through once more, and the numbers below it remain a
-        // permutation.
+    pub(crate) fn number(&self, period: u32, entry: Prefix, iface: Iface) -> Iface {
+        let keys = round_keys(period, entry);
+        // 0xffff means "unset". The value that comes out there goes through once more, and the numbers below it remain a
+        // permutation. It does not come out twice: then 0xffff would stand for itself.
         let mut value = self.encipher(keys, iface.0);
-        while value == Iface::UNSET.0 {
+        if value == Iface::UNSET.0 {
             value = self.encipher(keys, value);
         }
         Iface(value)
@@ -59,23 +61,26 @@ impl Numbers {
     /// Returns the interfaces that a number may stand for: by the current numbers, then by those of the
     /// period before.
     #[inline]
-    pub(super) fn interfaces(
+    pub(crate) fn interfaces(
         &self,
-        now: Instant,
+        period: u32,
         entry: Prefix,
         number: Iface,
     ) -> impl Iterator<Item = Iface> + '_ {
-        let period = period(now);
         [period, period.wrapping_sub(1)]
             .into_iter()
-            .map(move |period| {
-                let keys = round_keys(period, entry);
-                let mut value = self.decipher(keys, number.0);
-                while value == Iface::UNSET.0 {
-                    value = self.decipher(keys, value);
-                }
-                Iface(value)
-            })
+            .map(move |period| self.interface(period, entry, number))
+    }
+
+    /// Returns the interface that a number stands for in one period.
+    #[inline]
+    pub(crate) fn interface(&self, period: u32, entry: Prefix, number: Iface) -> Iface {
+        let keys = round_keys(period, entry);
+        let mut value = self.decipher(keys, number.0);
+        if value == Iface::UNSET.0 {
+            value = self.decipher(keys, value);
+        }
+        Iface(value)
     }
 
     #[inline]
@@ -109,7 +114,7 @@ fn round_keys(period: u32, entry: Prefix) -> [u8; ROUNDS] {
 
 /// Periods of [`NUMBER_ROTATION`] since the start of the clock, modulo 2^32.
 #[inline]
-pub(super) fn period(now: Instant) -> u32 {
+pub(crate) fn period(now: Instant) -> u32 {
     let length = NUMBER_ROTATION.total_micros() as i64;
     now.total_micros().div_euclid(length) as u32
 }
@@ -133,15 +138,14 @@ mod tests {
     fn numbers_are_a_permutation_without_the_unset_one() {
         let numbers = numbers();
         let entry = HashKey(1, 2).prefix(3);
-        let now = Instant::from_secs(1_000);
+        let now = 16;
         let mut taken = vec![false; usize::from(u16::MAX)];
         for iface in (0..u16::MAX).map(Iface) {
             let number = numbers.number(now, entry, iface);
             assert!(number.is_set());
             assert!(!core::mem::replace(&mut taken[usize::from(number.0)], true));
             assert_eq!(numbers.interfaces(now, entry, number).next(), Some(iface));
-            let later = now + NUMBER_ROTATION;
-            assert_eq!(numbers.interfaces(later, entry, number).nth(1), Some(iface));
+            assert_eq!(numbers.interfaces(now + 1, entry, number).nth(1), Some(iface));
         }
     }
 
@@ -159,8 +163,7 @@ mod tests {
                     true => (hash_key.prefix(u64::from(n)), 0),
                     false => (fixed, n),
                 };
-                let now = Instant::from_secs(i64::from(period) * 60);
-                let [a, b] = [0, 1].map(|iface| numbers.number(now, entry, Iface(iface)).0);
+                let [a, b] = [0, 1].map(|iface| numbers.number(period, entry, Iface(iface)).0);
                 for (at, value) in [a, a ^ b, a.wrapping_sub(b)].into_iter().enumerate() {
                     seen[usize::from(value)][at] += 1;
                 }

@@ -27,7 +27,7 @@ use core::net::Ipv4Addr;
 use managed::ManagedSlice;
 use proto_core::TokenBucket;
 
-pub(crate) use credit::CreditLimit;
+pub(crate) use credit::{CREDIT_TICK, Credit, CreditLimit, tick};
 pub use ifaces::{IFACES_PER_WORD, IfaceWord};
 use ifaces::{Set, SetMut};
 pub(crate) use index::Index;
@@ -95,8 +95,6 @@ pub struct Entry<A = Ipv4Addr> {
     /// The paper's four bytes: interface ([`Iface::UNSET`] for none) and cost of the replier.
     replier_iface: Iface,
     replier_cost: u16,
-    /// Repairs that the requests turned here still let pass, until `credit_until`.
-    credit: u16,
     /// Downstream interfaces below 48.
     downstream: IfaceWord,
     pub(crate) requests: TokenBucket,
@@ -109,10 +107,7 @@ pub struct Entry<A = Ipv4Addr> {
     /// When a replier drawn at random is drawn again: seconds of the driver's clock modulo 2^32. Of
     /// an entry that is not used: the next such entry.
     redraw_at_s_or_next_free: u32,
-    /// In quarters of a second of the driver's clock, modulo 2^32.
-    credit_until: u32,
-    /// How long before `credit_until` repairs in the classic form expire, in quarters of a second.
-    classic_lead: u16,
+    pub(crate) credit: Credit,
 }
 
 const NO_ENTRY: u32 = u32::MAX;
@@ -124,7 +119,6 @@ impl<A: Family> Default for Entry<A> {
             parent: Iface::UNSET,
             replier_iface: Iface::UNSET,
             replier_cost: u16::MAX,
-            credit: 0,
             downstream: IfaceWord::default(),
             requests: TokenBucket::FULL,
             dmcasts: TokenBucket::FULL,
@@ -132,8 +126,7 @@ impl<A: Family> Default for Entry<A> {
             neighbour_link: NeighbourLink::Unknown,
             pinned: false,
             redraw_at_s_or_next_free: NO_ENTRY,
-            credit_until: 0,
-            classic_lead: 0,
+            credit: Credit::default(),
         }
     }
 }

@@ -105,18 +105,18 @@ fn credit_lasts_for_an_hour_at_most() {
     let now = Instant::from_secs(5);
     for is_classic in [false, true] {
         let mut entry: Entry = Entry::default();
-        assert!(!entry.has_credit(now, is_classic));
-        entry.add_credit(now, &limit, is_classic);
-        assert!(entry.has_credit(now, is_classic));
-        assert!(entry.has_credit(now + hour, is_classic));
+        assert!(!entry.credit.allows(tick(now), is_classic));
+        entry.credit = entry.credit.with_request(tick(now), &limit, is_classic);
+        assert!(entry.credit.allows(tick(now), is_classic));
+        assert!(entry.credit.allows(tick(now + hour), is_classic));
         let after = now + hour + Duration::from_millis(250);
-        assert!(!entry.has_credit(after, is_classic));
-        entry.add_credit(now, &limit, is_classic);
+        assert!(!entry.credit.allows(tick(after), is_classic));
+        entry.credit = entry.credit.with_request(tick(now), &limit, is_classic);
         for _ in 0..6 {
-            assert!(entry.has_credit(now, is_classic));
-            entry.spend_credit();
+            assert!(entry.credit.allows(tick(now), is_classic));
+            entry.credit = entry.credit.spent();
         }
-        assert!(!entry.has_credit(now, is_classic));
+        assert!(!entry.credit.allows(tick(now), is_classic));
     }
 }
 
@@ -148,20 +148,20 @@ proptest! {
             match limits.get(limit) {
                 Some(&(per_request, time)) => {
                     let limit = CreditLimit::new(per_request, Duration::from_millis(250 * time));
-                    entry.add_credit(now, &limit, is_classic);
+                    entry.credit = entry.credit.with_request(tick(now), &limit, is_classic);
                     model.repairs = (model.repairs + u64::from(per_request)).min(65_535);
                     model.until = ticks + time + 1;
                     let classic_until = if is_classic { model.until } else { model.classic_until };
                     model.classic_until = classic_until.min(model.until);
                 }
                 None => {
-                    entry.spend_credit();
+                    entry.credit = entry.credit.spent();
                     model.repairs = model.repairs.saturating_sub(1);
                 }
             }
             let has_credit = model.repairs > 0 && model.until > ticks;
-            prop_assert_eq!(entry.has_credit(now, false), has_credit);
-            prop_assert_eq!(entry.has_credit(now, true), has_credit && model.classic_until > ticks);
+            prop_assert_eq!(entry.credit.allows(tick(now), false), has_credit);
+            prop_assert_eq!(entry.credit.allows(tick(now), true), has_credit && model.classic_until > ticks);
         }
     }
 }
