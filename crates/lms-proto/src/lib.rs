@@ -8,6 +8,7 @@
 //! | module | contents | LMS |
 //! | --- | --- | --- |
 //! | [`router`] | LMS-FWD: the router machine | §6.4 |
+//! | [`fast_path`] | the common case below the machine, as in XDP | §6.7.2 |
 //! | [`rule`] | the forwarding rule, a pure function over one entry | §6.4.3 |
 //! | [`table`] | the multicast forwarding entries with the state LMS adds | §6.4.1 |
 //! | [`carrier`] | the interface to the carriers of the option | §6.2.1 |
@@ -74,6 +75,7 @@ extern crate alloc;
 pub mod carrier;
 pub mod endpoint;
 mod family;
+pub mod fast_path;
 pub mod hier;
 pub mod router;
 pub mod rule;

@@ -201,6 +201,8 @@ pub struct Hierarchy<'a, A = Ipv4Addr> {
     idle_head: u32,
     idle_tail: u32,
     changed_head: u32,
+    /// A neighbour that may be elected has another link address.
+    links_changed: bool,
     boot: u32,
     sequence: u32,
     rng: ChaCha8Rng,
@@ -221,6 +223,7 @@ impl<'a, A: Family> Hierarchy<'a, A> {
             idle_head: NIL,
             idle_tail: NIL,
             changed_head: NIL,
+            links_changed: false,
             boot: rng.next_u32(),
             sequence: 0,
             rng,
@@ -429,7 +432,7 @@ impl<'a, A: Family> Hierarchy<'a, A> {
             .peer(iface, address)
             .ok_or(CommandError::Full(Full::Peers))?;
         if link.is_some() {
-            self.peers[peer].link = link;
+            self.set_link(peer, link);
         }
         if let Some(n) = old {
             self.remove_neighbour(now, n);

@@ -6,7 +6,7 @@ use super::config::hold_time;
 use super::state::{Neighbour, Peer, neighbour_key, peer_key, stream_key};
 use super::{DropReason, EntryId, Full, Hierarchy, election};
 use crate::wire::hier::{self, Cost, Kind};
-use crate::{Family, Iface, Instant, Key, Meta};
+use crate::{Family, Iface, Instant, Key, LinkAddr, Meta};
 use igmp::datagram::{self, Ip};
 use igmp::wire::{Message, Record, RecordType, Records};
 use proto_core::slab::NIL;
@@ -232,9 +232,21 @@ impl<A: Family> Hierarchy<'_, A> {
             return Err(DropReason::Rate);
         }
         if meta.link_source.is_some() {
-            peer.link = meta.link_source;
+            self.set_link(p, meta.link_source);
         }
         Ok(p)
+    }
+
+    /// Sets the link address of a neighbour, which entries with an offer of it send to.
+    pub(super) fn set_link(&mut self, peer: u32, link: Option<LinkAddr>) {
+        let peer = &mut self.peers[peer];
+        self.links_changed |= peer.offer_count > 0 && peer.link != link;
+        peer.link = link;
+    }
+
+    /// Returns whether a neighbour that may be elected got another link address since the last call.
+    pub(crate) fn take_links_changed(&mut self) -> bool {
+        core::mem::take(&mut self.links_changed)
     }
 
     /// Finds or adds a neighbour; a full table evicts the one that was idle for longest.

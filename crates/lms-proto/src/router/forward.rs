@@ -237,6 +237,21 @@ impl<A: Family> Router<'_, A> {
         }
     }
 
+    /// Source and group that the option of a packet names.
+    pub(crate) fn key_of(&self, packet: &[u8]) -> Option<Key<A>> {
+        let is_datagram = |port: NonZeroU16| Udp::<A>::is_to(packet, port.get());
+        if self.udp_port.is_some_and(is_datagram) {
+            key_of::<Udp<A>>(packet)
+        } else {
+            key_of::<A::Option>(packet)
+        }
+    }
+
+    /// Where requests of an entry that go down are sent to on the replier's link.
+    pub(crate) fn next_hop(&self, entry: &Entry<A>) -> NextHop<A> {
+        next_hop(&self.hierarchy, entry)
+    }
+
     #[inline]
     fn lookup<C: Carrier<Address = A>>(
         &self,
@@ -491,6 +506,14 @@ impl<A: Family> Router<'_, A> {
     }
 }
 
+fn key_of<C: Carrier>(packet: &[u8]) -> Option<Key<C::Address>> {
+    match C::classify(packet) {
+        Ok(Class::Request(at)) => Some(at.read(packet)?.key),
+        Ok(Class::Encapsulated(outer)) => Some(C::open(packet, outer).ok()??.key),
+        Ok(Class::Other) | Err(_) => None,
+    }
+}
+
 /// Changes the bytes of a request whose hop is counted.
 #[inline]
 fn apply<C: Carrier>(edit: Edit<C::Address>, packet: &mut [u8]) {
@@ -518,7 +541,7 @@ fn upward<C: Carrier>(parent: Iface) -> Output<C::Address> {
 
 /// Whether a dmcast to `address` of this router agrees with itself.
 #[inline]
-fn check_dmcast<A: Family, I>(dmcast: &Dmcast<A, I>, address: A) -> Result<(), DropReason> {
+pub(crate) fn check_dmcast<A: Family, I>(dmcast: &Dmcast<A, I>, address: A) -> Result<(), DropReason> {
     if !dmcast.iface.is_set() {
         Err(DropReason::NoTurningPoint)
     } else if dmcast.router != address {

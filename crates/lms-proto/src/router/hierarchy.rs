@@ -82,6 +82,7 @@ impl<'a, A: Family> Router<'a, A> {
         });
         if let Some(entry) = self.table.get_mut(id).filter(|entry| !entry.pinned) {
             entry.set_replier(replier, elected.map(|elected| elected.peer));
+            self.table.changed(id);
         }
     }
 

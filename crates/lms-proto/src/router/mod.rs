@@ -59,9 +59,10 @@ pub use sources::{SOURCE_LIFETIME, SeenSource};
 pub use stats::{DropReason, Drops, Stats};
 pub use verdict::{Output, SecondCopy, Verdict};
 
-use self::cookies::Cookies;
+pub(crate) use self::cookies::Cookies;
 use self::event::Events;
-use self::numbers::Numbers;
+pub(crate) use self::forward::check_dmcast;
+pub(crate) use self::numbers::Numbers;
 use self::sources::Sources;
 use self::subnets::Subnets;
 use crate::hier::{self, Hierarchy};
@@ -128,7 +129,7 @@ impl<A: Family> Storage<'static, A> {
 pub struct Interface<A = Ipv4Addr> {
     config: Option<InterfaceConfig<A>>,
     /// Dmcasts with wrong interface numbers that may still arrive here.
-    wrong_numbers: TokenBucket,
+    pub(crate) wrong_numbers: TokenBucket,
 }
 
 impl<A> Default for Interface<A> {
@@ -169,21 +170,21 @@ proto_core::errors! {
 /// The router machine of one address family; a router that forwards both has two.
 #[derive(Debug)]
 pub struct Router<'a, A = Ipv4Addr> {
-    policy: Policy,
-    udp_port: Option<NonZeroU16>,
-    request_limit: RateLimit,
-    dmcast_limit: RateLimit,
-    wrong_number_limit: RateLimit,
-    credit_limit: CreditLimit,
-    table: GroupTable<'a, A>,
-    interfaces: ManagedSlice<'a, Interface<A>>,
+    pub(crate) policy: Policy,
+    pub(crate) udp_port: Option<NonZeroU16>,
+    pub(crate) request_limit: RateLimit,
+    pub(crate) dmcast_limit: RateLimit,
+    pub(crate) wrong_number_limit: RateLimit,
+    pub(crate) credit_limit: CreditLimit,
+    pub(crate) table: GroupTable<'a, A>,
+    pub(crate) interfaces: ManagedSlice<'a, Interface<A>>,
     addresses: Index<'a>,
     address_hash: HashKey,
     subnets: Subnets<'a, A>,
     sources: Sources<'a, A>,
     numbers: Numbers,
     cookies: Cookies,
-    hierarchy: Hierarchy<'a, A>,
+    pub(crate) hierarchy: Hierarchy<'a, A>,
     events: Events<A>,
     rng: ChaCha8Rng,
     stats: Stats,
@@ -241,6 +242,7 @@ impl<'a, A: Family> Router<'a, A> {
         for id in self.table.handles() {
             if let Some(entry) = self.table.get_mut(id).filter(|entry| !entry.pinned) {
                 entry.set_replier(None, None);
+                self.table.changed(id);
             }
             self.choose_replier(id);
         }
@@ -312,6 +314,7 @@ impl<'a, A: Family> Router<'a, A> {
             if let Some(entry) = self.table.get_mut(id).filter(|entry| entry.parent == iface) {
                 entry.parent = Iface::UNSET;
                 let key = entry.key();
+                self.table.changed(id);
                 self.hierarchy_remove_parent(now, key);
             }
             if self.table.remove_downstream(id, iface) {
@@ -427,6 +430,7 @@ impl<'a, A: Family> Router<'a, A> {
         let entry = self.table.get_mut(id).ok_or(ReplierError::NoEntry)?;
         entry.pinned = replier.is_some();
         entry.set_replier(replier, None);
+        self.table.changed(id);
         self.choose_replier(id);
         self.hierarchy_apply();
         Ok(())
@@ -444,6 +448,7 @@ impl<'a, A: Family> Router<'a, A> {
         if let Some(entry) = self.table.get_mut(id) {
             entry.pinned = false;
             entry.set_replier(None, None);
+            self.table.changed(id);
         }
         self.choose_replier(id);
     }
@@ -453,6 +458,11 @@ impl<'a, A: Family> Router<'a, A> {
         if self.table.get(id).is_some_and(|entry| !entry.pinned) {
             self.hierarchy_choose(id);
         }
+    }
+
+    /// The secrets: key of the table, cookies, numbers.
+    pub(crate) fn secrets(&self) -> (HashKey, Cookies, Numbers) {
+        (self.table.hash_key(), self.cookies, self.numbers)
     }
 
     /// What happened since the last call; drain until `None`.

@@ -32,6 +32,7 @@ impl<A: Family> Router<'_, A> {
         });
         if let Some(entry) = self.table.get_mut(id) {
             entry.set_drawn(now, replier, redraw);
+            self.table.changed(id);
         }
     }
 

@@ -16,6 +16,7 @@
 //!
 //! Entries come in the order in which they were installed into free places, whatever the seed.
 
+mod changes;
 mod credit;
 mod ifaces;
 mod index;
@@ -27,6 +28,7 @@ use core::net::Ipv4Addr;
 use managed::ManagedSlice;
 use proto_core::TokenBucket;
 
+pub use changes::Changes;
 pub(crate) use credit::{CREDIT_TICK, Credit, CreditLimit, tick};
 pub use ifaces::{IFACES_PER_WORD, IfaceWord};
 use ifaces::{Set, SetMut};
@@ -313,6 +315,7 @@ pub struct GroupTable<'a, A = Ipv4Addr> {
     /// Entries from here on were never used; removed ones before it hang on `free`.
     fresh: u32,
     free: u32,
+    changes: Changes,
 }
 
 impl<'a, A: Family> GroupTable<'a, A> {
@@ -337,6 +340,7 @@ impl<'a, A: Family> GroupTable<'a, A> {
             any_source_len: 0,
             fresh: 0,
             free: NO_ENTRY,
+            changes: Changes::default(),
         }
     }
 
@@ -358,6 +362,10 @@ impl<'a, A: Family> GroupTable<'a, A> {
     /// Returns the limit of interface numbers: lower ones fit into a downstream set.
     pub fn iface_limit(&self) -> usize {
         ((self.words + 1) * IFACES_PER_WORD).min(usize::from(Iface::UNSET.0))
+    }
+
+    pub(crate) fn hash_key(&self) -> HashKey {
+        self.hash_key
     }
 
     #[inline]
@@ -503,6 +511,7 @@ impl<'a, A: Family> GroupTable<'a, A> {
         };
         self.entries[id.index()].parent = parent;
         self.set_mut(id).assign(downstream);
+        self.changed(id);
         Ok(id)
     }
 
@@ -566,6 +575,7 @@ impl<'a, A: Family> GroupTable<'a, A> {
             ..Entry::default()
         };
         self.free = id.0;
+        self.changed(id);
         self.len -= 1;
         self.any_source_len -= usize::from(key.is_any_source());
         Some(id)
@@ -573,6 +583,20 @@ impl<'a, A: Family> GroupTable<'a, A> {
 
     /// Removes an interface from an entry's downstream set; returns whether it was in it.
     pub(crate) fn remove_downstream(&mut self, id: EntryId, iface: Iface) -> bool {
-        self.set_mut(id).remove(iface)
+        let was_in = self.set_mut(id).remove(iface);
+        if was_in {
+            self.changed(id);
+        }
+        was_in
+    }
+
+    /// Notes that parent, downstream interfaces or replier of an entry changed, or the entry itself.
+    pub(crate) fn changed(&mut self, id: EntryId) {
+        self.changes.note(id);
+    }
+
+    /// Returns which entries changed since the last call.
+    pub(crate) fn take_changes(&mut self) -> Changes {
+        core::mem::take(&mut self.changes)
     }
 }

@@ -1,0 +1,192 @@
+//! What the machine publishes. All records are plain words and bytes in a fixed layout, without padding.
+
+use core::net::Ipv4Addr;
+
+use proto_core::{RateLimit, TokenBucket};
+
+use crate::router::{Cookies, Numbers};
+use crate::rule::{Role, Tree};
+use crate::table::{Credit, CreditLimit, HashKey};
+use crate::{Iface, InterfaceConfig};
+
+/// Interfaces from this number on are the machine's.
+pub(super) const IFACE_LIMIT: u16 = 48;
+
+/// Limits and secrets.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Settings {
+    pub(super) table_key: HashKey,
+    pub(super) cookies: Cookies,
+    pub(super) requests: RateLimit,
+    pub(super) dmcasts: RateLimit,
+    pub(super) wrong_numbers: RateLimit,
+    pub(super) all_requests: RateLimit,
+    pub(super) all_dmcasts: RateLimit,
+    /// The driver's clock when that of the machine started, in nanoseconds.
+    pub start_ns: u64,
+    pub(super) numbers: Numbers,
+    pub(super) credit: CreditLimit,
+    /// The port of the UDP carrier, 0 for none.
+    pub(super) udp_port: u16,
+    pub(super) reserved: u16,
+}
+
+impl Settings {
+    #[inline]
+    pub(super) fn is_udp_port(&self, port: u16) -> bool {
+        self.udp_port != 0 && self.udp_port == port
+    }
+}
+
+/// The limits of all groups together, which the driver has beside the machine's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Totals {
+    /// Requests.
+    pub requests: RateLimit,
+    /// Dmcasts.
+    pub dmcasts: RateLimit,
+}
+
+/// An entry of a source tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Record {
+    /// Downstream interfaces below 48, by bits.
+    pub(super) downstream: u64,
+    /// Where its words are: the number of its [`EntryId`](crate::table::EntryId).
+    pub slot: u32,
+    pub(super) parent: u16,
+    pub(super) replier: u16,
+    /// What a request that turns here names; unspecified: the machine decides.
+    pub(super) turning_router: Ipv4Addr,
+    /// The replier's link address; all zeros: the whole link.
+    pub(super) replier_link: [u8; 6],
+    pub(super) reserved: [u8; 6],
+}
+
+impl Record {
+    #[inline]
+    pub(super) fn tree(&self) -> Tree {
+        Tree {
+            parent: Iface(self.parent),
+            replier: Iface(self.replier),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_downstream(&self, iface: Iface) -> bool {
+        iface.0 < IFACE_LIMIT && self.downstream >> iface.0 & 1 == 1
+    }
+
+    /// The role of an interface.
+    #[inline]
+    pub(super) fn role(&self, iface: Iface) -> Role {
+        self.tree().role(iface, self.is_downstream(iface))
+    }
+
+    /// Whether requests go to the replier's whole link.
+    #[inline]
+    pub(super) fn is_for_link(&self) -> bool {
+        self.replier_link == [0; 6]
+    }
+}
+
+/// An interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Port {
+    /// Its MTU in bytes; 0: the driver cannot send there, the machine decides.
+    pub mtu: u32,
+    /// Its own address; unspecified for none.
+    pub address: Ipv4Addr,
+    /// Length of its subnet's prefix in bits.
+    pub prefix_len: u8,
+    /// Not used.
+    pub reserved: u8,
+    /// Its link address: the sender of frames.
+    pub link: [u8; 6],
+}
+
+impl Port {
+    /// An interface that the driver cannot send on, and that has no address.
+    pub const NONE: Port = Port {
+        mtu: 0,
+        address: Ipv4Addr::UNSPECIFIED,
+        prefix_len: 0,
+        reserved: 0,
+        link: [0; 6],
+    };
+
+    /// Whether a host of the subnet cannot have this address.
+    #[inline]
+    pub(super) fn is_reserved(&self, address: Ipv4Addr) -> bool {
+        InterfaceConfig::ipv4(self.address, self.prefix_len).is_reserved(address)
+    }
+}
+
+/// The buckets and the credit of an entry, each one word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Words {
+    /// [`Word::Requests`](super::Word::Requests).
+    pub requests: u64,
+    /// [`Word::Dmcasts`](super::Word::Dmcasts).
+    pub dmcasts: u64,
+    /// [`Word::Credit`](super::Word::Credit).
+    pub credit: u64,
+}
+
+impl Words {
+    /// Full buckets, no credit.
+    pub const NEW: Words = Words {
+        requests: TokenBucket::FULL.to_bits(),
+        dmcasts: TokenBucket::FULL.to_bits(),
+        credit: 0,
+    };
+}
+
+/// A bucket's word with one token less.
+#[inline]
+pub(super) fn taken(bits: u64, now_ns: i64, limit: &RateLimit) -> Option<u64> {
+    let bucket = TokenBucket::from_bits(bits).taken_ns(now_ns, limit)?;
+    Some(bucket.to_bits())
+}
+
+/// The credit's word of a repair less, where one may pass.
+#[inline]
+pub(super) fn spent(bits: u64, tick: u32, is_classic: bool) -> Option<u64> {
+    let credit = Credit::from_bits(bits);
+    let spent = credit.allows(tick, is_classic).then(|| credit.spent())?;
+    Some(spent.to_bits())
+}
+
+/// Packets that the driver decided.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(C)]
+pub struct Counters {
+    /// Requests sent to the parent.
+    pub to_parent: u64,
+    /// Requests turned.
+    pub turned: u64,
+    /// Turned requests sent to the replier.
+    pub to_replier: u64,
+    /// Dmcasts multicast.
+    pub dmcasts: u64,
+}
+
+/// Those of one interface.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(C)]
+pub struct PortCounters {
+    /// Packets that arrived.
+    pub received: u64,
+    /// Those of them that were dropped.
+    pub dropped: u64,
+    /// Requests sent.
+    pub requests_sent: u64,
+    /// Dmcasts sent.
+    pub dmcasts_sent: u64,
+    /// Packets not sent because they are longer than the MTU.
+    pub too_long: u64,
+}

@@ -1,0 +1,292 @@
+//! The program in the kernel: loading, interfaces, counters.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use aya::maps::xdp::DevMap;
+use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, PerCpuArray};
+use aya::programs::Xdp;
+use aya::programs::xdp::{XdpLinkId, XdpMode};
+use aya::{Ebpf, EbpfLoader};
+use lms_proto::fast_path::{Counters, Port, PortCounters, Record, Refusal, Settings, Words};
+use lms_proto::{Iface, Key};
+use proto_core::TokenBucket;
+
+use crate::error::{AttachError, LoadError, MapError};
+use crate::publish::Published;
+use crate::sys::{Shared, Value};
+
+/// The program, aligned as the parser of ELF files wants it.
+const OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/lms.bpf.o"));
+
+/// Name of the program in it.
+const PROGRAM: &str = "lms";
+
+/// The sizes of the maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Entries; further ones stay with the router.
+    pub groups: u32,
+    /// Interface numbers, from 0.
+    pub interfaces: u16,
+}
+
+/// Where the program runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver where it can, else in the kernel.
+    #[default]
+    Auto,
+    /// In the driver, on the bytes as they come in.
+    Native,
+    /// In the kernel, once the driver has handed the packet over.
+    Generic,
+}
+
+/// Where the program runs on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attached {
+    /// In the driver.
+    Native,
+    /// In the kernel.
+    Generic,
+}
+
+/// The loaded program with its maps. Dropped, it leaves nothing behind.
+pub struct FastPath {
+    ebpf: Ebpf,
+    limits: Limits,
+    pub(crate) shared: Shared,
+    pub(crate) published: Published,
+    pub(crate) records: HashMap<MapData, [u8; 8], Value<Record>>,
+    settings: Array<MapData, Value<Settings>>,
+    numbers: HashMap<MapData, u32, u32>,
+    ports: Array<MapData, Value<Port>>,
+    devices: DevMap<MapData>,
+    pub(crate) links: LpmTrie<MapData, [u8; 4], u32>,
+    counters: PerCpuArray<MapData, Value<Counters>>,
+    drops: PerCpuArray<MapData, u64>,
+    port_counters: PerCpuArray<MapData, Value<PortCounters>>,
+    attached: BTreeMap<u32, XdpLinkId>,
+}
+
+/// Without the maps, which have the secrets.
+impl fmt::Debug for FastPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FastPath")
+            .field("limits", &self.limits)
+            .field("attached", &self.attached)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FastPath {
+    /// Loads the program. It is attached to no interface yet.
+    ///
+    /// # Errors
+    /// [`LoadError`]: a capability is missing, or the kernel has no BPF, or too little of it.
+    pub fn load(limits: Limits) -> Result<FastPath, LoadError> {
+        let (groups, interfaces) = (limits.groups.max(1), u32::from(limits.interfaces.max(1)));
+        let mut ebpf = EbpfLoader::new()
+            .map_max_entries("RECORDS", groups)
+            .map_max_entries("WORDS", groups)
+            .map_max_entries("WRONG_NUMBERS", interfaces)
+            .map_max_entries("NUMBERS", interfaces)
+            .map_max_entries("PORTS", interfaces)
+            .map_max_entries("DEVICES", interfaces)
+            // The subnet and the address of each.
+            .map_max_entries("LINKS", 2 * interfaces)
+            .map_max_entries("PORT_COUNTERS", interfaces)
+            .load(OBJECT)?;
+        let shared = Shared::new(
+            (memory(&ebpf, "WORDS")?, groups as usize),
+            (memory(&ebpf, "WRONG_NUMBERS")?, interfaces as usize),
+            memory(&ebpf, "TOTALS")?,
+        )
+        .map_err(MapError::Memory)?;
+        for slot in 0..groups {
+            shared.set_words(slot, Words::NEW);
+        }
+        for number in 0..limits.interfaces {
+            shared.set_wrong_numbers(Iface(number), TokenBucket::FULL.to_bits());
+        }
+        for total in [shared.all_requests(), shared.all_dmcasts()] {
+            total.store(TokenBucket::FULL.to_bits(), std::sync::atomic::Ordering::Relaxed);
+        }
+        let program: &mut Xdp = program(&mut ebpf)?;
+        program.load()?;
+        Ok(FastPath {
+            limits,
+            shared,
+            published: Published::new(groups as usize),
+            records: take(&mut ebpf, "RECORDS")?.try_into().map_err(MapError::Map)?,
+            settings: take(&mut ebpf, "SETTINGS")?.try_into().map_err(MapError::Map)?,
+            numbers: take(&mut ebpf, "NUMBERS")?.try_into().map_err(MapError::Map)?,
+            ports: take(&mut ebpf, "PORTS")?.try_into().map_err(MapError::Map)?,
+            devices: take(&mut ebpf, "DEVICES")?.try_into().map_err(MapError::Map)?,
+            links: take(&mut ebpf, "LINKS")?.try_into().map_err(MapError::Map)?,
+            counters: take(&mut ebpf, "COUNTERS")?.try_into().map_err(MapError::Map)?,
+            drops: take(&mut ebpf, "DROPS")?.try_into().map_err(MapError::Map)?,
+            port_counters: take(&mut ebpf, "PORT_COUNTERS")?
+                .try_into()
+                .map_err(MapError::Map)?,
+            attached: BTreeMap::new(),
+            ebpf,
+        })
+    }
+
+    /// The words that program and router share.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Sets limits and secrets; the program forwards nothing before.
+    ///
+    /// # Errors
+    /// [`MapError`] by the kernel's answer.
+    pub fn set_settings(&mut self, settings: Settings) -> Result<(), MapError> {
+        Ok(self.settings.set(0, Value(settings), 0)?)
+    }
+
+    /// Sets an interface of the router: its number, the kernel's number, and what the program must know of it. A number
+    /// beyond the limits is the router's alone.
+    ///
+    /// # Errors
+    /// [`MapError`] by the kernel's answer: most often the interface has just gone.
+    pub fn set_port(&mut self, iface: Iface, index: u32, port: Port) -> Result<(), MapError> {
+        if iface.0 >= self.limits.interfaces {
+            return Ok(());
+        }
+        // Only then packets go there.
+        self.devices.set(iface.0.into(), index, None, 0)?;
+        self.ports.set(iface.0.into(), Value(port), 0)?;
+        Ok(self.numbers.insert(index, u32::from(iface.0), 0)?)
+    }
+
+    /// Removes an interface; the kernel has detached the program from one that is gone.
+    pub fn remove_port(&mut self, iface: Iface, index: u32) {
+        if iface.0 >= self.limits.interfaces {
+            return;
+        }
+        // What is not there need not be removed.
+        let _ = self.ports.set(iface.0.into(), Value(Port::NONE), 0);
+        let _ = self.numbers.remove(&index);
+        self.detach(index);
+    }
+
+    /// Attaches the program to an interface, by the kernel's number. Does nothing where it is attached.
+    ///
+    /// # Errors
+    /// [`AttachError`]: the driver and the kernel refuse it, or there is another program.
+    pub fn attach(&mut self, index: u32, mode: Mode) -> Result<Attached, AttachError> {
+        let native = || (XdpMode::Driver, Attached::Native);
+        let generic = || (XdpMode::Skb, Attached::Generic);
+        let modes = match mode {
+            Mode::Auto => vec![native(), generic()],
+            Mode::Native => vec![native()],
+            Mode::Generic => vec![generic()],
+        };
+        self.detach(index);
+        let program: &mut Xdp = program(&mut self.ebpf)?;
+        let mut refused = None;
+        for (mode, attached) in modes {
+            match program.attach_to_if_index(index, mode) {
+                Ok(link) => {
+                    self.attached.insert(index, link);
+                    return Ok(attached);
+                }
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        let error = refused.unwrap_or(aya::programs::ProgramError::NotAttached);
+        Err(AttachError(error))
+    }
+
+    /// Detaches the program from an interface.
+    pub fn detach(&mut self, index: u32) {
+        if let Some(link) = self.attached.remove(&index)
+            && let Ok(program) = program(&mut self.ebpf)
+        {
+            // The kernel has done it where the interface is gone.
+            let _ = program.detach(link);
+        }
+    }
+
+    /// What the program counted since it was loaded, on all processors: packets sent, and packets dropped by
+    /// [`Refusal::ALL`].
+    ///
+    /// # Errors
+    /// [`MapError`] by the kernel's answer.
+    pub fn counters(&self) -> Result<(Counters, Vec<(Refusal, u64)>), MapError> {
+        let mut sum = Counters::default();
+        for Value(one) in self.counters.get(&0, 0)?.iter() {
+            sum.to_parent += one.to_parent;
+            sum.turned += one.turned;
+            sum.to_replier += one.to_replier;
+            sum.dmcasts += one.dmcasts;
+        }
+        let mut drops = Vec::new();
+        for (index, &refusal) in (0..).zip(Refusal::ALL) {
+            let counts = self.drops.get(&index, 0)?;
+            drops.push((refusal, counts.iter().sum()));
+        }
+        Ok((sum, drops))
+    }
+
+    /// What the program counted of one interface's number since it was loaded.
+    ///
+    /// # Errors
+    /// [`MapError`] by the kernel's answer.
+    pub fn port_counters(&self, iface: Iface) -> Result<PortCounters, MapError> {
+        let mut sum = PortCounters::default();
+        if iface.0 >= self.limits.interfaces {
+            return Ok(sum);
+        }
+        for Value(one) in self.port_counters.get(&iface.0.into(), 0)?.iter() {
+            sum.received += one.received;
+            sum.dropped += one.dropped;
+            sum.requests_sent += one.requests_sent;
+            sum.dmcasts_sent += one.dmcasts_sent;
+            sum.too_long += one.too_long;
+        }
+        Ok(sum)
+    }
+
+    pub(crate) fn program(&mut self) -> Result<&mut Xdp, aya::programs::ProgramError> {
+        program(&mut self.ebpf)
+    }
+}
+
+/// A record's key in its map: source and group, as on the wire.
+pub(crate) fn record_key(key: Key<Ipv4Addr>) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&key.source.octets());
+    bytes[4..].copy_from_slice(&key.group.octets());
+    bytes
+}
+
+fn program(ebpf: &mut Ebpf) -> Result<&mut Xdp, aya::programs::ProgramError> {
+    let program = ebpf.program_mut(PROGRAM);
+    program
+        .ok_or(aya::programs::ProgramError::UnexpectedProgramType)?
+        .try_into()
+}
+
+fn take(ebpf: &mut Ebpf, name: &str) -> Result<Map, MapError> {
+    let missing = || aya::maps::MapError::InvalidName {
+        name: name.to_owned(),
+    };
+    Ok(ebpf.take_map(name).ok_or_else(missing)?)
+}
+
+/// The descriptor of an array whose memory is mapped.
+fn memory<'e>(ebpf: &'e Ebpf, name: &str) -> Result<std::os::fd::BorrowedFd<'e>, MapError> {
+    use std::os::fd::AsFd as _;
+    match ebpf.map(name) {
+        Some(Map::Array(data)) => Ok(data.fd().as_fd()),
+        _ => Err(MapError::Map(aya::maps::MapError::InvalidName {
+            name: name.to_owned(),
+        })),
+    }
+}
