@@ -27,8 +27,17 @@ use super::{ip_packet, mend, pass};
 use crate::memory::Meter;
 use crate::script::{Lines, Script};
 
-struct Bench<A: Net> {
+/// Sees each packet before and after a router of IPv4 forwards it.
+pub trait Observer {
+    /// Before.
+    fn before(&mut self, router: &mut Router<'static>, now: Instant, meta: &Meta, packet: &[u8]);
+    /// After: the verdict, and the bytes with what the router changed in them.
+    fn after(&mut self, router: &Router<'static>, verdict: &Verdict, bytes: &[u8]);
+}
+
+struct Bench<'o, A: Net> {
     router: Router<'static, A>,
+    observer: Option<&'o mut dyn Observer>,
     udp_port: Option<u16>,
     meter: Meter,
     now: Instant,
@@ -68,8 +77,8 @@ fn config(script: &mut Script<'_>) -> Config {
     }
 }
 
-impl<A: Net> Bench<A> {
-    fn new(script: &mut Script<'_>) -> Self {
+impl<'o, A: Net> Bench<'o, A> {
+    fn new(script: &mut Script<'_>, observer: Option<&'o mut dyn Observer>) -> Self {
         let capacity = Capacity {
             entries: 8,
             neighbours: 8,
@@ -82,6 +91,7 @@ impl<A: Net> Bench<A> {
         let config = config(script);
         let mut bench = Bench {
             router: Router::new(config, storage, [1; 32], now),
+            observer,
             udp_port: config.udp_port.map(NonZeroU16::get),
             meter: Meter::default(),
             now,
@@ -114,7 +124,13 @@ impl<A: Net> Bench<A> {
             link_source: Some(LinkAddr([2, 0, 0, 0, 0, 9])),
         };
         let (router, now) = (&mut self.router, self.now);
+        if let (Some(observer), Some(router)) = (&mut self.observer, A::ipv4(router)) {
+            observer.before(router, now, &meta, packet);
+        }
         let verdict = self.meter.run(|| router.forward(now, &meta, &mut bytes));
+        if let (Some(observer), Some(router)) = (&mut self.observer, A::ipv4(router)) {
+            observer.after(router, &A::ipv4_verdict(&verdict), &bytes);
+        }
         match verdict {
             Verdict::Pass => assert_eq!(bytes, packet, "passed on as it came"),
             Verdict::Drop(_) => assert_eq!(bytes, packet, "dropped as it came"),
@@ -297,17 +313,22 @@ impl<A: Net> Bench<A> {
 }
 
 pub fn run(bytes: &[u8]) {
+    run_observed(bytes, None);
+}
+
+/// Runs a script before an observer.
+pub fn run_observed(bytes: &[u8], observer: Option<&mut dyn Observer>) {
     let mut script = Script::new(bytes);
     if script.flag() {
-        explore::<Ipv6Addr>(script);
+        explore::<Ipv6Addr>(script, None);
     } else {
-        explore::<Ipv4Addr>(script);
+        explore::<Ipv4Addr>(script, observer);
     }
 }
 
 /// Runs a script with a router of one family. Returns the router's counters.
-fn explore<A: Net>(mut script: Script<'_>) -> Stats {
-    let mut bench = Bench::<A>::new(&mut script);
+fn explore<A: Net>(mut script: Script<'_>, observer: Option<&mut dyn Observer>) -> Stats {
+    let mut bench = Bench::<A>::new(&mut script, observer);
     while script.more() {
         let op = script.pick(9);
         let iface = iface(&mut script);
@@ -411,6 +432,47 @@ fn there_and_back(is_ipv6: bool, is_datagram: bool) -> Vec<u8> {
     lines.0
 }
 
+/// A router of IPv4 with a fixed replier: requests about the entry that there is and their repairs, true, forged and
+/// damaged, as `random` bytes choose.
+pub fn busy(mut random: impl FnMut() -> u8) -> Vec<u8> {
+    let mut lines = start(false, 1, false);
+    let replier = 2 + random() % 3;
+    // Of group 0 and source 1: a replier on an interface, no neighbour, cost 1.
+    lines.u8(8).u8(0).u8(0).u8(1).u8(2).u8(0).u8(1).u8(replier).u8(1).u8(0);
+    for _ in 0..40 {
+        let (choice, iface, form) = (random() % 16, random() % 7, random());
+        match choice {
+            0..6 => {
+                let turned = u8::from(random() % 4 == 0);
+                lines.u8(1).u8(iface).u8(0).u8(1).u8(turned);
+                if turned == 1 {
+                    lines.u8(9).u8(random());
+                }
+                let hops = if random() % 4 == 0 { random() } else { 0 };
+                lines.u8(hops).u8(2).u8(7).u8(0).u8(form);
+            }
+            6..12 => {
+                // Mostly the true cookie.
+                let forged = if random() % 4 == 0 { random() } else { 0 };
+                lines.u8(2).u8(iface).u8(1).u8(random()).u8(forged).u8(random()).u8(random() % 3);
+                lines.u8(0).bytes(&[0, 1, 0, 2, 0, 9, 0, 0, 7]);
+                lines.u8(form).u8(u8::from(random() % 8 == 0));
+            }
+            12 => {
+                lines.u8(3).u8(iface).u8(1).u8(0).u8(1).u8(0).u8(0).u8(2).u8(7).u8(0).u8(form);
+                lines.u8(random()).u8(random()).u8(0).u8(random()).u8(random());
+            }
+            13 | 14 => {
+                lines.u8(7).u8(0).u8(random() % 200);
+            }
+            _ => {
+                lines.u8(8).u8(0).u8(0).u8(1).u8(2).u8(0).u8(1).u8(random() % 7).u8(1).u8(0);
+            }
+        }
+    }
+    lines.0
+}
+
 /// Each golden as a packet to forward and as one to hear, in every policy.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
@@ -430,6 +492,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
         lines.u8(4).u8(2).u8(0).bytes(&packet);
         lines.u8(4).u8(2).u8(0).bytes(&golden);
         seeds.push(lines.0);
+    }
+    for number in 1..9 {
+        let mut state: u32 = number;
+        seeds.push(busy(|| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        }));
     }
     for is_ipv6 in [false, true] {
         for is_datagram in [false, true] {
@@ -464,8 +533,8 @@ mod tests {
                 let mut script = Script::new(&bytes);
                 assert_eq!(script.flag(), is_ipv6);
                 let stats = match is_ipv6 {
-                    true => explore::<Ipv6Addr>(script),
-                    false => explore::<Ipv4Addr>(script),
+                    true => explore::<Ipv6Addr>(script, None),
+                    false => explore::<Ipv4Addr>(script, None),
                 };
                 let forged = stats.drops.get(DropReason::Cookie);
                 let counts = (stats.requests_turned, stats.dmcasts, forged);

@@ -7,6 +7,7 @@ use igmp::datagram::{finish_membership, finish_udp, membership_at, udp_at};
 use igmp::wire::{RecordType, ReportWriter};
 use lms_proto::carrier::{Carrier, Class, Udp};
 use lms_proto::hier::Cost;
+use lms_proto::router::{Router, Verdict};
 use lms_proto::wire::encap::{DmcastRepr, Placement};
 use lms_proto::wire::hier::{self, Entry, Header as HierHeader, Kind as HierKind, Writer};
 use lms_proto::wire::option::Body;
@@ -36,6 +37,16 @@ pub(super) trait Net: Addresses + Family {
 
     /// Changes the hop limit of a packet.
     fn set_hops(packet: &mut [u8], hops: u8);
+
+    /// A router of IPv4.
+    fn ipv4<'r>(_: &'r mut Router<'static, Self>) -> Option<&'r mut Router<'static>> {
+        None
+    }
+
+    /// Its verdict; of IPv6 nobody asks for it.
+    fn ipv4_verdict(_: &Verdict<Self>) -> Verdict {
+        Verdict::Pass
+    }
 }
 
 impl Net for Ipv4Addr {
@@ -73,6 +84,14 @@ impl Net for Ipv4Addr {
     fn set_hops(packet: &mut [u8], hops: u8) {
         packet[8] = hops;
         ipv4::fill_checksum(&mut packet[..ipv4::HEADER_LEN]);
+    }
+
+    fn ipv4<'r>(router: &'r mut Router<'static>) -> Option<&'r mut Router<'static>> {
+        Some(router)
+    }
+
+    fn ipv4_verdict(verdict: &Verdict) -> Verdict {
+        verdict.clone()
     }
 }
 
