@@ -36,6 +36,8 @@ pub(crate) struct Summary {
     pub(crate) groups: u64,
     pub(crate) neighbours: u64,
     pub(crate) interfaces: u64,
+    /// Groups that the fast path forwards, where there is one.
+    pub(crate) fast_groups: Option<u64>,
 }
 
 /// Some routes, and the index where the next page starts.

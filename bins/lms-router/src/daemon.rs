@@ -155,6 +155,7 @@ impl RouterState {
             "neighbours": summary.neighbours,
             "interfaces": summary.interfaces,
             "guard": self.guard,
+            "xdp_groups": summary.fast_groups,
             "capabilities": self.daemon.capabilities(),
         });
         self.daemon.overview(env!("CARGO_PKG_VERSION"), more)

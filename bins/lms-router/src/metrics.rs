@@ -40,6 +40,12 @@ pub const METRICS: &[Metric<Snapshot>] = &[
         "Pairs of a group and a downstream neighbour whose cost is known",
         |page, lines| lines.value(page.now.readings.summary.neighbours),
     ),
+    gauge(
+        "xdp_groups",
+        &[],
+        "Multicast routes that the XDP program forwards",
+        |page, lines| lines.value(page.now.readings.summary.fast_groups.unwrap_or_default()),
+    ),
     gauge("interfaces", &[], "Interfaces in use", |page, lines| {
         lines.value(page.now.readings.summary.interfaces)
     }),

@@ -43,6 +43,7 @@ impl Document for Show {
                     "{groups} groups, {neighbours} neighbours, {interfaces} interfaces",
                 ),
                 ("kernel guard", "guard"),
+                ("groups in XDP", "xdp_groups"),
                 ("capabilities", "capabilities"),
             ]),
             Show::Groups => Layout::List(&[
@@ -61,6 +62,7 @@ impl Document for Show {
                 "address={address}/{prefix_len}",
                 "ipv6",
                 "mtu",
+                "xdp",
                 "received",
                 "requests_sent",
                 "dmcasts_sent",
@@ -118,6 +120,9 @@ pub(crate) struct Interface {
     pub(crate) link_local: Option<String>,
     /// Longest packet, in bytes.
     pub(crate) mtu: u32,
+    /// With `capture.backend = "xdp"`: `native`, `generic`, or `ring` where the kernel refused the program.
+    #[serde(rename = "xdp", skip_serializing_if = "Option::is_none")]
+    pub(crate) fast_path: Option<&'static str>,
     /// Its packets.
     #[serde(flatten)]
     pub(crate) counters: InterfaceCounters,

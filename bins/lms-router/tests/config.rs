@@ -6,6 +6,7 @@ use std::time::Duration;
 use daemon_kit::daemon::Configuration;
 use linux_net::packet::Backend;
 use lms_router::config::{Config, Pattern, Policy, Source};
+use lms_xdp::Mode;
 
 const EXAMPLE: &str = include_str!("../lms-router.toml");
 
@@ -141,6 +142,10 @@ fn values_arrive() {
         (16, Some(9000))
     );
     assert_eq!(config.capture.backend, Backend::Pnet);
+    assert_eq!(config.capture.xdp, None);
+    let config = Config::parse("[capture]\nbackend = \"xdp\"\nxdp-mode = \"native\"").unwrap();
+    assert_eq!(config.capture.backend, Backend::Ring);
+    assert_eq!(config.capture.xdp, Some(Mode::Native));
     assert_eq!(Config::parse("").unwrap().capture.backend, Backend::Ring);
 }
 
@@ -234,7 +239,9 @@ fn wrong_types_and_ranges() {
         ),
         (
             "[capture]\nbackend = \"pcap\"",
-            &["2:11: capture.backend: \"pcap\" is unknown; write one of \"ring\", \"pnet\""],
+            &[
+                "2:11: capture.backend: \"pcap\" is unknown; write one of \"ring\", \"xdp\", \"pnet\"",
+            ],
         ),
         (
             "[capture]\nguard = \"yes\"",

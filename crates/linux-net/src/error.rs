@@ -16,6 +16,8 @@ pub enum Capability {
     NetBindService,
     /// Namespaces, mounts.
     SysAdmin,
+    /// BPF programs and maps.
+    Bpf,
 }
 
 impl Capability {
@@ -26,6 +28,7 @@ impl Capability {
             Self::NetAdmin => 12,
             Self::NetRaw => 13,
             Self::SysAdmin => 21,
+            Self::Bpf => 39,
         }
     }
 }
@@ -37,6 +40,7 @@ impl core::fmt::Display for Capability {
             Self::NetRaw => "CAP_NET_RAW",
             Self::NetBindService => "CAP_NET_BIND_SERVICE",
             Self::SysAdmin => "CAP_SYS_ADMIN",
+            Self::Bpf => "CAP_BPF",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Offloads of an interface: what `ethtool -K` switches, without the program.
+//! Offloads of an interface: what `ethtool -K` switches, without the program; and its driver.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -40,6 +40,7 @@ pub enum OffloadError {
 }
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
+const ETHTOOL_GDRVINFO: u32 = 0x3;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GFEATURES: u32 = 0x3a;
@@ -120,6 +121,22 @@ impl Device<'_> {
 fn open(interface: &str) -> Result<Device<'_>, OffloadError> {
     let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(OffloadError::Io)?;
     Ok(Device { socket, interface })
+}
+
+/// Returns the name of an interface's driver, such as `veth` or `ixgbe`.
+///
+/// # Errors
+/// [`OffloadError`]: there is no such interface, or its driver does not say.
+pub fn driver(interface: &str) -> Result<String, OffloadError> {
+    // `struct ethtool_drvinfo`: command, then the name in 32 bytes, then what is not needed here; 196 bytes.
+    let mut info = [0; 49];
+    info[0] = ETHTOOL_GDRVINFO;
+    open(interface)?.ask(&mut info)?;
+    let name = info[1..=NAME_LEN / 4]
+        .iter()
+        .flat_map(|word| word.to_ne_bytes());
+    let name: Vec<u8> = name.take_while(|byte| *byte != 0).collect();
+    Ok(String::from_utf8_lossy(&name).into_owned())
 }
 
 /// Returns all offloads of an interface by the kernel's names, and whether they are on.

@@ -111,6 +111,7 @@ mod sys;
 pub mod tcp;
 pub mod udp;
 pub mod wake;
+pub mod xdp;
 
 pub use error::{Capability, JoinError, OpenError, ReceiveError, SendError};
 pub use family::{Endpoint, Family};

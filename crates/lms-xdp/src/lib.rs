@@ -37,6 +37,4 @@ pub use publish::{Link, Published};
 pub use sys::Shared;
 pub use test_run::{Action, TestRun};
 
-pub use lms_proto::fast_path::{
-    Counters, Port, PortCounters, Refusal, Settings, Totals, Words,
-};
+pub use lms_proto::fast_path::{Counters, Port, PortCounters, Refusal, Settings, Totals, Words};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
 
 use aya::maps::xdp::DevMap;
 use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, PerCpuArray};
@@ -11,6 +12,7 @@ use aya::programs::xdp::{XdpLinkId, XdpMode};
 use aya::{Ebpf, EbpfLoader};
 use lms_proto::fast_path::{Counters, Port, PortCounters, Record, Refusal, Settings, Words};
 use lms_proto::{Iface, Key};
+use nix::time::{ClockId, clock_gettime};
 use proto_core::TokenBucket;
 
 use crate::error::{AttachError, LoadError, MapError};
@@ -18,7 +20,8 @@ use crate::publish::Published;
 use crate::sys::{Shared, Value};
 
 /// The program, aligned as the parser of ELF files wants it.
-const OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/lms.bpf.o"));
+const OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/lms.bpf.o"));
 
 /// Name of the program in it.
 const PROGRAM: &str = "lms";
@@ -112,7 +115,10 @@ impl FastPath {
             shared.set_wrong_numbers(Iface(number), TokenBucket::FULL.to_bits());
         }
         for total in [shared.all_requests(), shared.all_dmcasts()] {
-            total.store(TokenBucket::FULL.to_bits(), std::sync::atomic::Ordering::Relaxed);
+            total.store(
+                TokenBucket::FULL.to_bits(),
+                std::sync::atomic::Ordering::Relaxed,
+            );
         }
         let program: &mut Xdp = program(&mut ebpf)?;
         program.load()?;
@@ -120,20 +126,44 @@ impl FastPath {
             limits,
             shared,
             published: Published::new(groups as usize),
-            records: take(&mut ebpf, "RECORDS")?.try_into().map_err(MapError::Map)?,
-            settings: take(&mut ebpf, "SETTINGS")?.try_into().map_err(MapError::Map)?,
-            numbers: take(&mut ebpf, "NUMBERS")?.try_into().map_err(MapError::Map)?,
-            ports: take(&mut ebpf, "PORTS")?.try_into().map_err(MapError::Map)?,
-            devices: take(&mut ebpf, "DEVICES")?.try_into().map_err(MapError::Map)?,
-            links: take(&mut ebpf, "LINKS")?.try_into().map_err(MapError::Map)?,
-            counters: take(&mut ebpf, "COUNTERS")?.try_into().map_err(MapError::Map)?,
-            drops: take(&mut ebpf, "DROPS")?.try_into().map_err(MapError::Map)?,
+            records: take(&mut ebpf, "RECORDS")?
+                .try_into()
+                .map_err(MapError::Map)?,
+            settings: take(&mut ebpf, "SETTINGS")?
+                .try_into()
+                .map_err(MapError::Map)?,
+            numbers: take(&mut ebpf, "NUMBERS")?
+                .try_into()
+                .map_err(MapError::Map)?,
+            ports: take(&mut ebpf, "PORTS")?
+                .try_into()
+                .map_err(MapError::Map)?,
+            devices: take(&mut ebpf, "DEVICES")?
+                .try_into()
+                .map_err(MapError::Map)?,
+            links: take(&mut ebpf, "LINKS")?
+                .try_into()
+                .map_err(MapError::Map)?,
+            counters: take(&mut ebpf, "COUNTERS")?
+                .try_into()
+                .map_err(MapError::Map)?,
+            drops: take(&mut ebpf, "DROPS")?
+                .try_into()
+                .map_err(MapError::Map)?,
             port_counters: take(&mut ebpf, "PORT_COUNTERS")?
                 .try_into()
                 .map_err(MapError::Map)?,
             attached: BTreeMap::new(),
             ebpf,
         })
+    }
+
+    /// The time of the kernel's clock at `start`, for [`Settings`]: when the router's own clock was 0.
+    pub fn start_ns(start: Instant) -> u64 {
+        // Both are CLOCK_MONOTONIC.
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
+        let start = now.saturating_sub(start.elapsed());
+        u64::try_from(start.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// The words that program and router share.

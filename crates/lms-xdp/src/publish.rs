@@ -8,9 +8,9 @@ use lms_proto::fast_path::Record;
 use lms_proto::table::EntryId;
 use lms_proto::{Iface, InterfaceConfig, Key, LinkAddr, Router};
 
+use crate::MapError;
 use crate::program::{FastPath, record_key};
 use crate::sys::Value;
-use crate::MapError;
 
 /// What is in the map of records.
 #[derive(Debug)]
@@ -113,7 +113,10 @@ impl FastPath {
             self.published.entries[slot] = None;
             self.published.len -= 1;
             // The entry may be the same, and its packets the router's from now on.
-            if router.table().get(id).is_some_and(|entry| entry.key() == key)
+            if router
+                .table()
+                .get(id)
+                .is_some_and(|entry| entry.key() == key)
                 && let Some(words) = self.shared.words(slot as u32)
             {
                 router.set_words(id, words);
@@ -124,7 +127,11 @@ impl FastPath {
         if is_new && let Some(words) = router.words(id) {
             self.shared.set_words(slot as u32, words);
         }
-        if self.records.insert(record_key(key), Value(record), 0).is_err() {
+        if self
+            .records
+            .insert(record_key(key), Value(record), 0)
+            .is_err()
+        {
             self.published.refused += 1;
             return;
         }
@@ -163,7 +170,10 @@ impl FastPath {
             let prefix = Prefix::new(len.into(), subnet.octets());
             self.links.insert(&prefix, number, 0)?;
         }
-        for (len, subnet) in before.into_keys().filter(|subnet| !wanted.contains_key(subnet)) {
+        for (len, subnet) in before
+            .into_keys()
+            .filter(|subnet| !wanted.contains_key(subnet))
+        {
             // A subnet that is not there need not be removed.
             let _ = self.links.remove(&Prefix::new(len.into(), subnet.octets()));
         }

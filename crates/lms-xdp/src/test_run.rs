@@ -50,7 +50,10 @@ impl FastPath {
         // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
         let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         let context = [0, len, 0, index, 0, 0];
-        let context: Vec<u8> = context.iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();
+        let context: Vec<u8> = context
+            .iter()
+            .flat_map(|word: &u32| word.to_ne_bytes())
+            .collect();
         let mut out = vec![0; frame.len() + ROOM];
         let result = self.program()?.test_run(TestRunOptions {
             data_in: Some(frame),

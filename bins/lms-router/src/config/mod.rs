@@ -183,8 +183,11 @@ pub struct Limits {
 /// `[capture]`: how packets come into the process. Reloads do not change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {
-    /// `backend`: `ring`, or `pnet` where the kernel has no packet rings.
+    /// `backend`: `ring`, `xdp`, or `pnet` where the kernel has no packet rings. With `xdp` packets come in by the ring
+    /// too: those that the program leaves.
     pub backend: Backend,
+    /// With `backend = "xdp"`: `xdp-mode`, where the program runs.
+    pub xdp: Option<lms_xdp::Mode>,
     /// `frames`, a power of two: packets that may wait; with `pnet` on each interface.
     pub frames: u32,
     /// `packet-bytes`: the longest packet taken whole; the largest MTU at the start by default.
@@ -260,7 +263,7 @@ impl Configuration for Config {
         differ("limits.neighbours", a.neighbours != b.neighbours);
         differ("limits.interfaces", a.interfaces != b.interfaces);
         let (a, b) = (&self.capture, &next.capture);
-        differ("capture.backend", a.backend != b.backend);
+        differ("capture.backend", (a.backend, a.xdp) != (b.backend, b.xdp));
         differ("capture.frames", a.frames != b.frames);
         differ("capture.packet-bytes", a.packet_bytes != b.packet_bytes);
         differ("capture.guard", a.guard != b.guard);

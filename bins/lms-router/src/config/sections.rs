@@ -9,6 +9,7 @@ use std::time::Duration;
 use daemon_kit::reader::{At, Section};
 use daemon_kit::value::{INTERFACE, interface, spelled};
 use linux_net::packet::Backend;
+use lms_xdp::Mode;
 
 use super::value::{
     PATTERN, ROUTED_GROUP, SOURCE, UNICAST, UNICAST4, UNICAST6, pattern, routed_group, source,
@@ -319,8 +320,21 @@ fn limits(section: Section<'_, '_>) -> Limits {
 }
 
 fn capture(section: Section<'_, '_>) -> Capture {
-    let backends = [("ring", Backend::Ring), ("pnet", Backend::Pnet)];
-    let backend = section.choice("backend", &backends, Backend::Ring);
+    let backends = [
+        ("ring", (Backend::Ring, false)),
+        ("xdp", (Backend::Ring, true)),
+        ("pnet", (Backend::Pnet, false)),
+    ];
+    let backend = section.choice("backend", &backends, (Backend::Ring, false));
+    let (backend, has_xdp) = backend.unwrap_or_default();
+    let modes = [
+        ("auto", Mode::Auto),
+        ("native", Mode::Native),
+        ("generic", Mode::Generic),
+    ];
+    let mode = section
+        .choice("xdp-mode", &modes, Mode::Auto)
+        .unwrap_or_default();
     let frames = section.power_of_two("frames", 64..=1 << 20, 1024);
     let packet_bytes = match section.number("packet-bytes", 576..=65_535, 0u32) {
         0 => None,
@@ -330,7 +344,8 @@ fn capture(section: Section<'_, '_>) -> Capture {
     let port = section.number("udp-port", 0..=u16::MAX, lms_proto::wire::udp::PORT);
     section.finish();
     Capture {
-        backend: backend.unwrap_or_default(),
+        backend,
+        xdp: has_xdp.then_some(mode),
         frames,
         packet_bytes,
         guard,

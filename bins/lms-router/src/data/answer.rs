@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use lms_proto::hier;
+use lms_proto::fast_path::Refusal;
 use lms_proto::router::{DropReason, Stats};
 use lms_proto::table::EntryId;
+use lms_proto::{Iface, hier};
 
 use super::DataPath;
 use super::family::Family;
+use super::fast::{self, Fast};
 use super::interfaces::Interfaces;
 use super::routes::Routes;
 use super::side::Side;
 use crate::config::Policy;
 use crate::control::{Command, PAGE, Page, Readings, Summary};
-use crate::status::{Counters, Group, Replier};
+use crate::status::{Counters, Group, Interface, Replier};
 
 /// Places of the table that one page looks at: removed entries leave empty ones.
 const PLACES: usize = 16 * PAGE;
@@ -29,7 +31,7 @@ impl DataPath {
                 let _ = reply.send(self.page(from));
             }
             Command::Interfaces(reply) => {
-                let _ = reply.send(self.shared.interfaces.status());
+                let _ = reply.send(self.interfaces());
             }
             Command::Counters(reply) => {
                 let _ = reply.send(self.readings());
@@ -55,7 +57,27 @@ impl DataPath {
             groups: groups + groups6,
             neighbours: neighbours + neighbours6,
             interfaces: self.shared.interfaces.len() as u64,
+            fast_groups: self.shared.fast.as_ref().map(Fast::published),
         }
+    }
+
+    /// The interfaces, with what the fast path counted.
+    fn interfaces(&self) -> Vec<Interface> {
+        let mut interfaces = self.shared.interfaces.status();
+        let Some(fast) = &self.shared.fast else {
+            return interfaces;
+        };
+        for interface in &mut interfaces {
+            let iface = Iface(interface.number);
+            interface.fast_path = Some(fast.mode(iface));
+            let (counters, more) = (&mut interface.counters, fast.port(iface));
+            counters.received += more.received;
+            counters.dropped += more.dropped;
+            counters.requests_sent += more.requests_sent;
+            counters.dmcasts_sent += more.dmcasts_sent;
+            counters.too_long += more.too_long;
+        }
+        interfaces
     }
 
     /// Routes of IPv4 come first; the places of IPv6 are counted behind them.
@@ -102,6 +124,7 @@ impl DataPath {
                 ("unresolved_neighbour", path.unresolved),
                 ("unguarded", path.unguarded),
                 ("not_routed", path.not_routed),
+                ("fast_path_contended", path.contended),
             ]),
             ..Counters::default()
         };
@@ -109,12 +132,52 @@ impl DataPath {
         if let Some(ipv6) = &mut self.ipv6 {
             ipv6.add_to(&mut counters);
         }
+        if let Some(fast) = &self.shared.fast {
+            add_fast_path(&mut counters, &fast.readings());
+        }
         Readings {
             summary: self.summary(),
             counters,
-            interfaces: self.shared.interfaces.status(),
+            interfaces: self.interfaces(),
         }
     }
+}
+
+/// Adds what the fast path counted, among the packets of the router and on its own.
+fn add_fast_path(counters: &mut Counters, fast: &fast::Readings) {
+    let sent = &fast.counters;
+    let all = sent.to_parent + sent.turned + sent.to_replier + sent.dmcasts;
+    let mut dropped = 0;
+    for (refusal, count) in &fast.refusals {
+        let name = match (refusal.reason(), refusal) {
+            (Some(reason), _) => reason.name(),
+            (None, Refusal::AllRequests) => "total_request_rate",
+            (None, Refusal::AllDmcasts) => "total_dmcast_rate",
+            // Those that are too long are counted at their interface, contended ones below.
+            _ => continue,
+        };
+        *counters.drops.entry(name.to_owned()).or_default() += count;
+        dropped += if refusal.reason().is_some() {
+            *count
+        } else {
+            0
+        };
+    }
+    let packets = named([
+        ("request_to_parent", sent.to_parent),
+        ("request_turned", sent.turned),
+        ("request_to_replier", sent.to_replier),
+        ("dmcast", sent.dmcasts),
+        ("dropped", dropped),
+        ("fast_path", all),
+    ]);
+    add(&mut counters.packets, packets);
+    let queues = named([
+        ("sent", all),
+        ("fast_path_contended", fast.count(Refusal::Busy)),
+        ("fast_path_full", fast.refused),
+    ]);
+    add(&mut counters.queues, queues);
 }
 
 impl<A: Family> Side<A> {

@@ -19,6 +19,9 @@ pub(crate) trait Family: lms_proto::Family + linux_net::Family {
     /// Its name in logs and in the status.
     const NAME: &'static str;
 
+    /// Whether the fast path forwards this family.
+    const HAS_FAST_PATH: bool;
+
     /// What the machine must know of an interface; `None` while it has no address of this family.
     fn config(interfaces: &Interfaces, iface: Iface) -> Option<InterfaceConfig<Self>>;
 
@@ -36,6 +39,7 @@ pub(crate) trait Family: lms_proto::Family + linux_net::Family {
 
 impl Family for Ipv4Addr {
     const NAME: &'static str = "ipv4";
+    const HAS_FAST_PATH: bool = true;
 
     fn config(interfaces: &Interfaces, iface: Iface) -> Option<InterfaceConfig> {
         let own = interfaces.get(iface)?.address?;
@@ -60,6 +64,7 @@ impl Family for Ipv4Addr {
 
 impl Family for Ipv6Addr {
     const NAME: &'static str = "ipv6";
+    const HAS_FAST_PATH: bool = false;
 
     fn config(interfaces: &Interfaces, iface: Iface) -> Option<InterfaceConfig<Self>> {
         let slot = interfaces.get(iface)?;

@@ -11,6 +11,7 @@ use lms_proto::{Duration, Iface, Instant, LinkAddr, NextHop, Router, hier, wire}
 
 use super::Hidden;
 use super::family::Family;
+use super::fast::Fast;
 use super::interfaces::Interfaces;
 use super::limit::TotalLimit;
 use super::proxy::Proxy;
@@ -45,6 +46,8 @@ pub(crate) struct PathStats {
     pub(crate) not_routed: u64,
     /// IGMP, MLD and LMS-HIER messages received.
     pub(crate) control: u64,
+    /// Packets dropped because the fast path changed their entry at the same moment.
+    pub(crate) contended: u64,
 }
 
 /// Everything the path works with, each part borrowed from the data thread.
@@ -63,6 +66,8 @@ pub(crate) struct Path<'a, A: Family> {
     pub(crate) version_log_at: &'a mut Option<Instant>,
     /// What a guard hides from the kernel, where there is one.
     pub(crate) guard: Option<Hidden>,
+    /// The fast path, where there is one.
+    pub(crate) fast: Option<&'a Fast>,
 }
 
 /// The kind of a packet to send.
@@ -151,7 +156,17 @@ impl<A: Family> Path<'_, A> {
         let is_unguarded = self
             .guard
             .is_some_and(|hidden| !nft::hides(packet, port(hidden)));
+        let held = match self.fast {
+            Some(fast) if A::HAS_FAST_PATH => fast.lend(self.router, packet, meta.iface),
+            _ => None,
+        };
         let verdict = self.router.forward(self.now, &meta, packet);
+        if let (Some(fast), Some(held)) = (self.fast, held)
+            && !fast.take_back(self.router, held)
+        {
+            self.stats.contended += 1;
+            return self.dropped(meta.iface);
+        }
         if is_unguarded && !matches!(verdict, Verdict::Pass) {
             self.stats.unguarded += 1;
         }
@@ -163,7 +178,7 @@ impl<A: Family> Path<'_, A> {
                 packet: range,
                 second: None,
             } => {
-                if !self.requests.take(self.now) {
+                if !self.take_request() {
                     self.stats.requests_over_total += 1;
                     return self.dropped(meta.iface);
                 }
@@ -176,7 +191,7 @@ impl<A: Family> Path<'_, A> {
             } => {
                 // Both copies live in the same bytes: the first must leave before the edit.
                 let mut first = sender.batch();
-                if !self.requests.take(self.now) {
+                if !self.take_request() {
                     self.stats.requests_over_total += 1;
                     return self.dropped(meta.iface);
                 }
@@ -184,7 +199,7 @@ impl<A: Family> Path<'_, A> {
                 let sent = first.flush();
                 self.stats.sent += sent.sent;
                 self.stats.send_failed += sent.failed;
-                if !self.requests.take(self.now) {
+                if !self.take_request() {
                     self.stats.requests_over_total += 1;
                     return;
                 }
@@ -195,7 +210,7 @@ impl<A: Family> Path<'_, A> {
                 iface,
                 packet: range,
             } => {
-                if !self.dmcasts.take(self.now) {
+                if !self.take_dmcast() {
                     self.stats.dmcasts_over_total += 1;
                     return self.dropped(meta.iface);
                 }
@@ -205,6 +220,22 @@ impl<A: Family> Path<'_, A> {
                 };
                 self.queue(output, &packet[range], Kind::Dmcast, sends);
             }
+        }
+    }
+
+    #[inline]
+    fn take_request(&mut self) -> bool {
+        match self.fast {
+            Some(fast) => fast.take_request(self.now, self.requests),
+            None => self.requests.take(self.now),
+        }
+    }
+
+    #[inline]
+    fn take_dmcast(&mut self) -> bool {
+        match self.fast {
+            Some(fast) => fast.take_dmcast(self.now, self.dmcasts),
+            None => self.dmcasts.take(self.now),
         }
     }
 

@@ -23,6 +23,8 @@ pub(crate) struct Slot {
     /// The kernel's number.
     pub(crate) index: u32,
     pub(crate) mtu: u32,
+    /// Its Ethernet address, where it has one.
+    pub(crate) link: Option<[u8; 6]>,
     /// Our IPv4 address there.
     pub(crate) address: Option<Address>,
     /// Our IPv6 address there that reaches further than the link.
@@ -133,9 +135,10 @@ impl Interfaces {
             .map(|own| own.address.address);
         let addresses = (address, ipv6, link_local);
         if let Some(slot) = known.and_then(|iface| self.get_mut(iface)) {
-            slot.mtu = link.mtu;
             let same_name = slot.name == link.name;
-            let same_address = (slot.address, slot.ipv6, slot.link_local) == addresses;
+            let same_address = (slot.address, slot.ipv6, slot.link_local) == addresses
+                && (slot.mtu, slot.link) == (link.mtu, link.link_address);
+            (slot.mtu, slot.link) = (link.mtu, link.link_address);
             slot.name.clone_from(&link.name);
             (slot.address, slot.ipv6, slot.link_local) = addresses;
             return match known {
@@ -157,6 +160,7 @@ impl Interfaces {
             name: link.name.clone(),
             index: link.index,
             mtu: link.mtu,
+            link: link.link_address,
             address,
             ipv6,
             link_local,
@@ -240,6 +244,7 @@ impl Interfaces {
                 .map(|own| format!("{}/{}", own.address, own.prefix_len)),
             link_local: slot.link_local.map(|own| own.to_string()),
             mtu: slot.mtu,
+            fast_path: None,
             counters: slot.counters,
         };
         self.iter().map(status).collect()

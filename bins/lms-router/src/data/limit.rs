@@ -25,6 +25,11 @@ impl TotalLimit {
         self.bucket = TokenBucket::empty(now, &self.limit);
     }
 
+    /// The rate, for a bucket elsewhere.
+    pub(crate) fn rate(&self) -> &RateLimit {
+        &self.limit
+    }
+
     /// Whether one more packet may pass now.
     #[inline]
     pub(crate) fn take(&mut self, now: Instant) -> bool {

@@ -4,6 +4,7 @@
 
 mod answer;
 mod family;
+mod fast;
 mod forward;
 mod interfaces;
 mod limit;
@@ -25,13 +26,16 @@ use linux_net::link::{self, LinkEvent};
 use linux_net::nft::Guard;
 use linux_net::packet::Sender;
 use linux_net::poll::{self, Watch};
+use linux_net::privileges;
 use linux_net::wake::Waker;
+use lms_proto::fast_path::Totals;
 use lms_proto::{Duration, Instant};
 
 pub(crate) use open::Opened;
 
 use crate::config::Config;
 use crate::control::Command;
+use fast::Fast;
 use forward::PathStats;
 use interfaces::{Change, Interfaces};
 use limit::TotalLimit;
@@ -77,6 +81,8 @@ struct Shared {
     sender: Sender,
     /// What a guard hides from the kernel, where there is one.
     guard: Option<Hidden>,
+    /// The fast path in the driver, where there is one.
+    fast: Option<Fast>,
     requests: TotalLimit,
     dmcasts: TotalLimit,
     path_stats: PathStats,
@@ -119,26 +125,39 @@ impl Shared {
 impl DataPath {
     /// Returns the capabilities that the thread uses after everything is open.
     pub(crate) fn needed_later(config: &Config) -> Vec<Capability> {
+        let mut needed = Vec::new();
         // Required to have the kernel resolve a neighbour's link address.
-        match config.names_neighbours() {
-            true => vec![Capability::NetAdmin],
-            false => Vec::new(),
+        if config.names_neighbours() {
+            needed.push(Capability::NetAdmin);
         }
+        // To attach the program to interfaces that come later; without them the program was not loaded.
+        if config.capture.xdp.is_some() {
+            let more = [Capability::NetAdmin, Capability::Bpf].into_iter();
+            needed.extend(more.filter(|more| privileges::has(*more)));
+            needed.dedup();
+        }
+        needed
     }
 
     pub(crate) fn new(opened: Opened, config: &Config) -> DataPath {
         let limits = &config.limits;
+        let started = StdInstant::now();
+        let mut fast = opened.fast;
+        if let Some(fast) = &mut fast {
+            fast.started(started);
+        }
         DataPath {
             config: config.clone(),
             ipv4: Side::new(opened.ipv4, config),
             ipv6: opened.ipv6.map(|opened| Side::new(opened, config)),
             shared: Shared {
-                started: StdInstant::now(),
+                started,
                 interfaces: Interfaces::new(limits.interfaces),
                 sender: opened.sender,
                 guard: opened.guard.is_some().then_some(Hidden {
                     udp_port: config.capture.udp_port,
                 }),
+                fast,
                 requests: TotalLimit::new(limits.requests_per_s),
                 dmcasts: TotalLimit::new(limits.dmcasts_per_s),
                 path_stats: PathStats::default(),
@@ -172,6 +191,7 @@ impl DataPath {
                 ipv6.forward(shared);
                 ipv6.timers(shared);
             }
+            self.publish();
             ready = self.wait()?;
             if ready.links {
                 self.follow_links();
@@ -188,6 +208,7 @@ impl DataPath {
         let ipv6 = self.ipv6.as_ref();
         let timers = [
             self.ipv4.poll_timeout(now),
+            self.shared.fast.as_ref().map(Fast::poll_timeout),
             ipv6.and_then(|ipv6| ipv6.poll_timeout(now)),
             self.retry,
         ];
@@ -287,11 +308,44 @@ impl DataPath {
         }
     }
 
+    /// Tells the fast path what changed in the entries.
+    fn publish(&mut self) {
+        let now = self.shared.now();
+        if let Some(fast) = &mut self.shared.fast {
+            let side = &mut self.ipv4;
+            fast.publish(
+                now,
+                &mut side.router,
+                &mut side.resolver,
+                &self.shared.interfaces,
+            );
+        }
+    }
+
+    /// Tells the fast path everything: the configuration or the interfaces changed.
+    fn publish_all(&mut self) {
+        let shared = &mut self.shared;
+        if let Some(fast) = &mut shared.fast {
+            let totals = Totals {
+                requests: *shared.requests.rate(),
+                dmcasts: *shared.dmcasts.rate(),
+            };
+            let side = &mut self.ipv4;
+            fast.publish_all(
+                &mut side.router,
+                &mut side.resolver,
+                &shared.interfaces,
+                totals,
+            );
+        }
+    }
+
     fn interfaces_changed(&mut self) {
         self.ipv4.interfaces_changed(&mut self.shared);
         if let Some(ipv6) = &mut self.ipv6 {
             ipv6.interfaces_changed(&mut self.shared);
         }
+        self.publish_all();
     }
 
     /// Handles commands of the control thread; returns `false` when it stops the thread or has ended.

@@ -9,8 +9,10 @@ use linux_net::nft::Guard;
 use linux_net::packet::{Capture, RingConfig, Sender};
 use linux_net::raw;
 use linux_net::wake::Waker;
+use lms_xdp::Mode;
 
 use super::family::Family;
+use super::fast::Fast;
 use super::resolve::Resolver;
 use super::routes::Routes;
 use super::side::OpenedSide;
@@ -30,6 +32,7 @@ pub(crate) struct Opened {
     pub(super) ipv6: Option<OpenedSide<Ipv6Addr>>,
     pub(super) sender: Sender,
     pub(super) guard: Option<Guard>,
+    pub(super) fast: Option<Fast>,
     pub(super) waker: Waker,
 }
 
@@ -66,6 +69,7 @@ impl Opened {
             ipv4,
             ipv6,
             guard,
+            fast: config.capture.xdp.and_then(|mode| fast(config, mode)),
             sender: Sender::open().map_err(RunError::open("capture"))?,
             waker: Waker::new().map_err(|e| RunError::Io("making a waker", e))?,
         })
@@ -74,6 +78,19 @@ impl Opened {
     pub(crate) fn waker(&self) -> Waker {
         self.waker.clone()
     }
+}
+
+/// The fast path; where the kernel refuses it, the ring is there for all packets.
+fn fast(config: &Config, mode: Mode) -> Option<Fast> {
+    Fast::load(config, mode)
+        .inspect_err(|error| {
+            tracing::warn!(
+                event = "xdp_unavailable",
+                %error,
+                "no XDP here: the packet ring forwards everything; XDP needs CAP_BPF, CAP_NET_ADMIN and Linux 5.15"
+            );
+        })
+        .ok()
 }
 
 fn side<A: Family>(config: &Config, ring: &RingConfig) -> Result<OpenedSide<A>, RunError> {

@@ -29,6 +29,7 @@ struct Known {
 pub(crate) struct Resolver<A> {
     editor: Option<Editor>,
     known: BTreeMap<(u32, A), Known>,
+    changed: bool,
 }
 
 impl<A: Family> Resolver<A> {
@@ -38,6 +39,7 @@ impl<A: Family> Resolver<A> {
         Ok(Resolver {
             editor,
             known: BTreeMap::new(),
+            changed: false,
         })
     }
 
@@ -76,6 +78,7 @@ impl<A: Family> Resolver<A> {
             known.pause = (known.pause * 2).min(LAST_RETRY);
             match editor.neighbour(*interface, *address) {
                 Ok(Neighbour::Known(link)) => {
+                    self.changed |= known.link != Some(link);
                     *known = Known {
                         link: Some(link),
                         again: now + LIFETIME,
@@ -85,6 +88,7 @@ impl<A: Family> Resolver<A> {
                 // A known address stays in use while the kernel asks again.
                 Ok(Neighbour::Resolving) => {}
                 Err(error) => {
+                    self.changed |= known.link.is_some();
                     known.link = None;
                     tracing::debug!(%address, %error, "static replier's link address");
                 }
@@ -92,13 +96,20 @@ impl<A: Family> Resolver<A> {
         }
     }
 
+    /// Whether an answer of [`Resolver::find`] changed since the last call.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
     /// Only these neighbours are asked for from now on.
     pub(crate) fn keep(&mut self, is_named: impl Fn(A) -> bool) {
         self.known.retain(|(_, address), _| is_named(*address));
+        self.changed = true;
     }
 
     /// Removes an interface and the link addresses on it.
     pub(crate) fn forget(&mut self, interface: u32) {
         self.known.retain(|(index, _), _| *index != interface);
+        self.changed = true;
     }
 }

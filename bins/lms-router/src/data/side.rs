@@ -36,7 +36,7 @@ pub(super) struct Side<A: Family> {
     capture: Capture,
     pub(super) ring_stats: RingStats,
     pub(super) watch: SourceWatch<A>,
-    resolver: Resolver<A>,
+    pub(super) resolver: Resolver<A>,
     /// Requests that go on by unicast routing leave here.
     raw: raw::Socket<A>,
     /// Changes of routes are pending for which no descriptor is readable.
@@ -83,6 +83,7 @@ impl<A: Family> Side<A> {
                 stats: &mut shared.path_stats,
                 version_log_at: &mut shared.version_log_at,
                 guard: shared.guard,
+                fast: shared.fast.as_ref(),
             };
             let count = path.batch(&mut self.capture, &shared.sender);
             if count < BATCH {

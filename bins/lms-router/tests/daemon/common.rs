@@ -95,16 +95,22 @@ pub(crate) struct Daemon {
     pub(crate) folder: TempDir,
 }
 
-/// The backends of the capture.
-const BACKENDS: [&str; 2] = ["ring", "pnet"];
+/// The backends of the capture, `xdp` in both modes.
+const BACKENDS: [(&str, Option<&str>); 4] = [
+    ("ring", None),
+    ("xdp", None),
+    ("xdp", Some("native")),
+    ("pnet", None),
+];
 
 thread_local! {
-    static BACKEND: Cell<&'static str> = const { Cell::new(BACKENDS[0]) };
+    static BACKEND: Cell<(&'static str, Option<&'static str>)> = const { Cell::new(BACKENDS[0]) };
 }
 
 /// Runs a test with each backend of the capture, in a testbed of its own.
 pub(crate) fn on_each_backend(test: impl Fn()) {
     for backend in BACKENDS {
+        println!("{backend:?}");
         BACKEND.set(backend);
         test();
     }
@@ -145,9 +151,10 @@ impl Daemon {
         let at = |name: &str| folder.path().join(name);
         write_config(folder, config);
         let log = std::fs::File::create(at("log")).expect("log");
-        let backend = BACKEND.get();
+        let (backend, mode) = BACKEND.get();
         host.run(|| {
             Command::new(PROGRAM)
+                .envs(mode.map(|mode| ("POLYCAST_CAPTURE__XDP_MODE", mode)))
                 .env("POLYCAST_CAPTURE__BACKEND", backend)
                 .args(["run", "--log", "debug", "--config"])
                 .arg(at("config.toml"))

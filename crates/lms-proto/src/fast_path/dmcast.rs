@@ -89,7 +89,8 @@ fn decide<T: Tables, const LEN: usize>(
     if !comes_from_there(tables, arrival.iface, here, ipv4::source(outer)) {
         return None;
     }
-    let (refusal, iface) = turning_interface(tables, settings, clock, arrival.iface, record, &dmcast);
+    let (refusal, iface) =
+        turning_interface(tables, settings, clock, arrival.iface, record, &dmcast);
     if refusal != Refusal::None {
         return Some(Verdict::drop(refusal));
     }

@@ -73,7 +73,11 @@ fn decide<T: Tables, const LEN: usize>(
     }
     let tree = record.tree();
     let role = role(record, arrival);
-    let action = match rule::decide(role, found.body.turning_iface.is_set(), tree.replier.is_set()) {
+    let action = match rule::decide(
+        role,
+        found.body.turning_iface.is_set(),
+        tree.replier.is_set(),
+    ) {
         rule::Action::Drop(reason) => return Some(Verdict::drop(reason.into())),
         rule::Action::ToParent if !tree.parent.is_set() => {
             return Some(Verdict::drop(Refusal::NoParent));
@@ -128,9 +132,7 @@ pub(super) fn mtu<T: Tables>(tables: &T, iface: Iface) -> Option<u32> {
 #[inline(always)]
 fn role(record: &Record, arrival: Arrival) -> Role {
     match record.role(arrival.iface) {
-        Role::Replier
-            if !record.is_for_link() && record.replier_link != arrival.link_source.0 =>
-        {
+        Role::Replier if !record.is_for_link() && record.replier_link != arrival.link_source.0 => {
             Role::Downstream
         }
         role => role,

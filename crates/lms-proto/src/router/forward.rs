@@ -541,7 +541,10 @@ fn upward<C: Carrier>(parent: Iface) -> Output<C::Address> {
 
 /// Whether a dmcast to `address` of this router agrees with itself.
 #[inline]
-pub(crate) fn check_dmcast<A: Family, I>(dmcast: &Dmcast<A, I>, address: A) -> Result<(), DropReason> {
+pub(crate) fn check_dmcast<A: Family, I>(
+    dmcast: &Dmcast<A, I>,
+    address: A,
+) -> Result<(), DropReason> {
     if !dmcast.iface.is_set() {
         Err(DropReason::NoTurningPoint)
     } else if dmcast.router != address {

@@ -145,7 +145,10 @@ mod tests {
             assert!(number.is_set());
             assert!(!core::mem::replace(&mut taken[usize::from(number.0)], true));
             assert_eq!(numbers.interfaces(now, entry, number).next(), Some(iface));
-            assert_eq!(numbers.interfaces(now + 1, entry, number).nth(1), Some(iface));
+            assert_eq!(
+                numbers.interfaces(now + 1, entry, number).nth(1),
+                Some(iface)
+            );
         }
     }
 
