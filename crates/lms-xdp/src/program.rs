@@ -255,6 +255,7 @@ impl FastPath {
             sum.turned += one.turned;
             sum.to_replier += one.to_replier;
             sum.dmcasts += one.dmcasts;
+            sum.sent += one.sent;
         }
         let mut drops = Vec::new();
         for (index, &refusal) in (0..).zip(Refusal::ALL) {

@@ -30,7 +30,7 @@ values!(
     Record: 32,
     Words: 24,
     Port: 16,
-    Counters: 32,
+    Counters: 40,
     PortCounters: 40
 );
 

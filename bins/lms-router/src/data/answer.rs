@@ -146,7 +146,6 @@ impl DataPath {
 /// Adds what the fast path counted, among the packets of the router and on its own.
 fn add_fast_path(counters: &mut Counters, fast: &fast::Readings) {
     let sent = &fast.counters;
-    let all = sent.to_parent + sent.turned + sent.to_replier + sent.dmcasts;
     let mut dropped = 0;
     for (refusal, count) in &fast.refusals {
         let name = match (refusal.reason(), refusal) {
@@ -169,11 +168,11 @@ fn add_fast_path(counters: &mut Counters, fast: &fast::Readings) {
         ("request_to_replier", sent.to_replier),
         ("dmcast", sent.dmcasts),
         ("dropped", dropped),
-        ("fast_path", all),
+        ("fast_path", sent.sent),
     ]);
     add(&mut counters.packets, packets);
     let queues = named([
-        ("sent", all),
+        ("sent", sent.sent),
         ("fast_path_contended", fast.count(Refusal::Busy)),
         ("fast_path_full", fast.refused),
     ]);

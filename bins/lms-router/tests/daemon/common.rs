@@ -111,9 +111,14 @@ thread_local! {
 pub(crate) fn on_each_backend(test: impl Fn()) {
     for backend in BACKENDS {
         println!("{backend:?}");
-        BACKEND.set(backend);
-        test();
+        on_backend(backend, &test);
     }
+}
+
+/// Runs a test with one backend of the capture, and mode of XDP.
+pub(crate) fn on_backend(backend: (&'static str, Option<&'static str>), test: impl FnOnce()) {
+    BACKEND.set(backend);
+    test();
     BACKEND.set(BACKENDS[0]);
 }
 

@@ -45,7 +45,7 @@ fn the_backend_of_the_capture_is_chosen() {
         });
         assert_eq!(
             counts.take(),
-            [0, 6],
+            [0, 0, 0, 6],
             "one for each interface and version of IP"
         );
     });

@@ -9,3 +9,4 @@ mod lifecycle;
 mod shared_link;
 mod sources;
 mod status;
+mod xdp;

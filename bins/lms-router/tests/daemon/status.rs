@@ -41,6 +41,7 @@ fn documents_keep_their_names() {
                 "source",
                 "uptime_s",
                 "version",
+                "xdp_groups",
             ]
         );
         assert_eq!(

@@ -100,10 +100,10 @@ fn decide<T: Tables, const LEN: usize>(
     }
     let refusal = take_tokens(tables, settings, clock, record, dmcast.cookie.is_none());
     if refusal != Refusal::None {
-        return Some(Verdict::drop(refusal));
+        return Some(Verdict::limited(Action::Dmcast, refusal));
     }
     if u32::from(dmcast.inner) > mtu {
-        return Some(Verdict::too_long(iface));
+        return Some(Verdict::too_long(Action::Dmcast, iface));
     }
     ipv4::decrement_ttl(inner);
     Some(Verdict {

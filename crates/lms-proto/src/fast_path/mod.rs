@@ -133,7 +133,7 @@ pub trait Tables {
 pub enum Action {
     /// It is for the machine. Neither packet nor state has changed.
     Pass,
-    /// To be dropped, for [`Verdict::refusal`].
+    /// To be dropped, as the machine does.
     Drop,
     /// To be sent: a request to the parent.
     ToParent,
@@ -149,9 +149,9 @@ pub enum Action {
 /// would make registers that the verifier refuses to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// What is to be done. Where the packet is to be sent, it is edited.
+    /// What the machine would do. Where the packet is to be sent, it is edited.
     pub action: Action,
-    /// Why it is to be dropped, else [`Refusal::None`].
+    /// Why it is to be dropped all the same, or by the machine; [`Refusal::None`]: it is not.
     pub refusal: Refusal,
     /// The interface to send it on; of a packet that is too long for it, too.
     pub iface: Iface,
@@ -183,9 +183,20 @@ impl Verdict {
         }
     }
 
+    /// A packet that a limit drops: one of the machine's, or one behind its verdict `action`.
     #[inline(always)]
-    fn too_long(iface: Iface) -> Verdict {
+    fn limited(action: Action, refusal: Refusal) -> Verdict {
+        let by_machine = !matches!(refusal, Refusal::AllRequests | Refusal::AllDmcasts);
         Verdict {
+            action: if by_machine { Action::Drop } else { action },
+            ..Verdict::drop(refusal)
+        }
+    }
+
+    #[inline(always)]
+    fn too_long(action: Action, iface: Iface) -> Verdict {
+        Verdict {
+            action,
             iface,
             ..Verdict::drop(Refusal::TooLong)
         }

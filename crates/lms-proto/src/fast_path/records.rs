@@ -161,7 +161,7 @@ pub(super) fn spent(bits: u64, tick: u32, is_classic: bool) -> Option<u64> {
     Some(spent.to_bits())
 }
 
-/// Packets that the driver decided.
+/// The verdicts of the driver, as the machine counts its own.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct Counters {
@@ -173,6 +173,8 @@ pub struct Counters {
     pub to_replier: u64,
     /// Dmcasts multicast.
     pub dmcasts: u64,
+    /// Those of all four that were handed to an interface: no other limit dropped them.
+    pub sent: u64,
 }
 
 /// Those of one interface.

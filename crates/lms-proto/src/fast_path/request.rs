@@ -97,10 +97,10 @@ fn decide<T: Tables, const LEN: usize>(
     let has_cookie = found.cookie.is_some();
     let refusal = take_tokens(tables, settings, clock, record, action, has_cookie);
     if refusal != Refusal::None {
-        return Some(Verdict::drop(refusal));
+        return Some(Verdict::limited(action, refusal));
     }
     if u32::from(len) > mtu {
-        return Some(Verdict::too_long(iface));
+        return Some(Verdict::too_long(action, iface));
     }
     if action == Action::Turn {
         let turn = turn(settings, clock, key, arrival.iface, record, has_cookie);

@@ -124,20 +124,23 @@ fn act(
     if verdict.action == Action::Pass {
         return None;
     }
-    if verdict.action == Action::Drop {
+    count_port(arrival, |port| port.received += 1);
+    count(|counters| match verdict.action {
+        Action::ToParent => counters.to_parent += 1,
+        Action::Turn => counters.turned += 1,
+        Action::ToReplier => counters.to_replier += 1,
+        Action::Dmcast => counters.dmcasts += 1,
+        Action::Pass | Action::Drop => {}
+    });
+    if verdict.refusal != Refusal::None {
         tables::count_drop(verdict.refusal);
         // A packet that is too long is counted where it would have gone, as in the router.
-        let is_too_long = verdict.refusal == Refusal::TooLong;
-        count_port(arrival, |port| {
-            port.received += 1;
-            port.dropped += u64::from(!is_too_long);
-        });
-        if is_too_long {
-            count_port(verdict.iface, |port| port.too_long += 1);
+        match verdict.refusal {
+            Refusal::TooLong => count_port(verdict.iface, |port| port.too_long += 1),
+            _ => count_port(arrival, |port| port.dropped += 1),
         }
         return Some(xdp_action::XDP_DROP);
     }
-    count_port(arrival, |port| port.received += 1);
     let own = tables::link_of(verdict.iface)?;
     let (strip, len) = (usize::from(verdict.strip), usize::from(verdict.len));
     let padding = packet_len.saturating_sub(strip + len);
@@ -157,13 +160,7 @@ fn act(
     frame[..6].copy_from_slice(&verdict.link.0);
     frame[6..12].copy_from_slice(&own);
     frame[12..].copy_from_slice(&ETHERTYPE_IPV4);
-    count(|counters| match verdict.action {
-        Action::ToParent => counters.to_parent += 1,
-        Action::Turn => counters.turned += 1,
-        Action::ToReplier => counters.to_replier += 1,
-        Action::Dmcast => counters.dmcasts += 1,
-        Action::Pass | Action::Drop => {}
-    });
+    count(|counters| counters.sent += 1);
     count_port(verdict.iface, |port| match verdict.action {
         Action::Dmcast => port.dmcasts_sent += 1,
         _ => port.requests_sent += 1,
