@@ -162,14 +162,18 @@ impl Observer for Beside {
         frame.extend_from_slice(packet);
         let entry = router.entry_of(packet);
         let before = words_of(router, entry);
-        let is_near = is_near(router, before, now);
+        let start = std::time::Instant::now();
         self.publish(router, now);
         // The kernel takes no frame longer than its page.
         let Ok(run) = self.program.test_run(index, &frame, 1) else {
             return self.count("longer than a page");
         };
+        // Other programs may have held us up.
+        let is_late = start.elapsed() >= LATE.into();
+        let is_near = is_late || is_near(router, before, now);
         let refusal = self.refusal();
-        let after = entry.and_then(|id| Some((id, self.program.shared().words(id.index() as u32)?)));
+        let after =
+            entry.and_then(|id| Some((id, self.program.shared().words(id.index() as u32)?)));
         if run.action == Action::Pass {
             assert_eq!(run.frame, frame, "passed on as it came");
             if before.is_some() {
@@ -188,7 +192,7 @@ impl Observer for Beside {
     fn after(&mut self, router: &Router<'static>, verdict: &Verdict, bytes: &[u8]) {
         let Some(run) = self.run.take() else { return };
         if run.is_near {
-            return self.count("too near to a limit");
+            return self.count("too late, or too near to a limit");
         }
         match (run.action, verdict) {
             (Action::Pass, Verdict::Pass) => self.count("not LMS"),
@@ -198,7 +202,14 @@ impl Observer for Beside {
                 assert_eq!(refusal.reason(), Some(*reason));
                 self.count(format!("drop: {}", reason.name()));
             }
-            (Action::Redirect, Verdict::Forward { output, packet, second: None }) => {
+            (
+                Action::Redirect,
+                Verdict::Forward {
+                    output,
+                    packet,
+                    second: None,
+                },
+            ) => {
                 let link = match output.next_hop {
                     NextHop::Neighbour { link, .. } => link.expect("published").0,
                     _ => group_link(&bytes[packet.clone()]),
@@ -252,7 +263,10 @@ fn verdicts_and_bytes_are_the_router_s() {
     }
     let host = netlab::host::Host::new();
     host.run(|| {
-        if let Err(error) = FastPath::load(Limits { groups: 1, interfaces: 1 }) {
+        if let Err(error) = FastPath::load(Limits {
+            groups: 1,
+            interfaces: 1,
+        }) {
             return netlab::skip("xdp", error);
         }
         let mut indexes = Vec::new();
@@ -269,7 +283,13 @@ fn verdicts_and_bytes_are_the_router_s() {
             run_observed(&bytes, Some(&mut beside));
         }
         println!("with scripts at random: {:?}", beside.counts);
-        for what in ["request", "dmcast", "drop: not_in_entry", "drop: no_credit", "drop: cookie"] {
+        for what in [
+            "request",
+            "dmcast",
+            "drop: not_in_entry",
+            "drop: no_credit",
+            "drop: cookie",
+        ] {
             assert!(beside.counts.contains_key(what), "none of: {what}");
         }
     });
@@ -291,13 +311,19 @@ fn host_interfaces(indexes: &mut Vec<u32>) {
 fn corpus() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for folder in ["seeds", "covering", "regressions"] {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("lms_router");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join(folder)
+            .join("lms_router");
         let Ok(files) = std::fs::read_dir(folder) else {
             continue;
         };
         let mut paths: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
         paths.sort();
-        all.extend(paths.iter().map(|path| std::fs::read(path).expect("a file")));
+        all.extend(
+            paths
+                .iter()
+                .map(|path| std::fs::read(path).expect("a file")),
+        );
     }
     all
 }

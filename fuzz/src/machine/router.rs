@@ -438,7 +438,17 @@ pub fn busy(mut random: impl FnMut() -> u8) -> Vec<u8> {
     let mut lines = start(false, 1, false);
     let replier = 2 + random() % 3;
     // Of group 0 and source 1: a replier on an interface, no neighbour, cost 1.
-    lines.u8(8).u8(0).u8(0).u8(1).u8(2).u8(0).u8(1).u8(replier).u8(1).u8(0);
+    lines
+        .u8(8)
+        .u8(0)
+        .u8(0)
+        .u8(1)
+        .u8(2)
+        .u8(0)
+        .u8(1)
+        .u8(replier)
+        .u8(1)
+        .u8(0);
     for _ in 0..40 {
         let (choice, iface, form) = (random() % 16, random() % 7, random());
         match choice {
@@ -454,19 +464,52 @@ pub fn busy(mut random: impl FnMut() -> u8) -> Vec<u8> {
             6..12 => {
                 // Mostly the true cookie.
                 let forged = if random() % 4 == 0 { random() } else { 0 };
-                lines.u8(2).u8(iface).u8(1).u8(random()).u8(forged).u8(random()).u8(random() % 3);
+                lines
+                    .u8(2)
+                    .u8(iface)
+                    .u8(1)
+                    .u8(random())
+                    .u8(forged)
+                    .u8(random())
+                    .u8(random() % 3);
                 lines.u8(0).bytes(&[0, 1, 0, 2, 0, 9, 0, 0, 7]);
                 lines.u8(form).u8(u8::from(random() % 8 == 0));
             }
             12 => {
-                lines.u8(3).u8(iface).u8(1).u8(0).u8(1).u8(0).u8(0).u8(2).u8(7).u8(0).u8(form);
-                lines.u8(random()).u8(random()).u8(0).u8(random()).u8(random());
+                lines
+                    .u8(3)
+                    .u8(iface)
+                    .u8(1)
+                    .u8(0)
+                    .u8(1)
+                    .u8(0)
+                    .u8(0)
+                    .u8(2)
+                    .u8(7)
+                    .u8(0)
+                    .u8(form);
+                lines
+                    .u8(random())
+                    .u8(random())
+                    .u8(0)
+                    .u8(random())
+                    .u8(random());
             }
             13 | 14 => {
                 lines.u8(7).u8(0).u8(random() % 200);
             }
             _ => {
-                lines.u8(8).u8(0).u8(0).u8(1).u8(2).u8(0).u8(1).u8(random() % 7).u8(1).u8(0);
+                lines
+                    .u8(8)
+                    .u8(0)
+                    .u8(0)
+                    .u8(1)
+                    .u8(2)
+                    .u8(0)
+                    .u8(1)
+                    .u8(random() % 7)
+                    .u8(1)
+                    .u8(0);
             }
         }
     }

@@ -84,13 +84,14 @@ pub(crate) fn start_router(
     network: &Network,
     node: NodeId,
     replies: &Replies,
+    capture: &str,
     cores: &[usize],
 ) -> Result<Daemon> {
     let sections = format!(
         "[source]\nkind = \"kernel\"\n\
          [limits]\nrequests-per-second = 10000000\ndmcasts-per-second = 10000000\n\
          group-requests-per-second = 10000000\ngroup-dmcasts-per-second = 10000000\n\
-         [replier]\n{}",
+         [capture]\n{capture}\n[replier]\n{}",
         replies.section
     );
     let name = network.plan().name(node).to_owned();
@@ -219,7 +220,7 @@ impl Session {
     /// Starts `lms-router` in every router of the tree and waits until each answers.
     pub(crate) fn start_routers(&mut self, replies: &Replies) -> Result<()> {
         for branch in &self.branches {
-            let router = start_router(&self.network, branch.router, replies, &[])?;
+            let router = start_router(&self.network, branch.router, replies, "", &[])?;
             self.routers.push(router);
         }
         for router in &mut self.routers {

@@ -4,12 +4,14 @@
 //! once, backwards in every other round: what the machine does meanwhile (its clock, its neighbours,
 //! the state of its caches) affects all lines alike, and no line always comes first.
 
+mod backend;
 mod carrier;
 mod results;
 mod saturate;
 
 use linux_net::packet::group_link_address;
 
+use self::backend::{Backend, move_driver, prepare_host};
 use self::carrier::{Carrier, GROUP, Hosts};
 use self::results::{Kind, Results};
 use self::saturate::{Cost, ROUNDS, Requests, Stream, WORKER, round, steer};
@@ -27,6 +29,9 @@ pub(crate) struct ForwardingCost {
     /// Bytes of UDP payload of data and dmcasts
     #[arg(long, default_value_t = 1024)]
     payload: usize,
+    /// What forwards in lms-router
+    #[arg(long, value_delimiter = ',', default_values = ["ring", "xdp"])]
+    backend: Vec<Backend>,
 }
 
 /// A request of LTP: an 8-byte header, and the three numbers of Figure 6.7.
@@ -42,18 +47,19 @@ impl Scenario for ForwardingCost {
         let time = Duration::from_secs_f64(seconds) / ROUNDS;
         let large: usize = self.payload;
         context.note("networks: kernel multicast to 1, 2, 4, 8; lms-router with 2, 4, 8, and each carrier with 2");
-        let benches = [
-            Bench::build(Kind::Drop, 1)?,
-            Bench::build(Kind::Kernel, 1)?,
-            Bench::build(Kind::Kernel, 2)?,
-            Bench::build(Kind::Request(Carrier::Option), 2)?,
-            Bench::build(Kind::Request(Carrier::HopByHop), 2)?,
-            Bench::build(Kind::Request(Carrier::Datagram), 2)?,
-            Bench::build(Kind::Kernel, 4)?,
-            Bench::build(Kind::Request(Carrier::Option), 4)?,
-            Bench::build(Kind::Kernel, 8)?,
-            Bench::build(Kind::Request(Carrier::Option), 8)?,
-        ];
+        let mut benches = vec![Bench::build(Kind::Drop, 1)?, Bench::build(Kind::Kernel, 1)?];
+        for receivers in [2, 4, 8] {
+            benches.push(Bench::build(Kind::Kernel, receivers)?);
+            for &backend in &self.backend {
+                let carriers = match (receivers, backend) {
+                    (2, Backend::Ring) => &Carrier::ALL[..],
+                    _ => &[Carrier::Option],
+                };
+                for &carrier in carriers {
+                    benches.push(Bench::build(Kind::Request(carrier, backend), receivers)?);
+                }
+            }
+        }
         let mut lines = Vec::new();
         for bench in &benches {
             lines.extend(bench.lines(large)?);
@@ -90,14 +96,21 @@ struct Line<'b> {
 impl Line<'_> {
     /// What left the router were requests, turned here.
     fn verify(&self) -> Result<()> {
-        let (Kind::Request(_), Some(router)) = (self.kind, self.router) else {
+        let (Kind::Request(_, backend), Some(router)) = (self.kind, self.router) else {
             return Ok(());
         };
-        let turned = count(&router.counters()?["packets"], "request_turned");
         let packets: u64 = self.rounds.iter().map(|round| round.packets).sum();
+        let counters = router.counters()?;
+        let counted = |name| count(&counters["packets"], name);
+        let turned = counted("request_turned");
         ensure!(
             turned >= packets,
             "of {packets} packets {turned} were requests"
+        );
+        let by_xdp = counted("fast_path");
+        ensure!(
+            backend == Backend::Ring || by_xdp >= packets,
+            "of {packets} packets XDP forwarded {by_xdp}"
         );
         Ok(())
     }
@@ -123,7 +136,10 @@ impl Bench {
         let source = plan.host("source");
         // Routers of all networks run at the same time, each under its own name.
         let name = match kind {
-            Kind::Request(carrier) => format!("{}{receivers}", carrier.label().replace(' ', "-")),
+            Kind::Request(carrier, backend) => {
+                let carrier = carrier.label().replace(' ', "-");
+                format!("{carrier}-{}{receivers}", backend.name())
+            }
             _ => format!("router{receivers}"),
         };
         let at = plan.router(&name);
@@ -136,7 +152,7 @@ impl Bench {
                 node
             })
             .collect();
-        if kind == Kind::Request(Carrier::HopByHop) {
+        if matches!(kind, Kind::Request(Carrier::HopByHop, _)) {
             plan = plan.with_ipv6();
         }
         let network = Network::build(plan, 0)?;
@@ -160,9 +176,9 @@ impl Bench {
         match kind {
             Kind::Drop => steer(&bench.network, bench.receivers[0], "eth0")?,
             Kind::Kernel => bench.route((*GROUP.ip()).into())?,
-            Kind::Request(carrier) | Kind::Dmcast(carrier) => {
+            Kind::Request(carrier, backend) | Kind::Dmcast(carrier, backend) => {
                 bench.route(carrier.group())?;
-                bench.router = Some(bench.start_router(carrier)?);
+                bench.router = Some(bench.start_router(carrier, backend)?);
             }
         }
         Ok(bench)
@@ -175,12 +191,25 @@ impl Bench {
     }
 
     /// `lms-router` beside the kernel's routes; H1 is the replier.
-    fn start_router(&self, carrier: Carrier) -> Result<Daemon> {
+    fn start_router(&self, carrier: Carrier, backend: Backend) -> Result<Daemon> {
+        if backend.is_native() {
+            for &host in self.receivers.iter().chain([&self.source]) {
+                prepare_host(&self.network, host)?;
+            }
+        }
         let hosts = self.hosts();
         let source = carrier.address(hosts.source);
         let replies = Replies::set(source, carrier.group(), carrier.address(hosts.replier));
-        let mut router = start_router(&self.network, self.at, &replies, &[WORKER])?;
+        let capture = backend.section();
+        let mut router = start_router(&self.network, self.at, &replies, capture, &[WORKER])?;
         router.wait(Duration::from_secs(20))?;
+        if backend.is_native() {
+            let plan = self.network.plan();
+            let links = self.downs.iter();
+            let names = links.filter_map(|link| plan.interface_on(self.at, *link));
+            let names: Vec<String> = names.map(|name| name.to_string()).collect();
+            move_driver(&self.network, self.at, &names)?;
+        }
         Ok(router)
     }
 
@@ -211,14 +240,16 @@ impl Bench {
                 line(Kind::Kernel, REQUEST_PAYLOAD, self.kernel(REQUEST_PAYLOAD)?),
                 line(Kind::Kernel, large, self.kernel(large)?),
             ],
-            Kind::Request(carrier) | Kind::Dmcast(carrier) => vec![
-                line(
-                    Kind::Request(carrier),
-                    REQUEST_PAYLOAD,
-                    self.requests(carrier)?,
-                ),
-                line(Kind::Dmcast(carrier), large, self.dmcasts(carrier, large)?),
-            ],
+            Kind::Request(carrier, backend) | Kind::Dmcast(carrier, backend) => {
+                let (requests, dmcasts) = (
+                    self.requests(carrier, backend)?,
+                    self.dmcasts(carrier, backend, large)?,
+                );
+                vec![
+                    line(Kind::Request(carrier, backend), REQUEST_PAYLOAD, requests),
+                    line(Kind::Dmcast(carrier, backend), large, dmcasts),
+                ]
+            }
         })
     }
 
@@ -275,28 +306,28 @@ impl Bench {
     }
 
     /// H2 asks.
-    fn requests(&self, carrier: Carrier) -> Result<Stream> {
+    fn requests(&self, carrier: Carrier, backend: Backend) -> Result<Stream> {
         Ok(Stream {
             from: (self.receivers[1], "eth0"),
             to: carrier.request_to(self.router_address("eth2")?),
             packet: carrier.request(&self.hosts(), &[0x4c; REQUEST_PAYLOAD])?,
             out: (self.at, self.index(self.at, self.downs[0])?),
-            window: 384,
+            window: backend.window(),
             arrivals: false,
             requests: None,
         })
     }
 
     /// H1 repairs.
-    fn dmcasts(&self, carrier: Carrier, payload: usize) -> Result<Stream> {
-        let request = self.requests(carrier)?;
+    fn dmcasts(&self, carrier: Carrier, backend: Backend, payload: usize) -> Result<Stream> {
+        let request = self.requests(carrier, backend)?;
         let (hosts, payload) = (self.hosts(), vec![0x4c; payload]);
         Ok(Stream {
             from: (self.receivers[0], "eth0"),
             to: self.router_address("eth1")?,
             packet: Vec::new(),
             out: (self.at, self.index(self.at, self.downs[1])?),
-            window: 384,
+            window: backend.window(),
             arrivals: false,
             requests: Some(Requests {
                 from: request.from,

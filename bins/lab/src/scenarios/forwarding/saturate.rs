@@ -115,13 +115,17 @@ pub(super) struct Cost {
     pub(super) idle: f64,
 }
 
+/// A view of /sys that shows this namespace's interfaces; it ends with this thread.
+pub(super) fn sysfs() -> Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS).context("private mounts")?;
+    let none = None::<&str>;
+    mount(Some("sys"), "/sys", Some("sysfs"), MsFlags::empty(), none).context("mount /sys")
+}
+
 /// Lets one core do all the receiving of a node's interface.
 pub(super) fn steer(network: &Network, node: NodeId, interface: &str) -> Result<()> {
     network.within(node, || {
-        // A view of /sys that shows this namespace's interfaces; it ends with this thread.
-        unshare(CloneFlags::CLONE_NEWNS).context("private mounts")?;
-        let none = None::<&str>;
-        mount(Some("sys"), "/sys", Some("sysfs"), MsFlags::empty(), none).context("mount /sys")?;
+        sysfs()?;
         let queues = format!("/sys/class/net/{interface}/queues");
         for entry in std::fs::read_dir(&queues).context("receive queues")? {
             let path = entry?.path();

@@ -175,7 +175,7 @@ impl World {
 
     fn start_routers(&mut self) -> Result<()> {
         for node in self.nodes.routers {
-            let mut router = start_router(&self.network, node, &Replies::default(), &[])?;
+            let mut router = start_router(&self.network, node, &Replies::default(), "", &[])?;
             router.wait(COMES_UP)?;
             self.routers.push(router);
         }
