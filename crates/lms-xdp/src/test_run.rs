@@ -35,8 +35,8 @@ pub struct TestRun {
 }
 
 impl FastPath {
-    /// Runs the program on a frame that arrives on an interface, by the kernel's number, `repeat` times: the frame is the
-    /// same before each run. Nothing is sent; maps are changed as ever.
+    /// Runs the program on a frame that arrives on an interface, by the kernel's number, `repeat` times: each run gets the
+    /// frame as the one before left it. Nothing is sent; maps are changed as ever.
     ///
     /// # Errors
     /// The kernel refuses the run: there is no such interface, or the frame is shorter than an Ethernet header or longer
