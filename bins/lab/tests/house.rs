@@ -26,6 +26,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
         "ltp-linux" => ["ltp", "lms-proto", "dyram", "linux-net"].contains(&to),
         "ltp" => ["lms-proto", "dyram"].contains(&to),
         "lms-proto" => to == "igmp",
+        "lms-xdp" => to == "lms-proto",
         "linux-net" => to == "lms-proto",
         "netsim" => false,
         "netlab" => to == "linux-net",
@@ -41,6 +42,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
             PROTOCOLS.contains(&to)
                 || [
                     "linux-net",
+                    "lms-xdp",
                     "ltp-linux",
                     "tcpxm-tokio",
                     "ldc-linux",

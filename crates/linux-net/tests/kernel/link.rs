@@ -8,6 +8,7 @@ use crate::common::{Host, soon, until_it_carries, wire, with_namespaces};
 use linux_net::OpenError;
 use linux_net::ethtool::{self, OffloadError};
 use linux_net::link::{self, EditError, Editor, LinkEvent, Neighbour, Watcher, WireEnd};
+use linux_net::xdp::Features;
 
 const A: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -212,5 +213,24 @@ fn a_shared_link_counts_and_limits_what_it_carries() {
             editor.counters(port).unwrap().rx_bytes >= 1_042
         });
         assert!(arrived, "no packet came");
+    });
+}
+
+#[test]
+fn programs_can_send_on_a_veth_while_its_peer_has_gro() {
+    with_namespaces(|| {
+        let (a, b) = (Host::new(), Host::new());
+        wire(&a, "a0", A.octets(), &b, "b0", B.octets());
+        let index = a.index("a0");
+        assert_eq!(a.run(|| ethtool::driver("a0").unwrap()), "veth");
+        assert!(a.run(|| ethtool::driver("a1")).is_err());
+        let Ok(mut features) = a.run(Features::open) else {
+            return netlab::skip("xdp features", "Linux 6.3 has them");
+        };
+        for gro in [true, false] {
+            b.run(|| ethtool::switch_offloads("b0", &[("rx-gro", gro)]).unwrap());
+            assert_eq!(features.can_send(index).unwrap(), gro);
+        }
+        assert!(features.can_send(99_999).is_err());
     });
 }
