@@ -267,7 +267,7 @@ fn verdicts_and_bytes_are_the_router_s() {
             groups: 1,
             interfaces: 1,
         }) {
-            return netlab::skip("xdp", error);
+            return netlab::lacks("xdp", error);
         }
         let mut indexes = Vec::new();
         host_interfaces(&mut indexes);

@@ -20,7 +20,7 @@ fn with_program(limits: Limits, test: impl FnOnce(FastPath, [u32; 2]) + Send) {
     let indexes = ["a", "b"].map(|name| host.index(name));
     host.run(|| match FastPath::load(limits) {
         Ok(program) => test(program, indexes),
-        Err(error) => netlab::skip("xdp", error),
+        Err(error) => netlab::lacks("xdp", error),
     });
 }
 

@@ -105,6 +105,11 @@ pub fn permitted(test: &str) -> bool {
     }
 }
 
+/// Prints that a test is skipped and why, for lack of something that not every kernel has, such as BPF.
+pub fn lacks(test: &str, why: impl std::fmt::Display) {
+    eprintln!("SKIPPED {test}: {why}");
+}
+
 /// Prints that a test is skipped and why. With `POLYCAST_REQUIRE_NAMESPACES=1`, which CI sets, the test fails instead:
 /// there nothing may be skipped for a lack of privileges.
 ///

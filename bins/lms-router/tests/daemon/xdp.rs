@@ -17,7 +17,7 @@ const LIMITS: Limits = Limits {
 fn with_xdp(test: impl FnOnce()) {
     match FastPath::load(LIMITS) {
         Ok(_) => on_backend(("xdp", None), test),
-        Err(error) => netlab::skip("xdp", error),
+        Err(error) => netlab::lacks("xdp", error),
     }
 }
 
