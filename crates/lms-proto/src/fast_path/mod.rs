@@ -10,7 +10,8 @@
 //! * the option is the only one of its IPv4 header, in either form, and a dmcast has it in its outer header;
 //! * the entry is a source tree's, `(S, G)`, and published: under [`Policy::Hierarchy`](crate::router::Policy) or
 //!   [`Policy::Static`](crate::router::Policy), where the replier's link address is known;
-//! * the interfaces have numbers below 48, and the driver can send on the one that the packet goes to.
+//! * all interfaces of the entry have numbers below 48, as has the packet's, and the driver can send on the one that the
+//!   packet goes to.
 //!
 //! Token buckets and credit are words of 64 bits that both the driver and the machine change, by compare-and-swap
 //! ([`Tables::change`]; [`Router::set_words`](crate::Router::set_words)): the limits hold for both together.
