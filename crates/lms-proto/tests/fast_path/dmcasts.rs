@@ -3,31 +3,33 @@
 use std::net::Ipv4Addr;
 
 use lms_proto::fast_path::{Action, Refusal, Verdict};
-use lms_proto::router::{DropReason, NUMBER_ROTATION, Router};
+use lms_proto::router::{DropReason, Router};
 use lms_proto::wire::encap::{DmcastRepr, Placement};
-use lms_proto::{
-    Duration, Form, Iface, Instant, InterfaceConfig, Key, LmsOption, Meta, TurningPoint,
-};
+use lms_proto::{Form, Iface, Instant, InterfaceConfig, LmsOption, Meta, TurningPoint};
 
 use crate::common::{
-    DOWN, DOWN2, ELSEWHERE, GROUP, KEY, NOW, RECEIVER, REPLIER, REPLIER_HOST, SOURCE, UP, address,
-    compose, dmcast_repr, edit, inner, option_bytes, packet, replier, request, request_option,
-    router_with_replier,
+    DOWN, DOWN2, ELSEWHERE, GROUP, KEY, NOW, REPLIER, REPLIER_HOST, SOURCE, UP, address, compose,
+    dmcast_repr, edit, inner, option_bytes, packet, request, request_option, router_with_replier,
 };
 use crate::driver::{
     self, CLASSIC, Driver, OWN, SENDER, arrival, compare, expect_drop, expect_pass, expect_sent,
 };
 
-const FORMS: [Form; 2] = [Form::Classic, Form::Own];
+pub(crate) const FORMS: [Form; 2] = [Form::Classic, Form::Own];
 
 /// A receiver on a link asks, and the router turns the request: what it wrote.
 #[track_caller]
-fn ask(router: &mut Router<'_>, now: Instant, form: Form, from: Iface) -> TurningPoint {
+pub(crate) fn ask(router: &mut Router<'_>, now: Instant, form: Form, from: Iface) -> TurningPoint {
     turn(router, now, &mut request(KEY, None, form), from)
 }
 
 #[track_caller]
-fn turn(router: &mut Router<'_>, now: Instant, request: &mut [u8], from: Iface) -> TurningPoint {
+pub(crate) fn turn(
+    router: &mut Router<'_>,
+    now: Instant,
+    request: &mut [u8],
+    from: Iface,
+) -> TurningPoint {
     let meta = Meta {
         iface: from,
         link_source: Some(SENDER),
@@ -37,7 +39,7 @@ fn turn(router: &mut Router<'_>, now: Instant, request: &mut [u8], from: Iface) 
     option.turning_point.expect("turned")
 }
 
-fn repr(point: TurningPoint, form: Form) -> DmcastRepr {
+pub(crate) fn repr(point: TurningPoint, form: Form) -> DmcastRepr {
     DmcastRepr {
         cookie: point.cookie,
         ..dmcast_repr(point.iface, form, Placement::Outer)
@@ -45,7 +47,7 @@ fn repr(point: TurningPoint, form: Form) -> DmcastRepr {
 }
 
 /// A router that has turned a request from `DOWN`, and a repair for it.
-fn open(form: Form) -> (Router<'static>, Vec<u8>) {
+pub(crate) fn open(form: Form) -> (Router<'static>, Vec<u8>) {
     let mut router = router_with_replier();
     let point = ask(&mut router, NOW, form, DOWN);
     (router, compose(&repr(point, form), &inner(KEY)))
@@ -148,7 +150,7 @@ fn other_shapes_are_for_the_machine() {
             pass(
                 form,
                 &edit(good.clone(), header_len, |p| {
-                    p[2..4].copy_from_slice(&bytes)
+                    p[2..4].copy_from_slice(&bytes);
                 }),
             );
         }
@@ -177,7 +179,7 @@ fn what_does_not_agree_with_itself_is_for_the_machine() {
             pass(
                 form,
                 &edit(good.clone(), 0, |p| {
-                    p[at..at + 4].copy_from_slice(&other.octets())
+                    p[at..at + 4].copy_from_slice(&other.octets());
                 }),
             );
         }
@@ -235,6 +237,28 @@ fn the_length_of_the_outer_header_is_checked() {
     );
 }
 
+/// Its first byte says how long a header is, and of which version.
+#[test]
+fn the_first_byte_is_checked() {
+    for form in FORMS {
+        let (router, good) = open(form);
+        let driver = Driver::of(&router, None);
+        let header_len = usize::from(good[0] & 0xf) * 4;
+        for first in (0..=0xff).filter(|first| *first != good[0]) {
+            let mut packet = good.clone();
+            packet[0] = first;
+            lms_proto::wire::ipv4::fill_checksum(&mut packet[..header_len]);
+            let verdict = match form {
+                Form::Classic => {
+                    driver::dmcast::<CLASSIC>(&driver, NOW, arrival(REPLIER), &mut packet)
+                }
+                Form::Own => driver::dmcast::<OWN>(&driver, NOW, arrival(REPLIER), &mut packet),
+            };
+            assert_eq!(verdict, Verdict::PASS, "{first:#x}");
+        }
+    }
+}
+
 /// A request is no dmcast, though it is encapsulated.
 #[test]
 fn a_request_in_a_tunnel_is_for_the_machine() {
@@ -260,7 +284,7 @@ fn where_the_outer_source_may_be() {
             ..repr(point, form)
         };
         let packet = edit(compose(&repr, &inner(KEY)), 0, |p| {
-            p[12..16].copy_from_slice(&from)
+            p[12..16].copy_from_slice(&from);
         });
         match is_decided {
             true => expect_sent(
@@ -289,6 +313,7 @@ fn where_the_outer_source_may_be() {
             [0, 0, 0, 0],
             [0, 0, 0, 9],
             [127, 0, 0, 1],
+            [169, 254, 1, 1],
             [232, 1, 2, 3],
             [255, 255, 255, 255],
         ] {
@@ -437,205 +462,4 @@ fn packets_of_the_length_of_the_mtu() {
             );
         }
     }
-}
-
-/// A number, and what proves it, is good in its period and in the next one.
-#[test]
-fn numbers_of_the_last_period() {
-    for form in FORMS {
-        for periods in 0..4 {
-            let mut router = router_with_replier();
-            let point = ask(&mut router, NOW, form, DOWN);
-            let now = NOW + NUMBER_ROTATION * periods;
-            // A request of another link keeps repairs open.
-            ask(&mut router, now, form, DOWN2);
-            let packet = compose(&repr(point, form), &inner(KEY));
-            match (periods, form) {
-                (0 | 1, _) => {
-                    expect_sent(
-                        &mut router,
-                        now,
-                        arrival(REPLIER),
-                        &packet,
-                        Action::Dmcast,
-                        DOWN,
-                    );
-                }
-                (_, Form::Own) => {
-                    expect_drop(
-                        &mut router,
-                        now,
-                        arrival(REPLIER),
-                        &packet,
-                        DropReason::Cookie,
-                    );
-                }
-                (_, Form::Classic) => {
-                    let driver = Driver::of(&router, None);
-                    compare(&mut router, &driver, now, arrival(REPLIER), &packet, None);
-                }
-            }
-        }
-    }
-}
-
-/// A number that stands for downstream interfaces in both periods: the newer one counts, unless the cookie proves the
-/// older one.
-#[test]
-fn a_number_with_two_meanings() {
-    let next = NOW + NUMBER_ROTATION;
-    let mut router = router_with_replier();
-    let is_found = (0..1_u32 << 20).any(|group| {
-        let [_, a, b, c] = group.to_be_bytes();
-        let key = Key::new(SOURCE, Ipv4Addr::new(239, a, b, c));
-        router
-            .install(NOW, key, UP, &[REPLIER, DOWN, DOWN2])
-            .unwrap();
-        router.set_replier(NOW, key, Some(replier())).unwrap();
-        let mut turn =
-            |now, iface, form| turn(&mut router, now, &mut request(key, None, form), iface);
-        let old = turn(NOW, DOWN, Form::Own);
-        let new = turn(next, DOWN2, Form::Own);
-        if old.iface != new.iface {
-            router.remove(NOW, key);
-            return false;
-        }
-        turn(next, DOWN2, Form::Classic);
-        for (point, form, to) in [
-            (old, Form::Own, DOWN),
-            (new, Form::Own, DOWN2),
-            (old, Form::Classic, DOWN2),
-        ] {
-            let packet = compose(&repr(point, form), &inner(key));
-            expect_sent(
-                &mut router,
-                next,
-                arrival(REPLIER),
-                &packet,
-                Action::Dmcast,
-                to,
-            );
-        }
-        true
-    });
-    // One group of 65,536 on average, and the seed is fixed.
-    assert!(is_found);
-}
-
-#[test]
-fn wrong_numbers_and_cookies() {
-    for form in FORMS {
-        let mut router = router_with_replier();
-        let point = ask(&mut router, NOW, form, DOWN);
-        let wrong = match form {
-            Form::Classic => TurningPoint {
-                iface: Iface(point.iface.0 ^ 0x0100),
-                ..point
-            },
-            Form::Own => TurningPoint {
-                cookie: point.cookie ^ 1,
-                ..point
-            },
-        };
-        let packet = compose(&repr(wrong, form), &inner(KEY));
-        let reason = match form {
-            Form::Classic => DropReason::NotDownstream,
-            Form::Own => DropReason::Cookie,
-        };
-        for _ in 0..64 {
-            expect_drop(&mut router, NOW, arrival(REPLIER), &packet, reason);
-        }
-        // Those with a cookie are not counted.
-        let good = compose(&repr(point, form), &inner(KEY));
-        match form {
-            Form::Classic => {
-                let reason = DropReason::WrongNumberRate;
-                expect_drop(&mut router, NOW, arrival(REPLIER), &packet, reason);
-                expect_drop(&mut router, NOW, arrival(REPLIER), &good, reason);
-                let later = NOW + Duration::from_millis(100);
-                expect_sent(
-                    &mut router,
-                    later,
-                    arrival(REPLIER),
-                    &good,
-                    Action::Dmcast,
-                    DOWN,
-                );
-            }
-            Form::Own => expect_sent(
-                &mut router,
-                NOW,
-                arrival(REPLIER),
-                &good,
-                Action::Dmcast,
-                DOWN,
-            ),
-        }
-        // Another interface has its own limit.
-        let later = NOW + Duration::from_millis(200);
-        let repr = DmcastRepr {
-            replier: RECEIVER,
-            router: address(DOWN),
-            ..repr(point, form)
-        };
-        let packet = compose(&repr, &inner(KEY));
-        expect_sent(
-            &mut router,
-            later,
-            arrival(DOWN),
-            &packet,
-            Action::Dmcast,
-            DOWN,
-        );
-    }
-}
-
-/// Numbers of interfaces that are no longer downstream.
-#[test]
-fn a_number_of_an_interface_that_left() {
-    for form in FORMS {
-        let (mut router, packet) = open(form);
-        router.install(NOW, KEY, UP, &[REPLIER, DOWN2]).unwrap();
-        let reason = match form {
-            Form::Classic => DropReason::NotDownstream,
-            Form::Own => DropReason::Cookie,
-        };
-        expect_drop(&mut router, NOW, arrival(REPLIER), &packet, reason);
-    }
-}
-
-#[test]
-fn repairs_without_a_request() {
-    for form in FORMS {
-        let (_, packet) = open(form);
-        let mut router = router_with_replier();
-        expect_drop(
-            &mut router,
-            NOW,
-            arrival(REPLIER),
-            &packet,
-            DropReason::NoCredit,
-        );
-    }
-    // A request in the own form admits none in the classic form.
-    let (mut router, _) = open(Form::Own);
-    let (_, classic) = open(Form::Classic);
-    expect_drop(
-        &mut router,
-        NOW,
-        arrival(REPLIER),
-        &classic,
-        DropReason::NoCredit,
-    );
-    // The other way round it does.
-    let (mut router, _) = open(Form::Classic);
-    let (_, own) = open(Form::Own);
-    expect_sent(
-        &mut router,
-        NOW,
-        arrival(REPLIER),
-        &own,
-        Action::Dmcast,
-        DOWN,
-    );
 }

@@ -12,6 +12,7 @@ mod net;
 mod dmcasts;
 mod driver;
 mod limits;
+mod numbers;
 mod prop;
 mod publish;
 mod requests;

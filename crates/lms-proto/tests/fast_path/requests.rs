@@ -263,6 +263,28 @@ fn the_length_of_the_header_is_checked() {
     );
 }
 
+/// Its first byte says how long a header is, and of which version.
+#[test]
+fn the_first_byte_is_checked() {
+    let driver = Driver::of(&router_with_replier(), None);
+    for form in FORMS {
+        let good = request(KEY, None, form);
+        let header_len = usize::from(good[0] & 0xf) * 4;
+        for first in (0..=0xff).filter(|first| *first != good[0]) {
+            let mut packet = good.clone();
+            packet[0] = first;
+            lms_proto::wire::ipv4::fill_checksum(&mut packet[..header_len]);
+            let verdict = match form {
+                Form::Classic => {
+                    driver::request::<CLASSIC>(&driver, NOW, arrival(DOWN), &mut packet)
+                }
+                Form::Own => driver::request::<OWN>(&driver, NOW, arrival(DOWN), &mut packet),
+            };
+            assert_eq!(verdict, Verdict::PASS, "{first:#x}");
+        }
+    }
+}
+
 #[test]
 fn a_dmcast_to_a_group_is_for_the_machine() {
     for form in FORMS {
