@@ -92,7 +92,7 @@ pub enum Changed {
     Yes,
     /// The change was refused.
     Refused,
-    /// Others changed it all the time, or there is none.
+    /// Other processors changed it during every try, or there is no such word.
     Busy,
 }
 
@@ -124,8 +124,8 @@ pub trait Tables {
     /// The value of a word; 0 where there is none.
     fn read(&self, word: Word) -> u64;
 
-    /// Replaces a word by what `change` makes of it, in one step. Where others are at it too, `change` may be called again,
-    /// a few times.
+    /// Replaces a word by what `change` makes of it, in one step. Where another processor changes it at the same time, `change`
+    /// may be called again, a few times.
     fn change(&self, word: Word, change: impl Fn(u64) -> Option<u64>) -> Changed;
 }
 
@@ -134,7 +134,7 @@ pub trait Tables {
 pub enum Action {
     /// It is for the machine. Neither packet nor state has changed.
     Pass,
-    /// To be dropped, as the machine does.
+    /// To be dropped, as the machine does, or because a word is busy.
     Drop,
     /// To be sent: a request to the parent.
     ToParent,
@@ -219,7 +219,7 @@ macro_rules! refusals {
             AllDmcasts,
             /// Longer than the MTU of the interface that it goes to.
             TooLong,
-            /// Other processors changed the same word all the time.
+            /// Other processors changed the same word during every try.
             Busy,
         }
 

@@ -13,7 +13,7 @@ use crate::{Family, Iface, Key, LinkAddr, NextHop};
 pub use crate::table::Changes;
 
 impl Router<'_, Ipv4Addr> {
-    /// Returns the limits and secrets: to be published again when the configuration changes. Whoever can read them can forge
+    /// Returns the limits and secrets: to be published again when the configuration changes. A process that reads them can forge
     /// cookies. `start_ns` is the driver's clock when that of the machine started.
     pub fn fast_path(&self, totals: Totals, start_ns: u64) -> Settings {
         let (table_key, cookies, numbers) = self.secrets();

@@ -469,7 +469,7 @@ fn every_verdict_comes_up() {
     let counts = RefCell::default();
     let config = ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(2_000)
+        ..ProptestConfig::with_cases(800)
     };
     let mut runner =
         TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
