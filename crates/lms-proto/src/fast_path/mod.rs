@@ -10,7 +10,8 @@
 //! * the option is the only one of its IPv4 header, in either form, and a dmcast has it in its outer header;
 //! * the entry is a source tree's, `(S, G)`, and published: under [`Policy::Hierarchy`](crate::router::Policy) or
 //!   [`Policy::Static`](crate::router::Policy), where the replier's link address is known;
-//! * the interfaces have numbers below 48, and the driver can send on the one that the packet goes to.
+//! * all interfaces of the entry have numbers below 48, as has the packet's, and the driver can send on the one that the
+//!   packet goes to.
 //!
 //! Token buckets and credit are words of 64 bits that both the driver and the machine change, by compare-and-swap
 //! ([`Tables::change`]; [`Router::set_words`](crate::Router::set_words)): the limits hold for both together.
@@ -91,7 +92,7 @@ pub enum Changed {
     Yes,
     /// The change was refused.
     Refused,
-    /// Others changed it all the time, or there is none.
+    /// Other processors changed it during every try, or there is no such word.
     Busy,
 }
 
@@ -123,8 +124,8 @@ pub trait Tables {
     /// The value of a word; 0 where there is none.
     fn read(&self, word: Word) -> u64;
 
-    /// Replaces a word by what `change` makes of it, in one step. Where others are at it too, `change` may be called again,
-    /// a few times.
+    /// Replaces a word by what `change` makes of it, in one step. Where another processor changes it at the same time, `change`
+    /// may be called again, a few times.
     fn change(&self, word: Word, change: impl Fn(u64) -> Option<u64>) -> Changed;
 }
 
@@ -133,7 +134,7 @@ pub trait Tables {
 pub enum Action {
     /// It is for the machine. Neither packet nor state has changed.
     Pass,
-    /// To be dropped, as the machine does.
+    /// To be dropped, as the machine does, or because a word is busy.
     Drop,
     /// To be sent: a request to the parent.
     ToParent,
@@ -218,7 +219,7 @@ macro_rules! refusals {
             AllDmcasts,
             /// Longer than the MTU of the interface that it goes to.
             TooLong,
-            /// Other processors changed the same word all the time.
+            /// Other processors changed the same word during every try.
             Busy,
         }
 

@@ -5,7 +5,7 @@ use core::num::NonZeroU16;
 
 use proto_core::TokenBucket;
 
-use super::records::{IFACE_LIMIT, Record, Settings, Totals, Words};
+use super::records::{IFACE_LIMIT, Record, Settings, Totals, WHOLE_LINK, Words};
 use crate::router::{Policy, Router};
 use crate::table::{Credit, EntryId};
 use crate::{Family, Iface, Key, LinkAddr, NextHop};
@@ -13,7 +13,7 @@ use crate::{Family, Iface, Key, LinkAddr, NextHop};
 pub use crate::table::Changes;
 
 impl Router<'_, Ipv4Addr> {
-    /// Returns the limits and secrets: to be published again when the configuration changes. Whoever can read them can forge
+    /// Returns the limits and secrets: to be published again when the configuration changes. A process that reads them can forge
     /// cookies. `start_ns` is the driver's clock when that of the machine started.
     pub fn fast_path(&self, totals: Totals, start_ns: u64) -> Settings {
         let (table_key, cookies, numbers) = self.secrets();
@@ -47,12 +47,16 @@ impl Router<'_, Ipv4Addr> {
         let key = entry.key();
         let (parent, replier) = (entry.parent(), entry.replier_iface());
         let is_near = |iface: Iface| !iface.is_set() || iface.0 < IFACE_LIMIT;
-        if key.is_any_source() || !is_near(parent) || !is_near(replier) {
+        // A repair for an interface beyond the limit may arrive on one below it.
+        let are_near = is_near(parent) && self.table.downstream(id).all(is_near);
+        if key.is_any_source() || !are_near {
             return None;
         }
         let replier_link = match self.next_hop(entry) {
-            NextHop::Neighbour { addr, link } => link.or_else(|| resolve(replier, addr))?,
-            NextHop::Group | NextHop::Routed => LinkAddr([0; 6]),
+            NextHop::Neighbour { addr, link } => link
+                .or_else(|| resolve(replier, addr))
+                .filter(|link| *link != WHOLE_LINK)?,
+            NextHop::Group | NextHop::Routed => WHOLE_LINK,
         };
         let turning_router = self.interface(replier).map(|config| config.address);
         Some((
@@ -61,7 +65,6 @@ impl Router<'_, Ipv4Addr> {
                 downstream: self
                     .table
                     .downstream(id)
-                    .take_while(|&iface| is_near(iface))
                     .fold(0, |bits, iface| bits | 1 << iface.0),
                 slot: id.0,
                 parent: parent.0,

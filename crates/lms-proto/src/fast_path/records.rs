@@ -7,10 +7,13 @@ use proto_core::{RateLimit, TokenBucket};
 use crate::router::{Cookies, Numbers};
 use crate::rule::{Role, Tree};
 use crate::table::{Credit, CreditLimit, HashKey};
-use crate::{Iface, InterfaceConfig};
+use crate::{Iface, InterfaceConfig, LinkAddr};
 
 /// Interfaces from this number on are the machine's.
 pub(super) const IFACE_LIMIT: u16 = 48;
+
+/// The link address of a record whose requests go to all neighbours of a link: that of no neighbour.
+pub(super) const WHOLE_LINK: LinkAddr = LinkAddr([0; 6]);
 
 /// Limits and secrets.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +55,7 @@ pub struct Totals {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Record {
-    /// Downstream interfaces below 48, by bits.
+    /// Downstream interfaces, all below 48, by bits.
     pub(super) downstream: u64,
     /// Where its words are: the number of its [`EntryId`](crate::table::EntryId).
     pub slot: u32,
@@ -60,7 +63,7 @@ pub struct Record {
     pub(super) replier: u16,
     /// What a request that turns here names; unspecified: the machine decides.
     pub(super) turning_router: Ipv4Addr,
-    /// The replier's link address; all zeros: the whole link.
+    /// The replier's link address, or [`WHOLE_LINK`].
     pub(super) replier_link: [u8; 6],
     pub(super) reserved: [u8; 6],
 }
@@ -88,7 +91,7 @@ impl Record {
     /// Whether requests go to the replier's whole link.
     #[inline]
     pub(super) fn is_for_link(&self) -> bool {
-        self.replier_link == [0; 6]
+        self.replier_link == WHOLE_LINK.0
     }
 }
 
