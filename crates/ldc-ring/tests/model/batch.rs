@@ -116,10 +116,15 @@ fn batch_against_complete_all() {
             consumer
         });
         let [third, fourth] = send_together(&mut producer, [3, 4]);
-        // Their slots become free together.
-        assert_eq!(third, fourth);
+        // Their slots become free together, perhaps between the two.
+        assert!(fourth || !third);
         let mut consumer = other.join().unwrap();
-        let expected: &[(u64, u8)] = if third { &[(3, 3), (4, 4)] } else { &[] };
+        let sent = [(third, (3, 3)), (fourth, (4, 4))];
+        let expected: Got = sent
+            .iter()
+            .filter(|(sent, _)| *sent)
+            .map(|(_, got)| *got)
+            .collect();
         assert_eq!(take_together(&mut consumer, 2), expected);
     });
 }
