@@ -187,11 +187,17 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
     #[inline(always)]
     pub fn claim(&mut self, now: Option<Instant>) -> Result<Option<Claimed>, Corrupt> {
         let now = now.map_or(i64::MIN, |now| now.total_micros());
-        let is_next = self.kern != self.seen && self.swap() == Ok(()) && !self.is_expired(now);
+        let is_next = self.kern != self.seen && self.swap() == Ok(());
         if !is_next && !self.search(now)? {
             return Ok(None);
         }
-        let message = self.message()?;
+        let mut message = self.message()?;
+        if message.deadline < now {
+            if !self.search(now)? {
+                return Ok(None);
+            }
+            message = self.message()?;
+        }
         self.pass(&message);
         self.stats.claimed += 1;
         Ok(Some(message))
