@@ -157,7 +157,7 @@ impl Sender {
         asleep
     }
 
-    /// Returns the producer of the ring, for modify, hold back, release, retain, pending and poll_ack. Call
+    /// Returns the producer of the ring, for batches, modify, hold back, release, retain, pending and poll_ack. Call
     /// [`Sender::notify`] after a call that makes messages available.
     pub fn ring(&mut self) -> &mut Producer {
         &mut self.producer

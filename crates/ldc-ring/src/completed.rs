@@ -13,18 +13,25 @@ const BITS: u32 = u32::BITS;
 pub(crate) struct Completed<D> {
     words: D,
     shape: Shape,
+    /// Number of set bits.
+    marked: u32,
 }
 
 impl<D: AsRef<[u32]> + AsMut<[u32]>> Completed<D> {
     /// Returns an empty map, or `None` if the storage is too short for the ring.
     pub(crate) fn new(mut words: D, shape: Shape) -> Option<Self> {
         words.as_mut().get_mut(..shape.completed_words())?.fill(0);
-        Some(Self { words, shape })
+        Some(Self {
+            words,
+            shape,
+            marked: 0,
+        })
     }
 
     /// Clears all marks.
     pub(crate) fn clear(&mut self) {
         self.words.as_mut().fill(0);
+        self.marked = 0;
     }
 
     /// Marks the slots of a message.
@@ -33,6 +40,7 @@ impl<D: AsRef<[u32]> + AsMut<[u32]>> Completed<D> {
         while done < pieces {
             let (word, mask, bits) = self.span(position.wrapping_add(done), pieces - done);
             if let Some(word) = self.words.as_mut().get_mut(word) {
+                self.marked += (mask & !*word).count_ones();
                 *word |= mask;
             }
             done += bits;
@@ -42,7 +50,16 @@ impl<D: AsRef<[u32]> + AsMut<[u32]>> Completed<D> {
     /// Clears the run of marked slots that begins at `from` and ends at `end` at the latest. Returns the first position
     /// after the run.
     #[inline]
-    pub(crate) fn take_run(&mut self, mut from: u32, end: u32) -> u32 {
+    pub(crate) fn take_run(&mut self, from: u32, end: u32) -> u32 {
+        // Most messages are completed in order.
+        if self.marked == 0 {
+            return from;
+        }
+        self.take_marked_run(from, end)
+    }
+
+    #[inline(never)]
+    fn take_marked_run(&mut self, mut from: u32, end: u32) -> u32 {
         while from != end {
             let (word, mask, bits) = self.span(from, end.wrapping_sub(from));
             let Some(word) = self.words.as_mut().get_mut(word) else {
@@ -54,6 +71,7 @@ impl<D: AsRef<[u32]> + AsMut<[u32]>> Completed<D> {
                 break;
             }
             *word &= !(ones(run) << shift);
+            self.marked -= run;
             from = from.wrapping_add(run);
             if run < bits {
                 break;

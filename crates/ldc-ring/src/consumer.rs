@@ -187,15 +187,20 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
     #[inline(always)]
     pub fn claim(&mut self, now: Option<Instant>) -> Result<Option<Claimed>, Corrupt> {
         let now = now.map_or(i64::MIN, |now| now.total_micros());
-        if self.kern != self.seen && self.swap() == Ok(()) {
-            let message = self.message()?;
-            if message.deadline >= now {
-                self.pass(&message);
-                self.stats.claimed += 1;
-                return Ok(Some(message));
-            }
+        let is_next = self.kern != self.seen && self.swap() == Ok(());
+        if !is_next && !self.search(now)? {
+            return Ok(None);
         }
-        self.search(now)
+        let mut message = self.message()?;
+        if message.deadline < now {
+            if !self.search(now)? {
+                return Ok(None);
+            }
+            message = self.message()?;
+        }
+        self.pass(&message);
+        self.stats.claimed += 1;
+        Ok(Some(message))
     }
 
     /// Claims the message at `kern`, or returns its state word if it is not `READY`.
@@ -221,17 +226,18 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
         line.kern_i.store(self.kern, Ordering::Relaxed);
     }
 
-    /// Claims the next message when the one at `kern` cannot be claimed directly.
+    /// Moves `kern` to the next message that can be claimed, and claims it, when the one at `kern` cannot be claimed directly
+    /// or has expired. Returns whether there is one.
     #[cold]
     #[inline(never)]
-    fn search(&mut self, now: i64) -> Result<Option<Claimed>, Corrupt> {
+    fn search(&mut self, now: i64) -> Result<bool, Corrupt> {
         for _ in 0..self.block.shape.slots() {
             if self.kern == self.seen && !self.refresh()? {
                 break;
             }
             let mine = match self.swap() {
                 Ok(()) => true,
-                // The producer changed it first, or a dead consumer claimed it.
+                // The producer changed it first, or this consumer or a dead one has claimed it.
                 Err(word) => match state::state(self.kern, word) {
                     Some(HELD) => break,
                     Some(CLAIMED) => true,
@@ -243,17 +249,23 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
                     _ => return Err(Corrupt),
                 },
             };
-            let message = self.message()?;
-            self.pass(&message);
-            if mine && message.deadline >= now {
-                self.stats.claimed += 1;
-                return Ok(Some(message));
+            if mine && !self.is_expired(now) {
+                return Ok(true);
             }
             self.stats.expired += u64::from(mine);
+            let message = self.message()?;
+            self.pass(&message);
             self.complete(message);
         }
         self.report_free();
-        Ok(None)
+        Ok(false)
+    }
+
+    /// Returns whether the deadline of the message at `kern` is before `now`.
+    #[inline]
+    fn is_expired(&self, now: i64) -> bool {
+        let word = self.block.record(self.kern).len.load(Ordering::Relaxed);
+        word & HAS_EXTRA != 0 && self.extra().0 < now
     }
 
     /// Reads `user_i` again. Returns whether more was sent.
@@ -328,15 +340,28 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
     /// If this consumer has not claimed the message.
     #[inline(always)]
     pub fn complete(&mut self, message: Claimed) {
-        self.check(&message);
+        if self.complete_privately(&message) {
+            self.release();
+        }
+    }
+
+    /// Completes a message, but does not write `dev_i`. Returns whether slots became free.
+    #[inline(always)]
+    pub(crate) fn complete_privately(&mut self, message: &Claimed) -> bool {
+        self.check(message);
         let pieces = self.block.shape.pieces(message.len());
         if message.position != self.dev {
-            return self.set_done(message.position, pieces);
+            self.set_done(message.position, pieces);
+            return false;
         }
-        self.dev = self.dev.wrapping_add(pieces);
-        if self.dev != self.kern {
-            self.dev = self.completed.take_run(self.dev, self.kern);
-        }
+        let dev = self.dev.wrapping_add(pieces);
+        self.dev = self.completed.take_run(dev, self.kern);
+        true
+    }
+
+    /// Releases the slots before `dev`, and reports them if they are many or no more will follow.
+    #[inline(always)]
+    pub(crate) fn release(&mut self) {
         let line = &self.block.head().consumer;
         line.dev_i.store(self.dev, Ordering::Release);
         if self.dev.wrapping_sub(self.reported) >= self.batch || self.dev == self.seen {

@@ -32,11 +32,17 @@
 //!
 //! ```text
 //! producer:  send ... send, then: if notify() { wake the consumer }
+//!            or batch().send ... send, publish, then notify likewise
 //!            cancel, modify, hold_back ... release, then notify likewise
 //!            poll_ack until None
 //! consumer:  loop { while let Some(message) = claim(now)? { use it; complete(message) }
 //!                   if idle() { sleep until woken } }
+//!            or, several at a time: claims(now).take(n), use them, complete_all
 //! ```
+//!
+//! A [`Batch`] makes messages visible together. Where the consumer keeps up with the producer this is faster than sending
+//! one by one: the two cores exchange the cache lines of the indexes once for the batch. The messages stay independent: the
+//! consumer claims each by itself, and until then the producer can cancel or modify it, or hold it back.
 //!
 //! The caller chooses how one side wakes the other: a Unix socket in `ldc-linux`, an interrupt on a microcontroller,
 //! `unpark` between threads.
@@ -81,7 +87,7 @@
 //! | lookup by sequence number | finds a message until its slots are reused |
 //! | a [`Ticket`] | valid for 2^28 more slots; after that it may mark another message |
 //!
-//! `send`, `cancel`, `modify`, `claim`, `complete` and `ack` take constant time for a message of one slot; `cancel`
+//! `send`, `cancel`, `modify`, `claim`, `complete`, `ack` and publishing a batch take constant time for a message of one slot; `cancel`
 //! and `modify` also take time in proportion to the messages that share the sequence number. `hold_back` visits each
 //! message that it holds back, `retain` and `pending` visit each message in the ring.
 //!
@@ -100,6 +106,8 @@
 //! | a message larger than a slot | takes several slots under one sequence number; claimed and cancelled as a whole |
 //! | a message larger than the ring | [`SendError::TooLong`], permanently |
 //! | too few free slots | [`SendError::Full`]; nothing was sent |
+//! | a batch that is dropped, or a panic while it is filled | the messages sent before arrive |
+//! | a batch that is leaked | its messages arrive with the next one sent |
 //! | positions wrap at 2^32, sequence numbers at 2^64 | no effect |
 //! | cancelling what was never sent, or has left the ring | zeros |
 //! | cancelling a claimed message | `too_late` counts it, and it arrives |
@@ -143,6 +151,7 @@ extern crate alloc;
 #[cfg(any(feature = "std", loom, polycast_faults))]
 extern crate std;
 
+mod batch;
 mod block;
 mod completed;
 mod consumer;
@@ -160,6 +169,7 @@ mod state;
 mod sync;
 pub mod window;
 
+pub use batch::{Batch, Claims};
 pub use block::AttachError;
 pub use consumer::{Claimed, Consumer, ConsumerStats, Ticket};
 pub use error::{AckQueueFull, Corrupt, ModifyError, SendError};

@@ -21,8 +21,8 @@ use crate::sync::{Ordering, fence};
 /// the barrier on: the producer owns them all.
 pub struct Producer<K, I> {
     block: Block<K>,
-    index: Index<I>,
-    /// One past the newest position sent (`user_i`).
+    pub(crate) index: Index<I>,
+    /// One past the newest position sent (`user_i`, once it is published).
     user: u32,
     /// All slots before this position are free (`dev_i` when it was last read).
     free_until: u32,
@@ -98,6 +98,23 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         attributes: Attributes,
         fill: impl FnOnce(&mut PayloadMut<'_, K>),
     ) -> Result<(), SendError> {
+        let position = self.append(user_seq, len, attributes, fill)?;
+        self.publish();
+        // After the message, for which the consumer may be waiting.
+        self.index.put(user_seq, position, len as u32, attributes);
+        Ok(())
+    }
+
+    /// Writes the next message and its record, which [`Producer::publish`] shows to the consumer. Returns its position,
+    /// for the index.
+    #[inline(always)]
+    pub(crate) fn append(
+        &mut self,
+        user_seq: u64,
+        len: usize,
+        attributes: Attributes,
+        fill: impl FnOnce(&mut PayloadMut<'_, K>),
+    ) -> Result<u32, SendError> {
         let pieces = self.room_for(len)?;
         let position = self.user;
         fill(&mut PayloadMut::new(&self.block, position, len));
@@ -117,13 +134,17 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         };
         self.set(position, state);
         self.user = position.wrapping_add(pieces);
+        Ok(position)
+    }
+
+    /// Makes all messages visible to the consumer.
+    #[inline]
+    pub(crate) fn publish(&self) {
         let line = &self.block.head().producer;
         line.user_i.store(self.user, Ordering::Release);
         if self.barrier.is_none() {
             line.umod_i.store(self.user, Ordering::Relaxed);
         }
-        self.index.put(user_seq, position, len as u32, attributes);
-        Ok(())
     }
 
     /// Cancels the messages with this sequence number that the consumer has not claimed (LDC §4.2.3, Figure 3.4). A

@@ -64,6 +64,7 @@ impl<'u, 'a> Window<'u, 'a> {
         now: Instant,
         producer: &mut Producer<K, I>,
     ) -> Option<Outcome> {
+        let mut batch = producer.batch();
         while let Some((unit, rest)) = self.units.split_first() {
             if now > self.end {
                 break;
@@ -72,7 +73,7 @@ impl<'u, 'a> Window<'u, 'a> {
                 deadline: Some(self.end),
                 priority: unit.priority,
             };
-            match producer.send(unit.user_seq, unit.bytes, attributes) {
+            match batch.send(unit.user_seq, unit.bytes, attributes) {
                 Ok(()) => self.sent += 1,
                 Err(SendError::TooLong) => self.too_long += 1,
                 Err(SendError::Full) => return None,

@@ -1,6 +1,6 @@
 //! All orders of whole operations of both sides on small rings, against an oracle.
 //!
-//! `tests/model.rs` interleaves the steps of two concurrent operations; here whole operations come in every order, and lead
+//! `tests/model` interleaves the steps of two concurrent operations; here whole operations come in every order, and lead
 //! more than once around a ring. Each result is that of the oracle: whether a cancellation or a modification came too late,
 //! the version that is claimed, the free slots. In addition, messages are claimed in the order in which they were sent, at
 //! most once, and at the end each of them was claimed or cancelled, or has expired.

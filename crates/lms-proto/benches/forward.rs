@@ -8,7 +8,7 @@
 //!
 //! No two packets in a row are of the same group, and each group comes once before any comes
 //! again: with 100,000 groups nothing of an entry is still near the core. Arrival interfaces are
-//! random too. `random access alone` is what the memory takes for this by itself: a walk that does
+//! random too. Each case runs plainly and with look-ahead, which is measured as well. `random access alone` is what the memory takes for this by itself: a walk that does
 //! nothing but go from one random cache line to the next.
 
 use std::hint::black_box;
@@ -344,7 +344,25 @@ fn packet(frame: &mut Frame) -> (Meta, &mut [u8]) {
     (meta, &mut frame.bytes[..frame.len])
 }
 
-fn forward_all<A: Net>(router: &mut Router<'_, A>, now: &mut Instant, ring: &mut [Frame]) {
+/// How the packets of the ring are forwarded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// One after the other.
+    Plain,
+    /// After the router has looked ahead at all of them.
+    Ahead,
+}
+
+fn forward_all<A: Net>(
+    router: &mut Router<'_, A>,
+    now: &mut Instant,
+    ring: &mut [Frame],
+    way: Way,
+) {
+    if way == Way::Ahead {
+        let packets = ring.iter();
+        router.look_ahead(packets.map(|frame| (frame.arrival, &frame.bytes[..frame.len])));
+    }
     for frame in ring {
         let (meta, packet) = packet(frame);
         is_sent(router.forward(tick(now), &meta, packet));
@@ -357,6 +375,7 @@ fn measure<A: Net>(
     source: &mut Source<A>,
     router: &mut Router<'_, A>,
     now: &mut Instant,
+    way: Way,
 ) -> StdDuration {
     let empty = Frame {
         arrival: PARENT,
@@ -369,7 +388,7 @@ fn measure<A: Net>(
         let batch = left.min(BATCH as u64) as usize;
         source.fill(router, *now, &mut ring);
         let start = StdInstant::now();
-        forward_all(router, now, &mut ring[..batch]);
+        forward_all(router, now, &mut ring[..batch], way);
         taken += start.elapsed();
         left -= batch as u64;
     }
@@ -431,7 +450,9 @@ fn forward_in<A: Net>(c: &mut Criterion, kinds: &[(&str, Make<A>)]) {
     for (groups, interfaces) in [(1, 2), (1, 1_000), (GROUPS, 2), (GROUPS, 1_000)] {
         let mut router = router::<A>(groups, interfaces);
         let mut now = Instant::from_secs(2);
-        for (kind, make) in kinds {
+        let ways = [("", Way::Plain), (", look-ahead", Way::Ahead)];
+        let cases = kinds.iter().flat_map(|kind| ways.map(|way| (kind, way)));
+        for ((kind, make), (way_name, way)) in cases {
             let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
             let mut source = Source {
                 order: random.permutation(groups),
@@ -441,9 +462,9 @@ fn forward_in<A: Net>(c: &mut Criterion, kinds: &[(&str, Make<A>)]) {
                 make: *make,
             };
             let name = A::NAME;
-            let id = format!("{kind}{name}/{groups} groups, {interfaces} interfaces");
+            let id = format!("{kind}{name}/{groups} groups, {interfaces} interfaces{way_name}");
             c.bench_function(&id, |b| {
-                b.iter_custom(|count| measure(count, &mut source, &mut router, &mut now));
+                b.iter_custom(|count| measure(count, &mut source, &mut router, &mut now, way));
             });
         }
     }

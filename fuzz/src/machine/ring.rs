@@ -12,7 +12,7 @@ use oracle_list::{Comparison, Here, SLOT_BYTES, Step};
 use crate::script::Script;
 
 fn step(script: &mut Script<'_>) -> Step {
-    let kind = script.pick(13);
+    let kind = script.pick(16);
     let seq = u64::from(script.u8() % 10);
     match kind {
         0 => Step::Send {
@@ -33,6 +33,16 @@ fn step(script: &mut Script<'_>) -> Step {
         9 => Step::Ack(seq as usize % 4),
         10 => Step::PollAck,
         11 => Step::Idle,
+        12 => Step::SendBatch {
+            seq,
+            len: usize::from(script.u8() % 100),
+            count: seq % 6,
+        },
+        13 => Step::ClaimBatch {
+            now: i64::from(script.u8() % 60),
+            count: seq as usize % 6,
+        },
+        14 => Step::CompleteAll(seq as usize % 6),
         _ => Step::Notify,
     }
 }

@@ -86,7 +86,14 @@ impl<A: Family> Path<'_, A> {
             return 0;
         }
         let mut sends = sender.batch();
-        for frame in batch.frames() {
+        let mut frames = batch.frames();
+        let frames: [Option<Frame<'_>>; BATCH] = std::array::from_fn(|_| frames.next());
+        self.router
+            .look_ahead(frames.iter().flatten().filter_map(|frame| {
+                let iface = self.interfaces.number(frame.interface)?;
+                Some((iface, &*frame.packet))
+            }));
+        for frame in frames.into_iter().flatten() {
             let Some(iface) = self.arrived(&frame) else {
                 continue;
             };

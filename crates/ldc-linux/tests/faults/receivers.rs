@@ -90,6 +90,16 @@ const OPERATIONS: &[Operation] = &[
         kind: Kind::Alone,
     },
     Operation {
+        name: "claim and complete several messages together",
+        before: |_| {},
+        run: |taking| {
+            let claims = taking.ring.as_mut().unwrap().ring().claims(None).take(3);
+            taking.claimed.extend(claims.map(Result::unwrap));
+            taking.complete_all();
+        },
+        kind: Kind::Alone,
+    },
+    Operation {
         name: "acknowledge",
         before: Taking::claim,
         run: |taking| {
@@ -169,6 +179,18 @@ impl Taking {
         self.account.report(Report::Completing(number));
         self.ring().complete(message);
         self.account.report(Report::Completed(number));
+    }
+
+    fn complete_all(&mut self) {
+        let numbers: Vec<_> = self.claimed.iter().map(|m| m.user_seq() as u32).collect();
+        for number in &numbers {
+            self.account.report(Report::Completing(*number));
+        }
+        let ring = self.ring.as_mut().unwrap();
+        ring.ring().complete_all(self.claimed.drain(..));
+        for number in numbers {
+            self.account.report(Report::Completed(number));
+        }
     }
 
     /// Takes the messages that are sent first.

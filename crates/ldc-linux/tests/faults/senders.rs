@@ -84,6 +84,21 @@ const OPERATIONS: &[Operation] = &[
         &[&[0], &[0, 1]],
     ),
     alone_in(
+        "send a batch",
+        |ldc| send(ldc, 0..1),
+        |mut ldc| {
+            let mut batch = ldc.ring().batch();
+            for number in 1..4 {
+                let bytes = message(number, 100);
+                batch.send(number.into(), &bytes, PLAIN).unwrap();
+            }
+            batch.publish();
+            Some(ldc)
+        },
+        // All of it or nothing.
+        &[&[0], &[0, 1, 2, 3]],
+    ),
+    alone_in(
         "cancel",
         |ldc| send(ldc, 0..3),
         |mut ldc| {

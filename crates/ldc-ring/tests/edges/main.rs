@@ -1,5 +1,6 @@
 //! Sizes, wrap-around, order, deadlines, acknowledgements, closing: each edge as it is documented.
 
+mod batch;
 #[path = "../common/mod.rs"]
 mod common;
 mod payload;

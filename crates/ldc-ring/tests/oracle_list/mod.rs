@@ -1,8 +1,12 @@
 //! A ring as a list of messages, too simple to be wrong, and the comparison of a ring with it.
 
+mod takes;
+
 use std::collections::VecDeque;
 
-use ldc_ring::{Attributes, Changed, Claimed, Consumer, Entry, Instant, Producer, SendError};
+use ldc_ring::{Attributes, Changed, Entry, Instant, Producer, SendError};
+
+pub(crate) use takes::{Here, Takes};
 
 /// A result of the ring that is not the oracle's.
 #[derive(Debug)]
@@ -37,6 +41,12 @@ pub(crate) enum Step {
         len: usize,
         deadline: Option<i64>,
     },
+    /// Messages with consecutive sequence numbers, in a batch.
+    SendBatch {
+        seq: u64,
+        len: usize,
+        count: u64,
+    },
     Cancel(u64),
     /// Adds one to each byte.
     Modify(u64),
@@ -49,7 +59,13 @@ pub(crate) enum Step {
     Claim {
         now: i64,
     },
+    ClaimBatch {
+        now: i64,
+        count: usize,
+    },
     Complete(usize),
+    /// Completes at most so many messages together, oldest first.
+    CompleteAll(usize),
     Ack(usize),
     PollAck,
     Idle,
@@ -329,51 +345,6 @@ impl Oracle {
 /// Bytes of a slot in these tests.
 pub(crate) const SLOT_BYTES: u32 = 64;
 
-/// The operations of the consumer, in this process or in another.
-pub(crate) trait Takes {
-    /// Sequence number and bytes of the next message, which stays claimed.
-    fn claim(&mut self, now: i64) -> Option<(u64, Vec<u8>)>;
-    /// Completes the n-th of the messages that are claimed.
-    fn complete(&mut self, nth: usize);
-    /// Acknowledges it. Returns whether the queue had room.
-    fn ack(&mut self, nth: usize) -> bool;
-    fn idle(&mut self) -> bool;
-}
-
-/// The consumer of this process.
-pub(crate) struct Here<K, D> {
-    pub(crate) consumer: Consumer<K, D>,
-    pub(crate) claimed: Vec<Claimed>,
-}
-
-impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Takes for Here<K, D> {
-    fn claim(&mut self, now: i64) -> Option<(u64, Vec<u8>)> {
-        let message = self
-            .consumer
-            .claim(Some(Instant::from_micros(now)))
-            .unwrap()?;
-        let mut bytes = vec![0; message.len()];
-        self.consumer.read(&message, 0, &mut bytes);
-        let seq = message.user_seq();
-        assert_eq!(message.priority(), priority(seq));
-        self.claimed.push(message);
-        Some((seq, bytes))
-    }
-
-    fn complete(&mut self, nth: usize) {
-        self.consumer.complete(self.claimed.remove(nth));
-    }
-
-    fn ack(&mut self, nth: usize) -> bool {
-        let ticket = self.claimed[nth].ticket();
-        self.consumer.ack(ticket).is_ok()
-    }
-
-    fn idle(&mut self) -> bool {
-        self.consumer.idle()
-    }
-}
-
 /// An oracle beside a ring.
 #[derive(Debug)]
 pub(crate) struct Comparison {
@@ -444,6 +415,19 @@ impl Comparison {
                 let expected = expected.map(|message| (message.seq, message.bytes));
                 same("claim", message, expected)?;
             }
+            Step::ClaimBatch { now, count } => {
+                let messages = consumer.claim_batch(now, count);
+                let expected = std::iter::from_fn(|| oracle.claim(now)).take(count);
+                let expected: Vec<_> = expected.map(|got| (got.seq, got.bytes)).collect();
+                claimed.extend(expected.iter().map(|(seq, _)| *seq));
+                same("claims", messages, expected)?;
+            }
+            Step::CompleteAll(count) => {
+                let count = count.min(claimed.len());
+                claimed.drain(..count);
+                consumer.complete_all(count);
+                (0..count).for_each(|_| oracle.complete(0));
+            }
             Step::Complete(nth) if nth < claimed.len() => {
                 claimed.remove(nth);
                 consumer.complete(nth);
@@ -485,6 +469,19 @@ impl Comparison {
                 let answer = producer.send(seq, &bytes, attributes);
                 self.sent += u32::from(answer.is_ok());
                 same("send", answer, oracle.send(seq, bytes, deadline))?;
+            }
+            Step::SendBatch { seq, len, count } => {
+                let mut batch = producer.batch();
+                for seq in seq..seq + count {
+                    let bytes = vec![value; len];
+                    let attributes = Attributes {
+                        deadline: None,
+                        priority: priority(seq),
+                    };
+                    let answer = batch.send(seq, &bytes, attributes);
+                    self.sent += u32::from(answer.is_ok());
+                    same("batch", answer, oracle.send(seq, bytes, None))?;
+                }
             }
             Step::Cancel(seq) => {
                 let answer = producer.cancel(seq);

@@ -10,6 +10,8 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (seq.clone(), 0..200usize, prop::option::of(0..50i64))
             .prop_map(|(seq, len, deadline)| Step::Send { seq, len, deadline }),
+        2 => (seq.clone(), 0..100usize, 0..6u64)
+            .prop_map(|(seq, len, count)| Step::SendBatch { seq, len, count }),
         2 => seq.clone().prop_map(Step::Cancel),
         2 => seq.clone().prop_map(Step::Modify),
         1 => seq.clone().prop_map(Step::HoldBack),
@@ -18,7 +20,9 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Release),
         1 => (0..4u32).prop_map(Step::Retain),
         4 => (0..60i64).prop_map(|now| Step::Claim { now }),
+        2 => (0..60i64, 0..6usize).prop_map(|(now, count)| Step::ClaimBatch { now, count }),
         4 => (0..4usize).prop_map(Step::Complete),
+        2 => (0..6usize).prop_map(Step::CompleteAll),
         1 => (0..4usize).prop_map(Step::Ack),
         1 => Just(Step::PollAck),
         1 => Just(Step::Idle),

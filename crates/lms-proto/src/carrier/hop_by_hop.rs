@@ -7,6 +7,7 @@ use super::{Carrier, Class, Dmcast, Malformed, Request, RequestAt, Upward};
 use crate::wire::encap::OpenError;
 use crate::wire::found::{Turn, TurnAt};
 use crate::wire::ipv6::{self, Layout};
+use crate::wire::option::{Body, HOP_BY_HOP_LMS};
 use crate::{Form, Key, Kind};
 
 /// The option 0x3e of IPv6's hop-by-hop header; a dmcast is IPv6 in IPv6 with the option in the outer packet
@@ -49,6 +50,17 @@ impl Carrier for HopByHop {
             turn_at: TurnAt::in_option::<Ipv6Addr>(option.option.at, Form::Own),
             len: layout.total_len,
         }))
+    }
+
+    /// The option is the first in its header, which follows the fixed one.
+    #[inline]
+    fn guess_key(packet: &[u8]) -> Option<Key<Ipv6Addr>> {
+        let at = ipv6::HEADER_LEN + 2;
+        if *packet.get(at)? != HOP_BY_HOP_LMS {
+            return None;
+        }
+        let body_at = TurnAt::in_option::<Ipv6Addr>(at, Form::Own).body_at;
+        Some(Body::read(packet.get(body_at..)?)?.key())
     }
 
     #[inline]

@@ -7,7 +7,8 @@ use super::{Carrier, Class, Dmcast, Malformed, Request, RequestAt, Upward};
 use crate::wire::encap::{self, Inner};
 use crate::wire::found::{HeaderError, Turn, TurnAt};
 use crate::wire::ipv4::{self, Layout};
-use crate::{Key, Kind};
+use crate::wire::option::{Body, IPOPT_DMCAST, IPOPT_LMS, IPOPT_MREQ};
+use crate::{Form, Key, Kind};
 
 /// The IPv4 options 138, 139 and 158.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +50,21 @@ impl Carrier for Ipv4Option {
             turn_at: option.turn_at,
             len: layout.total_len,
         }))
+    }
+
+    /// The option is the first in the header, or in the inner header of a dmcast.
+    #[inline]
+    fn guess_key(packet: &[u8]) -> Option<Key> {
+        let at = |at: usize| {
+            let form = match *packet.get(at)? {
+                IPOPT_MREQ | IPOPT_DMCAST => Form::Classic,
+                IPOPT_LMS => Form::Own,
+                _ => return None,
+            };
+            let body_at = TurnAt::in_option::<Ipv4Addr>(at, form).body_at;
+            Some(Body::read(packet.get(body_at..)?)?.key())
+        };
+        at(ipv4::HEADER_LEN).or_else(|| at(2 * ipv4::HEADER_LEN))
     }
 
     #[inline]

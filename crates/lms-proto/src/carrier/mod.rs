@@ -54,7 +54,7 @@ impl RequestAt {
     pub fn read<A: Family>(self, packet: &[u8]) -> Option<Request<A>> {
         let body = Body::<A>::read(packet.get(self.turn_at.body_at..)?)?;
         Some(Request {
-            key: Key::new(body.source, body.group),
+            key: body.key(),
             sender: A::source(packet),
             destination: A::destination(packet),
             turned: body.turning_iface.is_set(),
@@ -157,6 +157,10 @@ pub trait Carrier {
     /// [`Malformed`] when the header or its options are malformed, or the packet may not carry the option
     /// that it carries.
     fn classify(packet: &[u8]) -> Result<Class<Self::Outer>, Malformed>;
+
+    /// Reads source and group of a request or dmcast from where nearly all packets have them, and checks nothing: a guess
+    /// for [`Router::look_ahead`](crate::Router::look_ahead). Accepts any bytes.
+    fn guess_key(packet: &[u8]) -> Option<Key<Self::Address>>;
 
     /// Whether a request has the destination that this carrier gives it.
     fn is_addressed(request: &Request<Self::Address>) -> bool;

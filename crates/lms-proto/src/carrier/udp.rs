@@ -87,6 +87,12 @@ impl<A: Family> Carrier for Udp<A> {
     }
 
     #[inline]
+    fn guess_key(packet: &[u8]) -> Option<Key<A>> {
+        let body_at = A::udp_at(packet)? + UDP_HEADER_LEN + Header::<A>::BODY_AT;
+        Some(Body::<A>::read(packet.get(body_at..)?)?.key())
+    }
+
+    #[inline]
     fn is_addressed(request: &Request<A>) -> bool {
         request.destination
             == match request.turned {

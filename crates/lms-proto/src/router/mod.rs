@@ -4,7 +4,8 @@
 //!
 //! 1. sets the router's interfaces ([`Router::set_interface`]) and, as routing changes, its
 //!    entries ([`Router::install`], [`Router::remove`]);
-//! 2. gives each captured packet to [`Router::forward`], and does what the [`Verdict`] says;
+//! 2. gives each captured packet to [`Router::forward`], and does what the [`Verdict`] says; a driver that captures several
+//!    packets at a time first shows them all to [`Router::look_ahead`], which reads their entries together;
 //! 3. under [`Policy::Hierarchy`] gives IGMP packets and LMS-HIER messages to
 //!    [`Router::handle_packet`], sends what [`Router::poll_transmit`] writes until it is `None`, and
 //!    calls [`Router::handle_timeout`] at [`Router::poll_timeout`];
@@ -35,6 +36,7 @@ mod cookies;
 mod event;
 mod forward;
 mod hierarchy;
+mod look_ahead;
 mod numbers;
 mod policy;
 mod sources;

@@ -17,7 +17,7 @@ const MEMBERS: u64 = (1 << IFACES_PER_WORD) - 1;
 pub struct IfaceWord(u64);
 
 impl IfaceWord {
-    fn bits(self) -> u64 {
+    pub(super) fn bits(self) -> u64 {
         self.0 & MEMBERS
     }
 

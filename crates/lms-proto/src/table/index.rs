@@ -22,7 +22,7 @@ impl Slot {
     }
 
     #[inline]
-    fn value(self) -> u32 {
+    pub(super) fn value(self) -> u32 {
         self.0 & MAX_VALUE
     }
 }
@@ -75,6 +75,13 @@ impl<'a> Index<'a> {
     #[inline]
     fn tag_and_home(&self, hash: u64) -> (u32, usize) {
         ((hash >> 32) as u32, hash as usize & self.mask)
+    }
+
+    /// Reads the slot where the search for a hash starts.
+    #[inline]
+    pub(crate) fn home(&self, hash: u64) -> Option<Slot> {
+        let (_, home) = self.tag_and_home(hash);
+        self.slots.get(home).copied()
     }
 
     /// The value with this hash for which `is` holds.

@@ -3,7 +3,8 @@
 //! A lookup touches two cache lines: one of a keyed open-addressed index, and the entry, which has
 //! all that a packet needs. `(S, G)` is looked up first, then `(*, G)`. Whether an interface is
 //! downstream is one bit: in the entry for interfaces below 48, else in a third line, which is
-//! fetched together with the entry. Nothing depends on the number of groups or interfaces.
+//! fetched together with the entry. Nothing depends on the number of groups or interfaces. The lines that a batch of
+//! packets needs are fetched together by [`Router::look_ahead`](crate::Router::look_ahead).
 //!
 //! All storage is borrowed or owned ([`Storage`]); nothing grows. Per group it is
 //! [`bytes_per_group`]: 64 bytes an entry (128 for IPv6), 8 bytes for each 48 interfaces beyond the first 48, and
@@ -20,6 +21,7 @@ mod changes;
 mod credit;
 mod ifaces;
 mod index;
+mod look_ahead;
 #[cfg(all(test, feature = "alloc"))]
 mod tests;
 
@@ -36,6 +38,7 @@ pub(crate) use index::Index;
 pub use index::Slot;
 #[doc(hidden)]
 pub use index::min_slots;
+pub(crate) use look_ahead::{Ahead, LOOK_AHEAD};
 pub(crate) use proto_core::hash::{HashKey, Prefix};
 
 use crate::hier::PeerId;

@@ -1,4 +1,6 @@
+use alloc::collections::BTreeSet;
 use alloc::vec;
+use core::net::Ipv6Addr;
 
 use proptest::prelude::*;
 
@@ -164,4 +166,43 @@ proptest! {
             prop_assert_eq!(entry.credit.allows(tick(now), true), has_credit && model.classic_until > ticks);
         }
     }
+}
+
+#[test]
+fn look_ahead_finds_the_entries_that_lookups_find() {
+    let mut table = table(1_000);
+    let group = |n: u32| Ipv4Addr::from_bits(0xe800_0000 + n);
+    for n in 0..1_000 {
+        let key = match n % 3 {
+            0 => Key::any_source(group(n)),
+            _ => Key::new(SOURCE, group(n)),
+        };
+        table.install(key, UP, &[DOWN]).unwrap();
+    }
+    table.remove(Key::new(SOURCE, group(1))).unwrap();
+    let mut wrong = 0;
+    for from in (0..1_000).step_by(LOOK_AHEAD) {
+        let ahead = |n: u32| Ahead::new(Key::new(SOURCE, group(from + n)), DOWN);
+        let mut batch: [_; LOOK_AHEAD] = core::array::from_fn(|n| ahead(n as u32));
+        table.look_ahead(&mut batch);
+        let found = batch.map(|ahead| (ahead.id(), table.lookup(ahead.key())));
+        wrong += found.iter().filter(|(id, found)| id != found).count();
+    }
+    // A key that is not in the table shares 8 bits of its hash with one that is, at times.
+    assert!(wrong < 20, "{wrong} of 1,000");
+}
+
+/// Look-ahead reads the downstream set and the parent.
+#[test]
+fn the_words_read_ahead_are_on_all_lines_of_an_entry() {
+    fn lines<A: Family>() -> usize {
+        let read = [
+            core::mem::offset_of!(Entry<A>, downstream),
+            core::mem::offset_of!(Entry<A>, parent),
+        ];
+        let lines: BTreeSet<usize> = read.into_iter().map(|at| at / 64).collect();
+        assert_eq!(lines.len(), size_of::<Entry<A>>() / 64);
+        lines.len()
+    }
+    assert_eq!((lines::<Ipv4Addr>(), lines::<Ipv6Addr>()), (1, 2));
 }

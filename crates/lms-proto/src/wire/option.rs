@@ -22,7 +22,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::{Family, Iface};
+use crate::{Family, Iface, Key};
 
 /// Option type of a request in the classic form, `IPOPT_MREQ`.
 pub const IPOPT_MREQ: u8 = 138;
@@ -155,6 +155,12 @@ impl<A: Family> Body<A> {
             source: A::read(&bytes[2 + A::LEN..])?,
             group: A::read(&bytes[2 + 2 * A::LEN..])?,
         })
+    }
+
+    /// The source and the group.
+    #[inline]
+    pub fn key(&self) -> Key<A> {
+        Key::new(self.source, self.group)
     }
 
     /// Whether interface and address of the turning point are set both, or neither.

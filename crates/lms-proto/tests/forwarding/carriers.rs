@@ -3,11 +3,15 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use lms_proto::carrier::{Carrier, Udp};
 use lms_proto::router::{Config, DropReason, Policy, Rate, Router, Verdict};
 use lms_proto::table::Replier;
+use lms_proto::wire::encap::Placement;
 use lms_proto::{Form, Iface, Key, Kind, TurningPoint};
 
-use crate::common::{DOWN, ELSEWHERE, NOW, REPLIER, UP, expect_drop, meta};
+use crate::common::{
+    DOWN, ELSEWHERE, KEY, NOW, REPLIER, UP, compose, dmcast_repr, expect_drop, meta,
+};
 use crate::net::*;
 
 /// Runs a check with both options of IPv4 and that of IPv6.
@@ -64,6 +68,35 @@ fn what_is_right_passes() {
         assert!(matches!(verdict, Verdict::Multicast { iface: DOWN, .. }));
     }
     by_each_carrier!(check);
+}
+
+#[test]
+fn guessed_keys_are_those_of_requests_and_repairs() {
+    fn guess<A: Net>(by: By, packet: &[u8]) -> Option<Key<A>> {
+        match by {
+            By::Option(_) => A::Option::guess_key(packet),
+            By::Datagram => Udp::<A>::guess_key(packet),
+        }
+    }
+    fn check<A: Net>(by: By) {
+        let packets = [request::<A>(by), turned_request::<A>(by)];
+        for packet in packets.iter().chain([&Repair::<A>::new(by).packet(by)]) {
+            assert_eq!(guess::<A>(by, packet), Some(key()));
+            for len in 0..packet.len() {
+                let guessed = guess::<A>(by, &packet[..len]);
+                assert!(guessed.is_none() || guessed == Some(key()), "{len} bytes");
+            }
+        }
+    }
+    by_each_carrier!(check);
+    for form in [Form::Classic, Form::Own] {
+        let repr = dmcast_repr(DOWN, form, Placement::Inner);
+        let inner_option = compose(&repr, &crate::common::inner(KEY));
+        assert_eq!(
+            guess::<Ipv4Addr>(By::Option(form), &inner_option),
+            Some(KEY)
+        );
+    }
 }
 
 // Requests.

@@ -26,6 +26,7 @@ mod flood;
 mod hierarchy;
 mod injected;
 mod ipv4;
+mod look_ahead;
 mod memory;
 mod mutations;
 mod net;

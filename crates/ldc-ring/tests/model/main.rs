@@ -12,7 +12,12 @@
 //! | modify | `modify_against_claim` | `modify_against_complete` | `modify_against_idle` |
 //! | hold back | `hold_back_against_claim` | `hold_back_against_complete` | `hold_back_against_idle` |
 //! | wake up | `wake_up_against_claim` | `wake_up_against_complete` | `wake_up_against_idle` |
+//! | publish a batch | `batch_against_claims` | `batch_against_complete_all` | `batch_against_idle` |
+//!
+//! Cancel and hold back also come against the claims of a batch.
 #![cfg(loom)]
+
+mod batch;
 
 use ldc_ring::{Attributes, Changed, Consumer, Entry, Heap, ModifyError, Producer, Shape, channel};
 use loom::thread;
