@@ -18,6 +18,8 @@ pub enum Capability {
     SysAdmin,
     /// BPF programs and maps.
     Bpf,
+    /// BPF programs that compute with addresses.
+    Perfmon,
 }
 
 impl Capability {
@@ -28,6 +30,7 @@ impl Capability {
             Self::NetAdmin => 12,
             Self::NetRaw => 13,
             Self::SysAdmin => 21,
+            Self::Perfmon => 38,
             Self::Bpf => 39,
         }
     }
@@ -41,6 +44,7 @@ impl core::fmt::Display for Capability {
             Self::NetBindService => "CAP_NET_BIND_SERVICE",
             Self::SysAdmin => "CAP_SYS_ADMIN",
             Self::Bpf => "CAP_BPF",
+            Self::Perfmon => "CAP_PERFMON",
         })
     }
 }

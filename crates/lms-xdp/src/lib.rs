@@ -16,7 +16,8 @@
 //!
 //! # What it needs
 //!
-//! Linux 5.15 or later, CAP_BPF and CAP_NET_ADMIN (CAP_SYS_ADMIN before 5.8); Ethernet interfaces. A driver that has no
+//! Linux 5.15 or later; CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN to load the program, CAP_NET_ADMIN to attach it; Ethernet
+//! interfaces. A driver that has no
 //! XDP of its own runs the program in generic mode, later and slower.
 //!
 //! # Bounds

@@ -98,8 +98,8 @@ impl FastPath {
             .map_max_entries("NUMBERS", interfaces)
             .map_max_entries("PORTS", interfaces)
             .map_max_entries("DEVICES", interfaces)
-            // The subnet and the address of each.
-            .map_max_entries("LINKS", 2 * interfaces)
+            // The subnet and the address of each, and as many that are about to go.
+            .map_max_entries("LINKS", 4 * interfaces)
             .map_max_entries("PORT_COUNTERS", interfaces)
             .load(OBJECT)?;
         let shared = Shared::new(

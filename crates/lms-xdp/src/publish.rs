@@ -1,7 +1,7 @@
 //! The router's entries and subnets in the maps.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use aya::maps::lpm_trie::Key as Prefix;
 use lms_proto::fast_path::Record;
@@ -33,6 +33,11 @@ impl Published {
             refused: 0,
             subnets: BTreeMap::new(),
         }
+    }
+
+    #[inline]
+    fn get(&self, slot: usize) -> Option<(Key<Ipv4Addr>, Record)> {
+        self.entries.get(slot).copied().flatten()
     }
 
     /// How many entries the program forwards.
@@ -67,15 +72,10 @@ impl FastPath {
     ) {
         let changes = router.take_changes();
         if changes.all {
-            let table = router.table();
-            let end = table.capacity().min(self.published.entries.len());
-            for slot in 0..end {
-                self.publish_one(router, EntryId::from_index(slot as u32), &mut resolve);
-            }
-            return;
-        }
-        for id in changes.entries {
-            self.publish_one(router, id, &mut resolve);
+            self.publish_slots(0..self.published.entries.len(), router, &mut resolve);
+        } else {
+            let slots = changes.entries.iter().map(|id| id.index());
+            self.publish_slots(slots, router, &mut resolve);
         }
     }
 
@@ -86,63 +86,85 @@ impl FastPath {
         mut resolve: impl FnMut(Iface, Ipv4Addr) -> Option<LinkAddr>,
     ) {
         router.take_changes();
-        for slot in 0..self.published.entries.len() {
-            self.publish_one(router, EntryId::from_index(slot as u32), &mut resolve);
+        self.publish_slots(0..self.published.entries.len(), router, &mut resolve);
+    }
+
+    /// First removes what is gone from these slots, then publishes what is in them: an entry may have moved from one slot to
+    /// another.
+    fn publish_slots(
+        &mut self,
+        slots: impl Iterator<Item = usize> + Clone,
+        router: &mut Router<'_, Ipv4Addr>,
+        resolve: &mut impl FnMut(Iface, Ipv4Addr) -> Option<LinkAddr>,
+    ) {
+        for slot in slots.clone() {
+            let Some((key, _)) = self.published.get(slot) else {
+                continue;
+            };
+            let after = router.record(EntryId::from_index(slot as u32), &mut *resolve);
+            if after.is_none_or(|(new, _)| new != key) {
+                self.withdraw(slot, key, router);
+            }
+        }
+        for slot in slots {
+            let after = router.record(EntryId::from_index(slot as u32), &mut *resolve);
+            if let Some(after) = after.filter(|after| self.published.get(slot) != Some(*after)) {
+                self.publish_one(slot, after, router);
+            }
+        }
+    }
+
+    /// Removes the record of an entry. The entry may still be there: its packets are the router's from now on.
+    fn withdraw(&mut self, slot: usize, key: Key<Ipv4Addr>, router: &mut Router<'_, Ipv4Addr>) {
+        // It is not there where the kernel refused to take it.
+        let _ = self.records.remove(&record_key(key));
+        self.published.entries[slot] = None;
+        self.published.len -= 1;
+        let id = EntryId::from_index(slot as u32);
+        let entry = router.table().get(id);
+        if entry.is_some_and(|entry| entry.key() == key)
+            && let Some(words) = self.shared.words(slot as u32)
+        {
+            router.set_words(id, words);
         }
     }
 
     fn publish_one(
         &mut self,
+        slot: usize,
+        (key, record): (Key<Ipv4Addr>, Record),
         router: &mut Router<'_, Ipv4Addr>,
-        id: EntryId,
-        resolve: &mut impl FnMut(Iface, Ipv4Addr) -> Option<LinkAddr>,
     ) {
-        let slot = id.index();
-        let Some(&before) = self.published.entries.get(slot) else {
+        let Some(before) = self.published.entries.get(slot).copied() else {
             return;
         };
-        let after = router.record(id, resolve);
-        if before == after {
-            return;
-        }
-        if let Some((key, _)) = before
-            && after.is_none_or(|(new, _)| new != key)
+        let words = router.words(EntryId::from_index(slot as u32));
+        if before.is_none()
+            && let Some(words) = words
         {
-            // It is not there where a map of the same key was refused.
-            let _ = self.records.remove(&record_key(key));
-            self.published.entries[slot] = None;
-            self.published.len -= 1;
-            // The entry may be the same, and its packets the router's from now on.
-            if router
-                .table()
-                .get(id)
-                .is_some_and(|entry| entry.key() == key)
-                && let Some(words) = self.shared.words(slot as u32)
-            {
-                router.set_words(id, words);
-            }
-        }
-        let Some((key, record)) = after else { return };
-        let is_new = self.published.entries[slot].is_none();
-        if is_new && let Some(words) = router.words(id) {
             self.shared.set_words(slot as u32, words);
         }
-        if self
-            .records
-            .insert(record_key(key), Value(record), 0)
-            .is_err()
-        {
+        let result = self.records.insert(record_key(key), Value(record), 0);
+        if result.is_err() {
             self.published.refused += 1;
+            // The old record no longer holds.
+            if before.is_some() {
+                self.withdraw(slot, key, router);
+            }
             return;
         }
-        self.published.len += usize::from(is_new);
-        self.published.entries[slot] = after;
+        self.published.len += usize::from(before.is_none());
+        self.published.entries[slot] = Some((key, record));
     }
 
-    /// Whether packets of an entry may be forwarded by the program.
-    pub fn is_published(&self, id: EntryId) -> bool {
-        let entry = self.published.entries.get(id.index());
-        entry.is_some_and(Option::is_some)
+    /// Whether packets of an entry may be forwarded by the program: its handle, and its source and group.
+    #[inline]
+    pub fn is_published<A: Into<IpAddr> + Copy>(&self, id: EntryId, key: Key<A>) -> bool {
+        let entry = self.published.get(id.index());
+        entry.is_some_and(|(published, _)| {
+            IpAddr::V4(published.source) == key.source.into()
+                && IpAddr::V4(published.group) == key.group.into()
+        })
     }
 
     /// Sets the subnets and addresses of all interfaces.
@@ -165,19 +187,19 @@ impl FastPath {
             }
             wanted.insert((32, own), unclear);
         }
-        let before = std::mem::take(&mut self.published.subnets);
+        // New ones first: an address that is on a link now is never taken for one that is on none.
         for (&(len, subnet), &number) in &wanted {
             let prefix = Prefix::new(len.into(), subnet.octets());
             self.links.insert(&prefix, number, 0)?;
+            self.published.subnets.insert((len, subnet), number);
         }
-        for (len, subnet) in before
-            .into_keys()
-            .filter(|subnet| !wanted.contains_key(subnet))
-        {
-            // A subnet that is not there need not be removed.
+        let gone = self.published.subnets.keys().copied();
+        let gone: Vec<_> = gone.filter(|subnet| !wanted.contains_key(subnet)).collect();
+        for (len, subnet) in gone {
+            // One that is not there need not be removed.
             let _ = self.links.remove(&Prefix::new(len.into(), subnet.octets()));
+            self.published.subnets.remove(&(len, subnet));
         }
-        self.published.subnets = wanted;
         Ok(())
     }
 }

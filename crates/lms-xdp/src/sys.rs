@@ -141,6 +141,14 @@ impl Shared {
         Some(load(word))
     }
 
+    /// Sets the word of the wrong numbers of an interface that the router has changed, where the program has not changed it
+    /// too; false where it has.
+    #[must_use]
+    pub fn replace_wrong_numbers(&self, iface: Iface, before: u64, after: u64) -> bool {
+        let word = self.wrong_numbers.words().get(usize::from(iface.0));
+        word.is_none_or(|word| replace(word, before, after))
+    }
+
     /// Sets the word of the wrong numbers of an interface.
     pub fn set_wrong_numbers(&self, iface: Iface, after: u64) {
         if let Some(word) = self.wrong_numbers.words().get(usize::from(iface.0)) {

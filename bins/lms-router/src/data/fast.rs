@@ -2,7 +2,7 @@
 //! that it leaves come in by the ring as ever.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant as StdInstant;
 
@@ -30,13 +30,26 @@ pub(crate) struct Fast {
     mode: Mode,
     /// The time of the kernel's clock when the machine's was 0.
     start_ns: u64,
-    /// By number: the kernel's number, and where the program runs on it, if it does.
-    attached: BTreeMap<Iface, (u32, Option<Attached>)>,
+    /// By number.
+    ports: BTreeMap<Iface, Attachment>,
+    /// The subnets are published; else outer sources are judged by the machine alone.
+    has_links: bool,
     features: Option<xdp::Features>,
     /// When to look again whether programs can send on the interfaces.
     refresh_at: Instant,
     /// Log the next failure of a map.
     may_log: bool,
+}
+
+/// An interface that the program was told.
+#[derive(Debug)]
+struct Attachment {
+    /// The kernel's number.
+    index: u32,
+    /// Where the program runs on it, if it does.
+    attached: Option<Attached>,
+    /// What the program had counted of its number before.
+    before: PortCounters,
 }
 
 /// What the program counted.
@@ -56,11 +69,13 @@ impl Readings {
     }
 }
 
-/// The words of an entry while the machine forwards one of its packets.
+/// The words that the machine has while it forwards a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
-    id: EntryId,
-    words: Words,
+    /// Those of the packet's entry, where the program forwards it too.
+    entry: Option<(EntryId, Words)>,
+    /// The wrong numbers that arrived on the packet's interface, of any entry.
+    wrong_numbers: u64,
     iface: Iface,
 }
 
@@ -75,8 +90,8 @@ impl Fast {
             program: FastPath::load(limits)?,
             mode,
             start_ns: 0,
-            attached: BTreeMap::new(),
-            // Before Linux 6.3 it is not known: the driver drops what it cannot send.
+            ports: BTreeMap::new(),
+            has_links: false,
             features: xdp::Features::open().ok(),
             refresh_at: Instant::ZERO,
             may_log: true,
@@ -99,9 +114,10 @@ impl Fast {
         let settings = router.fast_path(totals, self.start_ns);
         let result = self.program.set_settings(settings);
         self.log(result);
-        self.follow_interfaces(interfaces);
         let result = self.program.set_links(router.interfaces());
+        self.has_links = result.is_ok();
         self.log(result);
+        self.follow_interfaces(interfaces);
         let resolve = |iface, address| find(resolver, interfaces, iface, address);
         self.program.publish_all(router, resolve);
     }
@@ -136,23 +152,21 @@ impl Fast {
     fn follow_interfaces(&mut self, interfaces: &Interfaces) {
         let gone =
             |iface: Iface, index: u32| interfaces.get(iface).is_none_or(|slot| slot.index != index);
-        let old: Vec<_> = self
-            .attached
-            .iter()
-            .map(|(iface, (index, _))| (*iface, *index))
-            .collect();
-        for (iface, index) in old
-            .into_iter()
-            .filter(|(iface, index)| gone(*iface, *index))
-        {
+        let old = self.ports.iter().map(|(iface, port)| (*iface, port.index));
+        let old: Vec<_> = old.filter(|(iface, index)| gone(*iface, *index)).collect();
+        for (iface, index) in old {
             self.program.remove_port(iface, index);
-            self.attached.remove(&iface);
+            self.ports.remove(&iface);
         }
         for (iface, slot) in interfaces.iter() {
             // The program reads Ethernet frames.
-            if slot.link.is_some() && !self.attached.contains_key(&iface) {
-                let attached = self.attach(slot);
-                self.attached.insert(iface, (slot.index, attached));
+            if slot.link.is_some() && !self.ports.contains_key(&iface) {
+                let port = Attachment {
+                    index: slot.index,
+                    before: self.program.port_counters(iface).unwrap_or_default(),
+                    attached: self.attach(slot),
+                };
+                self.ports.insert(iface, port);
             }
         }
         self.set_ports(interfaces);
@@ -161,8 +175,9 @@ impl Fast {
     fn attach(&mut self, slot: &Slot) -> Option<Attached> {
         // A veth hands on checksums that its peer left to be computed: the driver's frames do not show it.
         let is_veth = || ethtool::driver(&slot.name).is_ok_and(|driver| driver == "veth");
+        // Before Linux 6.3 it is not known which drivers can send what a program redirects.
         let mode = match self.mode {
-            Mode::Auto if is_veth() => Mode::Generic,
+            Mode::Auto if self.features.is_none() || is_veth() => Mode::Generic,
             mode => mode,
         };
         match self.program.attach(slot.index, mode) {
@@ -197,16 +212,15 @@ impl Fast {
 
     fn set_ports(&mut self, interfaces: &Interfaces) {
         // A packet that came in by a driver leaves by one; the kernel sends those of generic mode on any interface.
-        let mut modes = self.attached.values().map(|(_, attached)| attached);
-        let any_native = modes.any(|attached| *attached == Some(Attached::Native));
+        let mut ports = self.ports.values();
+        let any_native = ports.any(|port| port.attached == Some(Attached::Native));
         for (iface, slot) in interfaces.iter() {
             let Some(link) = slot.link else { continue };
             let can_send = !any_native || self.can_send(slot.index);
+            let address = slot.address.filter(|_| self.has_links);
             let port = Port {
                 mtu: if can_send { slot.mtu } else { 0 },
-                address: slot
-                    .address
-                    .map_or(Ipv4Addr::UNSPECIFIED, |own| own.address),
+                address: address.map_or(Ipv4Addr::UNSPECIFIED, |own| own.address),
                 prefix_len: slot.address.map_or(0, |own| own.prefix_len),
                 link,
                 ..Port::NONE
@@ -219,6 +233,7 @@ impl Fast {
     fn can_send(&mut self, index: u32) -> bool {
         match &mut self.features {
             Some(features) => features.can_send(index).unwrap_or(false),
+            // The administrator says so: the mode is `native`.
             None => true,
         }
     }
@@ -232,24 +247,31 @@ impl Fast {
         }
     }
 
-    /// Gives the machine the buckets and the credit of the entry of a packet, which the program changes too.
+    /// Gives the machine the words that a packet of an entry may change, and the program too.
     #[inline]
-    pub(super) fn lend<A: Family>(
+    pub(super) fn lend<A: Family + Into<IpAddr>>(
         &self,
         router: &mut Router<'static, A>,
         packet: &[u8],
         iface: Iface,
     ) -> Option<Held> {
         let id = router.entry_of(packet)?;
-        if !self.program.is_published(id) {
-            return None;
+        let shared = self.program.shared();
+        let wrong_numbers = shared.wrong_numbers(iface)?;
+        router.set_wrong_numbers(iface, wrong_numbers);
+        let key = router.table().get(id)?.key();
+        let words = match self.program.is_published(id, key) {
+            true => shared.words(id.index() as u32),
+            false => None,
+        };
+        if let Some(words) = words {
+            router.set_words(id, words);
         }
-        let words = self.program.shared().words(id.index() as u32)?;
-        router.set_words(id, words);
-        if let Some(word) = self.program.shared().wrong_numbers(iface) {
-            router.set_wrong_numbers(iface, word);
-        }
-        Some(Held { id, words, iface })
+        Some(Held {
+            entry: words.map(|words| (id, words)),
+            wrong_numbers,
+            iface,
+        })
     }
 
     /// Takes them back; false where the program has changed them meanwhile, and the packet must be dropped.
@@ -257,13 +279,16 @@ impl Fast {
     #[must_use]
     pub(super) fn take_back<A: Family>(&self, router: &Router<'static, A>, held: Held) -> bool {
         let shared = self.program.shared();
-        if let Some(word) = router.wrong_numbers(held.iface) {
-            shared.set_wrong_numbers(held.iface, word);
-        }
-        let Some(words) = router.words(held.id) else {
-            return true;
+        let after = router.wrong_numbers(held.iface);
+        let after = after.unwrap_or(held.wrong_numbers);
+        let is_whole = shared.replace_wrong_numbers(held.iface, held.wrong_numbers, after);
+        let Some((id, before)) = held.entry else {
+            return is_whole;
         };
-        shared.replace_words(held.id.index() as u32, held.words, words)
+        let Some(after) = router.words(id) else {
+            return is_whole;
+        };
+        shared.replace_words(id.index() as u32, before, after) && is_whole
     }
 
     /// Whether one more request may pass now, by the limit of all groups.
@@ -295,15 +320,25 @@ impl Fast {
 
     /// What the program counted of an interface.
     pub(super) fn port(&self, iface: Iface) -> PortCounters {
-        self.program.port_counters(iface).unwrap_or_default()
+        let now = self.program.port_counters(iface).unwrap_or_default();
+        let Some(Attachment { before, .. }) = self.ports.get(&iface) else {
+            return PortCounters::default();
+        };
+        PortCounters {
+            received: now.received.saturating_sub(before.received),
+            dropped: now.dropped.saturating_sub(before.dropped),
+            requests_sent: now.requests_sent.saturating_sub(before.requests_sent),
+            dmcasts_sent: now.dmcasts_sent.saturating_sub(before.dmcasts_sent),
+            too_long: now.too_long.saturating_sub(before.too_long),
+        }
     }
 
     /// Where the program runs on an interface.
     pub(super) fn mode(&self, iface: Iface) -> &'static str {
-        match self.attached.get(&iface) {
-            Some((_, Some(Attached::Native))) => "native",
-            Some((_, Some(Attached::Generic))) => "generic",
-            Some((_, None)) | None => "ring",
+        match self.ports.get(&iface).and_then(|port| port.attached) {
+            Some(Attached::Native) => "native",
+            Some(Attached::Generic) => "generic",
+            None => "ring",
         }
     }
 }

@@ -130,11 +130,10 @@ impl DataPath {
         if config.names_neighbours() {
             needed.push(Capability::NetAdmin);
         }
-        // To attach the program to interfaces that come later; without them the program was not loaded.
-        if config.capture.xdp.is_some() {
-            let more = [Capability::NetAdmin, Capability::Bpf].into_iter();
-            needed.extend(more.filter(|more| privileges::has(*more)));
-            needed.dedup();
+        // To attach the program to interfaces that come later; without the capability the program was not loaded.
+        let has_xdp = config.capture.xdp.is_some() && privileges::has(Capability::NetAdmin);
+        if has_xdp && needed.is_empty() {
+            needed.push(Capability::NetAdmin);
         }
         needed
     }
@@ -184,6 +183,9 @@ impl DataPath {
         loop {
             let shared = &mut self.shared;
             self.ipv4.follow_routes(shared, ready.ipv4_routes);
+            // Before packets of these entries are forwarded here.
+            self.publish();
+            let shared = &mut self.shared;
             self.ipv4.forward(shared);
             self.ipv4.timers(shared);
             if let Some(ipv6) = &mut self.ipv6 {

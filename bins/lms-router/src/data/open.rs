@@ -87,7 +87,7 @@ fn fast(config: &Config, mode: Mode) -> Option<Fast> {
             tracing::warn!(
                 event = "xdp_unavailable",
                 %error,
-                "no XDP here: the packet ring forwards everything; XDP needs CAP_BPF, CAP_NET_ADMIN and Linux 5.15"
+                "no XDP here: the packet ring forwards everything; XDP needs CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and Linux 5.15"
             );
         })
         .ok()

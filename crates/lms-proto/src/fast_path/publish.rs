@@ -52,12 +52,16 @@ impl Router<'_, Ipv4Addr> {
         if key.is_any_source() || !are_near {
             return None;
         }
-        let replier_link = match self.next_hop(entry) {
-            NextHop::Neighbour { addr, link } => link
-                .or_else(|| resolve(replier, addr))
-                .filter(|link| *link != WHOLE_LINK)?,
-            NextHop::Group | NextHop::Routed => WHOLE_LINK,
+        let (link, replier_address) = match self.next_hop(entry) {
+            NextHop::Neighbour {
+                link: Some(link), ..
+            } => (Some(link), Ipv4Addr::UNSPECIFIED),
+            NextHop::Neighbour { addr, link: None } => (Some(resolve(replier, addr)?), addr),
+            NextHop::Group | NextHop::Routed => (None, Ipv4Addr::UNSPECIFIED),
         };
+        if link == Some(WHOLE_LINK) {
+            return None;
+        }
         let turning_router = self.interface(replier).map(|config| config.address);
         Some((
             key,
@@ -70,8 +74,9 @@ impl Router<'_, Ipv4Addr> {
                 parent: parent.0,
                 replier: replier.0,
                 turning_router: turning_router.unwrap_or(Ipv4Addr::UNSPECIFIED),
-                replier_link: replier_link.0,
-                reserved: [0; 6],
+                replier_link: link.unwrap_or(WHOLE_LINK).0,
+                reserved: [0; 2],
+                replier_address,
             },
         ))
     }

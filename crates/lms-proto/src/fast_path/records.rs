@@ -7,7 +7,7 @@ use proto_core::{RateLimit, TokenBucket};
 use crate::router::{Cookies, Numbers};
 use crate::rule::{Role, Tree};
 use crate::table::{Credit, CreditLimit, HashKey};
-use crate::{Iface, InterfaceConfig, LinkAddr};
+use crate::{Address as _, Iface, InterfaceConfig, LinkAddr};
 
 /// Interfaces from this number on are the machine's.
 pub(super) const IFACE_LIMIT: u16 = 48;
@@ -65,7 +65,10 @@ pub struct Record {
     pub(super) turning_router: Ipv4Addr,
     /// The replier's link address, or [`WHOLE_LINK`].
     pub(super) replier_link: [u8; 6],
-    pub(super) reserved: [u8; 6],
+    pub(super) reserved: [u8; 2],
+    /// The replier's address, where its neighbours are told apart by address, because the machine does not know its link
+    /// address; else unspecified.
+    pub(super) replier_address: Ipv4Addr,
 }
 
 impl Record {
@@ -120,6 +123,12 @@ impl Port {
         reserved: 0,
         link: [0; 6],
     };
+
+    /// Whether an address lies on its subnet.
+    #[inline]
+    pub(super) fn is_on_link(&self, address: Ipv4Addr) -> bool {
+        !self.address.is_unspecified() && self.address.shares_prefix(address, self.prefix_len)
+    }
 
     /// Whether a host of the subnet cannot have this address.
     #[inline]

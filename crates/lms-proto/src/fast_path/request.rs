@@ -72,7 +72,7 @@ fn decide<T: Tables, const LEN: usize>(
         return None;
     }
     let tree = record.tree();
-    let role = role(record, arrival);
+    let role = role(tables, record, arrival, ipv4::source(header));
     let action = match rule::decide(
         role,
         found.body.turning_iface.is_set(),
@@ -130,13 +130,25 @@ pub(super) fn mtu<T: Tables>(tables: &T, iface: Iface) -> Option<u32> {
 
 /// The role of the packet's interface; another neighbour than the replier on its link counts as downstream.
 #[inline(always)]
-fn role(record: &Record, arrival: Arrival) -> Role {
+fn role<T: Tables>(tables: &T, record: &Record, arrival: Arrival, sender: Ipv4Addr) -> Role {
     match record.role(arrival.iface) {
-        Role::Replier if !record.is_for_link() && record.replier_link != arrival.link_source.0 => {
-            Role::Downstream
-        }
+        Role::Replier if is_beside(tables, record, arrival, sender) => Role::Downstream,
         role => role,
     }
+}
+
+/// Whether a request from the replier's link is not the replier's: by the address of its frame, or by its own where the
+/// machine tells neighbours apart by that.
+#[inline(always)]
+fn is_beside<T: Tables>(tables: &T, record: &Record, arrival: Arrival, sender: Ipv4Addr) -> bool {
+    if record.is_for_link() {
+        return false;
+    }
+    if record.replier_address.is_unspecified() {
+        return record.replier_link != arrival.link_source.0;
+    }
+    let here = tables.port(arrival.iface);
+    here.is_some_and(|here| here.is_on_link(sender)) && sender != record.replier_address
 }
 
 /// Takes the tokens of a request, and adds the credit of one that turns.

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use lms_proto::fast_path::{Action, Arrival, Refusal, Verdict};
 use lms_proto::router::{Config, DropReason, Policy};
-use lms_proto::table::Replier;
+use lms_proto::table::{Neighbour, Replier};
 use lms_proto::wire::encap::Placement;
 use lms_proto::{Form, Iface, Key, LinkAddr};
 
@@ -136,6 +136,39 @@ fn a_replier_that_is_a_whole_link() {
             Action::ToReplier,
             REPLIER,
         );
+    }
+}
+
+/// The machine tells a replier whose link address it does not know from its neighbours by the address of the request.
+#[test]
+fn a_replier_whose_link_address_the_driver_knows() {
+    let unknown = Neighbour {
+        link: None,
+        ..replier().neighbour.expect("a neighbour")
+    };
+    let resolved = Some(REPLIER_LINK);
+    let senders = [
+        (unknown.addr, Action::ToParent),
+        (Ipv4Addr::new(10, 1, 2, 77), Action::Turn),
+        // A router below: its request comes from another link.
+        (Ipv4Addr::new(10, 1, 9, 9), Action::ToParent),
+    ];
+    for (form, (sender, expected)) in FORMS.iter().flat_map(|&form| senders.map(|by| (form, by))) {
+        let mut router = router_with_replier();
+        let named = Replier {
+            neighbour: Some(unknown),
+            ..replier()
+        };
+        router.set_replier(NOW, KEY, Some(named)).unwrap();
+        let driver = Driver::of(&router, resolved);
+        let packet = edit(request(KEY, None, form), 0, |header| {
+            header[12..16].copy_from_slice(&sender.octets());
+        });
+        // Whoever sends the frame.
+        for from in [arrival(REPLIER), from_replier()] {
+            let verdict = compare(&mut router, &driver, NOW, from, &packet, resolved);
+            assert_eq!(verdict.action, expected, "{sender}");
+        }
     }
 }
 

@@ -78,9 +78,15 @@ fn arrival(context: &XdpContext) -> Option<Arrival> {
     let frame = bytes::<[u8; ETHERNET]>(context, 0)?;
     // SAFETY: the frame has these bytes.
     let frame = unsafe { &*frame };
+    let iface = port_of(context.ingress_ifindex() as u32)?;
+    // Frames of other stations are not for this router, though its driver may receive them all.
+    let is_group = frame[0] & 1 == 1;
+    if !is_group && frame[..6] != tables::link_of(iface)? {
+        return None;
+    }
     let link = [frame[6], frame[7], frame[8], frame[9], frame[10], frame[11]];
     Some(Arrival {
-        iface: port_of(context.ingress_ifindex() as u32)?,
+        iface,
         link_source: LinkAddr(link),
     })
 }

@@ -72,7 +72,7 @@ impl Tables for Maps {
         let [a, b, c, d] = key.source.octets();
         let [e, f, g, h] = key.group.octets();
         // SAFETY: a record that the router removes or changes at this moment may be read in part from before and in part
-        // from after; it stays memory of the map, and any bytes are a record.
+        // from after, or be another entry's; it stays memory of the map, and any bytes are a record.
         unsafe { RECORDS.get([a, b, c, d, e, f, g, h]) }
     }
 
