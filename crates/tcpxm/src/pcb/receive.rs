@@ -212,11 +212,11 @@ impl Pcb {
         let fits = start == next as i64 && end <= self.receive.edge;
         let whole = data.early().is_empty() && self.receive.fin == PeerFin::No;
         let plain = !(flags.syn || flags.fin || flags.rst || flags.urg);
-        // With a key each segment is verified by itself.
-        let accepts = self.state.may_receive() && !self.receive.shut && self.segment_key.is_none();
+        let accepts = self.state.may_receive() && !self.receive.shut;
         if !(fits && whole && plain && accepts)
             || self.is_stale(now, first)
             || self.receive.stamps.is_from_the_future(now, first)
+            || !self.is_run_authentic(start, run)
         {
             return false;
         }
@@ -224,7 +224,7 @@ impl Pcb {
             return false;
         };
         let (mut seq, mut at) = (first.seq, next);
-        for payload in run.payloads() {
+        for (_, payload) in run.segments() {
             group.record.push(seq, payload.len(), true);
             self.receive.data.insert(at, payload);
             seq = seq.plus(payload.len() as u32);
