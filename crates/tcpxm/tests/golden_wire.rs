@@ -166,8 +166,7 @@ fn long_data_with_a_tag() {
     let mut bytes = SIGNED[..44].to_vec();
     bytes.extend((0..4000).map(|at| (at * 7 + 3) as u8));
     KEY.sign(place, &mut bytes);
-    let tag = [0xcf, 0xff, 0xe9, 0x36, 0x01, 0x26, 0xbd, 0x81];
-    assert_eq!(bytes[36..44], tag);
+    assert_eq!(bytes[36..44], 0xcfff_e936_0126_bd81_u64.to_be_bytes());
     let signer = KEY.signer();
     for at in (0..bytes.len()).filter(|at| !(16..18).contains(at)) {
         let mut flipped = bytes.clone();
