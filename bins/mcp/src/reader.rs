@@ -111,9 +111,14 @@ impl Sending {
     }
 
     /// Keeps a block for links. Returns digests that are to be reported.
-    fn keep(&mut self, block: u64, bytes: Vec<u8>, digest: Digest) -> Option<Blocks> {
+    fn keep(
+        &mut self,
+        block: u64,
+        len: u64,
+        bytes: Option<Vec<u8>>,
+        digest: Digest,
+    ) -> Option<Blocks> {
         let stock = self.stock.as_ref()?;
-        let len = bytes.len() as u64;
         stock.put(block, bytes, digest, self.outgoing.is_none());
         let next = self.named.first + self.named.digests.len() as u64;
         let before = (next != block).then(|| self.take_named()).flatten();
@@ -327,10 +332,10 @@ impl Reader {
             let Some(place) = tree.manifest.locate(block) else {
                 continue;
             };
-            let is_kept = is_sent && sending.stock.is_some();
-            let mut bytes = Vec::with_capacity(if is_kept { place.len as usize } else { 0 });
+            let is_kept = is_sent && sending.stock.as_ref().is_some_and(|s| s.feeds());
+            let mut bytes = is_kept.then(|| Vec::with_capacity(place.len as usize));
             let (digest, failed) = self.load(&place, |piece| {
-                if is_kept {
+                if let Some(bytes) = &mut bytes {
                     bytes.extend_from_slice(piece);
                 }
                 match is_sent {
@@ -342,7 +347,7 @@ impl Reader {
                 if let Some(outgoing) = &sending.outgoing {
                     outgoing.wrote(digest);
                 }
-                if let Some(blocks) = sending.keep(block, bytes, digest) {
+                if let Some(blocks) = sending.keep(block, place.len, bytes, digest) {
                     self.tell(Report::Blocks(Arc::new(blocks)));
                 }
             }

@@ -134,6 +134,9 @@ impl Driver {
         let mut state = shared.lock();
         let now = shared.now();
         state.machine.handle_timeout(now);
+        if taken.has_more {
+            state.machine.defer_acks(now);
+        }
         let has_events = self.take_events(&mut state);
         drop(state);
         let sent = self.transmit(shared)?;

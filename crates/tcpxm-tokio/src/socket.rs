@@ -184,6 +184,8 @@ pub(crate) struct Taken {
     pub(crate) bytes: usize,
     /// Temporary errors.
     pub(crate) errors: u64,
+    /// More has arrived than was to be received.
+    pub(crate) has_more: bool,
 }
 
 impl AsFd for Socket {

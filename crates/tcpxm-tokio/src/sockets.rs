@@ -183,6 +183,9 @@ impl Sockets {
             all.bytes += taken.bytes;
             all.errors += taken.errors;
             if all.bytes >= enough {
+                let ready = self.ready();
+                all.has_more = ready != Ready::NONE;
+                self.known = Some(ready);
                 break;
             }
         }

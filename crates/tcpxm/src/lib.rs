@@ -21,7 +21,8 @@
 //! ```
 //!
 //! Where the system moves several packets per call, [`Endpoint::poll_transmit_batch`] and
-//! [`Endpoint::handle_packets`] do the same for less.
+//! [`Endpoint::handle_packets`] do the same for less. While more packets wait than were handled,
+//! [`Endpoint::defer_acks`] spares acknowledgements.
 //!
 //! Packets are TCP segments with their header. [`Carrier`] says what the driver puts around them: a UDP header
 //! (one socket, whose port is that of the endpoint's connections; receivers also join groups with it), or an IP

@@ -130,7 +130,7 @@ const IN_GROUP: Place = Place {
 const SIGNED: &[u8] = &[
     0x12, 0x34, 0x56, 0x78, 1, 2, 3, 4, 0, 0, 0, 0, 0xb0, 0x18, 0, 0, 0, 0, 0, 0,
     1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 0,
-    254, 12, 0x58, 0x4d, 0xb4, 0xc2, 0x59, 0xe2, 0xa6, 0xd5, 0xe5, 0x9d, // tag
+    254, 12, 0x58, 0x4d, 0xb6, 0xaa, 0x00, 0x26, 0x5f, 0xc4, 0xd0, 0x72, // tag
     b'd', b'a', b't', b'a',
 ];
 
@@ -154,6 +154,37 @@ fn data_with_a_tag() {
     assert_eq!(bytes, SIGNED);
     data.options.tag = Some(Tag(SIGNED[36..44].try_into().unwrap()));
     golden(&data, SIGNED);
+}
+
+/// Data of several blocks of the hash, the last of which is short: computed by an independent implementation.
+#[test]
+fn long_data_with_a_tag() {
+    let place = Place {
+        receiver: Some(Seq(5)),
+        offset: -9,
+    };
+    let mut bytes = SIGNED[..44].to_vec();
+    bytes.extend((0..4000).map(|at| (at * 7 + 3) as u8));
+    KEY.sign(place, &mut bytes);
+    assert_eq!(bytes[36..44], 0xcfff_e936_0126_bd81_u64.to_be_bytes());
+    let signer = KEY.signer();
+    for at in (0..bytes.len()).filter(|at| !(16..18).contains(at)) {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << (at % 8);
+        assert!(!signer.verify(place, &flipped), "byte {at}");
+    }
+    for len in 0..bytes.len() {
+        assert!(!signer.verify(place, &bytes[..len]), "{len} bytes");
+    }
+    // Zeros at the end, which fill the last block, are not the same data.
+    for more in 1..=16 {
+        let mut longer = bytes.clone();
+        longer.resize(bytes.len() + more, 0);
+        assert!(!signer.verify(place, &longer), "{more} bytes more");
+    }
+    // The sum of a block does not depend on the order of its products; their keys do.
+    bytes[44..76].rotate_left(16);
+    assert!(!signer.verify(place, &bytes));
 }
 
 #[test]

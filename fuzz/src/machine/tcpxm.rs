@@ -245,8 +245,13 @@ impl Bench {
             }
             return;
         }
-        host.meter
-            .run(|| host.endpoint.handle_packets(now, meta, bytes, stride));
+        let more = !self.wire.is_empty();
+        host.meter.run(|| {
+            host.endpoint.handle_packets(now, meta, bytes, stride);
+            if more {
+                host.endpoint.defer_acks(now);
+            }
+        });
     }
 
     fn arrive(&mut self, count: usize) {

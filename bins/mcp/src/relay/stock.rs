@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,8 @@ pub(crate) struct Stock {
     changed: Condvar,
     rate_bps: Option<u64>,
     sent: AtomicU64,
+    /// A host has been fed: blocks are kept in memory.
+    feeds: AtomicBool,
 }
 
 impl Stock {
@@ -60,6 +62,7 @@ impl Stock {
             changed: Condvar::new(),
             rate_bps,
             sent: AtomicU64::new(0),
+            feeds: AtomicBool::new(false),
         }
     }
 
@@ -67,8 +70,19 @@ impl Stock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a block that was read. With `pauses`, waits a moment while the hosts are far behind.
-    pub(crate) fn put(&self, block: u64, bytes: Vec<u8>, digest: Digest, pauses: bool) {
+    /// Records that a host is fed from now on.
+    pub(crate) fn feed(&self) {
+        self.feeds.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether blocks are to be kept in memory. Until a host is fed they can be read again from the file.
+    pub(crate) fn feeds(&self) -> bool {
+        self.feeds.load(Ordering::Relaxed)
+    }
+
+    /// Adds a block that was read, with its bytes if they are to be kept. With `pauses`, waits a moment while the hosts
+    /// are far behind.
+    pub(crate) fn put(&self, block: u64, bytes: Option<Vec<u8>>, digest: Digest, pauses: bool) {
         let mut state = self.lock();
         if pauses {
             let is_ahead = |state: &mut State| state.ahead.len() >= AHEAD && !state.over;
@@ -76,13 +90,15 @@ impl Stock {
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
         state.digests[block as usize] = Some(digest);
-        if state.kept.len() == KEPT {
-            state.kept.pop_front();
+        if let Some(bytes) = bytes {
+            if state.kept.len() == KEPT {
+                state.kept.pop_front();
+            }
+            state.kept.push_back((block, Arc::new(bytes)));
         }
         if state.ahead.len() == KEPT {
             state.ahead.pop_front();
         }
-        state.kept.push_back((block, Arc::new(bytes)));
         state.ahead.push_back(block);
         drop(state);
         self.changed.notify_all();
@@ -216,7 +232,7 @@ mod tests {
     fn put(stock: &Stock, block: u64, bytes: &[u8]) {
         let place = stock.tree.manifest.locate(block).expect("a block");
         let digest = mcp_control::digest::block(bytes, place.index, place.file_len);
-        stock.put(block, bytes.to_vec(), digest, false);
+        stock.put(block, Some(bytes.to_vec()), digest, false);
     }
 
     #[test]
@@ -253,6 +269,9 @@ mod tests {
             put(&stock, block as u64, bytes);
         }
         stock.lock().kept.clear();
+        let digest = stock.lock().digests[0].expect("known");
+        stock.put(0, None, digest, false);
+        assert!(stock.lock().kept.is_empty(), "no host is fed yet");
         for (block, bytes) in blocks.iter().enumerate() {
             assert_eq!(
                 stock.read(block as u64).as_ref(),
@@ -274,13 +293,13 @@ mod tests {
         let place = stock.tree.manifest.locate(0).expect("a block");
         let digest = mcp_control::digest::block(&blocks[0], place.index, place.file_len);
         for _ in 0..2 * KEPT {
-            stock.put(0, Vec::new(), digest, false);
+            stock.put(0, Some(Vec::new()), digest, false);
         }
         let state = stock.lock();
         assert_eq!((state.kept.len(), state.ahead.len()), (KEPT, KEPT));
         drop(state);
         let began = Instant::now();
-        stock.put(0, Vec::new(), digest, true);
+        stock.put(0, Some(Vec::new()), digest, true);
         assert!(began.elapsed() >= PAUSE, "nobody has asked");
         stock.wait(0, MOMENT);
         assert!(!stock.has_more(), "a host is past these blocks");

@@ -316,6 +316,33 @@ fn a_full_disk_fails_that_receiver_alone() {
     done.line(&["\"verified\"", &stage.address(1)]);
 }
 
+/// The space is there when the copy begins, and is taken by another process before it ends.
+#[test]
+fn a_disk_that_is_filled_in_the_middle_fails_that_receiver_alone() {
+    let stage = Stage::new();
+    let file = stage.content("image", 4 * MIB);
+    let _one = stage.start(1, &[]);
+    let small = stage.receiver(2, &[]);
+    let dir = stage.dir(2);
+    // Fills the disk as soon as 1 MiB of the copy is there.
+    let script = r#"dir=$1; shift; mount -t tmpfs -o size=6M none "$dir" || exit 1
+        blocks() { stat -c %b "$dir/.image.mcp-part" 2>/dev/null || echo 0; }
+        { while [ "$(blocks)" -lt 2048 ]; do sleep 0.02; done; cat /dev/zero >"$dir/filler" 2>/dev/null; } &
+        exec "$@""#;
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--map-root-user", "sh", "-c", script, "sh"])
+        .arg(&dir)
+        .arg(small.get_program())
+        .args(small.get_args());
+    let _two = listening(&mut command);
+    let done = stage.copy(&file, &[1, 2], &["--rate", "30M", "--retries", "0"]);
+    done.expect(3);
+    let failed = done.line(&["\"failed\"", &stage.address(2), "\"no_space\""]);
+    assert!(failed.contains("ENOSPC"), "{failed}");
+    done.line(&["\"verified\"", &stage.address(1)]);
+}
+
 #[test]
 fn what_is_in_the_way_is_neither_followed_nor_removed() {
     let stage = Stage::new();

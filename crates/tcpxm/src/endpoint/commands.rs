@@ -49,12 +49,12 @@ impl<S: Store> Endpoint<S> {
         port: u16,
         key: SegmentKey,
     ) -> Result<(), CommandError> {
-        let key = Some(key);
+        let signer = Some(key.signer());
         self.listen_with(
             now,
             port,
             Listener {
-                key,
+                signer,
                 ..Listener::default()
             },
         )
@@ -78,7 +78,7 @@ impl<S: Store> Endpoint<S> {
             now,
             port,
             Listener {
-                key,
+                signer: key.map(|key| key.signer()),
                 only,
                 ..Listener::default()
             },

@@ -55,7 +55,7 @@ impl<S: Store> Endpoint<S> {
             start,
             sender: (key, group.local.ip(), iss),
             offered,
-            key: group.key,
+            signer: group.key.map(|key| key.signer()),
             max_alternatives: group.max_alternatives,
             alternative_ranges: group.alternative_ranges.clone(),
             min_receivers: group.min_receivers.max(1),
@@ -187,7 +187,7 @@ impl<S: Store> Endpoint<S> {
                 iss,
                 mode: state.start,
                 offered_group: state.offered,
-                segment_key: state.key,
+                signer: state.signer.clone(),
                 role: Role::GroupSender,
             };
             let mut pcb = Pcb::connect(&self.config, new, now);
@@ -272,7 +272,7 @@ impl<S: Store> Endpoint<S> {
                 if let Some(address) = pcb.multicast.group {
                     flow.add_listener(address);
                     // Group segments always carry timestamps, and with a key a tag.
-                    let tag = group.key.map_or(0, |_| Tag::LEN as u16);
+                    let tag = group.signer.as_ref().map_or(0, |_| Tag::LEN as u16);
                     let most = our_mss.unwrap_or(u16::MAX).saturating_sub(12 + tag);
                     flow.payload = flow.payload.min(most);
                 }

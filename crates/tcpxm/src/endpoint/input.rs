@@ -124,6 +124,24 @@ impl<S: Store> Endpoint<S> {
         true
     }
 
+    /// More packets have arrived than were handled, and are handled next: acknowledgements that are due for the number
+    /// of segments alone wait for them. Each acknowledges 512 KiB at most, a quarter of the receive buffer, or the data
+    /// of 5 ms. Call it between [`Endpoint::handle_packets`] and [`Endpoint::poll_transmit`]; without it each batch of
+    /// packets is acknowledged.
+    pub fn defer_acks(&mut self, now: Instant) {
+        let now = self.advance(now);
+        while let Some(index) = self.ready.front() {
+            let deferred = self
+                .parts(index)
+                .is_some_and(|(pcb, flow, _)| pcb.defer_ack(now, flow));
+            if !deferred {
+                break;
+            }
+            self.ready.pop();
+            self.sync_queues(index);
+        }
+    }
+
     fn settle(&mut self, pending: Pending) {
         if let Some((_, index)) = pending {
             self.sync(index);

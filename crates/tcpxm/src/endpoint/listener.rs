@@ -12,7 +12,7 @@ use crate::event::{ConnId, Meta};
 use crate::group::{Buffer, Flow, Mode, Session};
 use crate::pcb::{Key, NewConnection, Pcb, Role, State};
 use crate::store::{Ring, Store};
-use crate::wire::{Segment, SegmentKey};
+use crate::wire::{Segment, Signer};
 
 /// A listening port.
 #[derive(Default, Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Listener {
     /// Connections that wait to be accepted.
     pub(super) complete: VecDeque<ConnId>,
     /// The key that the peer signs its segments with.
-    pub(super) key: Option<SegmentKey>,
+    pub(super) signer: Option<Signer>,
     /// The only peer that is accepted, by address and TCP port.
     pub(super) only: Option<(IpAddr, u16)>,
 }
@@ -54,7 +54,6 @@ impl<S: Store> Endpoint<S> {
             return self.count(Error::ListenerIgnored);
         }
         let listener = &self.listeners[&key.local_port];
-        let segment_key = listener.key;
         if listener.complete.len() >= self.config.accept_backlog {
             return self.count(Error::BacklogFull);
         }
@@ -62,8 +61,9 @@ impl<S: Store> Endpoint<S> {
         if self.pcbs.len() >= self.config.max_connections {
             return self.count(Error::ConnectionsFull);
         }
+        let signer = self.listeners[&key.local_port].signer.clone();
         let index = self.new_single(key, meta.destination, now, |config, new| {
-            let new = NewConnection { segment_key, ..new };
+            let new = NewConnection { signer, ..new };
             Pcb::accept(config, new, segment, now)
         });
         self.half_open_count += 1;
@@ -139,7 +139,7 @@ impl<S: Store> Endpoint<S> {
             iss: self.secrets.isn(&key, now),
             mode: Mode::UnicastOnly,
             offered_group: None,
-            segment_key: None,
+            signer: None,
             role: Role::Active,
         };
         let pcb = make(&self.config, new);

@@ -171,9 +171,9 @@ impl<S: Store> Endpoint<S> {
         let Some(flow) = session.flows.get_mut(number as usize) else {
             return batch;
         };
-        let (iss, key) = match (pcb, &session.group) {
-            (Some(pcb), _) => (pcb.send.iss, pcb.signing_key()),
-            (None, Some(group)) => (group.sender.2, group.key),
+        let (iss, signer) = match (pcb, &session.group) {
+            (Some(pcb), _) => (pcb.send.iss, pcb.signer()),
+            (None, Some(group)) => (group.sender.2, group.signer.as_ref()),
             (None, None) => return batch,
         };
         while batch.segments < max_segments
@@ -193,7 +193,7 @@ impl<S: Store> Endpoint<S> {
             flow.pass_copy();
             let seq = iss.at(span.start);
             Segment::renumber(bytes, seq, pcb.is_none() || flow.pushes(span.end));
-            if let Some(key) = key {
+            if let Some(signer) = signer {
                 let place = match pcb {
                     Some(pcb) => pcb.place_of(seq, flow),
                     None => Place {
@@ -201,7 +201,7 @@ impl<S: Store> Endpoint<S> {
                         offset: span.start as i64,
                     },
                 };
-                key.sign(place, bytes);
+                signer.sign(place, bytes);
             }
             if self.config.carrier == Carrier::Ip {
                 Segment::fill_checksum(bytes, batch.source, batch.destination.ip());
@@ -338,14 +338,9 @@ impl<S: Store> Endpoint<S> {
         let flow = &session_ref.flows[number as usize];
         let state = session_ref.group.as_ref()?;
         let (key, local, iss) = state.sender;
-        let signature = state.key.map(|key| {
-            let offset = span.start as i64;
-            let receiver = None;
-            (key, Place { receiver, offset })
-        });
         let options = Options {
             timestamps: self.config.timestamps.then(|| (flow.stamp_at(now), 0)),
-            tag: signature.map(|_| Tag::default()),
+            tag: state.signer.as_ref().map(|_| Tag::default()),
             ..Options::default()
         };
         let plan = Plan {
@@ -364,8 +359,12 @@ impl<S: Store> Endpoint<S> {
             self.fail_session(session);
             return None;
         };
-        if let Some((key, place)) = signature {
-            key.sign(place, &mut buffer[..len]);
+        if let Some(signer) = &state.signer {
+            let place = Place {
+                receiver: None,
+                offset: span.start as i64,
+            };
+            signer.sign(place, &mut buffer[..len]);
         }
         let destination = SocketAddr::new(group, key.outer_port);
         Some(self.finish(len, local, destination, buffer))
@@ -376,7 +375,6 @@ impl<S: Store> Endpoint<S> {
     fn write(&mut self, index: u32, plan: &Plan, buffer: &mut [u8]) -> Option<Transmit> {
         let (pcb, flow, _) = self.parts(index)?;
         let place = pcb.place_of(plan.seq, flow);
-        let signature = pcb.signing_key().map(|key| (key, place));
         let (key, local, remote) = (pcb.key, pcb.local, pcb.remote());
         let (session, alone) = (pcb.slot.session, pcb.multicast.mode == Mode::UnicastOnly);
         let session_ref = self.sessions.get_mut(session)?;
@@ -389,8 +387,8 @@ impl<S: Store> Endpoint<S> {
             }
             return None;
         };
-        if let Some((key, place)) = signature {
-            key.sign(place, &mut buffer[..len]);
+        if let Some(signer) = self.pcbs.get(index)?.signer() {
+            signer.sign(place, &mut buffer[..len]);
         }
         Some(self.finish(len, local, remote, buffer))
     }

@@ -51,7 +51,7 @@ impl<S: Store> Endpoint<S> {
     }
 
     /// Updates timers, output and events of one control block.
-    fn sync_queues(&mut self, index: u32) {
+    pub(super) fn sync_queues(&mut self, index: u32) {
         let Some((pcb, flow, _)) = self.parts(index) else {
             return;
         };

@@ -17,7 +17,7 @@ use crate::mintree::MinTree;
 use crate::pcb::Key;
 use crate::seq::Seq;
 use crate::store::{Ring, Store, StoreError};
-use crate::wire::SegmentKey;
+use crate::wire::Signer;
 
 /// The data: of a plain connection in a ring, of a group in its owner's store.
 #[derive(Debug)]
@@ -96,8 +96,8 @@ pub(crate) struct GroupState {
     /// Ports, address and initial sequence number that all members share.
     pub(crate) sender: (Key, IpAddr, Seq),
     pub(crate) offered: Option<IpAddr>,
-    /// The key that segments are signed with.
-    pub(crate) key: Option<SegmentKey>,
+    /// What segments are signed with.
+    pub(crate) signer: Option<Signer>,
     pub(crate) max_alternatives: usize,
     /// The range that alternative groups must be in.
     pub(crate) alternative_ranges: Vec<Prefix>,

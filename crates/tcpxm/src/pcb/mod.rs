@@ -42,7 +42,7 @@ use crate::error::Failure;
 use crate::event::Report;
 use crate::group::{Flow, Mode, Reception, Unreached};
 use crate::seq::{Seq, SynNumber};
-use crate::wire::{GroupOption, Options, Place, Segment, SegmentKey, Tag};
+use crate::wire::{GroupOption, Options, Place, Run, Segment, Signer, Tag};
 
 /// The four numbers that identify a connection, and the peer's UDP port.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -161,7 +161,7 @@ pub(crate) struct Pcb {
     /// The connection has ended, and a reset that says so is to be sent.
     reset_due: bool,
     /// The active side signs its segments with it, the passive side accepts no others.
-    segment_key: Option<SegmentKey>,
+    signer: Option<Signer>,
     /// Bits of [`Note`].
     notes: u16,
     /// The event of the end; TIME-WAIT is an end too.
@@ -193,7 +193,7 @@ pub(crate) struct NewConnection {
     pub(crate) iss: Seq,
     pub(crate) mode: Mode,
     pub(crate) offered_group: Option<IpAddr>,
-    pub(crate) segment_key: Option<SegmentKey>,
+    pub(crate) signer: Option<Signer>,
     pub(crate) role: Role,
 }
 
@@ -227,7 +227,7 @@ impl Pcb {
             liveness: Liveness::new(now),
             failure: None,
             reset_due: false,
-            segment_key: new.segment_key,
+            signer: new.signer,
             notes: 0,
             closed: Report::default(),
             counters: Counters::default(),
@@ -330,14 +330,21 @@ impl Pcb {
         options.buffer_len() as u16
     }
 
-    /// Returns the key that this side signs its segments with.
-    pub(crate) fn signing_key(&self) -> Option<SegmentKey> {
-        self.segment_key.filter(|_| !self.handshake.is_passive())
+    /// Returns what this side signs its segments with.
+    pub(crate) fn signer(&self) -> Option<&Signer> {
+        self.signer
+            .as_ref()
+            .filter(|_| !self.handshake.is_passive())
+    }
+
+    /// Returns what this side verifies the peer's segments with.
+    fn verifier(&self) -> Option<&Signer> {
+        self.signer.as_ref().filter(|_| self.handshake.is_passive())
     }
 
     /// Room for the tag, where there is to be one.
     pub(super) fn empty_tag(&self) -> Option<Tag> {
-        self.signing_key().map(|_| Tag::default())
+        self.signer().map(|_| Tag::default())
     }
 
     /// Returns the position of a segment, which is signed with its bytes.
@@ -351,7 +358,7 @@ impl Pcb {
     /// Whether a segment of the peer may be examined: without a key any, with one only signed segments, and
     /// SYNs, which change nothing (RFC 5961 §4).
     pub(crate) fn is_authentic(&self, segment: &Segment<'_>, bytes: &[u8], group: bool) -> bool {
-        let Some(key) = self.segment_key.filter(|_| self.handshake.is_passive()) else {
+        let Some(verifier) = self.verifier() else {
             return true;
         };
         let flags = segment.flags;
@@ -362,7 +369,21 @@ impl Pcb {
             receiver: (!group).then_some(self.send.iss),
             offset: self.receive.offset_of(segment.seq),
         };
-        key.verify(place, bytes)
+        verifier.verify(place, bytes)
+    }
+
+    /// Whether each segment of a run to the group may be examined, the first of which begins at this offset.
+    fn is_run_authentic(&self, start: i64, run: &Run<'_>) -> bool {
+        let Some(verifier) = self.verifier() else {
+            return true;
+        };
+        let mut offset = start;
+        run.segments().all(|(bytes, payload)| {
+            let receiver = None;
+            let place = Place { receiver, offset };
+            offset += payload.len() as i64;
+            verifier.verify(place, bytes)
+        })
     }
 
     /// Returns the offset up to which this peer lets the flow send.

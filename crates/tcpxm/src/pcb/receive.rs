@@ -1,6 +1,6 @@
 //! Data and the FIN on their way in; windows and blocks on their way out.
 
-use proto_core::time::Instant;
+use proto_core::time::{Duration, Instant};
 
 use super::fin::PeerFin;
 use super::stamps::Stamps;
@@ -20,6 +20,10 @@ const QUICK: u32 = 16;
 /// Largest delay between the two paths of a group's data, in milliseconds of the sender. Below 34 Gbit/s
 /// sequence numbers do not wrap in this time.
 const PATHS_APART_MS: u32 = 1000;
+/// An acknowledgement is deferred at most for so long, and while at most so many bytes or a quarter of the receive buffer
+/// are unacknowledged: the sender has as much to send meanwhile, and then sends as much at once.
+const DEFERRAL: Duration = Duration::from_millis(5);
+const MAX_DEFERRED: u64 = 512 << 10;
 
 /// Whether an acknowledgement is due.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -27,6 +31,8 @@ enum Owed {
     Nothing,
     /// When the delayed acknowledgement's timer fires, if no other segment carries it before.
     Later,
+    /// Because enough segments have arrived since the last one; it may be deferred ([`Pcb::defer_ack`]).
+    Enough,
     Now,
 }
 
@@ -50,6 +56,8 @@ pub(crate) struct Receive {
     pub(super) stamps: Stamps,
     last_ack_sent: u64,
     owed: Owed,
+    /// An acknowledgement was deferred since the last one.
+    is_deferred: bool,
     unacked: u32,
     /// Segments that are acknowledged at once.
     quick: u32,
@@ -75,6 +83,7 @@ impl Receive {
             stamps: Stamps::default(),
             last_ack_sent: 0,
             owed: Owed::Nothing,
+            is_deferred: false,
             unacked: 0,
             quick: 0,
             recent_early: 0,
@@ -131,7 +140,7 @@ impl Receive {
 
     /// Whether an acknowledgement is due at once.
     pub(super) fn owes_now(&self) -> bool {
-        self.owed == Owed::Now
+        self.owed >= Owed::Enough
     }
 
     /// The application will not read any more.
@@ -142,7 +151,7 @@ impl Receive {
 
     /// An acknowledgement was delayed for long enough.
     pub(super) fn end_delay(&mut self) {
-        if self.owed == Owed::Later {
+        if self.owed != Owed::Nothing {
             self.owed = Owed::Now;
         }
     }
@@ -212,11 +221,11 @@ impl Pcb {
         let fits = start == next as i64 && end <= self.receive.edge;
         let whole = data.early().is_empty() && self.receive.fin == PeerFin::No;
         let plain = !(flags.syn || flags.fin || flags.rst || flags.urg);
-        // With a key each segment is verified by itself.
-        let accepts = self.state.may_receive() && !self.receive.shut && self.segment_key.is_none();
+        let accepts = self.state.may_receive() && !self.receive.shut;
         if !(fits && whole && plain && accepts)
             || self.is_stale(now, first)
             || self.receive.stamps.is_from_the_future(now, first)
+            || !self.is_run_authentic(start, run)
         {
             return false;
         }
@@ -224,7 +233,7 @@ impl Pcb {
             return false;
         };
         let (mut seq, mut at) = (first.seq, next);
-        for payload in run.payloads() {
+        for (_, payload) in run.segments() {
             group.record.push(seq, payload.len(), true);
             self.receive.data.insert(at, payload);
             seq = seq.plus(payload.len() as u32);
@@ -232,10 +241,10 @@ impl Pcb {
         }
         self.note_timestamp(now, first, start);
         self.has_advanced(run.len as u32);
-        if self.receive.unacked >= u32::from(self.limits.ack_every) || self.receive.quick > 0 {
+        if self.receive.quick > 0 {
             self.owe_now();
         } else {
-            self.owe_later(now);
+            self.owe_for_count(now);
         }
         self.receive.quick = self.receive.quick.saturating_sub(run.len as u32);
         true
@@ -294,6 +303,34 @@ impl Pcb {
             self.timers
                 .set(Timer::DelayedAck, now + self.limits.delayed_ack);
         }
+    }
+
+    /// An acknowledgement of data in order: when there is enough of it, or soon.
+    fn owe_for_count(&mut self, now: Instant) {
+        if self.receive.unacked < u32::from(self.limits.ack_every) {
+            self.owe_later(now);
+        } else {
+            self.receive.owed = self.receive.owed.max(Owed::Enough);
+        }
+    }
+
+    /// More data has arrived that is handled next: an acknowledgement that is due only for the number of segments may
+    /// wait for it, as long as the sender is not kept waiting. Returns whether this connection has nothing to send then.
+    pub(crate) fn defer_ack(&mut self, now: Instant, flow: &Flow) -> bool {
+        let unacked = self.receive.next() - self.receive.last_ack_sent;
+        let most = MAX_DEFERRED.min(self.receive.data.capacity() as u64 / 4);
+        if self.receive.owed != Owed::Enough || unacked >= most {
+            return false;
+        }
+        self.receive.owed = Owed::Later;
+        if self.has_output(flow) {
+            self.receive.owed = Owed::Enough;
+            return false;
+        }
+        if !core::mem::replace(&mut self.receive.is_deferred, true) {
+            self.timers.set(Timer::DelayedAck, now + DEFERRAL);
+        }
+        true
     }
 
     /// The sender continues by unicast alone: leaves the group at once. The acknowledgement without the
@@ -399,10 +436,10 @@ impl Pcb {
                 // RFC 5681 §4.2: at once when a hole is (partly) filled, else for every second
                 // segment, else soon.
                 let quick = had_hole || self.receive.quick > 0;
-                if quick || self.receive.unacked >= u32::from(self.limits.ack_every) {
+                if quick {
                     self.owe_now();
                 } else {
-                    self.owe_later(now);
+                    self.owe_for_count(now);
                 }
                 if !had_hole {
                     self.receive.quick = self.receive.quick.saturating_sub(1);
@@ -537,6 +574,7 @@ impl Pcb {
         self.receive.last_ack_sent = self.receive.next();
         self.receive.unacked = 0;
         self.receive.owed = Owed::Nothing;
+        self.receive.is_deferred = false;
         self.timers.stop(Timer::DelayedAck);
     }
 }

@@ -16,7 +16,7 @@ pub use group::{GroupOption, is_group};
 pub use options::{MAX_OPTIONS_BYTES, Options, SackBlock, SackBlocks};
 pub(crate) use segment::Run;
 pub use segment::{Flags, HEADER_BYTES, Segment};
-pub use tag::{Place, SegmentKey, Tag};
+pub use tag::{Place, SegmentKey, Signer, Tag};
 
 /// Kind of the group option: the first of the two shared experimental kinds (RFC 6994).
 pub const KIND_GROUP: u8 = 253;

@@ -4,7 +4,8 @@ use core::net::IpAddr;
 
 use smoltcp::wire::{IpAddress, TcpPacket, TcpSeqNumber};
 
-use super::{Options, ParseError};
+use super::tag::place_of_tag;
+use super::{Options, ParseError, Tag};
 use crate::seq::Seq;
 
 /// Bytes of a header without options.
@@ -49,7 +50,7 @@ pub struct Segment<'a> {
     pub payload: &'a [u8],
 }
 
-/// Whole segments in a row whose headers differ in the sequence number alone, and whose data is one
+/// Whole segments in a row whose headers differ in the sequence number and the tag alone, and whose data is one
 /// piece of the stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run<'a> {
@@ -58,6 +59,29 @@ pub(crate) struct Run<'a> {
     header_len: usize,
     /// How many there are.
     pub(crate) len: usize,
+}
+
+/// What two headers have in common that differ in the sequence number and the tag alone.
+#[derive(Clone, Copy)]
+struct Alike {
+    /// The position of the tag.
+    tag: Option<usize>,
+}
+
+impl Alike {
+    fn to(head: &[u8]) -> Self {
+        let tag = place_of_tag(head);
+        Self { tag }
+    }
+
+    /// Whether that is so of these headers, of which `head` is the one that [`Alike::to`] has seen.
+    fn are(self, head: &[u8], other: &[u8]) -> bool {
+        let (end, rest) = self.tag.map_or((head.len(), head.len()), |at| (at, at + 8));
+        other.len() == head.len()
+            && other[..4] == head[..4]
+            && other[8..end] == head[8..end]
+            && other[rest..] == head[rest..]
+    }
 }
 
 impl<'a> Run<'a> {
@@ -72,11 +96,11 @@ impl<'a> Run<'a> {
             len: 0,
         };
         let (head, mut seq, mut end) = (&bytes[..header_len], first.seq, 0);
+        let alike = Alike::to(head);
         for piece in bytes.chunks(segment_size) {
             let same = piece.len() > header_len
                 && piece[4..8] == seq.0.to_be_bytes()
-                && piece[..4] == head[..4]
-                && piece[8..header_len] == head[8..];
+                && alike.are(head, &piece[..header_len]);
             if !same {
                 break;
             }
@@ -88,12 +112,12 @@ impl<'a> Run<'a> {
         run
     }
 
-    /// The data of each.
-    pub(crate) fn payloads(&self) -> impl Iterator<Item = &'a [u8]> {
+    /// Each segment, and its data.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let header_len = self.header_len;
         self.bytes
             .chunks(self.segment_size)
-            .map(move |segment| &segment[header_len..])
+            .map(move |segment| (segment, &segment[header_len..]))
     }
 
     /// Bytes of data of all.
@@ -141,13 +165,17 @@ impl<'a> Segment<'a> {
     }
 
     /// Becomes the segment in `bytes` if its header is `head`, which this one was read from, but for the
-    /// sequence number: so it is with nearly all segments of data that come one after the other.
+    /// sequence number and the tag: so it is with nearly all segments of data that come one after the other.
     pub(crate) fn becomes(&mut self, head: &[u8], bytes: &'a [u8]) -> bool {
         let Some((header, payload)) = bytes.split_at_checked(head.len()) else {
             return false;
         };
         let [a, b, c, d] = [header[4], header[5], header[6], header[7]];
-        let same = header[..4] == head[..4] && header[8..] == head[8..];
+        let alike = Alike::to(head);
+        let same = alike.are(head, header);
+        if let Some(at) = alike.tag.filter(|_| same) {
+            self.options.tag = header[at..].first_chunk().copied().map(Tag);
+        }
         if same {
             self.seq = Seq(u32::from_be_bytes([a, b, c, d]));
             self.payload = payload;

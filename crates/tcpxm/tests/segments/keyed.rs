@@ -170,6 +170,60 @@ fn each_of_several_segments_that_arrive_together_needs_a_signature() {
     assert_eq!(forged, 3 + 2);
 }
 
+/// One forged segment among those that the kernel joined keeps none of the others out, and none of it is read.
+#[test]
+fn a_forged_segment_amid_others_is_dropped_alone() {
+    for forged in 0..5 {
+        let mut keyed = Keyed::established();
+        let meta = Meta {
+            source: SocketAddr::new(ip("10.0.0.9"), PEER_PORT),
+            destination: ip(GROUP),
+        };
+        let segment = |keyed: &Keyed, n: usize, is_forged: bool| {
+            let place = Keyed::in_group(4 * n as i64).filter(|_| !is_forged);
+            keyed.bytes(
+                "A",
+                4 * n as u32,
+                if is_forged { b"evil" } else { b"data" },
+                place,
+            )
+        };
+        let bytes: Vec<Vec<u8>> = (0..5).map(|n| segment(&keyed, n, n == forged)).collect();
+        let size = bytes[0].len();
+        let hand = &mut keyed.hand;
+        hand.endpoint
+            .handle_packets(hand.now, &meta, &bytes.concat(), size);
+        assert_eq!(hand.read(), b"data".repeat(forged));
+        let drops = &hand.endpoint.stats().drops;
+        assert_eq!(drops.get(Error::Forged), 1);
+        // The genuine segment fills the hole.
+        let genuine = segment(&keyed, forged, false);
+        assert_eq!(keyed.hand_in(&genuine, GROUP), Ok(()));
+        assert_eq!(keyed.hand.read(), b"data".repeat(5 - forged));
+    }
+}
+
+/// A captured segment with other data, or with the tag of another one.
+#[test]
+fn a_tag_signs_its_own_segment_alone_among_those_that_arrive_together() {
+    let mut keyed = Keyed::established();
+    let meta = Meta {
+        source: SocketAddr::new(ip("10.0.0.9"), PEER_PORT),
+        destination: ip(GROUP),
+    };
+    let mut bytes: Vec<Vec<u8>> = (0..3)
+        .map(|n| keyed.bytes("A", 4 * n, b"data", Keyed::in_group(4 * i64::from(n))))
+        .collect();
+    let tag = bytes[2][36..44].to_vec();
+    bytes[1][36..44].copy_from_slice(&tag);
+    let size = bytes[0].len();
+    let hand = &mut keyed.hand;
+    hand.endpoint
+        .handle_packets(hand.now, &meta, &bytes.concat(), size);
+    assert_eq!(hand.read(), b"data");
+    assert_eq!(hand.endpoint.stats().drops.get(Error::Forged), 1);
+}
+
 #[test]
 fn a_signed_segment_means_something_at_its_place_alone() {
     let mut keyed = Keyed::established();

@@ -5,6 +5,7 @@ mod batches;
 mod closing;
 mod connection;
 mod corners;
+mod deferred;
 mod flight;
 mod floods;
 mod group;

@@ -2,6 +2,7 @@
 
 use super::norm::{self, Norm};
 use super::play::{Outcome, Tool, best, missing, play, reason};
+use super::strongest::strongest;
 use super::{Setting, Stage};
 use crate::prelude::*;
 
@@ -25,7 +26,11 @@ impl<'a> Contest<'a> {
     ) -> Result<Contest<'a>> {
         report.note(match rounds {
             1 => "one transfer of each tool".to_owned(),
-            rounds => format!("the best of {rounds} transfers of each tool"),
+            rounds => {
+                format!(
+                    "the best of {rounds} transfers of each tool, after one that does not count"
+                )
+            }
         });
         let norm = norm::compile()?;
         if let Err(reason) = &norm {
@@ -72,6 +77,12 @@ impl<'a> Contest<'a> {
     /// The fastest round; an error when none succeeds.
     pub(crate) fn best(&self, round: impl FnMut() -> Result<Outcome>) -> Result<Outcome> {
         best(self.rounds, round, |outcome| outcome.seconds)
+    }
+
+    /// The best outcome of each program that carries the file, or as many bytes of memory, over kernel TCP; the fastest
+    /// first.
+    pub(crate) fn strongest(&mut self, stage: &mut Stage, is_file: bool) -> Result<Vec<Outcome>> {
+        strongest(self.context, &mut self.report, stage, is_file, self.rounds)
     }
 
     /// The rate that serves NORM best, found with an eighth of the file.

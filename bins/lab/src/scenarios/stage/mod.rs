@@ -6,6 +6,7 @@
 //! | [`Setting`], [`Stage`] | the network: the sender's link, each receiver's own, and whether multicast reaches it |
 //! | [`copy`] | `mcpd` on each receiver, `mcp` on the sender, and their reports |
 //! | [`tcp`] | kernel TCP, one stream to each receiver, all at once |
+//! | [`strongest`] | the same by several programs, the fastest of which is what others are compared with |
 //! | [`endless`] | a kernel TCP flow beside which something else is measured |
 //! | [`contest`] | several tools, the best of some rounds of each |
 //! | [`play`], [`tools`], [`norm`] | other tools, where they are installed |
@@ -15,6 +16,7 @@ pub(super) mod copy;
 pub(super) mod endless;
 pub(super) mod norm;
 pub(super) mod play;
+pub(super) mod strongest;
 pub(super) mod tcp;
 pub(super) mod tools;
 

@@ -83,13 +83,19 @@ pub(crate) fn external(program: &str, name: &str) -> Result<Launch> {
     Ok(Launch::external(path, name))
 }
 
-/// The fastest of some rounds, by `took`; an error when none succeeds. A tool that did not end in
-/// its time is not tried again.
+/// The fastest of some rounds, by `took`; an error when none succeeds. Where there are several, one before them does
+/// not count: caches are warm then, for every tool alike. A tool that did not end in its time is not tried again.
 pub(crate) fn best<T>(
     rounds: usize,
     mut round: impl FnMut() -> Result<T>,
     took: impl Fn(&T) -> f64,
 ) -> Result<T> {
+    if rounds > 1
+        && let Err(error) = round()
+        && error.is::<OverTime>()
+    {
+        return Err(error);
+    }
     let mut best = round();
     for _ in 1..rounds {
         if best.as_ref().is_err_and(|error| error.is::<OverTime>()) {

@@ -5,15 +5,19 @@ use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::play::Outcome;
 use super::{Stage, Wire};
 use crate::prelude::*;
 
-const PORT: u16 = 7_001;
+pub(super) const PORT: u16 = 7_001;
 const BLOCK: usize = 256 * 1024;
-const CONTROL: &str = "cubic";
+/// Bytes of the pipe between a spliced stream and its file.
+const PIPE: usize = 1 << 20;
+pub(super) const CONTROL: &str = "cubic";
 /// Time between looks at a stream's time limit.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -24,6 +28,14 @@ pub(crate) enum Ends {
     Memory,
     /// From the stage's file (`sendfile`) into a file for each receiver.
     Files,
+    /// The same, without a copy in the receiver's memory (`splice`).
+    Spliced,
+}
+
+impl Ends {
+    fn are_files(self) -> bool {
+        self != Ends::Memory
+    }
 }
 
 /// The result of streams to some receivers.
@@ -57,11 +69,16 @@ struct Flow<'a> {
 fn sink(
     listener: &TcpListener,
     copy: Option<&Path>,
-    until: Option<Instant>,
+    Flow { ends, until, .. }: Flow<'_>,
 ) -> Result<(u64, Instant)> {
     let (mut stream, _) = listener.accept()?;
     stream.set_read_timeout(until.map(|_| LOOK))?;
     let mut file = copy.map(File::create).transpose()?;
+    if ends == Ends::Spliced
+        && let Some(file) = &file
+    {
+        return spliced(&stream, file, until);
+    }
     let mut block = vec![0; BLOCK];
     let mut total = 0;
     loop {
@@ -79,6 +96,30 @@ fn sink(
             file.write_all(&block[..count])?;
         }
         total += count as u64;
+    }
+}
+
+/// Moves a stream into a file through a pipe.
+fn spliced(stream: &TcpStream, file: &File, until: Option<Instant>) -> Result<(u64, Instant)> {
+    let (out, into) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    fcntl(&into, FcntlArg::F_SETPIPE_SZ(PIPE as i32))?;
+    let mut total = 0;
+    loop {
+        if until.is_some_and(|until| Instant::now() > until) {
+            bail!("TCP delivered {total} bytes within the time limit");
+        }
+        let flags = SpliceFFlags::SPLICE_F_MOVE;
+        let mut left = match splice(stream, None, &into, None, PIPE, flags) {
+            Err(Errno::EAGAIN) => continue,
+            moved => moved?,
+        };
+        if left == 0 {
+            return Ok((total, Instant::now()));
+        }
+        total += left as u64;
+        while left > 0 {
+            left -= splice(&out, None, file, None, left, flags)?;
+        }
     }
 }
 
@@ -105,6 +146,7 @@ pub(crate) fn tcp(stage: &mut Stage, ends: Ends) -> Result<Outcome> {
     let name = match ends {
         Ends::Memory => "from memory to nowhere",
         Ends::Files => "file to file",
+        Ends::Spliced => "spliced file to file",
     };
     let name = format!("{} kernel TCP streams, {name}", all.len());
     Ok(Outcome::of(name, stage, streams.last(), streams.wire))
@@ -132,7 +174,7 @@ pub(crate) fn streams_by(
         listeners.push(listener);
         let address = stage.network.plan().address(node);
         targets.push(SocketAddr::from((address, PORT)));
-        let copy = (ends == Ends::Files).then(|| stage.copy(*at)).transpose()?;
+        let copy = ends.are_files().then(|| stage.copy(*at)).transpose()?;
         copies.push(copy);
     }
     let before = stage.wire()?;
@@ -168,12 +210,8 @@ fn carry(
     targets: &[SocketAddr],
     copies: &[Option<PathBuf>],
 ) -> Result<Vec<(u64, Instant)>> {
-    let Flow {
-        ends,
-        control,
-        until,
-    } = flow;
-    let (bytes, file) = (stage.bytes, (ends == Ends::Files).then_some(&stage.file));
+    let Flow { ends, control, .. } = flow;
+    let (bytes, file) = (stage.bytes, ends.are_files().then_some(&stage.file));
     // The kernel completes connections before they are accepted; a failed one ends the transfer.
     let mut streams = stage.network.within(stage.sender, || {
         let connected: std::io::Result<Vec<_>> = targets.iter().map(TcpStream::connect).collect();
@@ -194,7 +232,7 @@ fn carry(
         let sinks: Vec<_> = listeners
             .iter()
             .zip(copies)
-            .map(|(listener, copy)| scope.spawn(move || sink(listener, copy.as_deref(), until)))
+            .map(|(listener, copy)| scope.spawn(move || sink(listener, copy.as_deref(), flow)))
             .collect();
         sinks
             .into_iter()

@@ -102,6 +102,7 @@ impl Relaying {
     /// Feeds a child from here, in a thread of its own.
     fn feed(&self, terms: Terms, child: SocketAddr, manifest: Arc<Manifest>) {
         let stock = Arc::clone(&self.stock);
+        stock.feed();
         let closers = Arc::clone(&self.closers);
         let ended = self.ended.clone();
         let run = move || {

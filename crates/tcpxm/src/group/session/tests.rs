@@ -51,7 +51,7 @@ fn group(start: Mode) -> GroupState {
         start,
         sender: (key, Ipv4Addr::new(10, 0, 1, 1).into(), Seq(0)),
         offered: Some(address(1)),
-        key: None,
+        signer: None,
         max_alternatives: 2,
         alternative_ranges: alloc::vec![Prefix {
             address: address(0),
