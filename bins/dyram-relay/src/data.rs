@@ -217,25 +217,30 @@ impl DataPath {
             }
             let now = clock.now();
             let mut queue = socket.queue();
-            for received in self.batch.received_mut() {
-                self.traffic.received += 1;
-                self.traffic.received_bytes += received.payload.len() as u64;
+            for joined in self.batch.joined_mut() {
                 let meta = Meta {
-                    source: received.source,
+                    source: joined.source,
                     group: group.is_some(),
                 };
-                match relay.forward(now, &meta, received.payload) {
-                    Verdict::Send(fanout) => {
-                        let packet: &[u8] = received.payload;
-                        for target in relay.targets(&fanout) {
-                            queue.push(target, packet);
+                let mut rest = joined.payloads;
+                while !rest.is_empty() {
+                    let (len, verdict) = relay.forward_joined(now, &meta, rest, joined.stride);
+                    let (packets, others) = rest.split_at_mut(len);
+                    rest = others;
+                    self.traffic.received += len.div_ceil(joined.stride) as u64;
+                    self.traffic.received_bytes += len as u64;
+                    match verdict {
+                        Verdict::Send(fanout) => {
+                            for target in relay.targets(&fanout) {
+                                queue.push_segments(target, packets, joined.stride);
+                            }
                         }
+                        Verdict::Drop(DropReason::Version) if now >= self.version_log_at => {
+                            self.version_log_at = now + VERSION_LOG_INTERVAL;
+                            log_version(joined.source, packets);
+                        }
+                        Verdict::Drop(_) | Verdict::Done => {}
                     }
-                    Verdict::Drop(DropReason::Version) if now >= self.version_log_at => {
-                        self.version_log_at = now + VERSION_LOG_INTERVAL;
-                        log_version(received.source, received.payload);
-                    }
-                    Verdict::Drop(_) | Verdict::Done => {}
                 }
             }
             self.traffic.count(queue.flush());

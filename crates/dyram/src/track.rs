@@ -54,10 +54,16 @@ impl Track {
             && lost[bit / 64] >> (bit % 64) & 1 == 1
     }
 
+    /// Whether a packet is the one after the newest.
+    #[inline]
+    pub(crate) fn is_next(&self, seq: Seq) -> bool {
+        self.started && seq.since(self.last_received) == 1
+    }
+
     /// Records a packet. `lost` is the window; its number of bits is a power of two.
     #[inline]
     pub(crate) fn arrive(&mut self, lost: &mut [u64], seq: Seq) -> Arrival {
-        if self.started && seq.since(self.last_received) == 1 {
+        if self.is_next(seq) {
             let in_order = self.last_ordered == self.last_received;
             self.last_received = seq;
             self.probing = false;

@@ -23,6 +23,7 @@
 //! | list and follow interfaces and addresses | [`link::list`], [`link::Watcher`] | nothing | nothing |
 //! | change interfaces, look a neighbour up | [`link::Editor`] | nothing | CAP_NET_ADMIN |
 //! | detect paths that drop segmentation batches | [`batching::Fallback`] | | |
+//! | forward a stream to another without copies | [`pipe::Pipe`] | nothing | nothing |
 //! | switch offloads | [`ethtool`] | | CAP_NET_ADMIN |
 //! | build a network inside one machine | [`netns::Namespace`] | CAP_SYS_ADMIN, or [`netns::become_root`] | |
 //! | wait for several descriptors, or for thousands; wake a waiting thread | [`poll::wait`], [`poll::Set`], [`wake::Waker`] | nothing | nothing |
@@ -101,6 +102,7 @@ mod netlink;
 pub mod netns;
 pub mod nft;
 pub mod packet;
+pub mod pipe;
 #[allow(unsafe_code, reason = "the pollfd array of ppoll")]
 pub mod poll;
 pub mod privileges;

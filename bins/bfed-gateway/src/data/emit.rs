@@ -18,6 +18,8 @@ pub(crate) struct Output {
     /// The frame that each native channel had no room for. One a channel, because its edge is blocked then.
     pub(crate) held: BTreeMap<ChannelId, (EdgeId, Vec<u8>)>,
     pub(crate) native_failed: u64,
+    /// The last packet went to one stream, and nothing waits for it.
+    pub(crate) straight: bool,
 }
 
 impl Output {
@@ -34,8 +36,12 @@ impl Output {
     ) -> bool {
         let start = at.start;
         let frame = &mut buffer[at];
+        self.straight = false;
         match node.plane().forward(now, meta, frame) {
-            Verdict::Only(copy) => self.note(now, node, &copy, frame, start),
+            Verdict::Only(copy) => {
+                self.straight = matches!(copy.to, Destination::Stream(_));
+                self.note(now, node, &copy, frame, start);
+            }
             Verdict::Forward(mut cursor) => {
                 while let Some(copy) = node.plane().next_transmit(now, &mut cursor, frame) {
                     self.note(now, node, &copy, frame, start);
@@ -127,7 +133,7 @@ impl Output {
         self.streams.poll_timeout()
     }
 
-    pub(crate) fn counters(&self) -> [(&'static str, u64); 12] {
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 13] {
         let (datagrams, streams) = (&self.datagrams.counts, &self.streams.counts);
         [
             ("datagrams_received", datagrams.received),
@@ -141,6 +147,7 @@ impl Output {
             ("streams_malformed", streams.malformed),
             ("stream_bytes_received", streams.received_bytes),
             ("stream_bytes_sent", streams.sent_bytes),
+            ("stream_bytes_spliced", streams.spliced_bytes),
             ("native_send_failed", self.native_failed),
         ]
     }

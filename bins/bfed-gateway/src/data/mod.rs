@@ -5,6 +5,7 @@
 mod emit;
 mod link;
 mod opened;
+mod splice;
 mod streams;
 mod udp;
 
@@ -31,6 +32,7 @@ use emit::Output;
 use link::Link;
 pub use opened::{NotOpened, Opener};
 pub(crate) use opened::{Opened, not_opened};
+use splice::{Round, Splicer};
 use streams::Streams;
 use udp::Datagrams;
 
@@ -95,6 +97,8 @@ pub(crate) struct Worker {
     refusal: Option<String>,
     batch: Batch,
     buffer: Box<[u8]>,
+    /// Where the kernel can splice.
+    splicer: Option<Splicer>,
     /// Native frames in the buffer: [`PREFETCH_MAX`] at most.
     frames: Vec<(Meta, Range<usize>)>,
     /// A socket has more to read.
@@ -118,12 +122,14 @@ impl Worker {
                 streams: Streams::new(opened.config.stream, opened.max_streams)?,
                 held: Default::default(),
                 native_failed: 0,
+                straight: false,
             },
             listener: opened.listener,
             link: None,
             refusal: None,
             batch: Batch::new(Batch::MAX),
             buffer: vec![0; BUFFER_BYTES].into(),
+            splicer: Splicer::open(),
             frames: Vec::with_capacity(PREFETCH_MAX),
             more: false,
             closing: false,
@@ -134,39 +140,44 @@ impl Worker {
 
     /// Runs until a command ends it.
     pub(crate) fn run(mut self, commands: &Receiver<Command>) -> std::io::Result<()> {
-        loop {
-            let now = self.clock.now();
-            self.node.handle_timeout(now);
-            self.events(now);
-            self.transmit(now);
-            self.exchange_control();
-            self.log_failures();
-            self.node.native_mut().flush(now);
-            let ready = self.wait(now)?;
-            self.more = false;
-            // Before the control node's stream ends it may announce the end.
-            if ready.commands && !self.run_commands(commands) {
-                return Ok(());
-            }
-            if ready.control {
-                self.listen();
-            }
-            if ready.network {
-                self.native();
-            }
-            if ready.datagrams {
-                self.datagrams();
-            }
-            if ready.streams {
-                self.streams()?;
-            }
-            if ready.callers {
-                let now = self.clock.now();
-                let node = &self.node;
-                let named = |address| node.is_neighbour(address);
-                self.output.streams.accept(now, &self.listener, named);
-            }
+        while self.turn(commands)? {}
+        Ok(())
+    }
+
+    /// Waits once, and handles what is ready; returns false after a command that ends it.
+    fn turn(&mut self, commands: &Receiver<Command>) -> std::io::Result<bool> {
+        let now = self.clock.now();
+        self.node.handle_timeout(now);
+        self.events(now);
+        self.transmit(now);
+        self.exchange_control();
+        self.log_failures();
+        self.node.native_mut().flush(now);
+        let ready = self.wait(now)?;
+        self.more = false;
+        // Before the control node's stream ends it may announce the end.
+        if ready.commands && !self.run_commands(commands) {
+            return Ok(false);
         }
+        if ready.control {
+            self.listen();
+        }
+        if ready.network {
+            self.native();
+        }
+        if ready.datagrams {
+            self.datagrams();
+        }
+        if ready.streams {
+            self.streams()?;
+        }
+        if ready.callers {
+            let now = self.clock.now();
+            let node = &self.node;
+            let named = |address| node.is_neighbour(address);
+            self.output.streams.accept(now, &self.listener, named);
+        }
+        Ok(true)
     }
 
     /// Handles the machine's events.
@@ -409,6 +420,11 @@ impl Worker {
 
     fn read_stream(&mut self, now: Instant, conn: bfed::ConnId) {
         for _ in 0..ROUNDS {
+            match self.splice(now, conn) {
+                Round::Read => {}
+                Round::More => continue,
+                Round::Done => return,
+            }
             let read = self.output.streams.read(conn, &mut self.buffer);
             let Some(read) = read else {
                 return;
@@ -435,8 +451,12 @@ impl Worker {
             self.output.flush(&mut self.node, &self.buffer);
             let rest = &self.buffer[at..filled];
             self.output.streams.keep(conn, rest, filled, last);
+            if let Some(len) = last.filter(|_| self.splicer.is_some()) {
+                let spliced = self.output.straight && len >= splice::LEAST;
+                self.output.streams.set_spliced(conn, spliced);
+            }
             self.events(now);
-            if !read.more {
+            if !read.more || self.output.streams.is_broken(conn) {
                 return;
             }
         }

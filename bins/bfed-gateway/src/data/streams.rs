@@ -14,10 +14,12 @@
 //!
 //! There are [`MOST_UNPROVED`] of both at most.
 
+mod input;
 mod output;
+mod spliced;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, ErrorKind, IoSlice, Read};
+use std::io::{self, ErrorKind, IoSlice};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,6 +34,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::limiter::{ConnectionLimiter, Limits, Ticket};
 use output::write;
+pub(crate) use spliced::{Filled, discard, read_all};
 
 /// Streams handled in one round.
 const EVENTS: usize = 256;
@@ -88,6 +91,8 @@ pub(crate) struct Counts {
     pub(crate) malformed: u64,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
+    /// Of the sent bytes, those that were not copied.
+    pub(crate) spliced_bytes: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,6 +128,8 @@ struct Stream {
     /// The edge that is blocked meanwhile.
     edge: Option<EdgeId>,
     paused: bool,
+    /// Its packets are spliced to another stream.
+    spliced: bool,
     /// Copies for the next flush.
     noted: Notes,
 }
@@ -260,6 +267,7 @@ impl Streams {
             waiting: VecDeque::new(),
             edge: None,
             paused: false,
+            spliced: false,
             noted: Vec::new(),
         };
         self.streams.insert(conn, stream);
@@ -491,42 +499,6 @@ impl Streams {
         }
     }
 
-    /// Reads after the rest of the last packet. Returns `None` if nothing was read or the stream has ended.
-    pub(crate) fn read(&mut self, conn: ConnId, buffer: &mut [u8]) -> Option<Reading> {
-        let stream = self.streams.get_mut(&conn)?;
-        if stream.paused || matches!(stream.state, State::Dialling { .. }) {
-            return None;
-        }
-        let kept = stream.rest.len();
-        // The rest is less than a packet, and the buffer has room for two of any length.
-        let buffer = &mut buffer[..READ_BYTES - READ_BYTES % stream.step];
-        buffer[..kept].copy_from_slice(&stream.rest);
-        match stream.socket.read(&mut buffer[kept..]) {
-            Ok(0) => {
-                self.broken.push(conn);
-                None
-            }
-            Ok(read) => {
-                stream.rest.clear();
-                self.counts.received_bytes += read as u64;
-                Some(Reading {
-                    filled: kept + read,
-                    from: stream.from,
-                    more: kept + read == buffer.len(),
-                })
-            }
-            Err(error)
-                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
-            {
-                None
-            }
-            Err(_) => {
-                self.broken.push(conn);
-                None
-            }
-        }
-    }
-
     /// The machine has accepted the ATTACH of a connection.
     pub(crate) fn attached(&mut self, conn: ConnId) {
         if let Some(stream) = self.streams.get_mut(&conn)
@@ -536,27 +508,6 @@ impl Streams {
             self.release(state);
             self.counts.opened += 1;
         }
-    }
-
-    /// Keeps the start of a packet for the next reading; `step` is the length of the last whole packet. Closes an
-    /// unproved connection that sent anything but an ATTACH.
-    pub(crate) fn keep(&mut self, conn: ConnId, rest: &[u8], filled: usize, last: Option<usize>) {
-        let Some(stream) = self.streams.get_mut(&conn) else {
-            return;
-        };
-        let unproved = matches!(stream.state, State::Unproved { .. });
-        if unproved && filled >= HEADER_LEN {
-            self.malformed(conn);
-        } else {
-            stream.rest = rest.to_vec();
-            stream.step = last.unwrap_or(stream.step);
-        }
-    }
-
-    /// Counts malformed data.
-    pub(crate) fn malformed(&mut self, conn: ConnId) {
-        self.counts.malformed += 1;
-        self.broken.push(conn);
     }
 
     /// Returns a stream that has ended and that the machine does not know of.

@@ -27,6 +27,8 @@ const SENDER: u64 = u64::MAX;
 const SPOOL: usize = 1 << 20;
 /// Most bytes gathered into one system call.
 const GATHER: usize = 60_000;
+/// Most bytes of one piece for the kernel: the longest UDP payload over IPv4.
+const MAX_PIECE: usize = 65_507;
 
 /// Socket options of channels.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -317,7 +319,7 @@ impl Channels {
         }
     }
 
-    /// Sends a frame unchanged, or cut into datagrams if it is a part of a byte stream.
+    /// Sends a frame unchanged, or cut into datagrams if it is a part of a byte stream and too long for one.
     pub(super) fn send(&mut self, id: ChannelId, data: &[u8]) -> Result<(), NativeError> {
         let channel = self.channels.get(&id).ok_or(NativeError::Refused)?;
         let (to, most) = (channel.to.ok_or(NativeError::Refused)?, self.local.payload);
@@ -328,7 +330,10 @@ impl Channels {
             self.counts.too_big += 1;
             return Err(NativeError::Refused);
         }
-        let segment = data.len().min(most);
+        if data.len() > most {
+            return self.send_stream(id, to, data);
+        }
+        let segment = data.len();
         let fits = self.gathered.as_ref().is_none_or(|gathered| {
             gathered.channel == id
                 && gathered.segment >= segment
@@ -346,36 +351,66 @@ impl Channels {
             return Err(NativeError::Busy);
         }
         self.counts.sent += 1;
+        self.gather(id, to, segment).bytes.extend_from_slice(data);
+        Ok(())
+    }
+
+    /// Sends a part of a byte stream: it continues the last datagram, so that the kernel gets pieces as long as it
+    /// takes.
+    fn send_stream(
+        &mut self,
+        id: ChannelId,
+        to: SocketAddr,
+        data: &[u8],
+    ) -> Result<(), NativeError> {
+        let segment = self.local.payload;
+        let follows = |gathered: &Gathered| gathered.channel == id && gathered.segment == segment;
+        if !self.gathered.as_ref().is_none_or(follows) {
+            self.flush();
+        }
+        if self.full {
+            if !self.busy.contains(&id) {
+                self.busy.push(id);
+            }
+            return Err(NativeError::Busy);
+        }
+        self.counts.sent += 1;
+        let count = self.sender.max_segments().min(MAX_PIECE / segment).max(1);
+        let piece = count * segment;
         let mut rest = data;
-        let cut = self.gathered.is_none() && data.len() > segment;
-        if cut {
-            // Many datagrams, and none before them: sent without a copy.
-            rest = &data[self.hand_over(to, data, segment)..];
-            if rest.is_empty() {
-                return Ok(());
+        while !rest.is_empty() && !self.full {
+            let gathered = self.gather(id, to, segment);
+            let room = piece.saturating_sub(gathered.bytes.len());
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            gathered.bytes.extend_from_slice(now);
+            rest = later;
+            if gathered.bytes.len() >= piece {
+                self.flush();
             }
         }
+        if !rest.is_empty() {
+            // The kernel takes no more: the frame waits with what it has left.
+            self.gather(id, to, segment).bytes.extend_from_slice(rest);
+        }
+        Ok(())
+    }
+
+    /// Returns the gathered datagrams, or begins to gather.
+    fn gather(&mut self, channel: ChannelId, to: SocketAddr, segment: usize) -> &mut Gathered {
         let bytes = &mut self.spare;
-        let gathered = self.gathered.get_or_insert_with(|| Gathered {
-            channel: id,
+        self.gathered.get_or_insert_with(|| Gathered {
+            channel,
             to,
             segment,
             bytes: std::mem::take(bytes),
-        });
-        gathered.bytes.extend_from_slice(rest);
-        if cut {
-            self.set_full(true);
-        }
-        Ok(())
+        })
     }
 
     /// Passes datagrams to the kernel; returns the number of bytes taken: all, unless its buffer is full.
     fn hand_over(&mut self, to: SocketAddr, bytes: &[u8], segment: usize) -> usize {
         if self.link.dscp != 0 {
             let mut queue = self.sender.queue();
-            for datagram in bytes.chunks(segment) {
-                queue.push(to, datagram);
-            }
+            queue.push_segments(to, bytes, segment);
             self.counts.unsent += queue.flush().failed;
             return bytes.len();
         }

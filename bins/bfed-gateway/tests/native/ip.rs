@@ -151,6 +151,37 @@ fn a_byte_stream_is_cut_to_size_and_a_real_time_frame_is_not() {
 }
 
 #[test]
+fn long_frames_of_a_byte_stream_follow_one_another_in_full_datagrams() {
+    alone(|| {
+        let mut net = channels(&NetworkConfig::Ip(config()));
+        let (bulk, address) = down(&mut *net, &name("bfed://9/x")).unwrap();
+        let mut host = Host::in_group(address.parse().unwrap(), None);
+        let frame = |number: u8| vec![number; 16_384];
+        let sent: Vec<Vec<u8>> = (0..10).map(frame).collect();
+        let mut received: Vec<Vec<u8>> = vec![];
+        for frame in &sent {
+            net.send_data(now(), bulk, frame).unwrap();
+            // What makes a whole piece for the kernel does not wait for more.
+            received.extend(host.receive(0));
+        }
+        assert!(received.len() >= 100, "{}", received.len());
+        net.flush(now());
+        let all = sent.concat();
+        while received.iter().map(Vec::len).sum::<usize>() < all.len() {
+            let more = host.receive(5000);
+            assert!(!more.is_empty());
+            received.extend(more);
+        }
+        assert!(received.concat() == all);
+        // All are full, but the last.
+        let (last, full) = received.split_last().unwrap();
+        assert!(full.iter().all(|datagram| datagram.len() == 1000));
+        assert_eq!(last.len(), all.len() % 1000);
+        assert_eq!(count(&*net, "frames_sent"), 10);
+    });
+}
+
+#[test]
 fn a_class_of_service_is_set() {
     alone(|| {
         let mut config = config();

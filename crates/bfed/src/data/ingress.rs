@@ -9,8 +9,8 @@ use super::flow::Flow;
 use super::liveness::ProbeResult;
 use super::plane::Cursor;
 use super::table::{Entry, Found, Key};
-use super::{DataError, Destination, EdgeId, HEADER_LEN, Meta, Plane, Verdict};
-use crate::types::FlowLabel;
+use super::{DataError, Destination, EdgeId, HEADER_LEN, Meta, Plane, Transmit, Verdict};
+use crate::types::{ConnId, FlowLabel};
 use crate::wire::data::{Kind, MAX_PAYLOAD_LEN, Packet};
 use crate::wire::fragment::Repr as Fragment;
 use crate::wire::report::Repr as Report;
@@ -70,6 +70,34 @@ impl Plane {
             Ok(None) => Verdict::Taken,
             Err(reason) => self.dropped(reason),
         }
+    }
+
+    /// Forwards a packet of a TCP channel by its header alone, for a driver that moves payloads without reading them.
+    /// The header becomes that of the copy. The whole packet must have arrived.
+    ///
+    /// Returns `None` unless the packet goes to one other TCP channel that takes it now; then nothing has changed,
+    /// and the whole packet is for [`Plane::forward`].
+    pub fn forward_header(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        header: &mut [u8; HEADER_LEN],
+    ) -> Option<Transmit> {
+        let end = Packet::<&[u8]>::check_header(header).ok()?;
+        let (kind, label) = Packet::<&[u8]>::kind_and_label(header);
+        let key = Key::stream(conn, label);
+        let found = self.table.get(&key).filter(|_| kind == Kind::Data)?;
+        let shortcut = self.table.shortcut_of(found);
+        if !shortcut.is_to_stream() {
+            return None;
+        }
+        let copy = shortcut.enter(end)?.copy_header(header, end);
+        self.now = now;
+        self.stats.packets += 1;
+        self.stats.bytes += (end - HEADER_LEN) as u64;
+        self.stats.copies += 1;
+        self.stats.copied_bytes += (end - HEADER_LEN) as u64;
+        Some(copy)
     }
 
     #[cold]

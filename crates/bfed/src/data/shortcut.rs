@@ -78,7 +78,14 @@ impl Way {
     /// Returns the packet in `frame` for this destination, with its header written.
     #[inline(always)]
     pub(super) fn copy(&self, frame: &mut [u8]) -> Transmit {
-        let (mut start, end) = (HEADER_LEN, frame.len());
+        let end = frame.len();
+        self.copy_header(frame, end)
+    }
+
+    /// As [`Way::copy`], of a packet of `end` bytes that begins with `frame`.
+    #[inline(always)]
+    pub(super) fn copy_header(&self, frame: &mut [u8], end: usize) -> Transmit {
+        let mut start = HEADER_LEN;
         if let Some(label) = self.label {
             let payload_len = end - HEADER_LEN;
             let header = Repr::new(Kind::Data, label);
@@ -122,6 +129,12 @@ impl Shortcut {
     #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.way.is_some()
+    }
+
+    /// Returns whether packets go to a TCP channel.
+    #[inline]
+    pub(super) fn is_to_stream(&self) -> bool {
+        self.way.carrier == Carrier::Stream
     }
 
     /// Counts a packet of a length that includes its header, and returns its destination.

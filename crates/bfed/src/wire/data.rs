@@ -118,6 +118,13 @@ impl<T: AsRef<[u8]>> Packet<T> {
         Ok(HEADER_LEN + len)
     }
 
+    /// Returns type and label of a header that [`check_header`](Self::check_header) accepts.
+    #[inline]
+    pub(crate) fn kind_and_label(header: &[u8; HEADER_LEN]) -> (Kind, FlowLabel) {
+        let packet = Packet { buffer: header };
+        (packet.kind(), packet.label())
+    }
+
     /// Returns the type.
     #[inline]
     pub fn kind(&self) -> Kind {

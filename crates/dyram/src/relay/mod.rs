@@ -162,6 +162,29 @@ impl<'a> Relay<'a> {
         })
     }
 
+    /// Forwards packets that the kernel received as one: they lie one after the other, of `stride` bytes each but
+    /// perhaps the last, and come from one neighbour. Handles the first packet, and after DATA also the DATA that
+    /// follows it in sequence: all of them have one verdict. Returns the length of the handled packets and the verdict;
+    /// call it again with the rest.
+    ///
+    /// The outcome is that of [`Relay::forward`] for each packet.
+    pub fn forward_joined(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        packets: &mut [u8],
+        stride: usize,
+    ) -> (usize, Verdict) {
+        let len = packets.len().min(stride);
+        let (first, rest) = packets.split_at_mut(len);
+        let verdict = self.forward(now, meta, first);
+        let more = match verdict {
+            Verdict::Send(fanout) => self.data_in_sequence(&fanout, first, rest),
+            Verdict::Done | Verdict::Drop(_) => 0,
+        };
+        (len + more, verdict)
+    }
+
     fn serve(
         &mut self,
         now: Instant,

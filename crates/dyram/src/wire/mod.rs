@@ -268,6 +268,49 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
     }
 }
 
+/// Recognizes the DATA packets that follow one in sequence: all fields but the lengths and the sequence are the same, so
+/// that what was checked in the first packet holds for them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Successors<'a> {
+    first: &'a [u8],
+    header_len: usize,
+    newest: Seq,
+}
+
+impl<'a> Successors<'a> {
+    /// Returns what recognizes the successors of a packet that [`Packet::new_checked`] accepts; `None` unless it is DATA.
+    #[inline]
+    pub(crate) fn of_data(first: &'a [u8]) -> Option<Self> {
+        let header_len = check_anep(first).ok()?;
+        let common = &first[header_len - COMMON_LEN..];
+        let data = common[0] == Service::Data as u8;
+        data.then(|| Successors {
+            first,
+            header_len,
+            newest: Seq(u32_at(common, 8)),
+        })
+    }
+
+    /// Returns the sequence of the next packet if `packet` is that.
+    #[inline]
+    pub(crate) fn next(&mut self, packet: &[u8]) -> Option<Seq> {
+        // The sequence is the last field before the body, which is not empty.
+        let names_end = self.header_len - 4;
+        if packet.len() <= self.header_len || usize::from(u16_at(packet, 6)) != packet.len() {
+            return None;
+        }
+        let same =
+            packet[..6] == self.first[..6] && packet[8..names_end] == self.first[8..names_end];
+        let seq = Seq(u32_at(packet, names_end));
+        let next = self.newest.plus(1);
+        if !same || seq != next {
+            return None;
+        }
+        self.newest = next;
+        Some(next)
+    }
+}
+
 /// The first four bytes of every packet: version, flags, type.
 const START: [u8; 4] = {
     let [high, low] = (TYPE_ID - 1 + VERSION as u16).to_be_bytes();

@@ -9,6 +9,7 @@ mod election;
 mod feedback;
 mod hand;
 mod hostile;
+mod joined;
 mod parents;
 mod repairs;
 mod silence;

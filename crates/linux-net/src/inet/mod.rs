@@ -27,6 +27,7 @@
 //!
 //! [`SendError::TooBig`]: crate::SendError::TooBig
 
+mod queue;
 mod segments;
 mod udp;
 
@@ -39,8 +40,9 @@ use crate::family::needs_zone;
 use crate::sys;
 use crate::sys::message::SocketAddress;
 
+pub use queue::SendQueue;
 pub use segments::{SegmentBatch, SegmentSocket};
-pub use udp::{SendQueue, UdpSocket};
+pub use udp::UdpSocket;
 
 /// How to open a socket.
 #[derive(Clone, Debug)]
@@ -127,6 +129,17 @@ impl<'a> Joined<'a> {
         let empty = self.payloads.is_empty().then_some(self.payloads);
         self.payloads.chunks(self.stride.max(1)).chain(empty)
     }
+}
+
+/// Payloads that the kernel has joined, as [`Joined`], to be edited where they lie.
+#[derive(Debug)]
+pub struct JoinedMut<'a> {
+    /// Sender.
+    pub source: SocketAddr,
+    /// What they carry.
+    pub payloads: &'a mut [u8],
+    /// Bytes of each, but perhaps the last.
+    pub stride: usize,
 }
 
 /// One payload received, to be edited where it lies.

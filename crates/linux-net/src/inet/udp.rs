@@ -5,17 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use quinn_udp::UdpSocketState;
 
+use super::queue::SendQueue;
 use super::{
-    Config, Fragmentation, Joined, Membership, Received, ReceivedMut, Transmit, bind, scoped, to,
+    Config, Fragmentation, Joined, JoinedMut, Membership, Received, ReceivedMut, Transmit, bind,
+    scoped, to,
 };
 use crate::error::{Capability, JoinError, OpenError, ReceiveError, SendError};
-use crate::packet::Sent;
 use crate::sys;
-use crate::sys::message::{BATCH, Control, Outgoing, SocketAddress, send_batch};
+use crate::sys::message::{BATCH, Control, Outgoing, send_batch};
 use crate::udp::Batch;
 
 /// Longest UDP payload over IPv4, bytes.
-const MAX_PAYLOAD: usize = 65_507;
+pub(super) const MAX_PAYLOAD: usize = 65_507;
 const WHAT: &str = "UDP socket";
 
 /// A UDP socket for bulk data: many packets a system call each way (`UDP_SEGMENT` out, `recvmmsg` and
@@ -223,24 +224,18 @@ impl UdpSocket {
     }
 
     /// Starts a queue: [`SendQueue::push`] borrows datagrams where they lie, for any destinations,
-    /// and one system call sends up to 64 of them.
+    /// and one system call sends up to 64 of them, or of the pieces of [`SendQueue::push_segments`].
     ///
     /// Its IPv4 datagrams are sent as unicast is: see "Path MTU" in the [module documentation](super).
     pub fn queue<'a>(&self) -> SendQueue<'_, 'a> {
         // The kernel refuses this setting to no socket that it granted it before.
         let unicast = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let _ = self.fragmentation.prepare(&self.socket, unicast);
-        let idle = Outgoing {
-            address: to(SocketAddr::from(([0; 4], 0)), 0),
-            control: None,
-            bytes: &[],
-        };
-        SendQueue {
-            socket: self,
-            messages: [idle; BATCH],
-            len: 0,
-            sent: Sent::default(),
-        }
+        SendQueue::new(self)
+    }
+
+    pub(super) fn interface(&self) -> u32 {
+        self.interface
     }
 
     /// Receives into `batch`, whose previous content is lost, and returns how many
@@ -267,56 +262,6 @@ impl UdpSocket {
             }
         }
         Ok(batch.filled)
-    }
-}
-
-/// Datagrams for several destinations, on the stack; see [`UdpSocket::queue`].
-#[derive(Debug)]
-pub struct SendQueue<'s, 'a> {
-    socket: &'s UdpSocket,
-    messages: [Outgoing<'a, SocketAddress>; BATCH],
-    len: usize,
-    sent: Sent,
-}
-
-impl<'a> SendQueue<'_, 'a> {
-    /// Queues a datagram; a full queue is sent first.
-    pub fn push(&mut self, destination: SocketAddr, bytes: &'a [u8]) {
-        if self.len == BATCH {
-            self.send();
-        }
-        self.messages[self.len] = Outgoing {
-            address: to(destination, self.socket.interface),
-            control: None,
-            bytes,
-        };
-        self.len += 1;
-    }
-
-    /// Sends the queue and returns the outcome of every queued datagram: no room in the socket's
-    /// buffer, no route, or too long for the path counts as failed.
-    pub fn flush(mut self) -> Sent {
-        self.send();
-        self.sent
-    }
-
-    fn send(&mut self) {
-        let mut rest = &self.messages[..self.len];
-        while !rest.is_empty() {
-            // An error is that of the first: the others may have another way.
-            let done = match send_batch(&self.socket.socket, rest) {
-                Ok(sent) => {
-                    self.sent.sent += sent as u64;
-                    sent
-                }
-                Err(_) => {
-                    self.sent.failed += 1;
-                    1
-                }
-            };
-            rest = rest.get(done.max(1)..).unwrap_or_default();
-        }
-        self.len = 0;
     }
 }
 
@@ -354,6 +299,20 @@ impl Batch {
                 destination: meta.dst_ip.unwrap_or(none),
                 interface: meta.interface_index.unwrap_or(0),
                 payloads: &buffer[..meta.len.min(buffer.len())],
+                stride: meta.stride.max(1),
+            }
+        })
+    }
+
+    /// As [`joined`](Self::joined), to be edited where they lie.
+    pub fn joined_mut(&mut self) -> impl Iterator<Item = JoinedMut<'_>> {
+        let buffers = self.bytes.chunks_exact_mut(Self::BUFFER_BYTES);
+        let filled = buffers.zip(&self.metas[..self.filled]);
+        filled.map(|(buffer, meta)| {
+            let len = meta.len.min(buffer.len());
+            JoinedMut {
+                source: meta.addr,
+                payloads: &mut buffer[..len],
                 stride: meta.stride.max(1),
             }
         })

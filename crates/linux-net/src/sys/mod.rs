@@ -3,6 +3,7 @@
 pub(crate) mod capability;
 pub(crate) mod message;
 pub(crate) mod multicast;
+pub(crate) mod pipe;
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -5,6 +5,8 @@ mod common;
 mod ipv6;
 mod link;
 mod packet;
+mod pipe;
+mod queue;
 mod routes;
 mod segments;
 mod trains;

@@ -1,6 +1,6 @@
 //! `bfed-frame-size`: what one data node forwards, by the length of frames.
 
-use super::load::{Facts, Flow, Load, Relay, Stage, has_haproxy};
+use super::load::{Facts, Flow, Load, Relay, Splice, Stage, has_haproxy};
 use super::rounds::prepare;
 use crate::prelude::*;
 
@@ -96,7 +96,7 @@ impl Measured {
                 facts.push(fact);
             }
             if has_haproxy() {
-                let relay = Relay::Haproxy { splice: false };
+                let relay = Relay::Haproxy(Splice::Off);
                 beside.push(stage.play(Load::one(relay, SATURATED), seconds)?.0);
             }
         }

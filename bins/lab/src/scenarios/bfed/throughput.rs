@@ -1,6 +1,6 @@
 //! `bfed-throughput`: what data nodes forward, one to five of them, and one beside haproxy.
 
-use super::load::{Facts, Flow, Load, Relay, Stage, has_haproxy};
+use super::load::{Facts, Flow, Load, Relay, Splice, Stage, has_haproxy};
 use super::rounds::prepare;
 use crate::prelude::*;
 
@@ -14,7 +14,7 @@ pub(crate) struct Throughput {
     #[arg(long, default_value_t = 3.0, default_value_if("quick", "true", "0.4"))]
     seconds: f64,
     /// Times that each setting is measured; the median counts (quick: 1)
-    #[arg(long, default_value_t = 3, default_value_if("quick", "true", "1"))]
+    #[arg(long, default_value_t = 5, default_value_if("quick", "true", "1"))]
     #[arg(value_parser = within::<usize>(1..=1_000_000))]
     rounds: usize,
     /// Most data nodes (quick: 2)
@@ -34,8 +34,15 @@ const FRAMES: [usize; 2] = [1 << 10, FRAME];
 const FANOUT: usize = 8;
 /// What n data nodes forward, as a part of n times what one forwards.
 const LINEAR: f64 = 0.9;
-/// What a data node delivers as a part of what haproxy does: to one receiver, to eight, to a group.
-const TARGETS: [f64; 3] = [1.0, 1.5, 3.0];
+/// What a data node delivers as a part of what haproxy does, by name and number of receivers: to one receiver beside
+/// haproxy with splice; to eight, and to a group, beside haproxy without it.
+const TARGETS: [(Splice, f64); 3] = [(Splice::On, 1.0), (Splice::Off, 1.5), (Splice::Off, 10.0)];
+/// haproxy's ways, and what the report calls them.
+const HAPROXY: [(Splice, &str); 3] = [
+    (Splice::Off, "haproxy"),
+    (Splice::On, "haproxy with splice"),
+    (Splice::LongPipes, "haproxy with splice, pipes of 1 MiB"),
+];
 
 /// What `--parts` takes.
 const PARTS: [&str; 3] = ["all", "nodes", "relay"];
@@ -190,12 +197,13 @@ impl Run<'_> {
             ),
         ];
         if has_haproxy() {
-            let [plain, splice] = [false, true].map(|splice| Relay::Haproxy { splice });
-            settings.extend([
-                setting("haproxy, 1 receiver".into(), plain, 1),
-                setting(format!("haproxy, {FANOUT} receivers"), plain, FANOUT),
-                setting("haproxy with splice, 1 receiver".into(), splice, 1),
-            ]);
+            for fanout in [1, FANOUT] {
+                settings.extend(HAPROXY.map(|(splice, name)| {
+                    let receivers = if fanout == 1 { "receiver" } else { "receivers" };
+                    let name = format!("{name}, {fanout} {receivers}");
+                    setting(name, Relay::Haproxy(splice), fanout)
+                }));
+            }
         }
         settings
     }
@@ -216,7 +224,7 @@ impl Run<'_> {
         report.plots.push(plot.heights("delivered", bars));
         for ((name, load), rounds) in settings.iter().zip(&all) {
             let (said, holds): (_, fn(&Facts) -> bool) = match load.relay {
-                Relay::Haproxy { .. } => continue,
+                Relay::Haproxy(_) => continue,
                 Relay::DataNodes => (
                     "every byte arrives at every receiver, as it was sent",
                     Facts::hold,
@@ -236,30 +244,37 @@ impl Run<'_> {
     fn compare(&self, report: &mut Report, settings: &[(String, Load)], all: &[Rounds]) {
         let mut table = Table::with_header(
             format!("one session, one forwarder, frames of {FRAME} bytes"),
-            "who | delivered, Mbit/s | core used | Gbit for 1 s of a core | / haproxy | arrived",
+            "who | delivered, Mbit/s | core used | Gbit for 1 s of a core | / haproxy | / haproxy with splice | arrived",
         );
         // Without limits the load generator may be the bottleneck: then processor time for each byte is compared.
         let figure = match self.stage.has_shares() {
             true => Flow::bps,
             false => Flow::bits_per_cpu_s,
         };
-        let plain = Relay::Haproxy { splice: false };
         for (at, ((name, load), rounds)) in settings.iter().zip(all).enumerate() {
-            let beside = |(other, _): &(&(String, Load), &Rounds)| {
-                other.1.relay == plain && other.1.fanout == load.fanout
+            let ratio = |splice| {
+                let mut both = settings.iter().zip(all);
+                let beside = both.find(|((_, other), _)| {
+                    other.relay == Relay::Haproxy(splice) && other.fanout == load.fanout
+                });
+                beside.map(|(_, other)| rounds.of(figure) / other.of(figure))
             };
-            let other = settings.iter().zip(all).find(beside);
-            let ratio = other.map(|(_, other)| rounds.of(figure) / other.of(figure));
+            let shown = |splice| ratio(splice).map_or("-".into(), |ratio| Cell::number(ratio, 2));
             table.row([
                 name.as_str().into(),
                 Cell::number(rounds.of(Flow::bps) / 1e6, 1),
                 Cell::number(rounds.of(|flow| flow.cpu_s / flow.seconds), 3),
                 Cell::number(rounds.of(Flow::bits_per_cpu_s) / 1e9, 2),
-                ratio.map_or("-".into(), |ratio| Cell::number(ratio, 2)),
+                shown(Splice::Off),
+                shown(Splice::On),
                 Cell::number(rounds.arrived(), 4),
             ]);
-            if let (Some(ratio), Some(&least)) = (ratio, TARGETS.get(at)) {
-                let what = format!("{name} / haproxy, for each byte delivered");
+            let Some(&(splice, least)) = TARGETS.get(at) else {
+                continue;
+            };
+            let other = HAPROXY.iter().find(|(other, _)| *other == splice);
+            if let Some((ratio, (_, other))) = ratio(splice).zip(other) {
+                let what = format!("{name} / {other}, for each byte delivered");
                 report.timed(what, ratio, "", Bound::AtLeast(least));
             }
         }

@@ -46,8 +46,19 @@ pub(super) enum Relay {
     DataNodes,
     /// A data node, to a group of the native network with `fanout` receivers.
     Native,
-    /// haproxy; with `splice`, without copies.
-    Haproxy { splice: bool },
+    /// haproxy.
+    Haproxy(Splice),
+}
+
+/// How haproxy passes bytes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Splice {
+    /// By copies through its buffers.
+    Off,
+    /// Without copies, through pipes of the usual 64 KiB.
+    On,
+    /// Without copies, through pipes of 1 MiB.
+    LongPipes,
 }
 
 /// One setting.
@@ -194,13 +205,13 @@ impl Stage {
         self.network.within(self.gateway, || buffers(self.buffer))?;
         let plan = Plan {
             frame: load.frame,
-            attached: !matches!(load.relay, Relay::Haproxy { .. }),
+            attached: !matches!(load.relay, Relay::Haproxy(_)),
             rate_bps: load.rate_bps,
             sessions: all,
         };
         let sources = self.network.within(self.gateway, || Sources::open(plan))?;
         match load.relay {
-            Relay::Haproxy { splice } => self.start_haproxy(load, sources, splice),
+            Relay::Haproxy(splice) => self.start_haproxy(load, sources, splice),
             Relay::Native => self.start_native(load, sources),
             Relay::DataNodes => self.start_nodes(load, sources),
         }
@@ -278,7 +289,7 @@ impl Stage {
         })
     }
 
-    fn start_haproxy(&self, load: Load, sources: Sources, splice: bool) -> Result<Running> {
+    fn start_haproxy(&self, load: Load, sources: Sources, splice: Splice) -> Result<Running> {
         let (forwarders, to) = haproxy(&self.network, self.gateway, sources.address, splice)?;
         let count = load.sessions * load.fanout;
         let header = header(label(0)?, load.frame);
@@ -368,7 +379,7 @@ impl Running {
         let (due, silence) = match load.relay {
             // There is no header on native channels.
             Relay::Native => (sent / whole * load.frame as u64 * copies, SILENCE),
-            Relay::DataNodes | Relay::Haproxy { .. } => (sent * copies, STREAM_SILENCE),
+            Relay::DataNodes | Relay::Haproxy(_) => (sent * copies, STREAM_SILENCE),
         };
         let arrived = self.sinks.drain(due, silence);
         let counters = match &self.forwarder {

@@ -5,6 +5,7 @@ use std::fs;
 use bfed::wire::join::FlowChannel;
 use bfed::{ChannelAddress, FlowLabel, PeerId, SessionName};
 
+use super::Splice;
 use super::quota::{Hierarchy, Share};
 use daemon_kit::client::query;
 
@@ -286,18 +287,21 @@ pub(super) fn haproxy(
     network: &Network,
     place: NodeId,
     sources: SocketAddr,
-    splice: bool,
+    splice: Splice,
 ) -> Result<(Forwarders, SocketAddr)> {
     // The namespace belongs to this scenario: the port is free.
     let own = SocketAddr::from((Ipv4Addr::LOCALHOST, 4180));
     let file = Path::new(SCRATCH).join("haproxy.cfg");
-    let splicing = if splice {
-        "  option splice-request\n  option splice-response\n"
-    } else {
-        ""
+    let pipes = match splice {
+        Splice::LongPipes => "  tune.pipesize 1048576\n",
+        Splice::Off | Splice::On => "",
+    };
+    let splicing = match splice {
+        Splice::Off => "",
+        Splice::On | Splice::LongPipes => "  option splice-request\n  option splice-response\n",
     };
     let text = format!(
-        "global\n  maxconn 4000\n  nbthread 1\n\ndefaults\n  mode tcp\n  timeout connect 5s\n  \
+        "global\n  maxconn 4000\n  nbthread 1\n{pipes}\ndefaults\n  mode tcp\n  timeout connect 5s\n  \
          timeout client 1h\n  timeout server 1h\n{splicing}\nlisten relay\n  bind {own}\n  \
          server source {sources}\n"
     );
