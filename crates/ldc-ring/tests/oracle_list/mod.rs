@@ -29,6 +29,14 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, ring: T, oracle: T) -> Resul
     Err(Mismatch(words))
 }
 
+/// The attributes of a message.
+fn attributes(seq: u64, deadline: Option<i64>) -> Attributes {
+    Attributes {
+        deadline: deadline.map(Instant::from_micros),
+        priority: priority(seq),
+    }
+}
+
 /// The priority of each message with this sequence number.
 pub(crate) fn priority(seq: u64) -> u32 {
     (seq % 4) as u32
@@ -462,11 +470,7 @@ impl Comparison {
         match step {
             Step::Send { seq, len, deadline } => {
                 let bytes = vec![value; len];
-                let attributes = Attributes {
-                    deadline: deadline.map(Instant::from_micros),
-                    priority: priority(seq),
-                };
-                let answer = producer.send(seq, &bytes, attributes);
+                let answer = producer.send(seq, &bytes, attributes(seq, deadline));
                 self.sent += u32::from(answer.is_ok());
                 same("send", answer, oracle.send(seq, bytes, deadline))?;
             }
@@ -474,11 +478,7 @@ impl Comparison {
                 let mut batch = producer.batch();
                 for seq in seq..seq + count {
                     let bytes = vec![value; len];
-                    let attributes = Attributes {
-                        deadline: None,
-                        priority: priority(seq),
-                    };
-                    let answer = batch.send(seq, &bytes, attributes);
+                    let answer = batch.send(seq, &bytes, attributes(seq, None));
                     self.sent += u32::from(answer.is_ok());
                     same("batch", answer, oracle.send(seq, bytes, None))?;
                 }
