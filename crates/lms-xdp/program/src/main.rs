@@ -121,12 +121,7 @@ fn dmcast<const LEN: usize>(context: &XdpContext) -> Option<u32> {
 
 /// Does what the verdict says, and counts.
 #[inline(always)]
-fn act(
-    context: &XdpContext,
-    arrival: Iface,
-    verdict: Verdict,
-    packet_len: usize,
-) -> Option<u32> {
+fn act(context: &XdpContext, arrival: Iface, verdict: Verdict, packet_len: usize) -> Option<u32> {
     if verdict.action == Action::Pass {
         return None;
     }

@@ -1,7 +1,7 @@
 //! The tables of the fast path as BPF maps. The router fills them by these names.
 
-use core::net::Ipv4Addr;
 use core::intrinsics::{self, AtomicOrdering};
+use core::net::Ipv4Addr;
 use core::ops::AddAssign as _;
 
 use aya_ebpf::bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, xdp_action};
