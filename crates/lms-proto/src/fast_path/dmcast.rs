@@ -152,7 +152,10 @@ fn turning_interface<T: Tables>(
     let hash = key_hash(settings, dmcast.key);
     let period = clock.period();
     let mut found = Iface::UNSET;
-    for period_of_number in [period.wrapping_sub(1), period] {
+    for period_of_number in [period, period.wrapping_sub(1)] {
+        if found.is_set() {
+            break;
+        }
         let numbers = &settings.numbers;
         let iface = numbers.interface(period_of_number, hash.prefix, dmcast.iface);
         let is_proved = |cookie| settings.cookies.is_valid(period, hash.hash, iface, cookie);
