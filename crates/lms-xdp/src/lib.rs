@@ -22,8 +22,8 @@
 //!
 //! # Bounds
 //!
-//! For each group about 130 bytes of kernel memory for the record, and 24 for buckets and credit; for each interface
-//! about 100 bytes and 40 for each processor. Nothing grows after loading.
+//! Kernel memory: 45 bytes for each of [`Limits::groups`] (buckets of the hash map, and the words), and about 100 more for each
+//! that is published; for each of [`Limits::interfaces`] about 130 bytes, 40 for each processor, and up to four prefixes.
 
 mod error;
 mod program;

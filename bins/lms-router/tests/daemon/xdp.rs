@@ -1,4 +1,4 @@
-//! The fast path in the driver: what it forwards, what it leaves to the router, and that nothing of it stays behind.
+//! The fast path in the driver: what it forwards, what the router forwards all the same, and that no program remains attached when the router ends.
 
 use std::net::Ipv4Addr;
 
