@@ -10,7 +10,7 @@ use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, PerCpuArray};
 use aya::programs::Xdp;
 use aya::programs::xdp::{XdpLinkId, XdpMode};
 use aya::{Ebpf, EbpfLoader};
-use lms_proto::fast_path::{Counters, Port, PortCounters, Record, Refusal, Settings, Words};
+use lms_proto::fast_path::{Port, PortCounters, Record, Refusal, Settings, Words};
 use lms_proto::{Iface, Key};
 use nix::time::{ClockId, clock_gettime};
 use proto_core::TokenBucket;
@@ -68,9 +68,10 @@ pub struct FastPath {
     ports: Array<MapData, Value<Port>>,
     devices: DevMap<MapData>,
     pub(crate) links: LpmTrie<MapData, [u8; 4], u32>,
-    counters: PerCpuArray<MapData, Value<Counters>>,
     drops: PerCpuArray<MapData, u64>,
     port_counters: PerCpuArray<MapData, Value<PortCounters>>,
+    /// Numbers of interfaces below it were set since the program was loaded.
+    used_numbers: u16,
     attached: BTreeMap<u32, XdpLinkId>,
 }
 
@@ -144,15 +145,13 @@ impl FastPath {
             links: take(&mut ebpf, "LINKS")?
                 .try_into()
                 .map_err(MapError::Map)?,
-            counters: take(&mut ebpf, "COUNTERS")?
-                .try_into()
-                .map_err(MapError::Map)?,
             drops: take(&mut ebpf, "DROPS")?
                 .try_into()
                 .map_err(MapError::Map)?,
             port_counters: take(&mut ebpf, "PORT_COUNTERS")?
                 .try_into()
                 .map_err(MapError::Map)?,
+            used_numbers: 0,
             attached: BTreeMap::new(),
             ebpf,
         })
@@ -179,8 +178,8 @@ impl FastPath {
         Ok(self.settings.set(0, Value(settings), 0)?)
     }
 
-    /// Sets an interface of the router: its number, the kernel's number, and what the program must know of it. A number
-    /// beyond the limits is the router's alone.
+    /// Sets an interface of the router: its number, the kernel's number, and what the program must know of it; `is_apart` is
+    /// set by the subnets published last ([`FastPath::set_links`]). A number beyond the limits is the router's alone.
     ///
     /// # Errors
     /// [`MapError`] by the kernel's answer: most often the interface has just gone.
@@ -188,6 +187,9 @@ impl FastPath {
         if iface.0 >= self.limits.interfaces {
             return Ok(());
         }
+        let is_apart = self.published.is_apart(iface, &port).into();
+        let port = Port { is_apart, ..port };
+        self.used_numbers = self.used_numbers.max(iface.0 + 1);
         // Only then packets go there.
         self.devices.set(iface.0.into(), index, None, 0)?;
         self.ports.set(iface.0.into(), Value(port), 0)?;
@@ -243,19 +245,14 @@ impl FastPath {
         }
     }
 
-    /// What the program counted since it was loaded, on all processors: packets sent, and packets dropped by
-    /// [`Refusal::ALL`].
+    /// What the program counted since it was loaded: the sum of all interfaces, and packets dropped by [`Refusal::ALL`].
     ///
     /// # Errors
     /// [`MapError`] by the kernel's answer.
-    pub fn counters(&self) -> Result<(Counters, Vec<(Refusal, u64)>), MapError> {
-        let mut sum = Counters::default();
-        for Value(one) in self.counters.get(&0, 0)?.iter() {
-            sum.to_parent += one.to_parent;
-            sum.turned += one.turned;
-            sum.to_replier += one.to_replier;
-            sum.dmcasts += one.dmcasts;
-            sum.sent += one.sent;
+    pub fn counters(&self) -> Result<(PortCounters, Vec<(Refusal, u64)>), MapError> {
+        let mut sum = PortCounters::default();
+        for iface in 0..self.used_numbers {
+            sum = sum.and(&self.port_counters(Iface(iface))?);
         }
         let mut drops = Vec::new();
         for (index, &refusal) in (0..).zip(Refusal::ALL) {
@@ -265,21 +262,16 @@ impl FastPath {
         Ok((sum, drops))
     }
 
-    /// What the program counted of one interface's number since it was loaded.
+    /// What the program counted of one interface's number since it was loaded, on all processors.
     ///
     /// # Errors
     /// [`MapError`] by the kernel's answer.
     pub fn port_counters(&self, iface: Iface) -> Result<PortCounters, MapError> {
         let mut sum = PortCounters::default();
-        if iface.0 >= self.limits.interfaces {
-            return Ok(sum);
-        }
-        for Value(one) in self.port_counters.get(&iface.0.into(), 0)?.iter() {
-            sum.received += one.received;
-            sum.dropped += one.dropped;
-            sum.requests_sent += one.requests_sent;
-            sum.dmcasts_sent += one.dmcasts_sent;
-            sum.too_long += one.too_long;
+        if iface.0 < self.limits.interfaces {
+            for Value(one) in self.port_counters.get(&iface.0.into(), 0)?.iter() {
+                sum = sum.and(one);
+            }
         }
         Ok(sum)
     }

@@ -9,7 +9,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::lpm_trie::Key as Prefix;
 use aya_ebpf::maps::{Array, DevMap, HashMap, LpmTrie, PerCpuArray};
 use lms_proto::fast_path::{
-    Changed, Counters, Port, PortCounters, Record, Refusal, Settings, Tables, Whose, Word, Words,
+    Changed, Port, PortCounters, Record, Refusal, Settings, Tables, Whose, Word, Words,
 };
 use lms_proto::{Iface, Key};
 
@@ -48,9 +48,6 @@ static DEVICES: DevMap = DevMap::with_max_entries(1, 0);
 /// From subnets and own addresses to the number of an interface, [`Iface::UNSET`] for what is unclear.
 #[map]
 static LINKS: LpmTrie<[u8; 4], u32> = LpmTrie::with_max_entries(1, 0);
-/// One record.
-#[map]
-static COUNTERS: PerCpuArray<Counters> = PerCpuArray::with_max_entries(1, 0);
 /// By the number of a [`Refusal`].
 #[map]
 static DROPS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Refusal::ALL.len() as u32, 0);
@@ -172,17 +169,9 @@ pub(crate) fn redirect(iface: Iface) -> u32 {
 }
 
 #[inline(always)]
-pub(crate) fn count(add: impl Fn(&mut Counters)) {
-    if let Some(counters) = COUNTERS.get_ptr_mut(0) {
-        // SAFETY: a processor's own, and nothing interrupts the program on it.
-        add(unsafe { &mut *counters });
-    }
-}
-
-#[inline(always)]
-pub(crate) fn count_port(iface: Iface, add: impl Fn(&mut PortCounters)) {
+pub(crate) fn count(iface: Iface, add: impl Fn(&mut PortCounters)) {
     if let Some(counters) = PORT_COUNTERS.get_ptr_mut(iface.0.into()) {
-        // SAFETY: as above.
+        // SAFETY: a processor's own, and nothing interrupts the program on it.
         add(unsafe { &mut *counters });
     }
 }
