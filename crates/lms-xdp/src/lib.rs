@@ -23,7 +23,7 @@
 //! # Bounds
 //!
 //! Kernel memory: 45 bytes for each of [`Limits::groups`] (buckets of the hash map, and the words), and about 150 more for each
-//! that is published; for each of [`Limits::interfaces`] about 130 bytes, 72 for each processor, and up to four prefixes.
+//! that is published; 512 KiB for the kernel's numbers of interfaces; for each of [`Limits::interfaces`] about 110 bytes, 72 for each processor, and up to four prefixes.
 
 mod error;
 mod program;

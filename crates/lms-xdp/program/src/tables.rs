@@ -36,9 +36,9 @@ static WRONG_NUMBERS: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 /// [`ALL_REQUESTS`] and [`ALL_DMCASTS`].
 #[map]
 static TOTALS: Array<u64> = Array::with_max_entries(2, BPF_F_MMAPABLE);
-/// From the kernel's number of an interface to the router's.
+/// From the kernel's number of an interface to the router's plus 1; 0: not the router's.
 #[map]
-static NUMBERS: HashMap<u32, u32> = HashMap::with_max_entries(1, 0);
+static NUMBERS: Array<u32> = Array::with_max_entries(1, 0);
 /// By interface number.
 #[map]
 static PORTS: Array<Port> = Array::with_max_entries(1, 0);
@@ -149,9 +149,8 @@ fn compare_exchange(place: *mut u64, expected: u64, new: u64) -> (u64, bool) {
 /// The router's number of an interface.
 #[inline(always)]
 pub(crate) fn port_of(index: u32) -> Option<Iface> {
-    // SAFETY: as for a record.
-    let number = unsafe { NUMBERS.get(index) }?;
-    Some(Iface(*number as u16))
+    let number = NUMBERS.get(index)?.checked_sub(1)?;
+    Some(Iface(number as u16))
 }
 
 /// Link address of an interface.
