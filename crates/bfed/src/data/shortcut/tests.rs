@@ -67,10 +67,14 @@ fn counts_move_to_the_flow_before_they_overflow() {
     }
 }
 
+const fn label(number: u32) -> FlowLabel {
+    FlowLabel::new(number).expect("a number other than 0")
+}
+
 const IN: ConnId = ConnId(7);
 const OUT: ConnId = ConnId(8);
-const LABEL_IN: FlowLabel = FlowLabel(70);
-const LABEL_OUT: FlowLabel = FlowLabel(80);
+const LABEL_IN: FlowLabel = label(70);
+const LABEL_OUT: FlowLabel = label(80);
 
 /// A plane that forwards from one TCP channel to another; the flow, and the edge of the receiver.
 fn stream_plane() -> (Plane, u32, EdgeId) {
@@ -147,7 +151,7 @@ fn headers_that_need_the_whole_packet_change_nothing() {
     let mut malformed = header(&packet(LABEL_IN, Kind::Data, 100));
     malformed[0] = !malformed[0];
     let others = [
-        (IN, header(&packet(FlowLabel(71), Kind::Data, 100))),
+        (IN, header(&packet(label(71), Kind::Data, 100))),
         (OUT, header(&packet(LABEL_IN, Kind::Data, 100))),
         (IN, header(&packet(LABEL_IN, Kind::Fragment, 100))),
         (IN, malformed),
