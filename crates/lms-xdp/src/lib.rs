@@ -22,8 +22,8 @@
 //!
 //! # Bounds
 //!
-//! Kernel memory: 45 bytes for each of [`Limits::groups`] (buckets of the hash map, and the words), and about 100 more for each
-//! that is published; for each of [`Limits::interfaces`] about 130 bytes, 40 for each processor, and up to four prefixes.
+//! Kernel memory: 45 bytes for each of [`Limits::groups`] (buckets of the hash map, and the words), and about 150 more for each
+//! that is published; 512 KiB for the kernel's numbers of interfaces; for each of [`Limits::interfaces`] about 110 bytes, 72 for each processor, and up to four prefixes.
 
 mod error;
 mod program;
@@ -38,4 +38,4 @@ pub use publish::{Link, Published};
 pub use sys::Shared;
 pub use test_run::{Action, TestRun};
 
-pub use lms_proto::fast_path::{Counters, Port, PortCounters, Refusal, Settings, Totals, Words};
+pub use lms_proto::fast_path::{Port, PortCounters, Refusal, Settings, Totals, Words};

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use aya::maps::xdp::DevMap;
 use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, PerCpuArray};
-use aya::programs::Xdp;
+use aya::programs::{ProgramError, Xdp};
 use aya::programs::xdp::{XdpLinkId, XdpMode};
 use aya::{Ebpf, EbpfLoader};
-use lms_proto::fast_path::{Counters, Port, PortCounters, Record, Refusal, Settings, Words};
+use lms_proto::fast_path::{Port, PortCounters, Record, Refusal, Settings, Words};
 use lms_proto::{Iface, Key};
 use nix::time::{ClockId, clock_gettime};
 use proto_core::TokenBucket;
@@ -22,6 +22,9 @@ use crate::sys::{Shared, Value};
 /// The program, aligned as the parser of ELF files wants it.
 const OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/lms.bpf.o"));
+
+/// Interfaces with this number of the kernel or a higher one are the router's alone.
+const INDEX_LIMIT: u32 = 1 << 16;
 
 /// Name of the program in it.
 const PROGRAM: &str = "lms";
@@ -64,13 +67,14 @@ pub struct FastPath {
     pub(crate) published: Published,
     pub(crate) records: HashMap<MapData, [u8; 8], Value<Record>>,
     settings: Array<MapData, Value<Settings>>,
-    numbers: HashMap<MapData, u32, u32>,
+    numbers: Array<MapData, u32>,
     ports: Array<MapData, Value<Port>>,
     devices: DevMap<MapData>,
     pub(crate) links: LpmTrie<MapData, [u8; 4], u32>,
-    counters: PerCpuArray<MapData, Value<Counters>>,
     drops: PerCpuArray<MapData, u64>,
     port_counters: PerCpuArray<MapData, Value<PortCounters>>,
+    /// Numbers of interfaces below it were set since the program was loaded.
+    used_numbers: u16,
     attached: BTreeMap<u32, XdpLinkId>,
 }
 
@@ -95,7 +99,7 @@ impl FastPath {
             .map_max_entries("RECORDS", groups)
             .map_max_entries("WORDS", groups)
             .map_max_entries("WRONG_NUMBERS", interfaces)
-            .map_max_entries("NUMBERS", interfaces)
+            .map_max_entries("NUMBERS", INDEX_LIMIT)
             .map_max_entries("PORTS", interfaces)
             .map_max_entries("DEVICES", interfaces)
             // The subnet and the address of each, and as many that are about to go.
@@ -144,15 +148,13 @@ impl FastPath {
             links: take(&mut ebpf, "LINKS")?
                 .try_into()
                 .map_err(MapError::Map)?,
-            counters: take(&mut ebpf, "COUNTERS")?
-                .try_into()
-                .map_err(MapError::Map)?,
             drops: take(&mut ebpf, "DROPS")?
                 .try_into()
                 .map_err(MapError::Map)?,
             port_counters: take(&mut ebpf, "PORT_COUNTERS")?
                 .try_into()
                 .map_err(MapError::Map)?,
+            used_numbers: 0,
             attached: BTreeMap::new(),
             ebpf,
         })
@@ -179,29 +181,38 @@ impl FastPath {
         Ok(self.settings.set(0, Value(settings), 0)?)
     }
 
-    /// Sets an interface of the router: its number, the kernel's number, and what the program must know of it. A number
-    /// beyond the limits is the router's alone.
+    /// Sets an interface of the router: its number, the kernel's number, and what the program must know of it; `is_apart` is
+    /// set by the subnets published last ([`FastPath::set_links`]). A number beyond the limits, or one of the kernel's from
+    /// 65,536, is the router's alone.
     ///
     /// # Errors
     /// [`MapError`] by the kernel's answer: most often the interface has just gone.
     pub fn set_port(&mut self, iface: Iface, index: u32, port: Port) -> Result<(), MapError> {
-        if iface.0 >= self.limits.interfaces {
+        if !self.has_room(iface, index) {
             return Ok(());
         }
+        let is_apart = self.published.is_apart(iface, &port).into();
+        let port = Port { is_apart, ..port };
+        self.used_numbers = self.used_numbers.max(iface.0 + 1);
         // Only then packets go there.
         self.devices.set(iface.0.into(), index, None, 0)?;
         self.ports.set(iface.0.into(), Value(port), 0)?;
-        Ok(self.numbers.insert(index, u32::from(iface.0), 0)?)
+        Ok(self.numbers.set(index, u32::from(iface.0) + 1, 0)?)
+    }
+
+    /// Whether the tables have room for an interface.
+    fn has_room(&self, iface: Iface, index: u32) -> bool {
+        iface.0 < self.limits.interfaces && index < INDEX_LIMIT
     }
 
     /// Removes an interface; the kernel has detached the program from one that is gone.
     pub fn remove_port(&mut self, iface: Iface, index: u32) {
-        if iface.0 >= self.limits.interfaces {
+        if !self.has_room(iface, index) {
             return;
         }
         // What is not there need not be removed.
         let _ = self.ports.set(iface.0.into(), Value(Port::NONE), 0);
-        let _ = self.numbers.remove(&index);
+        let _ = self.numbers.set(index, 0, 0);
         self.detach(index);
     }
 
@@ -217,6 +228,10 @@ impl FastPath {
             Mode::Native => vec![native()],
             Mode::Generic => vec![generic()],
         };
+        if index >= INDEX_LIMIT {
+            let name = format!("{index}: the program has numbers below {INDEX_LIMIT}");
+            return Err(AttachError(ProgramError::UnknownInterface { name }));
+        }
         self.detach(index);
         let program: &mut Xdp = program(&mut self.ebpf)?;
         let mut refused = None;
@@ -229,7 +244,7 @@ impl FastPath {
                 Err(error) => refused = refused.or(Some(error)),
             }
         }
-        let error = refused.unwrap_or(aya::programs::ProgramError::NotAttached);
+        let error = refused.unwrap_or(ProgramError::NotAttached);
         Err(AttachError(error))
     }
 
@@ -243,19 +258,14 @@ impl FastPath {
         }
     }
 
-    /// What the program counted since it was loaded, on all processors: packets sent, and packets dropped by
-    /// [`Refusal::ALL`].
+    /// What the program counted since it was loaded: the sum of all interfaces, and packets dropped by [`Refusal::ALL`].
     ///
     /// # Errors
     /// [`MapError`] by the kernel's answer.
-    pub fn counters(&self) -> Result<(Counters, Vec<(Refusal, u64)>), MapError> {
-        let mut sum = Counters::default();
-        for Value(one) in self.counters.get(&0, 0)?.iter() {
-            sum.to_parent += one.to_parent;
-            sum.turned += one.turned;
-            sum.to_replier += one.to_replier;
-            sum.dmcasts += one.dmcasts;
-            sum.sent += one.sent;
+    pub fn counters(&self) -> Result<(PortCounters, Vec<(Refusal, u64)>), MapError> {
+        let mut sum = PortCounters::default();
+        for iface in 0..self.used_numbers {
+            sum = sum.and(&self.port_counters(Iface(iface))?);
         }
         let mut drops = Vec::new();
         for (index, &refusal) in (0..).zip(Refusal::ALL) {
@@ -265,26 +275,21 @@ impl FastPath {
         Ok((sum, drops))
     }
 
-    /// What the program counted of one interface's number since it was loaded.
+    /// What the program counted of one interface's number since it was loaded, on all processors.
     ///
     /// # Errors
     /// [`MapError`] by the kernel's answer.
     pub fn port_counters(&self, iface: Iface) -> Result<PortCounters, MapError> {
         let mut sum = PortCounters::default();
-        if iface.0 >= self.limits.interfaces {
-            return Ok(sum);
-        }
-        for Value(one) in self.port_counters.get(&iface.0.into(), 0)?.iter() {
-            sum.received += one.received;
-            sum.dropped += one.dropped;
-            sum.requests_sent += one.requests_sent;
-            sum.dmcasts_sent += one.dmcasts_sent;
-            sum.too_long += one.too_long;
+        if iface.0 < self.limits.interfaces {
+            for Value(one) in self.port_counters.get(&iface.0.into(), 0)?.iter() {
+                sum = sum.and(one);
+            }
         }
         Ok(sum)
     }
 
-    pub(crate) fn program(&mut self) -> Result<&mut Xdp, aya::programs::ProgramError> {
+    pub(crate) fn program(&mut self) -> Result<&mut Xdp, ProgramError> {
         program(&mut self.ebpf)
     }
 }
@@ -297,10 +302,10 @@ pub(crate) fn record_key(key: Key<Ipv4Addr>) -> [u8; 8] {
     bytes
 }
 
-fn program(ebpf: &mut Ebpf) -> Result<&mut Xdp, aya::programs::ProgramError> {
+fn program(ebpf: &mut Ebpf) -> Result<&mut Xdp, ProgramError> {
     let program = ebpf.program_mut(PROGRAM);
     program
-        .ok_or(aya::programs::ProgramError::UnexpectedProgramType)?
+        .ok_or(ProgramError::UnexpectedProgramType)?
         .try_into()
 }
 

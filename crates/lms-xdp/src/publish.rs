@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use aya::maps::lpm_trie::Key as Prefix;
-use lms_proto::fast_path::Record;
+use lms_proto::fast_path::{Port, Record};
 use lms_proto::table::EntryId;
 use lms_proto::{Iface, InterfaceConfig, Key, LinkAddr, Router};
 
@@ -20,6 +20,12 @@ pub struct Published {
     len: usize,
     refused: u64,
     subnets: BTreeMap<(u8, Ipv4Addr), u32>,
+}
+
+/// Length and bits of a prefix of `len` bits.
+fn subnet(address: Ipv4Addr, len: u8) -> (u8, Ipv4Addr) {
+    let mask = u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0);
+    (len, Ipv4Addr::from_bits(address.to_bits() & mask))
 }
 
 /// A link of the router: the number of its interface and its subnet.
@@ -54,6 +60,17 @@ impl Published {
     /// router.
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// Whether the subnet of an interface is its alone, and has no other address of this router than its own.
+    pub(crate) fn is_apart(&self, iface: Iface, port: &Port) -> bool {
+        let subnet = subnet(port.address, port.prefix_len);
+        let is_own = |prefix: (u8, Ipv4Addr)| prefix == subnet || prefix == (32, port.address);
+        let is_in = |(len, address): (u8, Ipv4Addr)| {
+            len >= port.prefix_len && self::subnet(address, port.prefix_len) == subnet
+        };
+        self.subnets.get(&subnet) == Some(&u32::from(iface.0))
+            && self.subnets.keys().all(|&prefix| is_own(prefix) || !is_in(prefix))
     }
 }
 
@@ -167,7 +184,7 @@ impl FastPath {
         })
     }
 
-    /// Sets the subnets and addresses of all interfaces.
+    /// Sets the subnets and addresses of all interfaces. [`FastPath::set_port`] of all of them is to follow.
     ///
     /// # Errors
     /// [`MapError`] by the kernel's answer.
@@ -178,10 +195,8 @@ impl FastPath {
             let own = config.address;
             // An interface without a subnet has its address alone.
             if (1..32).contains(&config.prefix_len) {
-                let bits = own.to_bits() & u32::MAX << (32 - u32::from(config.prefix_len));
-                let subnet = (config.prefix_len, Ipv4Addr::from_bits(bits));
                 wanted
-                    .entry(subnet)
+                    .entry(subnet(own, config.prefix_len))
                     .and_modify(|number| *number = unclear)
                     .or_insert(u32::from(iface.0));
             }

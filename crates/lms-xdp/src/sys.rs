@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use aya::Pod;
 use lms_proto::Iface;
-use lms_proto::fast_path::{Counters, Port, PortCounters, Record, Settings, Words};
+use lms_proto::fast_path::{Port, PortCounters, Record, Settings, Words};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 /// A value of a BPF map.
@@ -26,12 +26,11 @@ macro_rules! values {
 }
 
 values!(
-    Settings: 1152,
-    Record: 32,
+    Settings: 1136,
+    Record: 80,
     Words: 24,
     Port: 16,
-    Counters: 40,
-    PortCounters: 40
+    PortCounters: 72
 );
 
 /// Memory of an array map whose values are words.

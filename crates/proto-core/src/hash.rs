@@ -67,10 +67,18 @@ impl fmt::Debug for HashKey {
 }
 
 /// The state of a hash after its first words of 8 bytes: computed once, finished in several ways.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub struct Prefix {
     v: [u64; 4],
-    words: u8,
+    words: u64,
+}
+
+/// Without the state, which tells the key.
+impl fmt::Debug for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Prefix(..)")
+    }
 }
 
 impl Prefix {
@@ -101,7 +109,7 @@ impl Prefix {
     #[inline]
     fn finish(self, len: u64, rest: u64) -> u64 {
         let Prefix { mut v, words } = self;
-        let total = (8 * u64::from(words) + len) & 0xff;
+        let total = (8 * words + len) & 0xff;
         compress(&mut v, total << 56 | rest);
         v[2] ^= 0xff;
         for _ in 0..3 {

@@ -168,11 +168,11 @@ fn add_fast_path(counters: &mut Counters, fast: &fast::Readings) {
         ("request_to_replier", sent.to_replier),
         ("dmcast", sent.dmcasts),
         ("dropped", dropped),
-        ("fast_path", sent.sent),
+        ("fast_path", sent.sent()),
     ]);
     add(&mut counters.packets, packets);
     let queues = named([
-        ("sent", sent.sent),
+        ("sent", sent.sent()),
         ("fast_path_contended", fast.count(Refusal::Busy)),
         ("fast_path_full", fast.refused),
     ]);

@@ -11,7 +11,7 @@ use lms_proto::fast_path::{Port, Totals, Words};
 use lms_proto::table::EntryId;
 use lms_proto::{Duration, Family, Iface, Instant, LinkAddr, Router};
 use lms_xdp::{
-    Attached, Counters, FastPath, Limits, LoadError, MapError, Mode, PortCounters, Refusal,
+    Attached, FastPath, Limits, LoadError, MapError, Mode, PortCounters, Refusal,
 };
 use proto_core::{RateLimit, TokenBucket};
 
@@ -55,7 +55,7 @@ struct Attachment {
 /// What the program counted.
 #[derive(Debug, Default)]
 pub(super) struct Readings {
-    pub(super) counters: Counters,
+    pub(super) counters: PortCounters,
     pub(super) refusals: Vec<(Refusal, u64)>,
     /// Entries that the kernel did not take.
     pub(super) refused: u64,
@@ -324,13 +324,7 @@ impl Fast {
         let Some(Attachment { before, .. }) = self.ports.get(&iface) else {
             return PortCounters::default();
         };
-        PortCounters {
-            received: now.received.saturating_sub(before.received),
-            dropped: now.dropped.saturating_sub(before.dropped),
-            requests_sent: now.requests_sent.saturating_sub(before.requests_sent),
-            dmcasts_sent: now.dmcasts_sent.saturating_sub(before.dmcasts_sent),
-            too_long: now.too_long.saturating_sub(before.too_long),
-        }
+        now.since(before)
     }
 
     /// Where the program runs on an interface.

@@ -3,7 +3,7 @@
 use core::net::Ipv4Addr;
 
 use super::records::{IFACE_LIMIT, Port, Record, Settings, spent, taken};
-use super::request::{key_hash, mtu, only_option, total_len};
+use super::request::{mtu, only_option, total_len};
 use super::{Action, Arrival, Clock, Refusal, Tables, Verdict, Whose, Word, group_link, take};
 use crate::carrier::Dmcast;
 use crate::router::check_dmcast;
@@ -122,7 +122,12 @@ fn comes_from_there<T: Tables>(tables: &T, arrival: Iface, here: &Port, from: Ip
     if !from.is_host() {
         return false;
     }
-    match tables.whose(from) {
+    let whose = match here.is_apart == 1 && here.is_on_link(from) {
+        true if from == here.address => Whose::Unclear,
+        true => Whose::OnLink(arrival),
+        false => tables.whose(from),
+    };
+    match whose {
         Whose::OnLink(iface) => iface == arrival && !here.is_reserved(from),
         Whose::Elsewhere => !from.is_link_local(),
         Whose::Unclear => false,
@@ -149,7 +154,7 @@ fn turning_interface<T: Tables>(
     if is_classic && wrong_number(tables.read(wrong_numbers)).is_none() {
         return (Refusal::WrongNumberRate, Iface::UNSET);
     }
-    let hash = key_hash(settings, dmcast.key);
+    let hash = record.hash;
     let period = clock.period();
     let mut found = Iface::UNSET;
     for period_of_number in [period, period.wrapping_sub(1)] {

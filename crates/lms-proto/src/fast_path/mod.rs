@@ -25,7 +25,7 @@ mod request;
 
 pub use self::dmcast::dmcast;
 pub use self::publish::Changes;
-pub use self::records::{Counters, Port, PortCounters, Record, Settings, Totals, Words};
+pub use self::records::{Port, PortCounters, Record, Settings, Totals, Words};
 pub use self::request::request;
 
 use core::net::Ipv4Addr;

@@ -16,9 +16,8 @@ impl Router<'_, Ipv4Addr> {
     /// Returns the limits and secrets: to be published again when the configuration changes. A process that reads them can forge
     /// cookies. `start_ns` is the driver's clock when that of the machine started.
     pub fn fast_path(&self, totals: Totals, start_ns: u64) -> Settings {
-        let (table_key, cookies, numbers) = self.secrets();
+        let (cookies, numbers) = self.secrets();
         Settings {
-            table_key,
             cookies,
             requests: self.request_limit,
             dmcasts: self.dmcast_limit,
@@ -77,6 +76,7 @@ impl Router<'_, Ipv4Addr> {
                 replier_link: link.unwrap_or(WHOLE_LINK).0,
                 reserved: [0; 2],
                 replier_address,
+                hash: self.table.hash(key),
             },
         ))
     }

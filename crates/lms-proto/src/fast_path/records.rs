@@ -6,7 +6,7 @@ use proto_core::{RateLimit, TokenBucket};
 
 use crate::router::{Cookies, Numbers};
 use crate::rule::{Role, Tree};
-use crate::table::{Credit, CreditLimit, HashKey};
+use crate::table::{Credit, CreditLimit, KeyHash};
 use crate::{Address as _, Iface, InterfaceConfig, LinkAddr};
 
 /// Interfaces from this number on are the machine's.
@@ -19,7 +19,6 @@ pub(super) const WHOLE_LINK: LinkAddr = LinkAddr([0; 6]);
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Settings {
-    pub(super) table_key: HashKey,
     pub(super) cookies: Cookies,
     pub(super) requests: RateLimit,
     pub(super) dmcasts: RateLimit,
@@ -69,6 +68,8 @@ pub struct Record {
     /// The replier's address, where its neighbours are told apart by address, because the machine does not know its link
     /// address; else unspecified.
     pub(super) replier_address: Ipv4Addr,
+    /// Of source and group, as in the table.
+    pub(super) hash: KeyHash,
 }
 
 impl Record {
@@ -108,8 +109,8 @@ pub struct Port {
     pub address: Ipv4Addr,
     /// Length of its subnet's prefix in bits.
     pub prefix_len: u8,
-    /// Not used.
-    pub reserved: u8,
+    /// 1: on its subnet there is no other address of this router than its own, and no other subnet. 0: not so, or not known.
+    pub is_apart: u8,
     /// Its link address: the sender of frames.
     pub link: [u8; 6],
 }
@@ -120,7 +121,7 @@ impl Port {
         mtu: 0,
         address: Ipv4Addr::UNSPECIFIED,
         prefix_len: 0,
-        reserved: 0,
+        is_apart: 0,
         link: [0; 6],
     };
 
@@ -173,23 +174,7 @@ pub(super) fn spent(bits: u64, tick: u32, is_classic: bool) -> Option<u64> {
     Some(spent.to_bits())
 }
 
-/// The verdicts of the driver, as the machine counts its own.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[repr(C)]
-pub struct Counters {
-    /// Requests sent to the parent.
-    pub to_parent: u64,
-    /// Requests turned.
-    pub turned: u64,
-    /// Turned requests sent to the replier.
-    pub to_replier: u64,
-    /// Dmcasts multicast.
-    pub dmcasts: u64,
-    /// Those of all four that were handed to an interface: no other limit dropped them.
-    pub sent: u64,
-}
-
-/// Those of one interface.
+/// What the driver counts of one interface.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct PortCounters {
@@ -197,10 +182,52 @@ pub struct PortCounters {
     pub received: u64,
     /// Those of them that were dropped.
     pub dropped: u64,
+    /// Those of them that are requests to the parent, by the machine's rule; like the next three, before the driver's own
+    /// limits.
+    pub to_parent: u64,
+    /// Requests that turned.
+    pub turned: u64,
+    /// Turned requests to the replier.
+    pub to_replier: u64,
+    /// Dmcasts to be multicast.
+    pub dmcasts: u64,
     /// Requests sent.
     pub requests_sent: u64,
     /// Dmcasts sent.
     pub dmcasts_sent: u64,
     /// Packets not sent because they are longer than the MTU.
     pub too_long: u64,
+}
+
+impl PortCounters {
+    /// All packets sent.
+    pub fn sent(&self) -> u64 {
+        self.requests_sent.saturating_add(self.dmcasts_sent)
+    }
+
+    /// These and others.
+    #[must_use]
+    pub fn and(&self, other: &PortCounters) -> PortCounters {
+        self.zip(other, u64::saturating_add)
+    }
+
+    /// What was counted since an earlier reading.
+    #[must_use]
+    pub fn since(&self, before: &PortCounters) -> PortCounters {
+        self.zip(before, u64::saturating_sub)
+    }
+
+    fn zip(&self, other: &PortCounters, join: impl Fn(u64, u64) -> u64) -> PortCounters {
+        PortCounters {
+            received: join(self.received, other.received),
+            dropped: join(self.dropped, other.dropped),
+            to_parent: join(self.to_parent, other.to_parent),
+            turned: join(self.turned, other.turned),
+            to_replier: join(self.to_replier, other.to_replier),
+            dmcasts: join(self.dmcasts, other.dmcasts),
+            requests_sent: join(self.requests_sent, other.requests_sent),
+            dmcasts_sent: join(self.dmcasts_sent, other.dmcasts_sent),
+            too_long: join(self.too_long, other.too_long),
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use super::records::{IFACE_LIMIT, Record, Settings, taken};
 use super::{Action, Arrival, Clock, Refusal, Tables, Verdict, Word, group_link, take};
 use crate::rule::{self, Role};
-use crate::table::{Credit, KeyHash};
+use crate::table::Credit;
 use crate::wire::found::{Found, OptionAt, Turn};
 use crate::wire::ipv4;
 use crate::{Address as _, Iface, Key, Kind, LinkAddr};
@@ -103,7 +103,7 @@ fn decide<T: Tables, const LEN: usize>(
         return Some(Verdict::too_long(action, iface));
     }
     if action == Action::Turn {
-        let turn = turn(settings, clock, key, arrival.iface, record, has_cookie);
+        let turn = turn(settings, clock, arrival.iface, record, has_cookie);
         ipv4::hop_and_turn(header, found.turn_at, &turn);
     } else {
         ipv4::decrement_ttl(header);
@@ -188,12 +188,11 @@ fn take_tokens<T: Tables>(
 fn turn(
     settings: &Settings,
     clock: Clock,
-    key: Key<Ipv4Addr>,
     arrival: Iface,
     record: &Record,
     has_cookie: bool,
 ) -> Turn<Ipv4Addr> {
-    let hash = key_hash(settings, key);
+    let hash = record.hash;
     let period = clock.period();
     Turn {
         router: record.turning_router,
@@ -202,15 +201,5 @@ fn turn(
             true => settings.cookies.cookie(period, hash.hash, arrival),
             false => 0,
         },
-    }
-}
-
-/// The hash of source and group in the machine's table.
-#[inline(always)]
-pub(super) fn key_hash(settings: &Settings, key: Key<Ipv4Addr>) -> KeyHash {
-    let prefix = key.source.hash_pair(key.group, &settings.table_key);
-    KeyHash {
-        prefix,
-        hash: prefix.hash(),
     }
 }

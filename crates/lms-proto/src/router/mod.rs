@@ -463,8 +463,8 @@ impl<'a, A: Family> Router<'a, A> {
     }
 
     /// The secrets: key of the table, cookies, numbers.
-    pub(crate) fn secrets(&self) -> (HashKey, Cookies, Numbers) {
-        (self.table.hash_key(), self.cookies, self.numbers)
+    pub(crate) fn secrets(&self) -> (Cookies, Numbers) {
+        (self.cookies, self.numbers)
     }
 
     /// What happened since the last call; drain until `None`.

@@ -293,7 +293,8 @@ impl<A: Family> Storage<'static, A> {
 }
 
 /// The hash of a source and a group in a table, and its state after them: the start of longer hashes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
 pub(crate) struct KeyHash {
     pub(crate) prefix: Prefix,
     pub(crate) hash: u64,
@@ -367,9 +368,6 @@ impl<'a, A: Family> GroupTable<'a, A> {
         ((self.words + 1) * IFACES_PER_WORD).min(usize::from(Iface::UNSET.0))
     }
 
-    pub(crate) fn hash_key(&self) -> HashKey {
-        self.hash_key
-    }
 
     #[inline]
     pub(crate) fn prefix(&self, key: Key<A>) -> Prefix {

@@ -18,7 +18,7 @@ use aya_ebpf::programs::XdpContext;
 use lms_proto::fast_path::{self, Action, Arrival, Clock, Refusal, Settings, Verdict};
 use lms_proto::{Iface, LinkAddr};
 
-use crate::tables::{Maps, count, count_port, port_of, redirect};
+use crate::tables::{Maps, count, port_of, redirect};
 
 const ETHERNET: usize = 14;
 /// A header without options.
@@ -125,20 +125,23 @@ fn act(context: &XdpContext, arrival: Iface, verdict: Verdict, packet_len: usize
     if verdict.action == Action::Pass {
         return None;
     }
-    count_port(arrival, |port| port.received += 1);
-    count(|counters| match verdict.action {
-        Action::ToParent => counters.to_parent += 1,
-        Action::Turn => counters.turned += 1,
-        Action::ToReplier => counters.to_replier += 1,
-        Action::Dmcast => counters.dmcasts += 1,
-        Action::Pass | Action::Drop => {}
+    // A packet that is too long is counted where it would have gone, as in the router.
+    let is_dropped = !matches!(verdict.refusal, Refusal::None | Refusal::TooLong);
+    count(arrival, |port| {
+        port.received += 1;
+        port.dropped += u64::from(is_dropped);
+        match verdict.action {
+            Action::ToParent => port.to_parent += 1,
+            Action::Turn => port.turned += 1,
+            Action::ToReplier => port.to_replier += 1,
+            Action::Dmcast => port.dmcasts += 1,
+            Action::Pass | Action::Drop => {}
+        }
     });
     if verdict.refusal != Refusal::None {
         tables::count_drop(verdict.refusal);
-        // A packet that is too long is counted where it would have gone, as in the router.
-        match verdict.refusal {
-            Refusal::TooLong => count_port(verdict.iface, |port| port.too_long += 1),
-            _ => count_port(arrival, |port| port.dropped += 1),
+        if verdict.refusal == Refusal::TooLong {
+            count(verdict.iface, |port| port.too_long += 1);
         }
         return Some(xdp_action::XDP_DROP);
     }
@@ -161,8 +164,7 @@ fn act(context: &XdpContext, arrival: Iface, verdict: Verdict, packet_len: usize
     frame[..6].copy_from_slice(&verdict.link.0);
     frame[6..12].copy_from_slice(&own);
     frame[12..].copy_from_slice(&ETHERTYPE_IPV4);
-    count(|counters| counters.sent += 1);
-    count_port(verdict.iface, |port| match verdict.action {
+    count(verdict.iface, |port| match verdict.action {
         Action::Dmcast => port.dmcasts_sent += 1,
         _ => port.requests_sent += 1,
     });

@@ -9,7 +9,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::lpm_trie::Key as Prefix;
 use aya_ebpf::maps::{Array, DevMap, HashMap, LpmTrie, PerCpuArray};
 use lms_proto::fast_path::{
-    Changed, Counters, Port, PortCounters, Record, Refusal, Settings, Tables, Whose, Word, Words,
+    Changed, Port, PortCounters, Record, Refusal, Settings, Tables, Whose, Word, Words,
 };
 use lms_proto::{Iface, Key};
 
@@ -36,9 +36,9 @@ static WRONG_NUMBERS: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 /// [`ALL_REQUESTS`] and [`ALL_DMCASTS`].
 #[map]
 static TOTALS: Array<u64> = Array::with_max_entries(2, BPF_F_MMAPABLE);
-/// From the kernel's number of an interface to the router's.
+/// From the kernel's number of an interface to the router's plus 1; 0: not the router's.
 #[map]
-static NUMBERS: HashMap<u32, u32> = HashMap::with_max_entries(1, 0);
+static NUMBERS: Array<u32> = Array::with_max_entries(1, 0);
 /// By interface number.
 #[map]
 static PORTS: Array<Port> = Array::with_max_entries(1, 0);
@@ -48,9 +48,6 @@ static DEVICES: DevMap = DevMap::with_max_entries(1, 0);
 /// From subnets and own addresses to the number of an interface, [`Iface::UNSET`] for what is unclear.
 #[map]
 static LINKS: LpmTrie<[u8; 4], u32> = LpmTrie::with_max_entries(1, 0);
-/// One record.
-#[map]
-static COUNTERS: PerCpuArray<Counters> = PerCpuArray::with_max_entries(1, 0);
 /// By the number of a [`Refusal`].
 #[map]
 static DROPS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Refusal::ALL.len() as u32, 0);
@@ -152,9 +149,8 @@ fn compare_exchange(place: *mut u64, expected: u64, new: u64) -> (u64, bool) {
 /// The router's number of an interface.
 #[inline(always)]
 pub(crate) fn port_of(index: u32) -> Option<Iface> {
-    // SAFETY: as for a record.
-    let number = unsafe { NUMBERS.get(index) }?;
-    Some(Iface(*number as u16))
+    let number = NUMBERS.get(index)?.checked_sub(1)?;
+    Some(Iface(number as u16))
 }
 
 /// Link address of an interface.
@@ -172,17 +168,9 @@ pub(crate) fn redirect(iface: Iface) -> u32 {
 }
 
 #[inline(always)]
-pub(crate) fn count(add: impl Fn(&mut Counters)) {
-    if let Some(counters) = COUNTERS.get_ptr_mut(0) {
-        // SAFETY: a processor's own, and nothing interrupts the program on it.
-        add(unsafe { &mut *counters });
-    }
-}
-
-#[inline(always)]
-pub(crate) fn count_port(iface: Iface, add: impl Fn(&mut PortCounters)) {
+pub(crate) fn count(iface: Iface, add: impl Fn(&mut PortCounters)) {
     if let Some(counters) = PORT_COUNTERS.get_ptr_mut(iface.0.into()) {
-        // SAFETY: as above.
+        // SAFETY: a processor's own, and nothing interrupts the program on it.
         add(unsafe { &mut *counters });
     }
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 use bfed::name::Owner;
 use bfed::native::ChannelId;
 use bfed::wire::MAX_MESSAGE_LEN;
+use bfed::wire::data::MAX_PAYLOAD_LEN;
 use bfed::wire::client::{Answer as Mediated, AnswerRepr, Request as MediatorRequest, Want};
 use bfed::wire::no_route::Reason;
-use bfed::{BnNum, ChannelAddress, Prefix, SessionName};
+use bfed::{BnNum, ChannelAddress, Content, Prefix, SessionName};
 use bfed_client::http::{self, HttpError};
 use bfed_client::{Url, parse_session_path};
 use hyper::body::{Bytes, Incoming};
@@ -21,8 +22,9 @@ use tokio::sync::Notify;
 use super::hub::{Key, NoSource, Shared};
 use super::server::{Answer, Site, Stream, TIMEOUT, piece, redirect, text};
 
-/// Longest frame of a source's data: the paper's throughput is flat from there on (Figure 11).
-const MAX_FRAME: usize = 16 << 10;
+/// Longest frame of a real-time source: the paper's throughput is flat from there on (Figure 11), and of a longer one more
+/// is lost with each datagram.
+const MAX_REAL_TIME: usize = 16 << 10;
 /// Time after which a silent source has ended.
 const SOURCE_SILENCE: Duration = Duration::from_secs(60);
 /// Time after which a silent server has ended.
@@ -177,12 +179,9 @@ impl Edge {
             match piece(&mut body, SOURCE_SILENCE).await {
                 Ok(None) => return text(StatusCode::OK, format!("{count} bytes")),
                 Err(status) => return text(status, format!("ended after {count} bytes")),
-                Ok(Some(mut data)) => {
+                Ok(Some(data)) => {
                     count += data.len();
-                    while !data.is_empty() {
-                        let frame = data.split_to(data.len().min(MAX_FRAME));
-                        self.shared.publish(&key, frame).await;
-                    }
+                    publish(&self.shared, &key, session.content(), data).await;
                 }
             }
         }
@@ -315,10 +314,14 @@ pub(super) async fn fetch(shared: Arc<Shared>, channel: ChannelId, from: Url) {
     };
     while shared.hub().listens(channel) {
         if let Ok(_source) = Source::new(&shared, &key, &session) {
-            let read = read(&from, |data| forward(&shared, &key, channel, data));
+            let (shared, key) = (&*shared, &key);
+            let read = read(&from, |data| async {
+                publish(shared, key, session.content(), data).await;
+                shared.hub().listens(channel)
+            });
             tokio::select! {
                 done = read => tracing::debug!(%from, ?done, "the session's server"),
-                () = unwanted(&shared, channel) => return,
+                () = unwanted(shared, channel) => return,
             }
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -332,10 +335,15 @@ async fn unwanted(shared: &Shared, channel: ChannelId) {
     }
 }
 
-async fn forward(shared: &Shared, key: &Key, channel: ChannelId, mut data: Bytes) -> bool {
+/// Publishes a source's data in frames. Those of bulk data are as long as packets can be: then channels between gateways move
+/// more bytes with each call.
+async fn publish(shared: &Shared, key: &Key, content: Content, mut data: Bytes) {
+    let longest = match content {
+        Content::Bulk => MAX_PAYLOAD_LEN,
+        Content::RealTime => MAX_REAL_TIME,
+    };
     while !data.is_empty() {
-        let frame = data.split_to(data.len().min(MAX_FRAME));
+        let frame = data.split_to(data.len().min(longest));
         shared.publish(key, frame).await;
     }
-    shared.hub().listens(channel)
 }
