@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use aya::maps::xdp::DevMap;
 use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, PerCpuArray};
-use aya::programs::{ProgramError, Xdp};
 use aya::programs::xdp::{XdpLinkId, XdpMode};
+use aya::programs::{ProgramError, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use lms_proto::fast_path::{Port, PortCounters, Record, Refusal, Settings, Words};
 use lms_proto::{Iface, Key};

@@ -24,7 +24,9 @@ pub struct Published {
 
 /// Length and bits of a prefix of `len` bits.
 fn subnet(address: Ipv4Addr, len: u8) -> (u8, Ipv4Addr) {
-    let mask = u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0);
+    let mask = u32::MAX
+        .checked_shl(32 - u32::from(len.min(32)))
+        .unwrap_or(0);
     (len, Ipv4Addr::from_bits(address.to_bits() & mask))
 }
 
@@ -70,7 +72,10 @@ impl Published {
             len >= port.prefix_len && self::subnet(address, port.prefix_len) == subnet
         };
         self.subnets.get(&subnet) == Some(&u32::from(iface.0))
-            && self.subnets.keys().all(|&prefix| is_own(prefix) || !is_in(prefix))
+            && self
+                .subnets
+                .keys()
+                .all(|&prefix| is_own(prefix) || !is_in(prefix))
     }
 }
 

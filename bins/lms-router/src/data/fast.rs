@@ -10,9 +10,7 @@ use linux_net::{ethtool, xdp};
 use lms_proto::fast_path::{Port, Totals, Words};
 use lms_proto::table::EntryId;
 use lms_proto::{Duration, Family, Iface, Instant, LinkAddr, Router};
-use lms_xdp::{
-    Attached, FastPath, Limits, LoadError, MapError, Mode, PortCounters, Refusal,
-};
+use lms_xdp::{Attached, FastPath, Limits, LoadError, MapError, Mode, PortCounters, Refusal};
 use proto_core::{RateLimit, TokenBucket};
 
 use super::interfaces::{Interfaces, Slot};

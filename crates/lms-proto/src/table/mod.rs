@@ -368,7 +368,6 @@ impl<'a, A: Family> GroupTable<'a, A> {
         ((self.words + 1) * IFACES_PER_WORD).min(usize::from(Iface::UNSET.0))
     }
 
-
     #[inline]
     pub(crate) fn prefix(&self, key: Key<A>) -> Prefix {
         prefix(self.hash_key, key)
