@@ -102,6 +102,13 @@ impl Driver {
                 "more connections refused"
             );
         }
+        if let Some(count) = self.denials_log.summary(std::time::Instant::now()) {
+            tracing::warn!(
+                event = "authorisation_denied",
+                count,
+                "more requests denied by rules"
+            );
+        }
     }
 
     /// Takes an incoming connection of a configured peer that has proved its identity, and refuses others.
