@@ -393,17 +393,7 @@ impl Driver {
                     self.node.sroutes(now, request, answer);
                 }
             }
-            Event::Denied {
-                rule,
-                right,
-                subject,
-                session,
-            } => {
-                if self.denials_log.admit(std::time::Instant::now()) {
-                    let (right, by) = (right.name(), show::subject(subject));
-                    tracing::warn!(event = "authorisation_denied", rule, right, by, %session, "request denied by a rule");
-                }
-            }
+            denied @ Event::Denied { .. } => self.log_denial(&denied),
             // The machine knows all names of the configuration itself.
             Event::Resolve(name) => self.node.resolved(now, &name, None::<BnNum>),
             Event::TreeUp { session, .. } => tracing::debug!(%session, "joined the tree"),

@@ -18,7 +18,7 @@ use crate::types::BnNum;
 /// | `bfed://*/news` | the native name `news` of every network |
 /// | `bfed://*` | every session |
 ///
-/// Components are compared whole, except the last one before a `*` at the end. Parameters do not matter. The owner is
+/// Components are compared whole, escapes decoded, except the last one before a `*` at the end. Parameters do not matter. The owner is
 /// compared by the number of its network where that is known, so that another spelling of an owner matches too.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NamePattern {
@@ -63,16 +63,30 @@ impl NamePattern {
             let known = network.or_else(|| number(session.owner()));
             owner == session.owner() || (known.is_some() && known == number(owner))
         });
-        let begins = |rest: &str| {
-            let path = self.path();
-            match rest.strip_prefix(path) {
-                Some(more) => {
-                    self.open || path.is_empty() || more.is_empty() || more.starts_with('/')
-                }
-                None => false,
+        owned && self.begins(session.path())
+    }
+
+    /// Returns whether a native name with its flows begins as the pattern does. Escapes are decoded: a native network
+    /// sees no difference between `%40` and `@`.
+    fn begins(&self, rest: &str) -> bool {
+        let (mut own, mut theirs) = (self.path().split('/').peekable(), rest.split('/'));
+        if self.path().is_empty() {
+            return true;
+        }
+        while let Some(component) = own.next() {
+            let Some(other) = theirs.next() else {
+                return false;
+            };
+            let (mut other, component) = (name::decoded(other), name::decoded(component));
+            let is_last = own.peek().is_none();
+            if !component.into_iter().all(|byte| other.next() == Some(byte)) {
+                return false;
             }
-        };
-        owned && begins(session.path())
+            if !(is_last && self.open) && other.next().is_some() {
+                return false;
+            }
+        }
+        true
     }
 }
 
@@ -157,6 +171,14 @@ mod tests {
             ("bfed://7/239.1.*", "bfed://7/239.1.99.1", true),
             ("bfed://7/239.1.*", "bfed://7/239.10.1.1", false),
             ("bfed://7/%61*", "bfed://7/abc", true),
+            (
+                "bfed://7/10.0.0.1@232.1.*",
+                "bfed://7/10.0.0.1%40232.1.2.3",
+                true,
+            ),
+            ("bfed://7/a%2Fb", "bfed://7/a/b", false),
+            ("bfed://7/a/b*", "bfed://7/a/bc/d", true),
+            ("bfed://7/a/b", "bfed://7/a", false),
             ("bfed://*/news", "bfed://9/news", true),
             ("bfed://*", "bfed://9/news", true),
             ("bfed://*/*", "bfed://9/news", true),

@@ -240,19 +240,23 @@ pub(crate) fn normalise_component(raw: &str, out: &mut String) -> Result<(), Nam
 /// Decodes the escapes of a component in normal form.
 #[must_use]
 pub fn unescape(component: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(component.len());
+    decoded(component).collect()
+}
+
+/// Returns the bytes of a component in normal form, escapes decoded.
+pub(crate) fn decoded(component: &str) -> impl Iterator<Item = u8> {
     let mut bytes = component.as_bytes().iter();
-    while let Some(&byte) = bytes.next() {
+    core::iter::from_fn(move || {
+        let &byte = bytes.next()?;
         let digits = bytes.as_slice().get(..2).filter(|_| byte == b'%');
         match digits.and_then(|digits| core::str::from_utf8(digits).ok()) {
             Some(digits) => {
-                out.push(u8::from_str_radix(digits, 16).unwrap_or(b'?'));
                 let _ = bytes.nth(1);
+                Some(u8::from_str_radix(digits, 16).unwrap_or(b'?'))
             }
-            None => out.push(byte),
+            None => Some(byte),
         }
-    }
-    out
+    })
 }
 
 /// Parses a network number, decimal or as a dotted quad (§3.1).
