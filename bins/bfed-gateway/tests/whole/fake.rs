@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bfed::native::{ChannelId, Direction, NativeError, NativeFlow, Upcall};
 use bfed::wire::client::{Answer, AnswerRepr};
-use bfed::{ClientId, Instant, NativeNet, Scope, SessionName};
+use bfed::{ClientId, Instant, NativeNet, SessionName};
 use bfed_gateway::native::{Counter, Network, Role};
 use linux_net::wake::Waker;
 

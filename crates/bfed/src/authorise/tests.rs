@@ -35,8 +35,7 @@ fn decided(all: &mut Authoriser, right: Right, subject: Subject, name: &str) -> 
     (all.name(id).into(), result.is_ok())
 }
 
-#[test]
-fn the_first_rule_that_matches_decides() {
+fn three_rules() -> Authoriser {
     let rules = vec![
         Rule {
             rights: vec![Right::Publish],
@@ -57,71 +56,42 @@ fn the_first_rule_that_matches_decides() {
         },
     ];
     let otherwise = Action::Deny;
-    let mut all = Authoriser::new(Rules { rules, otherwise }, BTreeMap::new());
-    for (right, subject, name, expected) in [
+    Authoriser::new(Rules { rules, otherwise }, BTreeMap::new())
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let mut all = three_rules();
+    let (publish, carry, join) = (Right::Publish, Right::Carry, Right::Join);
+    let (partner, unknown) = (peer(2, 1), Subject::Client(None));
+    let (internal, default) = ("internal groups", DEFAULT);
+    for (right, subject, name, rule, allows) in [
+        (publish, partner, "bfed://7/239.1.2.3", internal, false),
         (
-            Right::Publish,
-            peer(2, 1),
-            "bfed://7/239.1.2.3",
-            ("internal groups", false),
-        ),
-        (
-            Right::Publish,
-            peer(2, 1),
+            publish,
+            partner,
             "bfed://7/10.0.0.1@239.1.2.3",
-            ("internal groups", false),
+            internal,
+            false,
         ),
+        (publish, partner, "bfed://7/239%2E1.2.3", internal, false),
+        (publish, partner, "bfed://7/239.2.2.3", "partner", true),
+        (carry, partner, "bfed://7/239.1.2.3", "partner", true),
+        (carry, peer(2, 2), "bfed://7/m", default, false),
+        (carry, partner, "bfed://70/m", default, false),
+        (join, client("10.1.2.3"), "bfed://9/m", "office", true),
         (
-            Right::Publish,
-            peer(2, 1),
-            "bfed://7/239%2E1.2.3",
-            ("internal groups", false),
-        ),
-        (
-            Right::Publish,
-            peer(2, 1),
-            "bfed://7/239.2.2.3",
-            ("partner", true),
-        ),
-        (
-            Right::Carry,
-            peer(2, 1),
-            "bfed://7/239.1.2.3",
-            ("partner", true),
-        ),
-        (Right::Carry, peer(2, 2), "bfed://7/m", (DEFAULT, false)),
-        (Right::Carry, peer(2, 1), "bfed://70/m", (DEFAULT, false)),
-        (
-            Right::Join,
-            client("10.1.2.3"),
-            "bfed://9/m",
-            ("office", true),
-        ),
-        (
-            Right::Join,
+            join,
             client("::ffff:10.1.2.3"),
             "bfed://9/m",
-            ("office", true),
+            "office",
+            true,
         ),
-        (
-            Right::Join,
-            client("11.1.2.3"),
-            "bfed://9/m",
-            (DEFAULT, false),
-        ),
-        (
-            Right::Join,
-            Subject::Client(None),
-            "bfed://9/m",
-            (DEFAULT, false),
-        ),
+        (join, client("11.1.2.3"), "bfed://9/m", default, false),
+        (join, unknown, "bfed://9/m", default, false),
     ] {
-        let (rule, allows) = decided(&mut all, right, subject, name);
-        assert_eq!(
-            (rule.as_str(), allows),
-            expected,
-            "{right:?} {subject:?} {name}"
-        );
+        let found = decided(&mut all, right, subject, name);
+        assert_eq!(found, (rule.into(), allows), "{right:?} {subject:?} {name}");
     }
     let denied: Vec<_> = all
         .status()
