@@ -9,6 +9,7 @@ local polycast = require("polycast_shared")
 local PEERS, CLUSTER = 4140, 4141
 local IDENTIFIER, HEADER_LEN, MAX_MESSAGE_LEN = 0x6266, 8, 16384
 local MAX_GATEWAYS, MAX_PATH, MAX_FLOWS, MAX_NAME_LEN, MAX_ENTRIES = 32, 32, 16, 1024, 12
+local MAX_TOKEN_LEN = 1024
 local INFINITE = 0xffffffff
 local TYPES = {
 	[1] = "OPEN", [2] = "KEEPALIVE", [3] = "NOTIFICATION", [4] = "UPDATE", [5] = "END_OF_TABLE",
@@ -114,6 +115,8 @@ local bfed = polycast.protocol("bfed", "Broadcast Federation (polycast)", {
 	lifetime = { "uint16", "Lifetime (s)", base.DEC },
 	name_length = { "uint16", "Length of the name", base.DEC },
 	session = { "string", "Session", base.UNICODE },
+	token_length = { "uint16", "Length of the token", base.DEC },
+	token = { "string", "Token", base.ASCII },
 })
 
 local function zero(value)
@@ -519,6 +522,11 @@ function body.REQUEST(reader)
 	reader:number("redirects", 1)
 	reader:zero(2)
 	session(reader)
+	if reader:left() > 0 then
+		local length = reader:number("token_length", 2)
+		reader:expect(length > 0 and length <= MAX_TOKEN_LEN, "a token of 0 or of more than 1024 bytes")
+		reader:text("token", length)
+	end
 	reader:expect(nonce ~= 0, "no nonce")
 	reader:expect(want, "unknown request")
 	return want

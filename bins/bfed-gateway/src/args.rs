@@ -5,6 +5,7 @@ use cli::logging::LogArgs;
 use cli::verbs::{self, ConfigFile, SocketArgs};
 
 use crate::status::Show;
+use crate::token::TokenVerb;
 
 /// Connect broadcast networks: clients in one network receive sessions of another
 #[derive(Debug, Parser)]
@@ -43,6 +44,9 @@ pub(crate) enum Verb {
     Data(ConfigFile),
     #[command(flatten)]
     Other(verbs::Verb<Show>),
+    /// Create keys, and sign tokens for clients
+    #[command(subcommand)]
+    Token(TokenVerb),
     /// Move the sessions of a data node to others and assign no more to it
     Drain {
         /// Number of the data node

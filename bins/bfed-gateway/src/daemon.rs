@@ -26,7 +26,7 @@ use crate::config::{Config, DEFAULT_SOCKET, Mode};
 use crate::control::{self, Command, Coordinated, Driver, Resignation, StoreEvent};
 use crate::data::{self, Opened, Opener, Worker, not_opened};
 use crate::links::{self, Towards};
-use crate::native::{Network, Owner, Role};
+use crate::native::{Access, Network, Owner, Role};
 use crate::page;
 use crate::status::{Show, StatusHandle};
 use crate::top;
@@ -42,11 +42,13 @@ pub(crate) struct GatewayState {
     pub(crate) cluster: Option<SocketAddr>,
     pub(crate) data: Vec<SocketAddr>,
     pub(crate) page: Option<SocketAddr>,
+    pub(crate) access: Arc<Access>,
 }
 
 /// Everything that is opened before privileges are dropped.
 pub(crate) struct Parts {
     config: Config,
+    access: Arc<Access>,
     mode: Mode,
     clock: Clock,
     credentials: Option<Arc<Credentials>>,
@@ -211,11 +213,12 @@ impl Parts {
         let controls = mode.controls();
         let peers = listen(config.listen.filter(|_| controls), "gateway.listen")?;
         let cluster = listen(config.cluster.listen.filter(|_| controls), "cluster.listen")?;
+        let access = access(&config)?;
         let mediator = controls
-            .then(|| mediator(&config, clock, open))
+            .then(|| mediator(&config, clock, &access, open))
             .transpose()?;
         let data = match mode.forwards() {
-            true => Opened::open(&config, clock, open)?,
+            true => Opened::open(&config, clock, &access, open)?,
             false => Vec::new(),
         };
         let bind = |address| Exporter::bind(address).map_err(RunError::open("status.page"));
@@ -225,6 +228,7 @@ impl Parts {
         Ok(Parts {
             ports,
             marker: Marker::new(mode, &config),
+            access,
             config,
             mode,
             clock,
@@ -248,6 +252,7 @@ impl Parts {
             cluster: address(self.cluster.as_ref()),
             data: self.data.iter().filter_map(Opened::datagram).collect(),
             page: self.page.as_ref().map(Exporter::local_address),
+            access: Arc::clone(&self.access),
         }
     }
 
@@ -347,12 +352,27 @@ fn check_certificates(file: &Path) -> Result<(), RunError> {
     Credentials::from_pem(&pem).map(drop).map_err(wrong)
 }
 
-fn mediator(config: &Config, clock: Clock, open: Opener<'_>) -> Result<Box<dyn Network>, RunError> {
+fn access(config: &Config) -> Result<Arc<Access>, RunError> {
+    let seed = linux_net::process::random().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
+    let made = Access::new(config.machine.gateway.network, config.access(), seed);
+    made.map_err(|why| RunError::Open {
+        what: "tokens.token-file",
+        source: why.into(),
+    })
+}
+
+fn mediator(
+    config: &Config,
+    clock: Clock,
+    access: &Arc<Access>,
+    open: Opener<'_>,
+) -> Result<Box<dyn Network>, RunError> {
     let seed = linux_net::process::random().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
     let owner = Owner {
         gateway: config.machine.gateway,
         seed,
         now: clock.now(),
+        access: Arc::clone(access),
     };
     open(Role::Mediator, owner).map_err(not_opened)
 }
@@ -462,6 +482,9 @@ impl Service for Running {
     }
 
     async fn reload(&mut self, next: &Config) -> Result<Vec<&'static str>, String> {
+        let access = &self.status.state.access;
+        let configured = access.configure(next.access());
+        configured.map_err(|why| format!("tokens.token-file: {why}"))?;
         let command = Box::new(next.clone());
         let reload = |reply| Command::Reload(command, reply);
         if let Some(done) = self.status.ask(reload).await {

@@ -28,8 +28,8 @@
 //!
 //! # What a reload changes
 //!
-//! SIGHUP reads the configuration again, whole or not at all. Peers, policies, names, timers and the
-//! control node's limits change at once (what an OPEN says, hold time and tables, with each peering's
+//! SIGHUP reads the configuration again, whole or not at all. Peers, policies, authorisation, tokens, names, timers and
+//! the control node's limits change at once (what an OPEN says, hold time and tables, with each peering's
 //! next session); the rest waits for a restart, and log and `status` name what differs
 //! ([`needs_restart`](daemon_kit::daemon::Configuration::needs_restart)).
 //!
@@ -51,6 +51,7 @@ pub mod metrics;
 pub mod native;
 mod page;
 pub mod status;
+mod token;
 mod top;
 
 use std::ffi::OsString;
@@ -83,6 +84,13 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(Verb::Control(file)) => run(Mode::Control, file),
         Ok(Verb::Data(file)) => run(Mode::Data, file),
         Ok(Verb::Other(verb)) => verbs::main::<Gateway<'_>>(verb),
+        Ok(Verb::Token(verb)) => match token::run(verb) {
+            Ok(line) => {
+                cli::print_result!("{line}");
+                cli::print::exit_code(cli::exit::OK)
+            }
+            Err(why) => cli::exit::fail(cli::exit::FAILED, why),
+        },
         Ok(Verb::Drain { node, at }) => match at.path::<Gateway<'_>>() {
             Err(code) => code,
             Ok(socket) => verbs::show(status::drain(&socket, node), false, |_| {

@@ -135,6 +135,28 @@ pub const METRICS: &[Metric<Snapshot>] = &[
         |page, lines| control_counts(page, lines, |control| &control.drops),
     ),
     counter(
+        "authorisation_denied",
+        &["rule"],
+        "Requests denied by each authorisation rule, and by the default",
+        |page, lines| {
+            let mut denied = Counts::new();
+            let control = page.now.counters.control.as_ref();
+            let here = control
+                .into_iter()
+                .flat_map(|control| control.denied.clone());
+            for (rule, count) in here.chain(page.now.state.access.denied()) {
+                *denied.entry(rule).or_default() += count;
+            }
+            lines.map(&denied)
+        },
+    ),
+    gauge(
+        "authorisation_sessions",
+        &["rule"],
+        "Sessions that each authorisation rule admits now",
+        |page, lines| control_counts(page, lines, |control| &control.admitted),
+    ),
+    counter(
         "mediator",
         &["event"],
         "What the native network's mediator did",

@@ -37,6 +37,8 @@ pub enum Show {
     Sessions,
     /// Data nodes
     Nodes,
+    /// Authorisation rules: sessions that each admits, and requests that it denied
+    Rules,
     /// All counters
     Counters,
 }
@@ -105,6 +107,7 @@ impl Document for Show {
                 "packets",
                 "copies",
             ]),
+            Show::Rules => Layout::List(&["rule", "action", "sessions", "denied"]),
             Show::Counters => Layout::Counters,
         }
     }
@@ -178,9 +181,19 @@ impl StatusHandle {
             Show::Overview => document = self.overview(document, &own),
             Show::Nodes => nodes(&mut document, &own),
             Show::Counters => add_counters(&mut document, &own),
+            Show::Rules => self.add_denials(&mut document),
             Show::Routes | Show::Peers | Show::Sessions => {}
         }
         Some(Ok(document))
+    }
+
+    /// Adds the denials of readers and sources at this process's own servers.
+    fn add_denials(&self, document: &mut Value) {
+        let denied: Counts = self.state.access.denied().into_iter().collect();
+        for row in document["rules"].as_array_mut().into_iter().flatten() {
+            let more = row["rule"].as_str().and_then(|rule| denied.get(rule));
+            row["denied"] = json!(row["denied"].as_u64().unwrap_or(0) + more.copied().unwrap_or(0));
+        }
     }
 
     fn overview(&self, mut document: Value, own: &[data::Snapshot]) -> Value {
@@ -243,7 +256,7 @@ const NO_CONTROL: &str = "this process has only data nodes; ask the one with the
 
 impl StatusSource for StatusHandle {
     type Question = Question;
-    const USAGE: &'static str = "ask with one line such as {\"show\": \"overview\"}; known: overview, routes, peers, sessions, nodes, counters; or {\"drain\": NODE}";
+    const USAGE: &'static str = "ask with one line such as {\"show\": \"overview\"}; known: overview, routes, peers, sessions, nodes, rules, counters; or {\"drain\": NODE}";
     const PREFIX: &'static str = "bfed_gateway";
     type Snapshot = metrics::Snapshot;
     const METRICS: &'static [Metric<metrics::Snapshot>] = metrics::METRICS;

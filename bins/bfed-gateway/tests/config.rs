@@ -32,6 +32,7 @@ fn the_example_is_accepted_and_shows_the_defaults() {
     let least = Config::parse(&with("")).unwrap();
     let (mut a, b) = (example.machine.clone(), &least.machine);
     a.names.clear();
+    a.authorisation.rules.clear();
     assert_eq!(a, *b);
     assert_eq!(example.data.machine, least.data.machine);
     assert_eq!(example.data.listen, least.data.listen);
@@ -239,4 +240,92 @@ fn without_etcd_its_section_is_refused() {
         "[etcd]\nendpoints = [\"http://127.0.0.1:2379\"]\nname = \"a\"",
     ));
     assert!(found.contains("built without etcd"), "{found}");
+}
+
+#[test]
+fn authorisation_rules_are_read_and_their_errors_say_what_to_do() {
+    let rule = |more: &str| with(&format!("[[authorisation.rule]]\nname = \"a\"\n{more}"));
+    let read = Config::parse(&rule(
+        "action = \"deny\"\nrights = [\"carry\"]\nsessions = [\"bfed://7/x*\"]\npeers = [\"2\", \"3.1\"]",
+    ));
+    let rules = read.unwrap().machine.authorisation.rules;
+    assert_eq!((rules.len(), rules[0].peers.len()), (1, 2));
+    assert_eq!(rules[0].sessions[0].to_string(), "bfed://7/x*");
+    let allow = "action = \"allow\"\n";
+    for (text, expected) in [
+        (rule(""), "action: is missing"),
+        (rule("action = \"reject\""), "\"reject\" is no action"),
+        (rule(&format!("{allow}rights = []")), "rights: names none"),
+        (
+            rule(&format!("{allow}rights = [\"send\"]")),
+            "\"send\" is no right",
+        ),
+        (
+            rule(&format!("{allow}sessions = [\"239.1\"]")),
+            "is no pattern: a session's name begins with bfed://",
+        ),
+        (
+            rule(&format!("{allow}groups = [\"x\"]")),
+            "is not an address prefix",
+        ),
+        (
+            rule(&format!("{allow}peers = [\"0\"]")),
+            "is neither a network nor a gateway",
+        ),
+        (
+            rule("action = \"deny\"\nmax-sessions = 1"),
+            "bounds what a rule admits",
+        ),
+        (
+            rule(&format!(
+                "{allow}clients = [\"10.0.0.0/8\"]\npeers = [\"2\"]"
+            )),
+            "no request comes from both",
+        ),
+        (
+            rule(&format!(
+                "{allow}clients = [\"10.0.0.0/8\"]\n[network]\nkind = \"ip\""
+            )),
+            "unknown in an IP multicast network",
+        ),
+        (
+            rule(&format!(
+                "{allow}[[authorisation.rule]]\nname = \"a\"\n{allow}"
+            )),
+            "there are two rules",
+        ),
+        (
+            with("[[authorisation.rule]]\nname = \"default\"\naction = \"deny\""),
+            "match no rule",
+        ),
+        (with("[tokens]\nrequired = [\"join\"]"), "there is no key"),
+        (
+            with("[tokens]\nrequired = [\"carry\"]"),
+            "no right that a token grants",
+        ),
+        (
+            with("[tokens]\nkeys = [\"k4.secret.AAAA\"]"),
+            "is not a public key",
+        ),
+    ] {
+        let found = problem(&text);
+        assert!(found.contains(expected), "{found}");
+    }
+}
+
+#[test]
+fn networks_of_a_peer_are_single_or_ranges() {
+    let peer = |networks: &str| with(&format!("[[peer]]\nnetwork = 2\nnetworks = {networks}"));
+    let read = Config::parse(&peer("[7, \"10-19\", \"0x1f\"]"));
+    assert!(read.is_err(), "numbers in quotes are decimal");
+    let read = Config::parse(&peer("[7, \"10-19\"]")).unwrap();
+    let machine = &read.peers.values().next().unwrap().machine;
+    let may = |network| machine.may_announce(bfed::BnNum::new(network).unwrap());
+    assert_eq!(
+        [6, 7, 8, 9, 10, 19, 20].map(may),
+        [false, true, false, false, true, true, false]
+    );
+    assert!(problem(&peer("[]")).contains("names none"));
+    assert!(problem(&peer("[\"19-10\"]")).contains("ends before it begins"));
+    assert!(problem(&peer("[0]")).contains("is no network"));
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bfed::SessionName;
+use bfed::wire::client::Token;
 use bfed_client::{Address, GroupAddress, MEDIATOR_V4, Url, frames};
 use clap::ValueEnum;
 use cli::units::{BitRate, ByteSize, duration};
@@ -95,6 +96,15 @@ pub(crate) struct Common {
     /// Interface of groups, by name or by its address [default: by the routes]
     #[arg(long, value_name = "IF")]
     pub(crate) interface: Option<String>,
+
+    /// Token from the administrator, where the network requires one; other users of this host can see it in the list
+    /// of processes
+    #[arg(long, value_name = "TOKEN", value_parser = token, conflicts_with = "token_file")]
+    pub(crate) token: Option<Token>,
+
+    /// File with such a token
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
 
     /// Print one JSON event a line (listed in bfed-join --help)
     #[arg(long)]
@@ -188,6 +198,12 @@ impl Args {
     }
 }
 
+fn token(text: &str) -> Result<Token, String> {
+    Token::new(text).ok_or_else(|| {
+        "not a token: one is at most 1024 printable characters without spaces".to_owned()
+    })
+}
+
 impl Common {
     fn check(&self) -> Result<(), String> {
         match &self.flow {
@@ -198,6 +214,19 @@ impl Common {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns the token of the arguments.
+    pub(crate) fn token(&self) -> Result<Option<Token>, String> {
+        let Some(path) = &self.token_file else {
+            return Ok(self.token.clone());
+        };
+        let shown = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("--token-file: cannot read {shown}: {error}"))?;
+        token(text.trim_end())
+            .map(Some)
+            .map_err(|why| format!("--token-file: {shown} is {why}"))
     }
 
     /// Returns the number of the flow, from 0.

@@ -98,7 +98,7 @@ impl Sink for Output<'_> {
     }
 }
 
-fn options(args: &Recv) -> JoinOptions {
+fn options(args: &Recv) -> Result<JoinOptions, String> {
     let common = &args.common;
     let mut options = JoinOptions::new(common.session.clone());
     options.mediators = args.mediators();
@@ -106,7 +106,8 @@ fn options(args: &Recv) -> JoinOptions {
     options.interface.clone_from(&common.interface);
     options.connect_timeout = args.connect_timeout;
     options.max_bytes = args.length.map(|length| length.0);
-    options
+    options.token = common.token()?;
+    Ok(options)
 }
 
 /// Runs `recv`; returns the exit code.
@@ -123,7 +124,7 @@ pub(crate) fn run(args: &Recv) -> Result<u8, String> {
     let mut output = output.map_err(|error| format!("--output {shown}: {error}"))?;
     let started = Instant::now();
     let nothing = || (Stats::default(), *blake3::hash(b"").as_bytes());
-    let (end, (stats, digest)) = match Session::join(options(args), &cancel, &mut output) {
+    let (end, (stats, digest)) = match Session::join(options(args)?, &cancel, &mut output) {
         Ok(mut session) => {
             let end = receive(args, &mut session, &mut output, started);
             let received = (session.stats(), session.digest());

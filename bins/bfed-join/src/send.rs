@@ -12,7 +12,7 @@ use cli::{exit, interrupt};
 use crate::args::Send;
 use crate::events::{End, Event};
 
-fn options(args: &Send) -> PublishOptions {
+fn options(args: &Send) -> Result<PublishOptions, String> {
     let common = &args.common;
     let mut options = PublishOptions::new(common.session.clone());
     options.flow = common.flow();
@@ -20,7 +20,8 @@ fn options(args: &Send) -> PublishOptions {
     options.interface.clone_from(&common.interface);
     options.ttl = args.ttl;
     options.rate = NonZeroU64::new(args.rate.0.max(1));
-    options
+    options.token = common.token()?;
+    Ok(options)
 }
 
 /// Runs `send`; returns the exit code.
@@ -36,7 +37,7 @@ pub(crate) fn run(args: &Send) -> Result<u8, String> {
     let cancel = Cancel::new().map_err(|error| error.to_string())?;
     let raise = cancel.clone();
     interrupt::on_raise(move || raise.cancel());
-    let publisher = Publisher::open(&options(args), &cancel);
+    let publisher = Publisher::open(&options(args)?, &cancel);
     let mut publisher = publisher.map_err(|error| error.to_string())?;
     let started = Instant::now();
     let pumped = pump(args, input, &mut publisher, &events);

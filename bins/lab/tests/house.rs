@@ -22,6 +22,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
         "tcpxm-tokio" => ["tcpxm", "linux-net"].contains(&to),
         "mcp-relay" => ["mcp-control", "tcpxm-tokio", "linux-net"].contains(&to),
         "bfed-client" => ["bfed", "linux-net"].contains(&to),
+        "bfed-token" => to == "bfed",
         "ldc-linux" => ["ldc-ring", "linux-net"].contains(&to),
         "ltp-linux" => ["ltp", "lms-proto", "dyram", "linux-net"].contains(&to),
         "ltp" => ["lms-proto", "dyram"].contains(&to),
@@ -50,6 +51,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
                     "control-stream",
                     "mcp-relay",
                     "bfed-client",
+                    "bfed-token",
                     "cli",
                 ]
                 .contains(&to)

@@ -13,6 +13,7 @@ use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 
+use bfed::wire::client::Token;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::client::conn::http1;
@@ -193,11 +194,17 @@ pub async fn connect(url: &Url, timeouts: &Timeouts) -> Result<TcpStream, HttpEr
 }
 
 /// Sends a request over a connection and returns its answer once the head is there. A body of unknown length
-/// is sent in chunks. No time limit: use [`tokio::time::timeout`].
+/// is sent in chunks. A token goes in the header `Authorization`. No time limit: use [`tokio::time::timeout`].
 ///
 /// # Errors
 /// The answer is not valid HTTP/1 or exceeds a bound, or the connection ended.
-pub async fn send<I, B>(io: I, method: Method, url: &Url, body: B) -> Result<Answer, HttpError>
+pub async fn send<I, B>(
+    io: I,
+    method: Method,
+    url: &Url,
+    token: Option<&Token>,
+    body: B,
+) -> Result<Answer, HttpError>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     B: Body + Send + 'static,
@@ -216,6 +223,12 @@ where
     for (name, value) in headers {
         let value = HeaderValue::from_str(value).map_err(|_| HttpError::Malformed)?;
         request.headers_mut().insert(name, value);
+    }
+    if let Some(token) = token {
+        let bearer = format!("Bearer {}", token.as_str());
+        let mut value = HeaderValue::from_str(&bearer).map_err(|_| HttpError::Malformed)?;
+        value.set_sensitive(true);
+        request.headers_mut().insert(header::AUTHORIZATION, value);
     }
     let mut builder = http1::Builder::new();
     builder.title_case_headers(true).max_buf_size(MAX_HEAD);
@@ -243,9 +256,13 @@ where
 ///
 /// # Errors
 /// As [`connect`] and [`send`], or the head takes too long.
-pub async fn get(url: &Url, timeouts: &Timeouts) -> Result<Answer, HttpError> {
+pub async fn get(
+    url: &Url,
+    token: Option<&Token>,
+    timeouts: &Timeouts,
+) -> Result<Answer, HttpError> {
     let stream = connect(url, timeouts).await?;
-    let asked = send(stream, Method::GET, url, Full::<Bytes>::default());
+    let asked = send(stream, Method::GET, url, token, Full::<Bytes>::default());
     let answered = timeout(timeouts.head, asked).await;
     answered.map_err(|_| HttpError::TimedOut(timeouts.head))?
 }
@@ -263,7 +280,14 @@ pub async fn post(
 ) -> Result<Bytes, HttpError> {
     let stream = connect(url, timeouts).await?;
     let asked = async {
-        let answer = send(stream, Method::POST, url, Full::new(Bytes::from(body))).await?;
+        let answer = send(
+            stream,
+            Method::POST,
+            url,
+            None,
+            Full::new(Bytes::from(body)),
+        )
+        .await?;
         match answer.status {
             200 => answer.whole(max_len).await,
             _ => Err(answer.into_error().await),

@@ -4,6 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use bfed::wire::client::Token;
 use linux_net::inet::UdpSocket;
 use linux_net::udp::Batch;
 
@@ -71,6 +72,7 @@ impl Input {
     pub(crate) fn open(
         place: &Place,
         interface: Option<&str>,
+        token: Option<Token>,
         timeouts: Timeouts,
     ) -> Result<Input, Error> {
         match place {
@@ -78,7 +80,7 @@ impl Input {
                 let socket = mediator::listen(address.group, address.source, interface)?;
                 Ok(Input::Group(socket, Batch::new(8)))
             }
-            Place::Http(url) => match Download::open(url.clone(), timeouts) {
+            Place::Http(url) => match Download::open(url.clone(), token, timeouts) {
                 Ok(download) => Ok(Input::Http(download)),
                 Err(error) => Err(Error::Network(format!("{url}: {error}"))),
             },

@@ -59,7 +59,9 @@
 //! above, redirections end, and an answer is taken only with the client's nonce or for its group. Neither
 //! mediators nor data are authenticated, and HTTP is not encrypted: an on-path attacker can refuse a session or
 //! replace its data. The digest of numbered frames detects damage, not forgery. A hostile mediator can make the
-//! client join any multicast group and request any URL of plain HTTP that this host can reach.
+//! client join any multicast group and request any URL of plain HTTP that this host can reach. A token
+//! ([`JoinOptions::token`]) travels unencrypted to every mediator that is asked, and in HTTP networks to every server that
+//! it names.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use bfed::SessionName;
-use bfed::wire::client::{AnswerRepr, Request, Want};
+use bfed::wire::client::{AnswerRepr, Request, Token, Want};
 use bfed::wire::notification::{Reason, Repr as Notification};
 use hyper::body::Bytes;
 use linux_net::inet::{self, Membership, Transmit, UdpSocket};
@@ -111,6 +111,7 @@ pub(crate) struct Conversation {
     pub(crate) address: Address,
     transport: Transport,
     session: SessionName,
+    token: Option<Token>,
     nonce: u32,
     timeouts: Timeouts,
 }
@@ -188,6 +189,7 @@ impl Conversation {
             address,
             transport,
             session: options.session.clone(),
+            token: options.token.clone(),
             nonce,
             timeouts: options.timeouts,
         })
@@ -205,6 +207,7 @@ impl Conversation {
             want,
             redirects,
             session: self.session.clone(),
+            token: self.token.clone().filter(|_| want != Want::Leave),
         };
         let mut bytes = vec![0; request.buffer_len()];
         request.emit(&mut bytes);

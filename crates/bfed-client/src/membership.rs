@@ -13,11 +13,12 @@
 //!
 //! On a group a request is delayed by a random time, up to 100 ms at first and a second for a refresh; when
 //! another client sends the same request meanwhile, its answer serves both (damping). After a LEAVE of another client
-//! the request is repeated within a second.
+//! the request is repeated within a second. A client with a token leaves no request to others, whose tokens may not
+//! count.
 
 use std::os::fd::AsFd;
 
-use bfed::wire::client::{Answer, AnswerRepr, Want};
+use bfed::wire::client::{Answer, AnswerRepr, Token, Want};
 use bfed::wire::no_route::Reason;
 use bfed::{ChannelAddress, Duration, GatewayId, Instant};
 use linux_net::poll::{self, Watch};
@@ -119,6 +120,16 @@ impl Membership {
         self.ask_soon(now, sink);
     }
 
+    /// Returns the token for the place of the data: only a server that an HTTP network's mediator names gets it, because
+    /// any host of a group can answer there.
+    pub(crate) fn token_for(&self, place: &Place) -> Option<Token> {
+        let is_http = matches!(
+            (place, &self.mediator.address),
+            (Place::Http(_), Address::Http(_))
+        );
+        self.options.token.clone().filter(|_| is_http)
+    }
+
     /// Returns whether a gateway serves the session: the end of its stream is not the end of the session then.
     pub(crate) fn is_served(&self) -> bool {
         self.place.is_some() && self.ask_at.is_some()
@@ -198,7 +209,8 @@ impl Membership {
                 Message::Answer(answer) => {
                     place = self.handle_answer(now, answer, sink)?.or(place);
                 }
-                Message::OtherJoins if self.ask_at.is_some() => {
+                // The other client's token may not count.
+                Message::OtherJoins if self.ask_at.is_some() && self.options.token.is_none() => {
                     self.damped += 1;
                     self.retry(now);
                 }

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use bfed::SessionName;
+use bfed::wire::client::Token;
 use linux_net::SendError;
 use linux_net::inet::{Transmit, UdpSocket};
 use linux_net::poll::{self, Watch};
@@ -38,6 +39,8 @@ pub struct PublishOptions {
     pub ttl: u8,
     /// Bits of payload a second; by default as fast as the network takes them.
     pub rate: Option<NonZeroU64>,
+    /// The token for the server, if it requires one.
+    pub token: Option<Token>,
     /// Time limits of the connection to the server.
     pub timeouts: Timeouts,
 }
@@ -53,6 +56,7 @@ impl PublishOptions {
             interface: None,
             ttl: 16,
             rate: None,
+            token: None,
             timeouts: Timeouts::default(),
         }
     }
@@ -60,7 +64,7 @@ impl PublishOptions {
     fn sink(&self) -> Result<Sink, Error> {
         if let Some(server) = &self.server {
             let url = server.with_path(&session_path(self.session.as_str(), self.flow))?;
-            return match Upload::open(url.clone(), self.timeouts) {
+            return match Upload::open(url.clone(), self.token.clone(), self.timeouts) {
                 Ok(upload) => Ok(Sink::Http(upload)),
                 Err(error) => Err(Error::Server {
                     url: url.to_string(),

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bfed::wire::client::Token;
 use bfed::wire::no_route::Reason;
 use bfed::{GatewayId, Instant, SessionName};
 use linux_net::poll::{self, Watch};
@@ -43,6 +44,9 @@ pub struct JoinOptions {
     pub connect_timeout: Duration,
     /// The session is complete after this many bytes.
     pub max_bytes: Option<u64>,
+    /// The token for mediators and servers, where they require one. It is sent to every mediator that is asked or
+    /// redirected to, and to the servers that an HTTP network's mediator names.
+    pub token: Option<Token>,
     /// Time limits of connections to mediators and servers of HTTP networks.
     pub timeouts: Timeouts,
 }
@@ -58,6 +62,7 @@ impl JoinOptions {
             interface: None,
             connect_timeout: Duration::from_secs(15),
             max_bytes: None,
+            token: None,
             timeouts: Timeouts::default(),
         }
     }
@@ -267,7 +272,12 @@ impl Session {
             self.membership.begin(now, sink);
         }
         if let Some(place) = self.membership.receive(now, sink)? {
-            match Input::open(&place, self.interface.as_deref(), self.timeouts) {
+            match Input::open(
+                &place,
+                self.interface.as_deref(),
+                self.membership.token_for(&place),
+                self.timeouts,
+            ) {
                 Ok(input) => self.input = Some(input),
                 Err(error) => self.broke(now, error.to_string(), sink),
             }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc as blocking;
 use std::time::Duration;
 
+use bfed::wire::client::Token;
 use hyper::Method;
 use hyper::body::{Body, Bytes, Frame};
 use linux_net::wake::Waker;
@@ -58,14 +59,14 @@ pub(crate) struct Download {
 }
 
 impl Download {
-    pub(crate) fn open(url: Url, timeouts: Timeouts) -> io::Result<Self> {
+    pub(crate) fn open(url: Url, token: Option<Token>, timeouts: Timeouts) -> io::Result<Self> {
         let (sender, pieces) = mpsc::channel(QUEUE);
         let waker = Waker::new()?;
         let wake = waker.clone();
         spawn(async move {
             tokio::select! {
                 () = sender.closed() => {}
-                () = download(url, &timeouts, &sender, &wake) => {}
+                () = download(url, token, &timeouts, &sender, &wake) => {}
             }
         })?;
         Ok(Download { pieces, waker })
@@ -93,9 +94,16 @@ impl AsFd for Download {
 }
 
 /// Reads a stream, following redirections, until it ends or the caller has dropped it.
-async fn download(mut url: Url, timeouts: &Timeouts, pieces: &Sender<Piece>, waker: &Waker) {
+async fn download(
+    mut url: Url,
+    token: Option<Token>,
+    timeouts: &Timeouts,
+    pieces: &Sender<Piece>,
+    waker: &Waker,
+) {
     for redirects in 0.. {
-        let last = match read(&url, timeouts, pieces, waker, redirects).await {
+        let asked = (&url, token.as_ref());
+        let last = match read(asked, timeouts, pieces, waker, redirects).await {
             Ok(Some(to)) => {
                 url = to;
                 continue;
@@ -111,14 +119,14 @@ async fn download(mut url: Url, timeouts: &Timeouts, pieces: &Sender<Piece>, wak
 
 /// Reads one answer; the target if it is a redirection.
 async fn read(
-    url: &Url,
+    (url, token): (&Url, Option<&Token>),
     timeouts: &Timeouts,
     pieces: &Sender<Piece>,
     waker: &Waker,
     redirects: usize,
 ) -> Result<Option<Url>, String> {
     let text = |error: HttpError| error.to_string();
-    let mut answer = http::get(url, timeouts).await.map_err(text)?;
+    let mut answer = http::get(url, token, timeouts).await.map_err(text)?;
     match (answer.status, &answer.location) {
         (200, _) => {}
         (301..=308, Some(_)) if redirects >= MAX_REDIRECTS => {
@@ -174,7 +182,11 @@ pub(crate) struct Upload {
 
 impl Upload {
     /// Connects and begins a PUT.
-    pub(crate) fn open(url: Url, timeouts: Timeouts) -> Result<Self, HttpError> {
+    pub(crate) fn open(
+        url: Url,
+        token: Option<Token>,
+        timeouts: Timeouts,
+    ) -> Result<Self, HttpError> {
         let (pieces, outgoing) = mpsc::channel(QUEUE);
         let (sender, outcome) = blocking::channel();
         let taken = Arc::new(AtomicU64::new(0));
@@ -190,7 +202,7 @@ impl Upload {
             };
             let _ = sender.send(Ok(()));
             let put = async {
-                let answer = http::send(stream, Method::PUT, &url, body).await?;
+                let answer = http::send(stream, Method::PUT, &url, token.as_ref(), body).await?;
                 match answer.status {
                     200..=299 => Ok(()),
                     _ => Err(answer.into_error().await),

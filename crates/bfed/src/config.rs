@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use proto_core::time::Duration;
 
+use crate::authorise;
 use crate::prefix::Prefix;
 use crate::routing::{Damping, Policy};
 use crate::types::{BnNum, Cost, GatewayId, Metric, Table, Tables};
@@ -142,6 +143,8 @@ pub struct Config {
     pub names: BTreeMap<String, BnNum>,
     /// Damping of flapping routes; `None` for none.
     pub damping: Option<Damping>,
+    /// Which sessions may be published, joined and carried; all by default.
+    pub authorisation: authorise::Rules,
     /// Limits of the tables.
     pub limits: Limits,
 }
@@ -169,6 +172,7 @@ impl Config {
             assignment: Assignment::default(),
             names: BTreeMap::new(),
             damping: Some(Damping::default()),
+            authorisation: authorise::Rules::default(),
             limits: Limits::default(),
         }
     }
@@ -203,8 +207,26 @@ impl Config {
         if least.min(limits.max_sroutes).min(limits.max_refused) == 0 {
             return Err(ConfigError::Limits);
         }
+        let rules = &self.authorisation.rules;
+        let mut numbered = rules.iter().enumerate();
+        let is_wrong = |(at, rule): (usize, &authorise::Rule)| {
+            let taken = rules[..at].iter().any(|other| other.name == rule.name);
+            taken || rule.name.is_empty() || rule.name == authorise::DEFAULT
+        };
+        if rules.len() > authorise::MAX_RULES || numbered.any(is_wrong) {
+            return Err(ConfigError::Rules);
+        }
         Ok(())
     }
+}
+
+/// A range of networks: the first and the last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NetworkRange {
+    /// The first.
+    pub first: BnNum,
+    /// The last.
+    pub last: BnNum,
 }
 
 /// Configuration of a peer (§3.1).
@@ -223,6 +245,9 @@ pub struct PeerConfig {
     pub max_routes: usize,
     /// How long its streams are refused after too many routes.
     pub rest_after_limit: Duration,
+    /// Networks to whose gateways it may announce routes; empty: to any. Other routes of it are kept as rejected ones,
+    /// and counted.
+    pub networks: Vec<NetworkRange>,
     /// Addresses that its JOINs and TRANSLATIONs may name: where its data nodes are. Empty: its own address only,
     /// if the driver [sets it](crate::ControlNode::set_peer_address).
     pub data_prefixes: Vec<Prefix>,
@@ -248,6 +273,7 @@ impl PeerConfig {
             rate_bps: None,
             max_routes: 4096,
             rest_after_limit: Duration::from_secs(300),
+            networks: Vec::new(),
             data_prefixes: Vec::new(),
             import: Policy::accept_all(),
             export: Policy::accept_all(),
@@ -261,6 +287,13 @@ impl PeerConfig {
     #[must_use]
     pub fn min_ttl(&self) -> Option<u8> {
         self.max_hops.map(|hops| 255 - hops.saturating_sub(1))
+    }
+
+    /// Returns whether the peer may announce routes to gateways of a network.
+    #[must_use]
+    pub fn may_announce(&self, network: BnNum) -> bool {
+        let within = |range: &NetworkRange| (range.first..=range.last).contains(&network);
+        self.networks.is_empty() || self.networks.iter().any(within)
     }
 
     pub(crate) fn check(&self, own: GatewayId) -> Result<(), ConfigError> {
@@ -292,6 +325,8 @@ proto_core::errors! {
         Times = "a time is 0, or soft state expires before its second refresh",
         /// A limit is 0.
         Limits = "a limit is 0",
+        /// Too many authorisation rules, or one without a name of its own.
+        Rules = "there are too many authorisation rules, or one has no name of its own",
         /// A peer that is this gateway itself.
         OwnPeer = "a peer is this gateway itself",
         /// Two peers are the same gateway.

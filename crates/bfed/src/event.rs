@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::authorise::{Right, Subject};
 use crate::name::SessionName;
 use crate::session::CloseReason;
 use crate::types::{ChannelAddress, ConnId, GatewayId, NodeId, PeerId};
@@ -22,6 +23,38 @@ pub enum Scope {
     /// All gateways of the network, as in an IP multicast network (§5.4): the nearest answers, the others are
     /// silent.
     Heard,
+}
+
+/// A client's request for a session (`recvd_join_request`, §5.4).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClientRequest {
+    /// Number of the request, for the answer.
+    pub client: ClientId,
+    /// Who asks: authorisation rules may name it.
+    pub subject: Subject,
+    /// The session.
+    pub session: SessionName,
+    /// How often the client was redirected.
+    pub redirects: u8,
+    /// Which gateways received the request.
+    pub scope: Scope,
+    /// Only the cost is asked for (§7, access selection).
+    pub cost_only: bool,
+}
+
+impl ClientRequest {
+    /// Returns a request to this gateway from a client without a known address that was not redirected.
+    #[must_use]
+    pub const fn new(client: ClientId, session: SessionName) -> Self {
+        ClientRequest {
+            client,
+            subject: Subject::Client(None),
+            session,
+            redirects: 0,
+            scope: Scope::Chosen,
+            cost_only: false,
+        }
+    }
 }
 
 /// A message to send.
@@ -82,6 +115,17 @@ pub enum Event {
         session: SessionName,
         /// The gateways of this network whose costs are asked for.
         gateways: Vec<GatewayId>,
+    },
+    /// A request was denied, and counted under the rule. For the log: requests come as often as their sender likes.
+    Denied {
+        /// Name of the authorisation rule.
+        rule: String,
+        /// The right that the request needed.
+        right: Right,
+        /// Who made it.
+        subject: Subject,
+        /// The session.
+        session: SessionName,
     },
     /// Resolve the DNS name of a network, then call `resolved`.
     Resolve(String),

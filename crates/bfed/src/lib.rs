@@ -70,6 +70,7 @@
 //! | messages that wait for a peer | [`Limits::max_queue`]; a changed route waits once | the session with the peer ends |
 //! | sessions at a data node | [`DataConfig::max_sessions`], each at most 6 KiB without queues | another node, or NO_ROUTE |
 //! | bytes that wait for one receiver | [`data::PlaneConfig::max_queue_bytes`] | the oldest frame is dropped, or the source is paused |
+//! | authorisation rules | [`authorise::MAX_RULES`], each compared with one request in turn | the configuration is wrong |
 //! | work of one call | one tree, or the routes in a message; at most 64 other trees | `poll_timeout` asks for another call |
 //!
 //! # Security model
@@ -83,6 +84,7 @@
 
 extern crate alloc;
 
+pub mod authorise;
 pub mod config;
 pub mod control;
 pub mod coordination;
@@ -100,12 +102,12 @@ mod tree;
 mod types;
 pub mod wire;
 
-pub use config::{Assignment, Config, ConfigError, Costs, Limits, PeerConfig};
+pub use config::{Assignment, Config, ConfigError, Costs, Limits, NetworkRange, PeerConfig};
 pub use control::ControlNode;
 pub use coordination::{Coordinator, InMemory};
 pub use data::{DataConfig, DataNode};
 pub use error::{Drops, Error, Stats};
-pub use event::{ClientId, Event, Scope, Sroutes, Transmit};
+pub use event::{ClientId, ClientRequest, Event, Scope, Sroutes, Transmit};
 pub use name::{NameError, Owner, SessionName};
 pub use native::NativeNet;
 pub use prefix::{Prefix, PrefixError};

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 use proto_core::time::Instant;
 
-use crate::event::{ClientId, Scope, Sroutes};
+use crate::event::{ClientId, ClientRequest, Sroutes};
 use crate::name::SessionName;
 use crate::types::GatewayId;
 use crate::wire::client::AnswerRepr;
@@ -60,19 +60,8 @@ pub enum Upcall {
         len: usize,
     },
     /// A client requests a session, or its cost (`recvd_join_request`): call
-    /// [`ControlNode::join`](crate::ControlNode::join) or `ask_cost`.
-    Join {
-        /// Number of the request, for the answer.
-        client: ClientId,
-        /// The session.
-        session: SessionName,
-        /// How often the client was redirected.
-        redirects: u8,
-        /// Which gateways received the request.
-        scope: Scope,
-        /// Only the cost is asked for.
-        cost_only: bool,
-    },
+    /// [`ControlNode::client_requests`](crate::ControlNode::client_requests).
+    Join(ClientRequest),
     /// No client wants the session any more (`recvd_leave_request`).
     Leave(SessionName),
     /// The answer to a `get_sroutes` that took time.

@@ -1,8 +1,12 @@
 //! Federation: names, control messages, data packets.
 
-use bfed::SessionName;
+use std::collections::BTreeMap;
+
+use bfed::authorise::{NamePattern, Right};
 use bfed::wire::data::{Packet, Repr};
 use bfed::wire::{Frames, MAX_MESSAGE_LEN, Message, report, update};
+use bfed::{BnNum, SessionName};
+use bfed_token::{Claims, Presented, Verifier};
 
 /// Each message, and the cutting of a stream into messages.
 pub fn message(bytes: &[u8]) {
@@ -60,4 +64,47 @@ pub fn name(bytes: &[u8]) {
         name.table(),
         name.parameters().count(),
     );
+}
+
+/// Patterns of names: the normal form is a fixed point, and a name matches itself.
+pub fn pattern(bytes: &[u8]) {
+    let Ok(text) = core::str::from_utf8(bytes) else {
+        return;
+    };
+    let (pattern, name) = (text.parse::<NamePattern>(), SessionName::parse(text));
+    if let Ok(pattern) = &pattern {
+        assert_eq!(pattern.to_string().parse().as_ref(), Ok(pattern));
+        if let Ok(name) = &name {
+            let _ = pattern.matches(name, None, &BTreeMap::new());
+        }
+    }
+    if let Ok(name) = &name {
+        let owner = text.find("//").map_or(0, |at| at + 2);
+        let end = text[owner..].find('/').map_or(text.len(), |at| owner + at);
+        let own: NamePattern = text[..end].to_ascii_lowercase().parse().expect("an owner is a pattern");
+        assert!(own.matches(name, None, &BTreeMap::new()));
+    }
+}
+
+/// Tokens, and the claims in one whose signature counts.
+pub fn token(bytes: &[u8]) {
+    let Ok(text) = core::str::from_utf8(bytes) else {
+        return;
+    };
+    // The public key of RFC 8032, test 1: its tokens do not occur.
+    let key = "k4.public.11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
+    let verifier = Verifier::new(BnNum::new(7).expect("not 0"), vec![key.parse().expect("a key")]);
+    let session = SessionName::parse("bfed://7/news").expect("a name");
+    let presented = Presented {
+        token: text,
+        right: Right::Join,
+        session: &session,
+        owner: None,
+        from: None,
+    };
+    assert!(verifier.verify(1_800_000_000, &presented).is_err());
+    if let Some(claims) = Claims::from_json(text) {
+        let json = claims.to_json().expect("what was read is written");
+        assert_eq!(Claims::from_json(&json), Some(claims));
+    }
 }

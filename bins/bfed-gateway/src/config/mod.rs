@@ -1,9 +1,11 @@
 //! The configuration in TOML. All problems are reported at once. The example `examples/gateway.toml`, which a test reads,
 //! has the meaning, unit and default of each key.
 
+mod authorisation;
 mod machine;
 mod peers;
 mod sections;
+mod tokens;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +19,7 @@ use daemon_kit::host::HostCheck;
 use daemon_kit::reader::Section;
 use daemon_kit::settings::{Daemon, differing};
 
-use crate::native::NetworkConfig;
+use crate::native::{AccessConfig, NetworkConfig, TokensConfig};
 
 /// Default path of the status socket.
 pub const DEFAULT_SOCKET: &str = "/run/polycast/bfed-gateway.sock";
@@ -60,7 +62,7 @@ impl Mode {
 /// A whole configuration that `check` accepts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Configuration of the control node: `[gateway]`, `[[name]]`, `[timers]`, `[limits]`.
+    /// Configuration of the control node: `[gateway]`, `[[name]]`, `[authorisation]`, `[timers]`, `[limits]`.
     pub machine: bfed::Config,
     /// `gateway.listen`: listening address for peers.
     pub listen: Option<SocketAddr>,
@@ -74,6 +76,8 @@ pub struct Config {
     pub data: Data,
     /// `[network]`.
     pub network: NetworkConfig,
+    /// `[tokens]`.
+    pub tokens: TokensConfig,
     /// `timers.shutdown`: time limit of a shutdown.
     pub shutdown: Duration,
     /// `[etcd]`.
@@ -189,6 +193,16 @@ impl Config {
         self
     }
 
+    /// Returns what decides about clients.
+    #[must_use]
+    pub fn access(&self) -> AccessConfig<'_> {
+        AccessConfig {
+            tokens: &self.tokens,
+            rules: &self.machine.authorisation,
+            names: &self.machine.names,
+        }
+    }
+
     /// Returns the peers for the control node.
     #[must_use]
     pub fn machine_peers(&self) -> BTreeMap<PeerId, bfed::PeerConfig> {
@@ -206,13 +220,17 @@ impl Configuration for Config {
         let peers = peers::peers(root, &machine, gateway.key_file.is_some());
         let data = sections::data(root.section("data"), &machine, limits);
         let page = sections::address(root.section("status"), "page");
+        let network = NetworkConfig::read(root.section("network"));
+        let rules = root.section("authorisation");
+        machine.authorisation = authorisation::authorisation(rules, &network);
         Config {
             listen: gateway.listen,
             cluster: sections::cluster(root.section("cluster"), gateway.key_file.is_some()),
             key_file: gateway.key_file,
             peers,
             data,
-            network: NetworkConfig::read(root.section("network")),
+            tokens: tokens::tokens(root.section("tokens"), &network),
+            network,
             shutdown,
             etcd: sections::etcd(root),
             page,
@@ -244,6 +262,9 @@ impl Configuration for Config {
                 None
             }
         };
+        if let Err(why) = self.tokens.own_token() {
+            host.complain("tokens.token-file", why);
+        }
         if let Some(interface) = link.and_then(|link| link.interface.as_deref()) {
             host.interface("network.interface", interface);
         }
@@ -277,6 +298,7 @@ impl Configuration for Config {
         Config {
             machine,
             peers: next.peers,
+            tokens: next.tokens,
             shutdown: next.shutdown,
             ..self.clone()
         }

@@ -1,10 +1,13 @@
 //! `[[peer]]` and its policies.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use bfed::routing::policy::{Action, Changes, Match, Policy, Rule};
-use bfed::{BnNum, Cost, Costs, GatewayId, Metric, PeerConfig, PeerId, Prefix, Table, Tables};
+use bfed::{
+    BnNum, Cost, Costs, GatewayId, Metric, NetworkRange, PeerConfig, PeerId, Prefix, Table, Tables,
+};
 use daemon_kit::reader::{Section, shown};
 use daemon_kit::value::{LISTEN, boolean, text};
 use toml::de::DeValue;
@@ -91,6 +94,7 @@ fn peer(section: &Section<'_, '_>, has_key: bool) -> Option<Peer> {
         .get("rate", "a bit rate, such as \"100M\"", rate)
         .map(|at| at.value);
     machine.data_prefixes = prefixes(section, address);
+    machine.networks = networks(section);
     machine.max_routes = section.number("max-routes", 1..=1_000_000, 4096_u32) as usize;
     let pauses = std::time::Duration::from_secs(1)..=std::time::Duration::from_secs(86_400);
     machine.rest_after_limit = duration(
@@ -116,6 +120,46 @@ fn peer(section: &Section<'_, '_>, has_key: bool) -> Option<Peer> {
         address,
         tls_name: tls_name.map(|at| at.value),
     })
+}
+
+/// `networks`: those to which the peer may announce routes; any by default.
+fn networks(section: &Section<'_, '_>) -> Vec<NetworkRange> {
+    let wants = "networks, single or in a range, such as [7, \"10-19\"]";
+    let named = Cell::new(false);
+    let listed = section.list("networks", wants, |value| {
+        named.set(true);
+        let wrong = || format!("{} is no network and no range of networks", shown(value));
+        let number = |text: &str| {
+            text.trim()
+                .parse()
+                .ok()
+                .and_then(BnNum::new)
+                .ok_or_else(wrong)
+        };
+        let (first, last) = match value {
+            DeValue::String(range) => match range.split_once('-') {
+                Some((first, last)) => (number(first)?, number(last)?),
+                None => (number(range)?, number(range)?),
+            },
+            _ => {
+                let one = whole(value).ok().and_then(BnNum::new).ok_or_else(wrong)?;
+                (one, one)
+            }
+        };
+        match first <= last {
+            true => Ok(NetworkRange { first, last }),
+            false => Err(format!("{} ends before it begins", shown(value))),
+        }
+    });
+    let Some(listed) = listed else {
+        return Vec::new();
+    };
+    if !named.get() {
+        let wrong = "names none, so no route of the peer would count";
+        let instead = format!("write {wants}, or leave it out for any network");
+        section.complain(listed.offset, "networks", wrong, instead);
+    }
+    listed.value.into_iter().map(|at| at.value).collect()
 }
 
 /// `data-prefixes`: addresses of the peer's data nodes; by default its own address.

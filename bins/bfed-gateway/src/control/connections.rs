@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bfed::wire::notification::Reason;
 use bfed::wire::{Header, Type, statistics};
-use bfed::{ConnId, Instant, PeerId};
+use bfed::{ConnId, Event, Instant, PeerId};
 
 use super::lease::Guarded;
 use super::peering::{self, Call, Caller, Outcome, call};
 use super::streams::{Conn, Cutter, Stream};
-use super::{Carried, Driver, Input};
+use super::{Carried, Driver, Input, show};
 
 impl Driver {
     pub(super) fn call(&mut self, now: Instant, peer: PeerId) {
@@ -94,12 +94,34 @@ impl Driver {
         self.strangers_log.admit(std::time::Instant::now())
     }
 
+    /// Logs that a rule denied a request.
+    pub(super) fn log_denial(&mut self, denied: &Event) {
+        if let Event::Denied {
+            rule,
+            right,
+            subject,
+            session,
+        } = denied
+            && self.denials_log.admit(std::time::Instant::now())
+        {
+            let (right, by) = (right.name(), show::subject(*subject));
+            tracing::warn!(event = "authorisation_denied", rule, right, by, %session, "request denied by a rule");
+        }
+    }
+
     pub(super) fn log_suppressed(&mut self) {
         if let Some(count) = self.strangers_log.summary(std::time::Instant::now()) {
             tracing::warn!(
                 event = "connection_refused",
                 count,
                 "more connections refused"
+            );
+        }
+        if let Some(count) = self.denials_log.summary(std::time::Instant::now()) {
+            tracing::warn!(
+                event = "authorisation_denied",
+                count,
+                "more requests denied by rules"
             );
         }
     }

@@ -98,6 +98,9 @@ pub(crate) struct Snapshot {
     pub(crate) control: Counts,
     pub(crate) routing: Counts,
     pub(crate) drops: Counts,
+    /// Requests that each authorisation rule denied, and the sessions that it admits now.
+    pub(crate) denied: Counts,
+    pub(crate) admitted: Counts,
     pub(crate) native: Counts,
     pub(crate) native_gauges: Counts,
     pub(crate) join_latency: JoinLatency,
@@ -133,6 +136,8 @@ pub(crate) struct Driver {
     strangers: u64,
     /// Limits log lines about refused connections.
     strangers_log: LogLimiter,
+    /// Limits log lines about requests that a rule denied.
+    denials_log: LogLimiter,
     ports: Ports,
     /// Limits refused peers that are sent the reason.
     dismissals: Arc<Semaphore>,
@@ -210,6 +215,7 @@ impl Driver {
             carried: BTreeMap::new(),
             strangers: 0,
             strangers_log: LogLimiter::default(),
+            denials_log: LogLimiter::default(),
             ports: parts.ports,
             dismissals: Arc::new(Semaphore::new(DISMISSALS)),
             buffer: vec![0; 1 << 17].into(),
@@ -303,19 +309,7 @@ impl Driver {
     fn upcalls(&mut self, now: Instant) {
         while let Some(upcall) = self.network.poll_upcall(now, &mut self.buffer) {
             match upcall {
-                Upcall::Join {
-                    client,
-                    session,
-                    cost_only: true,
-                    ..
-                } => self.node.ask_cost(now, client, session),
-                Upcall::Join {
-                    client,
-                    session,
-                    redirects,
-                    scope,
-                    ..
-                } => self.node.join(now, client, session, redirects, scope),
+                Upcall::Join(request) => self.node.client_requests(now, request),
                 Upcall::Leave(session) => self.node.leave(now, &session),
                 Upcall::Sroutes { request, answer } => self.node.sroutes(now, request, answer),
                 // Data nodes receive the data.
@@ -399,6 +393,7 @@ impl Driver {
                     self.node.sroutes(now, request, answer);
                 }
             }
+            denied @ Event::Denied { .. } => self.log_denial(&denied),
             // The machine knows all names of the configuration itself.
             Event::Resolve(name) => self.node.resolved(now, &name, None::<BnNum>),
             Event::TreeUp { session, .. } => tracing::debug!(%session, "joined the tree"),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use bfed::authorise::{Action, Subject};
 use bfed::session::{CloseReason, State};
 use bfed::wire::notification::Reason;
 use bfed::{Coordinator, GatewayId};
@@ -21,6 +22,16 @@ fn named((name, count): (&str, u64)) -> (String, u64) {
 
 fn counts<const N: usize>(all: [(&str, u64); N]) -> Counts {
     all.map(named).into()
+}
+
+/// Describes who made a request.
+pub(super) fn subject(subject: Subject) -> String {
+    match subject {
+        Subject::Client(Some(address)) => format!("client {address}"),
+        Subject::Client(None) => "a client".to_owned(),
+        Subject::Clients => "clients".to_owned(),
+        Subject::Peer(gateway) => format!("peer {gateway}"),
+    }
 }
 
 /// Describes why a peering ended.
@@ -75,10 +86,11 @@ impl Driver {
             Show::Peers => self.peers(),
             Show::Sessions => self.sessions(),
             Show::Nodes => self.data_nodes(),
+            Show::Rules => self.rules(),
             Show::Counters => {
                 let mut s = self.snapshot();
                 s.native.append(&mut s.native_gauges);
-                json!({"control": s.control, "routing": s.routing, "control_drops": s.drops, "mediator": s.native})
+                json!({"authorisation_denied": s.denied, "control": s.control, "routing": s.routing, "control_drops": s.drops, "mediator": s.native})
             }
         }
     }
@@ -174,6 +186,17 @@ impl Driver {
         json!({"nodes": self.node.nodes().map(row).collect::<Vec<_>>()})
     }
 
+    fn rules(&self) -> Value {
+        let row = |rule: bfed::authorise::RuleStatus<'_>| {
+            let action = match rule.action {
+                Action::Allow => "allow",
+                Action::Deny => "deny",
+            };
+            json!({"rule": rule.name, "action": action, "sessions": rule.sessions, "denied": rule.denied})
+        };
+        json!({"rules": self.node.rules().map(row).collect::<Vec<_>>()})
+    }
+
     pub(super) fn snapshot(&mut self) -> Snapshot {
         let stats = self.node.stats().clone();
         let routes = stats.routes;
@@ -211,12 +234,23 @@ impl Driver {
                 ("withdrawn", routes.withdrawn),
                 ("loops", routes.loops),
                 ("not_from_peer", routes.not_from_peer),
+                ("not_granted", routes.not_granted),
                 ("attributes_discarded", routes.attributes_discarded),
                 ("faulty", routes.faulty),
                 ("suppressed", routes.suppressed),
                 ("changes", routes.changes),
                 ("told", routes.told),
             ]),
+            denied: self
+                .node
+                .rules()
+                .map(|rule| (rule.name.to_owned(), rule.denied))
+                .collect(),
+            admitted: self
+                .node
+                .rules()
+                .map(|rule| (rule.name.to_owned(), rule.sessions as u64))
+                .collect(),
             drops: stats
                 .drops
                 .iter()

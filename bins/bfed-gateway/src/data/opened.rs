@@ -1,6 +1,7 @@
 //! What a data node needs before it runs: its sockets, and the native network.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 
 use bfed::{DataConfig, NodeId};
 use daemon_kit::RunError;
@@ -10,7 +11,7 @@ use proto_core::clock::Clock;
 
 use super::streams;
 use crate::config::Config;
-use crate::native::{Network, Owner, Role};
+use crate::native::{Access, Network, Owner, Role};
 
 /// Ports tried if none is configured.
 const PORTS: usize = 32;
@@ -66,16 +67,18 @@ impl Opened {
     pub(crate) fn open(
         config: &Config,
         clock: Clock,
+        access: &Arc<Access>,
         open: Opener<'_>,
     ) -> Result<Vec<Opened>, RunError> {
         (0..config.data.nodes)
-            .map(|part| Opened::one(config, clock, open, part))
+            .map(|part| Opened::one(config, clock, access, open, part))
             .collect()
     }
 
     fn one(
         config: &Config,
         clock: Clock,
+        access: &Arc<Access>,
         open: Opener<'_>,
         part: usize,
     ) -> Result<Opened, RunError> {
@@ -101,6 +104,7 @@ impl Opened {
             gateway: config.machine.gateway,
             seed: seed()?,
             now: clock.now(),
+            access: Arc::clone(access),
         };
         let network = open(role, owner).map_err(not_opened)?;
         let mut machine = data.machine;

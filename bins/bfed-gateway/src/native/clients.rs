@@ -8,16 +8,22 @@
 //! | COST | [`Upcall::Join`] with `cost_only` |
 //! | LEAVE of a client that has the session | it is removed after the grace period; when no client is left, [`Upcall::Leave`] |
 //! | any, faster than the configured rate, or past a bound | dropped, counted |
+//! | JOIN, COST without the token that the network requires | refused, counted; the kind of network answers |
 //!
 //! The kind of network decides what a client is: in an IP multicast network all members of the mediator's group are
 //! one, because one answer serves them all (damping).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
 
+use bfed::authorise::{Right, Subject};
 use bfed::native::Upcall;
-use bfed::wire::client::{Answer, AnswerRepr, Request, Want};
-use bfed::{ClientId, Duration, Instant, Scope, SessionName};
+use bfed::wire::client::{Answer, AnswerRepr, Request, Token, Want};
+use bfed::{ClientId, ClientRequest, Duration, Instant, Scope, SessionName};
 use proto_core::{RateLimit, TokenBucket};
+
+use super::Access;
 
 /// Time allowed for an answer.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -50,6 +56,21 @@ pub(super) enum Refused {
     Full,
     /// The client has sent a request with this number already, and its answer is pending.
     Pending(ClientId),
+    /// The client's token does not grant it.
+    NotAdmitted,
+}
+
+/// What identifies a client.
+pub(super) trait ClientKey: Ord + Clone {
+    /// Returns its address, where the network knows it.
+    fn address(&self) -> Option<IpAddr>;
+}
+
+/// All clients of a network of groups are one.
+impl ClientKey for () {
+    fn address(&self) -> Option<IpAddr> {
+        None
+    }
 }
 
 /// Upper bounds of the buckets of [`JoinLatency`] in seconds, but for the last one.
@@ -90,6 +111,7 @@ pub(super) struct PendingRequest<K> {
 #[derive(Debug)]
 pub(super) struct Clients<K> {
     limits: ClientLimits,
+    access: Arc<Access>,
     scope: Scope,
     /// Time that a session stays after a LEAVE, in case another client objects.
     grace: Duration,
@@ -105,10 +127,16 @@ pub(super) struct Clients<K> {
     latency: JoinLatency,
 }
 
-impl<K: Ord + Clone> Clients<K> {
-    pub(super) fn new(limits: ClientLimits, scope: Scope, grace: Duration) -> Self {
+impl<K: ClientKey> Clients<K> {
+    pub(super) fn new(
+        limits: ClientLimits,
+        access: Arc<Access>,
+        scope: Scope,
+        grace: Duration,
+    ) -> Self {
         Clients {
             limits,
+            access,
             scope,
             grace,
             sessions: BTreeMap::new(),
@@ -151,6 +179,17 @@ impl<K: Ord + Clone> Clients<K> {
         if !self.requests.take(now, &RateLimit::new(rate, rate)) {
             return Err(Refused::Rate);
         }
+        let token = request.token.as_ref().map(Token::as_str);
+        let checked = match request.want {
+            Want::Leave => Ok(()),
+            Want::Join | Want::Cost => {
+                let (session, from) = (&request.session, key.address());
+                self.access.check(Right::Join, session, from, token)
+            }
+        };
+        if checked.is_err() {
+            return Err(Refused::NotAdmitted);
+        }
         match request.want {
             Want::Leave => {
                 self.leave(now, &key, &request.session);
@@ -184,6 +223,11 @@ impl<K: Ord + Clone> Clients<K> {
         }
         self.next += 1;
         let client = ClientId(self.next);
+        let token = request.token.as_ref().map(Token::as_str);
+        let subject = match token.is_some_and(|token| self.access.is_pass(token)) {
+            true => Subject::Clients,
+            false => Subject::Client(key.address()),
+        };
         self.pending.insert(
             client,
             PendingRequest {
@@ -195,13 +239,14 @@ impl<K: Ord + Clone> Clients<K> {
             },
         );
         self.schedule(now + TIMEOUT);
-        self.upcalls.push_back(Upcall::Join {
+        self.upcalls.push_back(Upcall::Join(ClientRequest {
             client,
+            subject,
             session: request.session,
             redirects: request.redirects,
             scope: self.scope,
             cost_only,
-        });
+        }));
         Ok(client)
     }
 
@@ -313,6 +358,7 @@ impl<K: Ord + Clone> Clients<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::native::AccessConfig;
     use bfed::ChannelAddress;
     use bfed::wire::no_route::Reason;
 
@@ -326,6 +372,7 @@ mod tests {
             want,
             redirects: 0,
             session: name(number),
+            token: None,
         }
     }
 
@@ -339,13 +386,29 @@ mod tests {
         }
     }
 
+    impl ClientKey for u8 {
+        fn address(&self) -> Option<IpAddr> {
+            Some([10, 0, 0, *self].into())
+        }
+    }
+
+    fn access() -> Arc<Access> {
+        let (tokens, rules, names) = Default::default();
+        let config = AccessConfig {
+            tokens: &tokens,
+            rules: &rules,
+            names: &names,
+        };
+        Access::new(bfed::BnNum::new(7).unwrap(), config, [1; 32]).unwrap()
+    }
+
     fn clients(limits: ClientLimits) -> Clients<u8> {
-        Clients::new(limits, Scope::Chosen, Duration::ZERO)
+        Clients::new(limits, access(), Scope::Chosen, Duration::ZERO)
     }
 
     fn requests(clients: &mut Clients<u8>) -> Vec<ClientId> {
         let joins = std::iter::from_fn(|| clients.poll_upcall()).map(|upcall| match upcall {
-            Upcall::Join { client, .. } => client,
+            Upcall::Join(request) => request.client,
             other => panic!("{other:?}"),
         });
         joins.collect()
@@ -401,6 +464,7 @@ mod tests {
     fn who_hears_a_leave_has_time_to_object() {
         let mut all: Clients<()> = Clients::new(
             ClientLimits::default(),
+            access(),
             Scope::Heard,
             Duration::from_secs(3),
         );
@@ -408,12 +472,9 @@ mod tests {
         let join = |all: &mut Clients<()>, now| {
             all.request(now, (), request(Want::Join, 1)).unwrap();
             match all.poll_upcall() {
-                Some(Upcall::Join {
-                    client,
-                    scope: Scope::Heard,
-                    ..
-                }) => {
-                    all.answer(now, client, &translation(1));
+                Some(Upcall::Join(request)) => {
+                    assert_eq!(request.scope, Scope::Heard);
+                    all.answer(now, request.client, &translation(1));
                 }
                 other => panic!("{other:?}"),
             }

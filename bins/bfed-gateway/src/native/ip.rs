@@ -10,7 +10,7 @@
 //! | answer | nonce |
 //! | --- | --- |
 //! | TRANSLATION, NO_ROUTE | 0: for all clients of the session |
-//! | COST | the request's |
+//! | COST, and NO_ROUTE for the lack of a token | the request's |
 //!
 //! Every host that can send to the group can ask and answer; the network's administrator limits these hosts.
 
@@ -19,14 +19,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use bfed::wire::client::{AnswerRepr, Request};
 use bfed::wire::notification::Repr as Notification;
-use bfed::{ClientId, Duration, GatewayId, Scope, SessionName};
+use bfed::{ClientId, Duration, Scope, SessionName};
 use linux_net::inet::{Membership, Transmit, UdpSocket};
 use linux_net::udp::Batch;
 
-use super::clients::PendingRequest;
+use super::clients::{PendingRequest, Refused};
 use super::groups::{GroupNet, MulticastConfig, own_group};
 use super::mediator::{Answered, Front, Mediator, TakeRequest, Unread};
-use super::{Counter, Network, Role};
+use super::{Counter, Network, Owner, Role};
 
 /// Time that a session stays after a LEAVE, in case another client objects.
 pub const GRACE: Duration = Duration::from_secs(3);
@@ -35,13 +35,13 @@ pub const GRACE: Duration = Duration::from_secs(3);
 pub(super) fn open(
     config: &MulticastConfig,
     role: Role,
-    gateway: GatewayId,
+    owner: Owner,
 ) -> Result<Box<dyn Network>, String> {
     Ok(match role {
         Role::Mediator => {
             let front = GroupMediator::open(config)?;
             let requests = (Scope::Heard, GRACE);
-            let mediator = Mediator::new(front, gateway, config.cost, config.limits, requests);
+            let mediator = Mediator::new(front, owner, config.cost, config.limits, requests);
             Box::new(mediator)
         }
         Role::Channels { .. } => {
@@ -117,7 +117,16 @@ impl Front for GroupMediator {
         }
         for datagram in self.batch.received() {
             match Request::parse(datagram.payload) {
-                Ok(request) => drop(take((), request)),
+                Ok(request) => {
+                    let (session, nonce) = (request.session.clone(), request.nonce);
+                    if take((), request) == Err(Refused::NotAdmitted)
+                        && let Some(answer) = self.unread.not_admitted(session, nonce)
+                    {
+                        let mut bytes = vec![0; answer.buffer_len()];
+                        answer.emit(&mut bytes);
+                        multicast(&self.socket, self.config.mediator, &bytes);
+                    }
+                }
                 // The group returns answers too, those of other gateways and of this one.
                 Err(_) if AnswerRepr::parse(datagram.payload).is_ok() => {}
                 // And what they and this one refuse.

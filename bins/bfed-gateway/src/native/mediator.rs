@@ -2,9 +2,11 @@
 //! networks share is here; a [`Front`] receives requests and sends answers.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use bfed::native::Upcall;
-use bfed::wire::client::{AnswerRepr, Request};
+use bfed::wire::client::{Answer, AnswerRepr, Request};
+use bfed::wire::no_route;
 use bfed::wire::notification::{Reason, Repr as Notification};
 use bfed::wire::sroute::{GatewayCost, Outcome};
 use bfed::wire::{self, Type};
@@ -12,8 +14,8 @@ use bfed::{ClientId, Cost, Duration, GatewayId, Instant, NativeNet, Scope, Sessi
 
 use proto_core::{RateLimit, TokenBucket};
 
-use super::clients::{ClientLimits, Clients, JoinLatency, PendingRequest, Refused};
-use super::{Counter, Network};
+use super::clients::{ClientKey, ClientLimits, Clients, JoinLatency, PendingRequest, Refused};
+use super::{Access, Counter, Network, Owner};
 
 /// Takes a request of a client. Returns its number, if it will be answered.
 pub(super) type TakeRequest<'a, K> =
@@ -22,7 +24,7 @@ pub(super) type TakeRequest<'a, K> =
 /// The clients' side of a kind of network.
 pub(super) trait Front: AsFd + Send {
     /// What identifies a client.
-    type Client: Ord + Clone + Send;
+    type Client: ClientKey + Send;
 
     /// Reads requests that have arrived. Returns whether more may be left.
     fn receive(&mut self, take: &mut TakeRequest<'_, Self::Client>) -> bool;
@@ -48,7 +50,7 @@ pub(super) trait Front: AsFd + Send {
     fn counters(&self) -> Vec<Counter>;
 }
 
-/// Answers in a second to requests of another version, over all clients.
+/// Answers in a second to requests of another version, and to those without a token that counts, over all clients.
 const REFUSALS_PER_SECOND: u32 = 10;
 
 /// Returns why a request of another version is refused, for people; `None` for other bytes.
@@ -78,6 +80,19 @@ impl Unread {
             other_version: 0,
             refusals: TokenBucket::FULL,
         }
+    }
+
+    /// Returns the answer to a request that was not admitted, within a rate: it is for the asker alone, so that a forged
+    /// request ends no other client's session.
+    pub(super) fn not_admitted(&mut self, session: SessionName, nonce: u32) -> Option<AnswerRepr> {
+        let limit = RateLimit::new(REFUSALS_PER_SECOND, REFUSALS_PER_SECOND);
+        let answer = AnswerRepr {
+            nonce,
+            lifetime_s: 0,
+            answer: Answer::NoRoute(no_route::Reason::Policy),
+            session,
+        };
+        self.refusals.take(Instant::now(), &limit).then_some(answer)
     }
 
     /// Counts a datagram. Returns the NOTIFICATION that answers a request of another version, within a rate; it is
@@ -134,6 +149,7 @@ struct Counts {
     damped: u64,
     rate_limited: u64,
     full: u64,
+    not_admitted: u64,
     answers: Answered,
 }
 
@@ -145,6 +161,7 @@ pub(super) struct Mediator<F: Front> {
     counts: Counts,
     gateway: GatewayId,
     cost: Option<u32>,
+    access: Arc<Access>,
 }
 
 impl<F: Front> Mediator<F> {
@@ -152,17 +169,21 @@ impl<F: Front> Mediator<F> {
     /// another client objects.
     pub(super) fn new(
         front: F,
-        gateway: GatewayId,
+        owner: Owner,
         cost: Option<u32>,
         limits: ClientLimits,
         (scope, grace): (Scope, Duration),
     ) -> Self {
+        let Owner {
+            gateway, access, ..
+        } = owner;
         Mediator {
             front,
-            clients: Clients::new(limits, scope, grace),
+            clients: Clients::new(limits, Arc::clone(&access), scope, grace),
             counts: Counts::default(),
             gateway,
             cost,
+            access,
         }
     }
 }
@@ -229,6 +250,7 @@ impl<F: Front> NativeNet for Mediator<F> {
                     Err(Refused::Pending(_)) => counts.damped += 1,
                     Err(Refused::Rate) => counts.rate_limited += 1,
                     Err(Refused::Full) => counts.full += 1,
+                    Err(Refused::NotAdmitted) => counts.not_admitted += 1,
                 }
                 taken
             });
@@ -256,10 +278,12 @@ impl<F: Front> Network for Mediator<F> {
             ("requests_damped", counts.damped),
             ("requests_rate_limited", counts.rate_limited),
             ("requests_no_room", counts.full),
+            ("requests_not_admitted", counts.not_admitted),
             ("answers", counts.answers.sent),
             ("answers_unsent", counts.answers.unsent),
         ];
         list.extend(self.front.counters());
+        list.extend(self.access.counters());
         list
     }
 

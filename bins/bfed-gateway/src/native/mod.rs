@@ -29,6 +29,7 @@
 //! | `ssm` | source-specific multicast: [`ssm`] |
 //! | `http` | bodies without end over HTTP: [`http`] |
 
+mod access;
 mod clients;
 mod config;
 mod datagrams;
@@ -42,10 +43,12 @@ pub mod ssm;
 
 use std::error::Error;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use bfed::native::ChannelId;
 use bfed::{GatewayId, Instant, NativeNet};
 
+pub use access::{Access, AccessConfig, NotAdmitted, TokensConfig};
 pub use clients::{ClientLimits, JoinLatency, LATENCY_BOUNDS_S};
 pub use datagrams::Link;
 pub use groups::{GroupsConfig, MulticastConfig};
@@ -121,7 +124,7 @@ pub enum NetworkConfig {
 }
 
 /// The gateway that opens a network.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Owner {
     /// The gateway; its network's number is the native network's.
     pub gateway: GatewayId,
@@ -129,6 +132,8 @@ pub struct Owner {
     pub seed: [u8; 32],
     /// The time.
     pub now: Instant,
+    /// What clients must present.
+    pub access: Arc<Access>,
 }
 
 impl NetworkConfig {
@@ -154,8 +159,8 @@ impl NetworkConfig {
     ) -> Result<Box<dyn Network>, Box<dyn Error + Send + Sync>> {
         Ok(match self {
             NetworkConfig::None => Box::new(NoNetwork::new()?),
-            NetworkConfig::Ip(config) => ip::open(config, role, owner.gateway)?,
-            NetworkConfig::Ssm(config) => ssm::open(config, role, owner.gateway)?,
+            NetworkConfig::Ip(config) => ip::open(config, role, owner)?,
+            NetworkConfig::Ssm(config) => ssm::open(config, role, owner)?,
             NetworkConfig::Http(config) => http::open(config, role, owner)?,
         })
     }

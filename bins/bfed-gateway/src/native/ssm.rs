@@ -7,31 +7,31 @@
 //! first JOIN, which it keeps while it has the session: no other host can leave on its behalf.
 
 use std::cmp::Ordering;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use bfed::wire::Header;
 use bfed::wire::client::{AnswerRepr, Request};
-use bfed::{ClientId, Duration, GatewayId, Scope, SessionName};
+use bfed::{ClientId, Duration, Scope, SessionName};
 use linux_net::inet::{self, Transmit, UdpSocket};
 use linux_net::udp::Batch;
 
-use super::clients::PendingRequest;
+use super::clients::{ClientKey, PendingRequest, Refused};
 use super::groups::{GroupNet, MulticastConfig, own_group};
 use super::mediator::{Answered, Front, Mediator, TakeRequest, Unread};
-use super::{Counter, Network, Role};
+use super::{Counter, Network, Owner, Role};
 
 /// Opens the network.
 pub(super) fn open(
     config: &MulticastConfig,
     role: Role,
-    gateway: GatewayId,
+    owner: Owner,
 ) -> Result<Box<dyn Network>, String> {
     Ok(match role {
         Role::Mediator => {
             let front = UnicastMediator::open(config)?;
             let requests = (Scope::Chosen, Duration::ZERO);
-            let mediator = Mediator::new(front, gateway, config.cost, config.limits, requests);
+            let mediator = Mediator::new(front, owner, config.cost, config.limits, requests);
             Box::new(mediator)
         }
         Role::Channels { .. } => Box::new(GroupNet::open(&config.data, role, true, None)?),
@@ -60,6 +60,12 @@ impl PartialEq for Asker {
 }
 
 impl Eq for Asker {}
+
+impl ClientKey for Asker {
+    fn address(&self) -> Option<IpAddr> {
+        Some(self.address.ip())
+    }
+}
 
 impl PartialOrd for Asker {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
@@ -143,6 +149,7 @@ impl Front for UnicastMediator {
         if self.socket.receive(&mut self.batch).unwrap_or(0) == 0 {
             return false;
         }
+        let mut refused = Vec::new();
         for datagram in self.batch.received() {
             let Some(request) = parse(datagram.payload) else {
                 let why = self.unread.refuse(datagram.payload);
@@ -162,7 +169,14 @@ impl Front for UnicastMediator {
                 nonce: request.nonce,
                 room: u16::try_from(datagram.payload.len()).unwrap_or(u16::MAX),
             };
-            let _ = take(asker, request);
+            let session = request.session.clone();
+            if take(asker, request) == Err(Refused::NotAdmitted) {
+                let answer = self.unread.not_admitted(session, asker.nonce);
+                refused.extend(answer.map(|answer| (asker, answer)));
+            }
+        }
+        for (asker, answer) in refused {
+            self.send(asker, &answer);
         }
         true
     }

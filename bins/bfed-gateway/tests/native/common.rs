@@ -1,14 +1,19 @@
 //! A network of one host, and clients in it.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket as StdSocket};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
+use bfed::authorise::Rules;
 use bfed::native::{ChannelId, Direction, NativeFlow, Upcall};
-use bfed::wire::client::{Answer, AnswerRepr, Request, Want};
+use bfed::wire::client::{Answer, AnswerRepr, Request, Token, Want};
 use bfed::wire::data::{HEADER_LEN, MAX_PAYLOAD_LEN};
 use bfed::{GatewayId, Instant, SessionName};
-use bfed_gateway::native::{Network, NetworkConfig, Owner, Role};
+use bfed_gateway::native::{
+    Access, AccessConfig, Network, NetworkConfig, Owner, Role, TokensConfig,
+};
 use linux_net::inet::{self, Membership, Transmit, UdpSocket};
 use linux_net::netns::Namespace;
 use linux_net::poll::{self, Watch};
@@ -33,6 +38,26 @@ pub(crate) fn owner() -> Owner {
         gateway: gateway(),
         seed: [7; 32],
         now: now(),
+        access: access(&TokensConfig::default(), &Rules::default()),
+    }
+}
+
+/// What clients must present.
+pub(crate) fn access(tokens: &TokensConfig, rules: &Rules) -> Arc<Access> {
+    let names = BTreeMap::new();
+    let config = AccessConfig {
+        tokens,
+        rules,
+        names: &names,
+    };
+    Access::new(gateway().network, config, [7; 32]).unwrap()
+}
+
+/// The same network for another gateway's clients.
+pub(crate) fn guarded(access: &Arc<Access>) -> Owner {
+    Owner {
+        access: Arc::clone(access),
+        ..owner()
     }
 }
 
@@ -185,11 +210,22 @@ pub(crate) fn stranger(address: &str) -> StdSocket {
 }
 
 pub(crate) fn request(want: Want, nonce: u32, session: &SessionName) -> Vec<u8> {
+    request_with(want, nonce, session, None)
+}
+
+/// A request with a token.
+pub(crate) fn request_with(
+    want: Want,
+    nonce: u32,
+    session: &SessionName,
+    token: Option<&str>,
+) -> Vec<u8> {
     let request = Request {
         nonce,
         want,
         redirects: 0,
         session: session.clone(),
+        token: token.and_then(Token::new),
     };
     let mut bytes = vec![0; request.buffer_len()];
     request.emit(&mut bytes);

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use bfed::ClientRequest;
 use bfed::native::{Direction, NativeError, Upcall};
 use bfed::wire::client::{Answer, AnswerRepr, Want};
 use bfed::wire::notification::{Reason, Repr as Notification};
@@ -15,9 +16,9 @@ use linux_net::link::Editor;
 
 use crate::common::*;
 
-const MEDIATOR: &str = "239.255.98.102:25190";
+pub(crate) const MEDIATOR: &str = "239.255.98.102:25190";
 
-fn config() -> MulticastConfig {
+pub(crate) fn config() -> MulticastConfig {
     MulticastConfig {
         data: GroupsConfig {
             link: Link {
@@ -305,7 +306,7 @@ fn ipv6_works_alike() {
             "[ff15::6266]:25190".parse().unwrap(),
             &request(Want::Join, 5, &name("bfed://9/x")),
         );
-        assert!(matches!(soon(&mut *front).0, Upcall::Join { .. }));
+        assert!(matches!(soon(&mut *front).0, Upcall::Join(_)));
     });
 }
 
@@ -368,12 +369,12 @@ fn one_answer_to_the_group_serves_all_who_asked() {
         ];
         hosts[0].send(group, &asked[0]);
         hosts[1].send(group, &asked[1]);
-        let Upcall::Join {
+        let Upcall::Join(ClientRequest {
             client,
             scope: Scope::Heard,
             cost_only: false,
             ..
-        } = soon(&mut *front).0
+        }) = soon(&mut *front).0
         else {
             panic!();
         };
@@ -414,11 +415,11 @@ fn costs_are_answered_to_whom_they_are_for() {
         let mut host = Host::in_group(group, None);
         let session = name("bfed://9/x");
         host.send(group, &request(Want::Cost, 77, &session));
-        let Upcall::Join {
+        let Upcall::Join(ClientRequest {
             client,
             cost_only: true,
             ..
-        } = soon(&mut *front).0
+        }) = soon(&mut *front).0
         else {
             panic!();
         };
@@ -513,7 +514,7 @@ fn nonsense_and_floods_cost_little_and_pass() {
             );
         }
         for _ in 0..3 {
-            assert!(matches!(soon(&mut *front).0, Upcall::Join { .. }));
+            assert!(matches!(soon(&mut *front).0, Upcall::Join(_)));
         }
         nothing(&mut *front);
         assert_eq!(count(&*front, "requests_no_room"), 97);

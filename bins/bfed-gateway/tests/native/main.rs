@@ -4,3 +4,4 @@ mod common;
 mod http;
 mod ip;
 mod ssm;
+mod tokens;

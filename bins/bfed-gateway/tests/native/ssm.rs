@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration as StdDuration;
 
+use bfed::ClientRequest;
 use bfed::native::{NativeError, Upcall};
 use bfed::wire::client::{Answer, AnswerRepr, Want};
 use bfed::wire::no_route::Reason;
@@ -14,9 +15,9 @@ use bfed_gateway::native::{
 
 use crate::common::*;
 
-const MEDIATOR: &str = "127.0.0.1:25190";
+pub(crate) const MEDIATOR: &str = "127.0.0.1:25190";
 
-fn config() -> NetworkConfig {
+pub(crate) fn config() -> NetworkConfig {
     NetworkConfig::Ssm(MulticastConfig {
         data: GroupsConfig {
             link: Link {
@@ -94,11 +95,11 @@ fn clients_ask_by_unicast_and_leave_one_by_one() {
             client
                 .send_to(&padded(Want::Join, nonce, &session), MEDIATOR)
                 .unwrap();
-            let Upcall::Join {
+            let Upcall::Join(ClientRequest {
                 client: id,
                 scope: Scope::Chosen,
                 ..
-            } = soon(&mut *front).0
+            }) = soon(&mut *front).0
             else {
                 panic!();
             };
@@ -141,7 +142,7 @@ fn all_who_have_a_session_are_told_of_its_end() {
         client
             .send_to(&padded(Want::Join, 5, &session), MEDIATOR)
             .unwrap();
-        let Upcall::Join { client: id, .. } = soon(&mut *front).0 else {
+        let Upcall::Join(ClientRequest { client: id, .. }) = soon(&mut *front).0 else {
             panic!();
         };
         let address = ChannelAddress::Native(b"127.0.0.1@232.98.0.0:6000".to_vec());
@@ -179,7 +180,7 @@ fn no_answer_is_longer_than_the_datagram_that_asked() {
         client
             .send_to(&request(Want::Join, 5, &session), MEDIATOR)
             .unwrap();
-        let Upcall::Join { client: id, .. } = soon(&mut *front).0 else {
+        let Upcall::Join(ClientRequest { client: id, .. }) = soon(&mut *front).0 else {
             panic!();
         };
         let address = ChannelAddress::Native(b"127.0.0.1@232.98.0.0:6000".to_vec());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bfed::native::{ChannelId, Direction, NativeError, NativeFlow, Upcall};
 use bfed::wire::client::{Answer, AnswerRepr};
-use bfed::{ClientId, Instant, NativeNet, Scope, SessionName};
+use bfed::{ClientId, Instant, NativeNet, SessionName};
 use bfed_gateway::native::{Counter, Network, Role};
 use linux_net::wake::Waker;
 
@@ -71,13 +71,13 @@ impl Hand {
     /// A client requests a session.
     pub(super) fn join(&self, client: u64, session: &str) {
         let mediator = self.mediator();
-        mediator.net().upcalls.push_back(Upcall::Join {
-            client: ClientId(client),
-            session: SessionName::parse(session).unwrap(),
-            redirects: 0,
-            scope: Scope::Chosen,
-            cost_only: false,
-        });
+        mediator
+            .net()
+            .upcalls
+            .push_back(Upcall::Join(bfed::ClientRequest::new(
+                ClientId(client),
+                SessionName::parse(session).unwrap(),
+            )));
         mediator.waker.wake();
     }
 

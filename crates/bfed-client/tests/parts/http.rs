@@ -21,7 +21,7 @@ async fn read(bytes: &[u8], piece: usize) -> Result<(u16, Vec<u8>), HttpError> {
     });
     let url = "http://h/".parse().unwrap();
     let read = async {
-        let mut answer = send(client, Method::GET, &url, Full::<Bytes>::default()).await?;
+        let mut answer = send(client, Method::GET, &url, None, Full::<Bytes>::default()).await?;
         let mut body = vec![];
         while let Some(data) = answer.next().await? {
             body.extend_from_slice(&data);

@@ -18,8 +18,8 @@ use proto_core::time::Instant;
 
 use super::{ControlNode, PeerState};
 use crate::coordination::Coordinator;
-use crate::event::{ClientId, Event, Scope};
-use crate::name::{Owner, SessionName};
+use crate::event::{ClientId, ClientRequest, Event, Scope};
+use crate::name::SessionName;
 use crate::routing::decision::Choice;
 use crate::tree::{PendingRequest, Slot, Waiting};
 use crate::types::{BnNum, ChannelAddress, PeerId, Table};
@@ -35,8 +35,7 @@ use crate::wire::subscribe::Edge;
 pub(super) const MAX_REDIRECTS: u8 = 2;
 
 impl<C: Coordinator> ControlNode<C> {
-    /// Joins a session for a client of this network (`recvd_join_request`, §5.4). The answer is an
-    /// [`Event::Answer`], unless another gateway answers. A client repeats its request within the lifetime that the
+    /// Joins a session for a client of this network without a known address. The answer is an [`Event::Answer`], unless another gateway answers. A client repeats its request within the lifetime that the
     /// answer names.
     pub fn join(
         &mut self,
@@ -46,27 +45,25 @@ impl<C: Coordinator> ControlNode<C> {
         redirects: u8,
         scope: Scope,
     ) {
-        let waiting = Waiting {
-            client,
-            redirects,
-            scope,
-            cost_only: false,
-        };
-        self.request(now, session, waiting);
+        self.client_requests(
+            now,
+            ClientRequest {
+                redirects,
+                scope,
+                ..ClientRequest::new(client, session)
+            },
+        );
     }
 
     /// Asks for the cost of a session through this gateway (§7, access selection). The answer is an
     /// [`Event::Answer`].
     pub fn ask_cost(&mut self, now: Instant, client: ClientId, session: SessionName) {
-        let scope = Scope::Chosen;
-        self.request(
+        let cost_only = true;
+        self.client_requests(
             now,
-            session,
-            Waiting {
-                client,
-                redirects: 0,
-                scope,
-                cost_only: true,
+            ClientRequest {
+                cost_only,
+                ..ClientRequest::new(client, session)
             },
         );
     }
@@ -80,15 +77,25 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    fn request(&mut self, now: Instant, session: SessionName, waiting: Waiting) {
+    /// Handles a request of a client of this network (`recvd_join_request`, §5.4). The answer is an
+    /// [`Event::Answer`], unless another gateway answers. A client repeats its request within the lifetime that the
+    /// answer names.
+    pub fn client_requests(&mut self, now: Instant, request: ClientRequest) {
         self.now = now;
         self.stats.clients += 1;
-        let local = match session.owner() {
-            Owner::Number(network) => network == self.config.gateway.network,
-            Owner::Name(name) => self.config.names.get(name) == Some(&self.config.gateway.network),
+        let session = request.session;
+        let waiting = Waiting {
+            client: request.client,
+            redirects: request.redirects,
+            scope: request.scope,
+            cost_only: request.cost_only,
+            subject: request.subject,
         };
+        let network = self.network_of(&session);
+        let local = network == Some(self.config.gateway.network);
         let slot = match self.trees.find(&session) {
             _ if !self.active => return,
+            _ if !self.may_join(waiting.subject, &session, network) => Err(Reason::Policy),
             _ if local => Err(Reason::Local),
             Some(slot) => Ok(slot),
             None if waiting.scope == Scope::Heard && self.leaves_to_others(session.table()) => {
@@ -96,22 +103,32 @@ impl<C: Coordinator> ControlNode<C> {
             }
             None => self.new_tree(now, session.clone(), MAX_PATH as u8, None),
         };
-        let slot = match slot {
-            Ok(slot) => slot,
-            Err(reason) => {
-                self.answer_no_route(waiting, &session, reason);
-                return;
+        match slot.and_then(|slot| self.add_waiting(now, slot, waiting)) {
+            Ok(slot) => {
+                self.advance(now, slot);
+                self.answer_clients(slot);
             }
-        };
+            Err(reason) => self.answer_no_route(waiting, &session, reason),
+        }
+    }
+
+    /// Adds a client that waits for an answer.
+    fn add_waiting(&mut self, now: Instant, slot: Slot, waiting: Waiting) -> Result<Slot, Reason> {
         let limit = self.config.limits.max_waiting;
         let until = now + self.config.soft_state_lifetime;
-        let Some(tree) = self.trees.get_mut(slot) else {
-            return;
+        let Some(tree) = self.trees.get(slot) else {
+            return Err(Reason::Limit);
         };
         if tree.clients.waiting.len() >= limit {
-            self.answer_no_route(waiting, &session, Reason::Limit);
-            return;
+            return Err(Reason::Limit);
         }
+        if !waiting.cost_only && !self.admit_clients(now, slot, waiting.subject) {
+            self.advance(now, slot);
+            return Err(Reason::Policy);
+        }
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return Err(Reason::Limit);
+        };
         tree.clients.waiting.push(waiting);
         // A client that already receives the session only refreshes. A request that all gateways receive refreshes
         // clients here only if this gateway answers it.
@@ -119,8 +136,7 @@ impl<C: Coordinator> ControlNode<C> {
         if tree.clients.until.is_some() && is_ours {
             tree.clients.until = Some(until);
         }
-        self.advance(now, slot);
-        self.answer_clients(slot);
+        Ok(slot)
     }
 
     /// Returns whether this gateway does not have a table that another gateway of its network has.
@@ -145,7 +161,12 @@ impl<C: Coordinator> ControlNode<C> {
         });
     }
 
-    fn answer_no_route(&mut self, waiting: Waiting, session: &SessionName, reason: Reason) {
+    pub(super) fn answer_no_route(
+        &mut self,
+        waiting: Waiting,
+        session: &SessionName,
+        reason: Reason,
+    ) {
         self.stats.refused += 1;
         self.answer(waiting, session, Answer::NoRoute(reason));
     }
@@ -312,6 +333,9 @@ impl<C: Coordinator> ControlNode<C> {
         };
         let session = tree.name.clone();
         let clients = core::mem::take(&mut tree.clients);
+        if let Some(rule) = clients.rule {
+            self.authoriser.release(rule);
+        }
         for one in clients.waiting {
             self.answer_no_route(one, &session, reason);
         }

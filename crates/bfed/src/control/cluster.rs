@@ -85,6 +85,7 @@ impl<C: Coordinator> ControlNode<C> {
             // The coordinator keeps the assignments for the successor.
             self.trees.remove(slot);
         }
+        self.authoriser.release_all();
     }
 
     fn end_node(

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use proto_core::time::Instant;
 
 use super::ControlNode;
+use crate::authorise::RuleId;
 use crate::coordination::Coordinator;
 use crate::error::Error;
 use crate::event::Event;
@@ -130,7 +131,19 @@ impl<C: Coordinator> ControlNode<C> {
             }
             return Err(Reason::Policy);
         }
-        self.put_down(now, slot, id, flows);
+        let rule = match known {
+            true => None,
+            false => match self.admit_peer(now, id, slot) {
+                Ok(rule) => rule,
+                Err(reason) => {
+                    if found.is_none() {
+                        self.remove_tree(slot);
+                    }
+                    return Err(reason);
+                }
+            },
+        };
+        self.put_down(now, slot, id, flows, rule);
         let Some(tree) = self.trees.get(slot) else {
             return Err(Reason::Limit);
         };
@@ -146,7 +159,14 @@ impl<C: Coordinator> ControlNode<C> {
     }
 
     /// Adds or refreshes a downstream peer.
-    fn put_down(&mut self, now: Instant, slot: Slot, id: PeerId, flows: Vec<FlowChannel>) {
+    fn put_down(
+        &mut self,
+        now: Instant,
+        slot: Slot,
+        id: PeerId,
+        flows: Vec<FlowChannel>,
+        rule: Option<RuleId>,
+    ) {
         let expires = now + self.config.soft_state_lifetime;
         let incarnation = self.incarnation(id).unwrap_or(0);
         let Some(tree) = self.trees.get_mut(slot) else {
@@ -157,12 +177,16 @@ impl<C: Coordinator> ControlNode<C> {
             expires,
             incarnation,
             request: PendingRequest::NotSent,
+            rule,
         };
         match tree.down.get_mut(&id) {
             Some(down) if down.flows == fresh.flows && down.incarnation == incarnation => {
                 down.expires = expires;
             }
-            Some(down) => *down = fresh,
+            Some(down) => {
+                let rule = down.rule;
+                *down = Down { rule, ..fresh };
+            }
             None => {
                 tree.down.insert(id, fresh);
                 self.trees.count(id, true);
@@ -232,6 +256,7 @@ impl<C: Coordinator> ControlNode<C> {
             match network {
                 Some(network) => {
                     self.owner_known(slot, network);
+                    self.authorise_tree(now, slot);
                     self.check_announced(slot, network);
                     self.advance(now, slot);
                 }
@@ -276,6 +301,9 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(down) = tree.down.remove(&id) else {
             return false;
         };
+        if let Some(rule) = down.rule {
+            self.authoriser.release(rule);
+        }
         let native_over = tree.native != PendingRequest::NotSent && !tree.wants_native();
         if native_over {
             tree.native = PendingRequest::NotSent;

@@ -23,6 +23,7 @@
 //! peer is at the other end.
 
 mod addresses;
+mod authorisation;
 mod clients;
 mod cluster;
 mod input;
@@ -49,6 +50,7 @@ use proto_core::{RateLimit, TokenBucket};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
+use crate::authorise::Authoriser;
 use crate::config::{Config, ConfigError, PeerConfig};
 use crate::coordination::{COMING, Coordinator, InMemory, Nodes};
 use crate::error::Stats;
@@ -150,6 +152,8 @@ pub struct ControlNode<C: Coordinator = InMemory> {
     nodes: Nodes,
     shares: shares::Shares,
     sroutes: sroute_store::Store,
+    /// Decides which sessions may be published, joined and carried.
+    authoriser: Authoriser,
     /// Sessions that were refused lately.
     refused: refusals::Refusals,
     /// Owners' names that are being resolved, and the trees that wait for them.
@@ -210,6 +214,7 @@ impl<C: Coordinator> ControlNode<C> {
             trees: Trees::default(),
             nodes: Nodes::new(now),
             shares: shares::Shares::new(now),
+            authoriser: Authoriser::new(config.authorisation.clone(), config.names.clone()),
             refused: refusals::Refusals::default(),
             resolving: BTreeMap::new(),
             bucket: TokenBucket::FULL,

@@ -23,6 +23,7 @@ impl<C: Coordinator> ControlNode<C> {
     ///
     /// | change | takes effect |
     /// | --- | --- |
+    /// | authorisation | at once: sessions that are no longer allowed end; clients whose address decides, when they refresh |
     /// | costs, policies, damping | at once: peers are sent the routes that change |
     /// | lower [`PeerConfig::max_routes`] | at once: a peer that has announced more loses the session |
     /// | higher [`PeerConfig::max_routes`] | at once: a peer that was refused because of it is dialled again |
@@ -72,6 +73,7 @@ impl<C: Coordinator> ControlNode<C> {
         for (id, peer) in peers {
             self.put_peer(now, id, peer);
         }
+        self.authorise_all();
         self.trees.mark_all();
         Ok(())
     }

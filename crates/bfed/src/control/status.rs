@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::ControlNode;
+use crate::authorise::RuleStatus;
 use crate::coordination::Coordinator;
 use crate::name::SessionName;
 use crate::routing::Route;
@@ -110,6 +111,11 @@ impl<C: Coordinator> ControlNode<C> {
             .map
             .iter()
             .map(|(&id, node)| (id, node.sessions.len(), node.rate_bps))
+    }
+
+    /// Returns the authorisation rules and their counters, the default last.
+    pub fn rules(&self) -> impl Iterator<Item = RuleStatus<'_>> {
+        self.authoriser.status()
     }
 
     /// Returns how many flapping routes are remembered.

@@ -47,6 +47,10 @@ impl<C: Coordinator> ControlNode<C> {
         self.unassign(slot);
         self.shares.changed();
         if let Some(tree) = self.trees.remove(slot) {
+            let admitted = tree.down.values().map(|down| down.rule);
+            for rule in admitted.chain([tree.clients.rule]).flatten() {
+                self.authoriser.release(rule);
+            }
             // Until all sessions are known, another peer may come for what a data node still carries.
             if had_node || self.startup.complete_from.is_none() {
                 self.coordinator.release(&tree.name);

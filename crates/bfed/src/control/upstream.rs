@@ -35,6 +35,7 @@ impl<C: Coordinator> ControlNode<C> {
     /// Examines a tree and applies the table above.
     pub(super) fn advance(&mut self, now: Instant, slot: Slot) {
         self.drop_dead(slot);
+        self.release_clients(slot);
         let Some(tree) = self.trees.get(slot) else {
             return;
         };

@@ -49,7 +49,7 @@ pub const MAX_PARAMETERS: usize = 16;
 /// Longest DNS name of an owner (RFC 1035).
 const MAX_OWNER_LEN: usize = 253;
 
-const SCHEME: &str = "bfed://";
+pub(crate) const SCHEME: &str = "bfed://";
 
 proto_core::errors! {
     /// Why text is not a session name.
@@ -149,11 +149,12 @@ impl SessionName {
     /// Returns the owner.
     #[must_use]
     pub fn owner(&self) -> Owner<'_> {
-        let text = &self.text[SCHEME.len()..usize::from(self.owner_end)];
-        match text.parse().ok().and_then(BnNum::new) {
-            Some(number) => Owner::Number(number),
-            None => Owner::Name(text),
-        }
+        owner_of(&self.text[SCHEME.len()..usize::from(self.owner_end)])
+    }
+
+    /// Returns the native name and the flows, escaped as in the URL.
+    pub(crate) fn path(&self) -> &str {
+        &self.text[usize::from(self.owner_end) + 1..usize::from(self.flows_end)]
     }
 
     /// Returns the native name, escaped as in the URL.
@@ -223,22 +224,39 @@ impl core::str::FromStr for SessionName {
     }
 }
 
+/// Returns the owner that text in normal form stands for.
+pub(crate) fn owner_of(text: &str) -> Owner<'_> {
+    match text.parse().ok().and_then(BnNum::new) {
+        Some(number) => Owner::Number(number),
+        None => Owner::Name(text),
+    }
+}
+
+/// Appends a native name or the name of a flow in normal form.
+pub(crate) fn normalise_component(raw: &str, out: &mut String) -> Result<(), NameError> {
+    normalise(raw, Place::Path, out)
+}
+
 /// Decodes the escapes of a component in normal form.
 #[must_use]
 pub fn unescape(component: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(component.len());
+    decoded(component).collect()
+}
+
+/// Returns the bytes of a component in normal form, escapes decoded.
+pub(crate) fn decoded(component: &str) -> impl Iterator<Item = u8> {
     let mut bytes = component.as_bytes().iter();
-    while let Some(&byte) = bytes.next() {
+    core::iter::from_fn(move || {
+        let &byte = bytes.next()?;
         let digits = bytes.as_slice().get(..2).filter(|_| byte == b'%');
         match digits.and_then(|digits| core::str::from_utf8(digits).ok()) {
             Some(digits) => {
-                out.push(u8::from_str_radix(digits, 16).unwrap_or(b'?'));
                 let _ = bytes.nth(1);
+                Some(u8::from_str_radix(digits, 16).unwrap_or(b'?'))
             }
-            None => out.push(byte),
+            None => Some(byte),
         }
-    }
-    out
+    })
 }
 
 /// Parses a network number, decimal or as a dotted quad (§3.1).
@@ -271,7 +289,7 @@ fn is_dns_name(text: &str) -> bool {
         && !last.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn normalise_owner(raw: &str, out: &mut String) -> Result<(), NameError> {
+pub(crate) fn normalise_owner(raw: &str, out: &mut String) -> Result<(), NameError> {
     if let Some(number) = parse_network(raw) {
         let _ = fmt::Write::write_fmt(out, format_args!("{number}"));
         return Ok(());

@@ -71,7 +71,7 @@ struct Candidate {
     /// With the link's cost and the policy's changes.
     route: Route,
     preference: u32,
-    /// Whether the import policy or an infinite cost rules it out.
+    /// Whether the import policy, an infinite cost or the networks granted to the peer rule it out.
     rejected: bool,
     /// Whether the peer is disconnected, or has not confirmed it since it reconnected.
     stale: bool,
@@ -350,6 +350,7 @@ impl Rib {
             return Err(refused);
         }
         self.stats.announced += 1;
+        self.stats.not_granted += u64::from(!peer.config.may_announce(destination.network));
         let announced = Route {
             cost: attributes.cost,
             path: attributes.path.into(),
@@ -578,7 +579,7 @@ fn import(
         }
         Action::Reject => rejected = true,
     }
-    let rejected = rejected || !route.cost.is_finite();
+    let rejected = rejected || !route.cost.is_finite() || !config.may_announce(destination.network);
     Candidate {
         announced,
         route,

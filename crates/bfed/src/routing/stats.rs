@@ -11,6 +11,8 @@ pub struct RouteStats {
     pub loops: u64,
     /// Routes refused because their path did not begin with the peer.
     pub not_from_peer: u64,
+    /// Routes rejected because they lead to networks that are not granted to the peer.
+    pub not_granted: u64,
     /// Attributes that were discarded.
     pub attributes_discarded: u64,
     /// Routes withdrawn because their attributes were wrong.

@@ -9,6 +9,7 @@ use proto_core::time::{Duration, Instant};
 
 pub(crate) use store::{Slot, Trees, pop_after};
 
+use crate::authorise::{RuleId, Subject};
 use crate::event::{ClientId, Scope};
 use crate::name::SessionName;
 use crate::types::{BnNum, GatewayId, NodeId, PeerId, Table};
@@ -55,6 +56,8 @@ pub(crate) struct Down {
     /// Incarnation of the peer that joined.
     pub(crate) incarnation: u32,
     pub(crate) request: PendingRequest,
+    /// The authorisation rule that admitted it; `None` until the owner of the session is known.
+    pub(crate) rule: Option<RuleId>,
 }
 
 /// The upstream of a session.
@@ -100,6 +103,8 @@ pub(crate) struct Waiting {
     pub(crate) scope: Scope,
     /// Whether it only asked for the cost.
     pub(crate) cost_only: bool,
+    /// Who it is.
+    pub(crate) subject: Subject,
 }
 
 /// A peer that is excluded as upstream of a session because it failed.
@@ -119,10 +124,12 @@ pub(crate) struct Clients {
     pub(crate) answered: bool,
     /// Those that wait for an answer.
     pub(crate) waiting: Vec<Waiting>,
+    /// The authorisation rule that admitted the first of them.
+    pub(crate) rule: Option<RuleId>,
 }
 
 impl Clients {
-    fn want(&self) -> bool {
+    pub(crate) fn want(&self) -> bool {
         self.until.is_some() || !self.waiting.is_empty()
     }
 }

@@ -10,8 +10,9 @@
 //! +-------+-------+---------------+     +-------+-------+---------------+
 //! |  session's name               |     |  depends on the kind          |
 //! +-------------------------------+     +-------------------------------+
-//!                                       |  session's name               |
-//!                                       +-------------------------------+
+//! |  token: length (2), text;     |     |  session's name               |
+//! |  left out if there is none    |     +-------------------------------+
+//! +-------------------------------+
 //! ```
 //!
 //! Kinds of REQUEST: 1 JOIN, 2 LEAVE, 3 COST, which asks what the session would cost through this gateway. `redir.`:
@@ -40,6 +41,65 @@ numbered! {
     }
 }
 
+/// Longest token in bytes.
+pub const MAX_TOKEN_LEN: usize = 1024;
+
+/// A client's proof that it may have a session: printable ASCII without spaces, opaque here, at least 1 byte and at
+/// most [`MAX_TOKEN_LEN`]. It is secret, and not shown by `Debug`.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Token(String);
+
+impl Token {
+    /// Creates a token; `None` if the text is empty, too long, or has other characters.
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        let fits = (1..=MAX_TOKEN_LEN).contains(&text.len());
+        (fits && text.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Token(text.into()))
+    }
+
+    /// Returns the text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl core::fmt::Debug for Token {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Token({} bytes)", self.0.len())
+    }
+}
+
+impl core::str::FromStr for Token {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        Token::new(text).ok_or(ParseError::Value)
+    }
+}
+
+/// The last field of a message: nothing, or the length in 16 bits and the text.
+impl Field for Option<Token> {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        if reader.is_empty() {
+            return Ok(None);
+        }
+        let len = usize::from(reader.u16()?);
+        if len > MAX_TOKEN_LEN {
+            return Err(ParseError::Length);
+        }
+        let text = core::str::from_utf8(reader.bytes(len)?).map_err(|_| ParseError::Value)?;
+        Token::new(text).map(Some).ok_or(ParseError::Value)
+    }
+
+    fn emit(&self, writer: &mut Writer<'_>) {
+        if let Some(token) = self {
+            writer.u16(token.0.len() as u16);
+            writer.bytes(token.0.as_bytes());
+        }
+    }
+}
+
 message! {
     /// A REQUEST.
     Request = Request {
@@ -51,6 +111,8 @@ message! {
         redirects: u8 => reserved 2,
         /// The session.
         session: SessionName,
+        /// The client's token, where the network requires one.
+        token: Option<Token>,
     }
     check |message| message.nonce != 0
 }

@@ -1,6 +1,7 @@
 //! Gateways that exchange messages: sessions step by step, routing, trees, whole federations.
 
 mod addresses;
+mod authorise;
 mod changes;
 mod clients;
 mod costs;

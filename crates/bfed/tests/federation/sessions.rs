@@ -247,6 +247,7 @@ fn messages_at_the_wrong_time_end_it() {
                 want: wire::client::Want::Join,
                 redirects: 0,
                 session: session("bfed://1/m"),
+                token: None,
             }),
         ),
     ] {

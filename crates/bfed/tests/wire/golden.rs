@@ -336,8 +336,35 @@ fn request() {
             want: client::Want::Join,
             redirects: 1,
             session: name(),
+            token: None,
         }),
     );
+}
+
+#[test]
+fn request_with_a_token() {
+    golden(
+        "626601300021000000000063010100\
+         00000a626665643a2f2f372f6d000376342e",
+        Message::Request(client::Request {
+            nonce: 99,
+            want: client::Want::Join,
+            redirects: 1,
+            session: name(),
+            token: client::Token::new("v4."),
+        }),
+    );
+}
+
+#[test]
+fn tokens_are_bounded_and_printable() {
+    let longest = "x".repeat(client::MAX_TOKEN_LEN);
+    assert!(client::Token::new(&longest).is_some());
+    for wrong in ["", "a b", "\u{e9}", "\n", &format!("{longest}x")] {
+        assert_eq!(client::Token::new(wrong), None, "{wrong:?}");
+    }
+    let token = client::Token::new("secret").unwrap();
+    assert!(!format!("{token:?}").contains("secret"));
 }
 
 #[test]

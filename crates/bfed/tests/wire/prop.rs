@@ -277,15 +277,18 @@ fn report_or_client_message() -> impl Strategy<Value = Message> {
                 entries,
             })
         }),
-        (1_u32.., any::<u8>(), session()).prop_map(|(nonce, redirects, (session, _))| {
-            let want = client::Want::Cost;
-            Message::Request(client::Request {
-                nonce,
-                want,
-                redirects,
-                session,
-            })
-        }),
+        (1_u32.., any::<u8>(), session(), "[!-~]{0,40}").prop_map(
+            |(nonce, redirects, (session, _), token)| {
+                let want = client::Want::Cost;
+                Message::Request(client::Request {
+                    nonce,
+                    want,
+                    redirects,
+                    session,
+                    token: client::Token::new(&token),
+                })
+            }
+        ),
         (any::<u32>(), session()).prop_map(|(nonce, (session, flows))| {
             let addresses = flows.into_iter().map(|flow| flow.address).collect();
             Message::Answer(client::AnswerRepr {

@@ -5,10 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bfed::authorise::Right;
 use bfed::name::Owner;
 use bfed::native::ChannelId;
 use bfed::wire::MAX_MESSAGE_LEN;
-use bfed::wire::client::{Answer as Mediated, AnswerRepr, Request as MediatorRequest, Want};
+use bfed::wire::client::{Answer as Mediated, AnswerRepr, Request as MediatorRequest, Token, Want};
 use bfed::wire::data::MAX_PAYLOAD_LEN;
 use bfed::wire::no_route::Reason;
 use bfed::{BnNum, ChannelAddress, Content, Prefix, SessionName};
@@ -20,7 +21,9 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::Notify;
 
 use super::hub::{Key, NoSource, Shared};
+use super::presented::Presented;
 use super::server::{Answer, Site, Stream, TIMEOUT, piece, redirect, text};
+use crate::native::Access;
 
 /// Longest frame of a real-time source: the paper's throughput is flat from there on (Figure 11), and of a longer one more
 /// is lost with each datagram.
@@ -43,6 +46,10 @@ pub(super) struct Edge {
     /// Hosts that may be sources.
     pub(super) publish: Vec<Prefix>,
     pub(super) mediator: Url,
+    /// Whether the mediator is in this process.
+    pub(super) is_mediator_own: bool,
+    /// What readers and sources must present.
+    pub(super) access: Arc<Access>,
     /// Identifies this edge to the mediator.
     pub(super) nonce: u32,
 }
@@ -187,6 +194,12 @@ impl Edge {
         }
     }
 
+    /// Returns what this edge presents to the mediator.
+    fn own_token(&self) -> Option<Token> {
+        let own = self.access.own_token();
+        own.or_else(|| self.is_mediator_own.then(|| self.access.pass()))
+    }
+
     /// Asks the mediator for a session on behalf of readers.
     async fn join(&self, session: &SessionName) -> Result<Mediated, String> {
         let ask = MediatorRequest {
@@ -194,6 +207,7 @@ impl Edge {
             want: Want::Join,
             redirects: 0,
             session: session.clone(),
+            token: self.own_token(),
         };
         let mut body = vec![0; ask.buffer_len()];
         ask.emit(&mut body);
@@ -247,8 +261,19 @@ impl Site for Edge {
                 "sessions are at /s/NAME, the name percent-encoded",
             );
         };
+        let presented = Presented::of(&request);
+        let right = match *request.method() {
+            Method::GET => Right::Join,
+            _ => Right::Publish,
+        };
+        let checked = self
+            .access
+            .check_client(right, &session, from.ip(), presented.as_str());
+        if let Err(why) = checked {
+            return text(StatusCode::FORBIDDEN, why);
+        }
         match *request.method() {
-            Method::GET => self.get(key, session, &path, cut).await,
+            Method::GET => presented.keep(self.get(key, session, &path, cut).await),
             Method::PUT | Method::POST if !self.may_publish(from.ip()) => text(
                 StatusCode::FORBIDDEN,
                 "this host may not be a source: network.publish does not list it",
@@ -288,9 +313,10 @@ pub(super) fn path_of(request: &Request<Incoming>) -> String {
 /// Reads a stream piece by piece until `take` returns false.
 async fn read<F: Future<Output = bool>>(
     from: &Url,
+    token: Option<&Token>,
     mut take: impl FnMut(Bytes) -> F,
 ) -> Result<(), HttpError> {
-    let mut answer = http::get(from, &http::Timeouts::default()).await?;
+    let mut answer = http::get(from, token, &http::Timeouts::default()).await?;
     if answer.status != 200 {
         return Err(answer.into_error().await);
     }
@@ -305,7 +331,12 @@ async fn read<F: Future<Output = bool>>(
 
 /// Reads a flow from another server while the data node is subscribed: from the origin, or from another gateway of
 /// this network.
-pub(super) async fn fetch(shared: Arc<Shared>, channel: ChannelId, from: Url) {
+pub(super) async fn fetch(
+    shared: Arc<Shared>,
+    channel: ChannelId,
+    from: Url,
+    token: Option<Token>,
+) {
     let Some(key) = shared.hub().key_of(channel) else {
         return;
     };
@@ -315,7 +346,7 @@ pub(super) async fn fetch(shared: Arc<Shared>, channel: ChannelId, from: Url) {
     while shared.hub().listens(channel) {
         if let Ok(_source) = Source::new(&shared, &key, &session) {
             let (shared, key) = (&*shared, &key);
-            let read = read(&from, |data| async {
+            let read = read(&from, token.as_ref(), |data| async {
                 publish(shared, key, session.content(), data).await;
                 shared.hub().listens(channel)
             });

@@ -16,17 +16,24 @@ use linux_net::wake::Waker;
 use tokio::sync::{Notify, oneshot};
 
 use super::edge::{flow, path_of, redirect_to, respond};
+use super::presented::Presented;
 use super::server::{Answer, Server, Site, TIMEOUT, bytes, piece, text};
 use super::{HttpConfig, Network, Owner};
 use crate::native::Counter;
-use crate::native::clients::{PendingRequest, Refused};
+use crate::native::clients::{ClientKey, PendingRequest, Refused};
 use crate::native::mediator::{Answered, Front, Mediator, TakeRequest, version_mismatch};
 
 /// Longest REQUEST.
-const MAX_REQUEST: usize = 2048;
+const MAX_REQUEST: usize = 4096;
 
 /// The address and the nonce of a request.
 type Asker = (IpAddr, u32);
+
+impl ClientKey for Asker {
+    fn address(&self) -> Option<IpAddr> {
+        Some(self.0)
+    }
+}
 
 struct Waiting {
     from: Asker,
@@ -96,7 +103,7 @@ impl MediatorSite {
                 Err(status) => return text(status, "no request came"),
             }
             if message.len() > MAX_REQUEST {
-                return text(StatusCode::PAYLOAD_TOO_LARGE, "a REQUEST has 2 KiB at most");
+                return text(StatusCode::PAYLOAD_TOO_LARGE, "a REQUEST has 4 KiB at most");
             }
         }
         let Ok(ask) = MediatorRequest::parse(&message) else {
@@ -122,7 +129,7 @@ impl MediatorSite {
     }
 
     /// Redirects a reader that knows only the mediator to an edge.
-    async fn get(&self, from: SocketAddr, path: &str) -> Response<Answer> {
+    async fn get(&self, from: SocketAddr, path: &str, token: Presented) -> Response<Answer> {
         let Some((key, session)) = flow(path) else {
             return text(
                 StatusCode::NOT_FOUND,
@@ -139,12 +146,14 @@ impl MediatorSite {
             want: Want::Join,
             redirects: 0,
             session,
+            token: token.token(),
         };
-        match self.ask(from.ip(), ask).await.map(|answer| answer.answer) {
+        let response = match self.ask(from.ip(), ask).await.map(|answer| answer.answer) {
             Ok(Mediated::NoRoute(Reason::Local)) => redirect_to(&self.origin, path),
             Ok(answer) => respond(&answer, key.1, path),
             Err(response) => response,
-        }
+        };
+        token.keep(response)
     }
 }
 
@@ -158,7 +167,7 @@ impl Site for MediatorSite {
         let path = path_of(&request);
         match (request.method(), path.as_str()) {
             (&Method::POST, "/mediator") => self.post(from, request.into_body()).await,
-            (&Method::GET, path) => self.get(from, path).await,
+            (&Method::GET, path) => self.get(from, path, Presented::of(&request)).await,
             _ => text(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "POST /mediator, or GET /s/NAME",
@@ -205,7 +214,7 @@ pub(super) fn open(config: &HttpConfig, owner: Owner) -> Result<Box<dyn Network>
     };
     let requests = (Scope::Chosen, Duration::ZERO);
     let (cost, limits) = (config.cost, config.limits);
-    let mediator = Mediator::new(front, owner.gateway, cost, limits, requests);
+    let mediator = Mediator::new(front, owner, cost, limits, requests);
     Ok(Box::new(mediator))
 }
 
@@ -230,6 +239,15 @@ impl Front for HttpMediator {
         match take(from, ask) {
             Ok(Some(client)) | Err(Refused::Pending(client)) => {
                 self.waiting.entry(client).or_default().push(answer);
+            }
+            Err(Refused::NotAdmitted) => {
+                let no = Mediated::NoRoute(Reason::Policy);
+                let _ = answer.send(AnswerRepr {
+                    nonce: 0,
+                    lifetime_s: 0,
+                    answer: no,
+                    session,
+                });
             }
             // HTTP answers a LEAVE, too.
             Ok(None) if want == Want::Leave => {

@@ -11,6 +11,9 @@
 //! | `GET /s/...` | the mediator | joins, and redirects to an edge |
 //! | `POST /mediator` | the mediator | the body is a REQUEST, that of the answer an ANSWER |
 //!
+//! Where the configuration requires tokens, a request carries one in the header `Authorization: Bearer TOKEN` or in the
+//! query, `?token=TOKEN`; redirections repeat the query's.
+//!
 //! Edges keep sessions alive: while a session has readers, its edge refreshes it at the mediator on their behalf (§5.2.1: "native broadcast components such as a CDN's edge servers
 //! themselves can incorporate the functionality of the mediator").
 //!
@@ -18,7 +21,7 @@
 //! | --- | --- |
 //! | `max-connections` of a server | further ones wait to be accepted |
 //! | head of a request: 64 KiB, 64 fields, 10 s | 431, or the connection is closed |
-//! | a REQUEST: 2 KiB, 10 s | 413, 408 |
+//! | a REQUEST: 4 KiB, 10 s | 413, 408 |
 //! | a source that is silent for 60 s | 408; another host may be the source |
 //! | a reader without data for 120 s | the response ends |
 //! | `queue` bytes for a reader of a real-time session | the oldest frame is dropped and counted |
@@ -28,6 +31,7 @@
 mod edge;
 mod front;
 mod hub;
+mod presented;
 mod server;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -41,7 +45,7 @@ use bfed::wire::data::HEADER_LEN;
 use bfed::{Instant, NativeNet, Prefix};
 use bfed_client::{Url, session_path};
 
-use super::{ClientLimits, Counter, Network, Owner, Role};
+use super::{Access, ClientLimits, Counter, Network, Owner, Role};
 use hub::{Key, Shared};
 use server::Server;
 
@@ -152,6 +156,9 @@ struct HttpNet {
     base: Url,
     /// The origin, unless this server is it.
     origin: Option<Url>,
+    /// Whether the origin is in this process.
+    is_origin_own: bool,
+    access: Arc<Access>,
 }
 
 impl HttpNet {
@@ -169,6 +176,8 @@ impl HttpNet {
             origin: origin.clone(),
             publish: config.publish.clone(),
             mediator: config.mediator_url()?,
+            is_mediator_own: config.ask.is_none(),
+            access: Arc::clone(&owner.access),
             nonce: u32::from_le_bytes([owner.seed[0], owner.seed[1], owner.seed[2], 1])
                 ^ part as u32,
         };
@@ -180,6 +189,8 @@ impl HttpNet {
             server,
             base,
             origin,
+            is_origin_own: config.origin.is_none(),
+            access: owner.access,
         })
     }
 }
@@ -224,6 +235,11 @@ impl NativeNet for HttpNet {
         channel: ChannelId,
         address: Option<&[u8]>,
     ) -> Result<(), NativeError> {
+        let own = self.access.own_token();
+        let token = match address {
+            Some(_) => own,
+            None => own.or_else(|| self.is_origin_own.then(|| self.access.pass())),
+        };
         let from = match (address, &self.origin) {
             (Some(address), _) => {
                 let text = core::str::from_utf8(address).map_err(|_| NativeError::NoSession)?;
@@ -238,7 +254,7 @@ impl NativeNet for HttpNet {
         let from = from.transpose().map_err(|_| NativeError::NoSession)?;
         self.shared.hub().listen(channel)?;
         if let Some(from) = from {
-            let fetched = edge::fetch(Arc::clone(&self.shared), channel, from);
+            let fetched = edge::fetch(Arc::clone(&self.shared), channel, from, token);
             self.server.spawn(fetched);
         }
         Ok(())

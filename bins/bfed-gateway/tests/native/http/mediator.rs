@@ -1,5 +1,6 @@
 //! The mediator of an HTTP network, and edges that ask it.
 
+use bfed::ClientRequest;
 use bfed::native::Upcall;
 use bfed::wire::client::{Answer, AnswerRepr, Want};
 use bfed::wire::no_route::Reason;
@@ -23,12 +24,12 @@ fn the_mediator_answers_in_the_body() {
             post(&request(Want::Join, 6, &session)),
         ];
         for _ in 0..2 {
-            let Upcall::Join {
+            let Upcall::Join(ClientRequest {
                 client,
                 scope: Scope::Chosen,
                 cost_only,
                 ..
-            } = soon(&mut *front).0
+            }) = soon(&mut *front).0
             else {
                 panic!();
             };
@@ -87,7 +88,7 @@ fn a_player_that_knows_the_mediator_alone_is_led_to_an_edge() {
             ("bfed://9/y", Answer::NoRoute(Reason::Unreachable), Err(404)),
         ] {
             let mut player = Client::get(MEDIATOR, &path(session));
-            let Upcall::Join { client, .. } = soon(&mut *front).0 else {
+            let Upcall::Join(ClientRequest { client, .. }) = soon(&mut *front).0 else {
                 panic!();
             };
             front.answer(now(), Some(client), &answer(reported, &name(session)));
@@ -106,11 +107,11 @@ fn an_edge_asks_the_mediator_for_what_it_has_not() {
         let (mut net, mut front) = (edge(), mediator(&NetworkConfig::Http(config())));
         let session = name("bfed://9/x");
         let mut player = Client::get(EDGE, &path("bfed://9/x"));
-        let Upcall::Join {
+        let Upcall::Join(ClientRequest {
             client,
             session: wanted,
             ..
-        } = soon(&mut *front).0
+        }) = soon(&mut *front).0
         else {
             panic!();
         };
@@ -139,7 +140,7 @@ fn a_session_that_may_be_refused_is_not_served_before_the_mediator_answers() {
         // Both ask at once: one answer serves both.
         let ask = || Client::get(EDGE, &path("bfed://9/x"));
         let mut players = [ask(), ask()];
-        let Upcall::Join { client, .. } = soon(&mut *front).0 else {
+        let Upcall::Join(ClientRequest { client, .. }) = soon(&mut *front).0 else {
             panic!();
         };
         for _ in 0..100 {
@@ -157,7 +158,7 @@ fn a_session_that_may_be_refused_is_not_served_before_the_mediator_answers() {
         }
         // The next one sends a request again.
         let mut player = ask();
-        let Upcall::Join { client, .. } = soon(&mut *front).0 else {
+        let Upcall::Join(ClientRequest { client, .. }) = soon(&mut *front).0 else {
             panic!();
         };
         let address = ChannelAddress::Native(url.into_bytes());

@@ -13,10 +13,10 @@ use bfed_gateway::native::{HttpConfig, Network, NetworkConfig, Role};
 
 use crate::common::*;
 
-const EDGE: &str = "127.0.0.1:8081";
-const MEDIATOR: &str = "127.0.0.1:8080";
+pub(crate) const EDGE: &str = "127.0.0.1:8081";
+pub(crate) const MEDIATOR: &str = "127.0.0.1:8080";
 
-fn config() -> HttpConfig {
+pub(crate) fn config() -> HttpConfig {
     HttpConfig::new(EDGE.parse().unwrap(), MEDIATOR.parse().unwrap())
 }
 
@@ -24,17 +24,17 @@ fn edge() -> Box<dyn Network> {
     channels(&NetworkConfig::Http(config()))
 }
 
-fn path(session: &str) -> String {
+pub(crate) fn path(session: &str) -> String {
     session_path(name(session).as_str(), 0)
 }
 
 /// One request to one server.
-struct Client {
+pub(crate) struct Client {
     stream: TcpStream,
     /// Bytes that were read and not parsed yet.
     raw: Vec<u8>,
     status: u16,
-    location: Option<String>,
+    pub(crate) location: Option<String>,
     body: Vec<u8>,
     chunked: bool,
     /// Bytes left of the body, or of a chunk and the line end after it.
@@ -45,7 +45,7 @@ struct Client {
 }
 
 impl Client {
-    fn ask(at: &str, head: &str, body: &[u8]) -> Self {
+    pub(crate) fn ask(at: &str, head: &str, body: &[u8]) -> Self {
         let at: SocketAddr = at.parse().unwrap();
         let mut stream = TcpStream::connect(at).unwrap();
         stream
@@ -66,18 +66,34 @@ impl Client {
         }
     }
 
-    fn get(at: &str, path: &str) -> Self {
+    pub(crate) fn get(at: &str, path: &str) -> Self {
         Client::ask(at, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n"), b"")
     }
 
-    fn put(at: &str, path: &str) -> Self {
+    pub(crate) fn put(at: &str, path: &str) -> Self {
         let head = format!("PUT {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n");
         Client::ask(at, &head, b"")
     }
 
-    fn chunk(&mut self, bytes: &[u8]) {
+    pub(crate) fn chunk(&mut self, bytes: &[u8]) {
         let chunk = [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
         self.stream.write_all(&chunk).unwrap();
+    }
+
+    /// Ends the body.
+    pub(crate) fn end(&mut self) {
+        self.stream.write_all(b"0\r\n\r\n").unwrap();
+    }
+
+    /// The status of an answer that needs the mediator's driver, which has nothing to decide.
+    pub(crate) fn head_while(&mut self, front: &mut dyn Network) -> u16 {
+        for _ in 0..100 {
+            nothing(front);
+            if self.is_answered() {
+                break;
+            }
+        }
+        self.head()
     }
 
     /// Reads once; the end is noted.
@@ -145,7 +161,7 @@ impl Client {
     }
 
     /// Until the head of the answer is there.
-    fn head(&mut self) -> u16 {
+    pub(crate) fn head(&mut self) -> u16 {
         while self.status == 0 && !self.ended {
             self.read();
         }
