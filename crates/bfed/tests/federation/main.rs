@@ -22,6 +22,7 @@ mod restarts;
 mod sessions;
 mod stage;
 mod takeover;
+mod transport;
 mod trees;
 mod upstream;
 mod world;
