@@ -197,7 +197,7 @@ fn a_stream_carries_bytes_in_order_and_blocks_its_edge() {
     }
     sent += 1;
     let mut buffer = vec![0; 400 << 10];
-    let (mut got, mut drained) = (Vec::new(), false);
+    let (mut got, mut drained) = (Vec::<u8>::new(), false);
     until(&mut [&mut one, &mut other], "all bytes", |hosts| {
         while let Some(event) = hosts[1].quic.poll_event() {
             if let Event::Readable(conn) = event {
