@@ -44,6 +44,15 @@ fn established(line: &[Gateway]) {
     }
 }
 
+/// Waits until each gateway has as many streams: as over TCP, what is sent before reaches no receiver.
+fn streams(line: &[Gateway], counts: &[u64]) {
+    for (gateway, count) in line.iter().zip(counts) {
+        eventually("a stream", || {
+            (gateway.counter("sockets", "quic_streams_opened") >= *count).then_some(())
+        });
+    }
+}
+
 fn over_quic(line: &[Gateway]) {
     for gateway in line {
         assert!(gateway.counter("sockets", "quic_connected") > 0);
@@ -57,6 +66,7 @@ fn a_file_comes_whole_and_in_order_over_quic() {
     let (line, _keys) = line(3, |_| "");
     established(&line);
     join(&line[2], 1, BULK);
+    streams(&line, &[1, 2, 1]);
     let frames = frames(400, 16_384);
     sent(&line[0], BULK, &frames);
     eventually("all frames", || {
@@ -95,6 +105,7 @@ fn a_receiver_that_takes_nothing_pauses_the_source_over_quic_and_loses_nothing()
     let (line, _keys) = line(2, |_| "");
     established(&line);
     join(&line[1], 1, BULK);
+    streams(&line, &[1, 1]);
     line[1].hand.set_busy(true);
     let frames = frames(1000, 16_384);
     sent(&line[0], BULK, &frames);

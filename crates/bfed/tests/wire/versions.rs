@@ -62,7 +62,7 @@ fn unknown_types_reserved_bits_and_appended_bytes_are_refused() {
         ParseError::Length,
         "counted in the header"
     );
-    let unknown_reason = unhex("62660103000a00001000");
+    let unknown_reason = unhex("62660103000a00001100");
     assert_eq!(refused(&unknown_reason), ParseError::Value);
 }
 
