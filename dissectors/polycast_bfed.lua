@@ -22,16 +22,17 @@ local TYPES = {
 local END_REASONS = {
 	"bad_message", "version", "bad_peer", "hold_timer", "out_of_order", "tables", "bad_update",
 	"prefix_limit", "too_slow", "shutdown", "collision", "reconfigured", "fenced", "open_timer",
-	"silent",
+	"silent", "transport",
 }
 local NO_ROUTE_REASONS = {
 	"unreachable", "no_session", "limit", "loop", "timeout", "unknown_owner", "local", "policy",
 }
 local ATTRIBUTES = { [1] = "COST", [2] = "PATH", [3] = "TAGS" }
-local CAPABILITIES = { [1] = "tables", [2] = "graceful restart" }
+local CAPABILITIES = { [1] = "tables", [2] = "graceful restart", [3] = "transport" }
 local OUTCOMES = { [0] = "done", [1] = "no_session", [2] = "full", [3] = "refused" }
 local SROUTE_OUTCOMES = { [0] = "costs", [1] = "the owner tells nothing", [2] = "no session", [3] = "no route" }
-local ADDRESSES = { [1] = "UDP over IPv4", [2] = "TCP over IPv4", [3] = "UDP over IPv6", [4] = "TCP over IPv6", [5] = "native" }
+local ADDRESSES = { [1] = "UDP over IPv4", [2] = "TCP over IPv4", [3] = "UDP over IPv6", [4] = "TCP over IPv6", [5] = "native", [6] = "QUIC over IPv4", [7] = "QUIC over IPv6" }
+local TRANSPORTS = { [1] = "plain", [2] = "quic" }
 local EDGES = { [0] = "native", [1] = "peer" }
 local WHAT = { [0] = "all of it", [1] = "its receiver", [2] = "its source" }
 local LIVENESS = { [0] = "not watched", [1] = "alive", [2] = "silent" }
@@ -87,6 +88,8 @@ local bfed = polycast.protocol("bfed", "Broadcast Federation (polycast)", {
 	address = { "ipv4", "Address" },
 	address6 = { "ipv6", "Address" },
 	port = { "uint16", "Port", base.DEC },
+	certificate = { "bytes", "SHA-256 of the certificate" },
+	transport = { "uint8", "Transport", base.DEC, TRANSPORTS },
 	native = { "bytes", "Native address" },
 	no_route_reason = { "uint8", "Reason", base.DEC, NO_ROUTE_REASONS },
 	node = { "uint32", "Data node", base.DEC },
@@ -182,7 +185,7 @@ local function costs(reader)
 end
 
 local function socket(part, kind)
-	local v4 = kind <= 2
+	local v4 = kind <= 2 or kind == 6
 	local range = part:field(v4 and "address" or "address6", v4 and 4 or 16)
 	local port = part:number("port", 2)
 	local first = range(0, 1):uint()
@@ -190,6 +193,9 @@ local function socket(part, kind)
 	local broadcast = v4 and range:uint() == 0xffffffff
 	part:expect(port ~= 0 and not polycast.is_zero(range) and not multicast and not broadcast,
 		"not an address to send to")
+	if kind >= 6 then
+		part:field("certificate", 32)
+	end
 	part:finish()
 end
 
@@ -263,6 +269,9 @@ local function capability(reader, seen)
 			part.tree:add(bfed.fields.restarting, range)
 			part.tree:add(bfed.fields.preserved, range)
 			part:number("restart_time", 2)
+		elseif kind == 3 then
+			part:expect(length == 1, "a transport is one byte")
+			part:expect(TRANSPORTS[part:number("transport", 1)], "unknown transport")
 		elseif length > 0 then
 			part:field("unknown", length)
 		end
@@ -464,6 +473,8 @@ function body.ALLOCATE(reader)
 	reader:number("request", 4)
 	reader:number("epoch", 8)
 	edge(reader)
+	reader:expect(TRANSPORTS[reader:number("transport", 1)], "unknown transport")
+	reader:zero(1)
 	session(reader)
 end
 

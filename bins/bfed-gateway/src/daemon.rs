@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bfed::ControlNode;
+use control_stream::links::LinkCredentials;
 use control_stream::tls::Credentials;
 use daemon_kit::RunError;
 use daemon_kit::daemon::{Configuration, Prepared, Program, Service, Start};
@@ -164,6 +165,9 @@ fn fits(mode: Mode, config: &Config, file: &Path) -> Result<(), ConfigError> {
     Err(ConfigError::Wrong(file.to_owned(), vec![problem]))
 }
 
+/// Name of the protocol of QUIC links (ALPN).
+const LINK_PROTOCOL: &[u8] = b"polycast-bfed/1";
+
 /// Connections that may wait to be accepted; `net.core.somaxconn` may grant less.
 const BACKLOG: i32 = 1024;
 
@@ -218,7 +222,16 @@ impl Parts {
             .then(|| mediator(&config, clock, &access, open))
             .transpose()?;
         let data = match mode.forwards() {
-            true => Opened::open(&config, clock, &access, open)?,
+            true => {
+                let key_file = config.links_key_file.as_deref();
+                let links = key_file.map(Credentials::read).transpose();
+                let links = links.map_err(|why| RunError::Open {
+                    what: "links.key-file",
+                    source: why.into(),
+                })?;
+                let links = links.map(|own| LinkCredentials::new(&own, LINK_PROTOCOL));
+                Opened::open(&config, clock, &access, open, links.as_ref())?
+            }
             false => Vec::new(),
         };
         let bind = |address| Exporter::bind(address).map_err(RunError::open("status.page"));

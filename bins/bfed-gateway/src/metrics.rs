@@ -233,7 +233,7 @@ pub const METRICS: &[Metric<Snapshot>] = &[
     gauge(
         "node_streams",
         &["node"],
-        "Its TCP channels",
+        "Its TCP channels and QUIC streams",
         |page, lines| nodes(page, lines, |node| Some(node.streams)),
     ),
     gauge(

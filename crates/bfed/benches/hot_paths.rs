@@ -287,6 +287,7 @@ fn control(peers: u32) -> ControlNode {
             boot: 1,
             tables: Tables::ALL,
             graceful: None,
+            transport: bfed::wire::transport::Transport::Plain,
         };
         for message in [Message::Open(open), Message::KeepAlive] {
             let len = message.emit(&mut buffer);

@@ -11,6 +11,7 @@ use crate::prefix::Prefix;
 use crate::routing::{Damping, Policy};
 use crate::types::{BnNum, Cost, GatewayId, Metric, Table, Tables};
 use crate::wire::reader::MAX_TEXT_LEN;
+use crate::wire::transport::Transport;
 
 /// A cost for each table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -257,6 +258,8 @@ pub struct PeerConfig {
     pub export: Policy,
     /// Address of its mediator for clients, if it is in the same network: the text of a REDIRECT.
     pub mediator: String,
+    /// How data nodes send to the peer's and expect packets from there. The peer must be configured likewise.
+    pub transport: Transport,
     /// For the driver: most hops that packets of the peering may have crossed (RFC 5082); `None` accepts any
     /// number, as for an overlay link.
     pub max_hops: Option<u8>,
@@ -278,6 +281,7 @@ impl PeerConfig {
             import: Policy::accept_all(),
             export: Policy::accept_all(),
             mediator: String::new(),
+            transport: Transport::Plain,
             max_hops: None,
         }
     }

@@ -300,6 +300,11 @@ impl Tables {
     }
 }
 
+/// SHA-256 of the certificate of a data node, as it is shown in the TLS handshake (of its public key in DER where the
+/// peering has a secret instead of certificates).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct KeyDigest(pub [u8; 32]);
+
 /// Address at which a flow is received or sent (§5.3.2).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ChannelAddress {
@@ -307,6 +312,8 @@ pub enum ChannelAddress {
     Datagram(SocketAddr),
     /// A TCP listener of a data node. The receiver of the flow connects.
     Stream(SocketAddr),
+    /// A QUIC endpoint of a data node, and the certificate that it must show there.
+    Quic(SocketAddr, KeyDigest),
     /// An address of the native network, in the form of its [`NativeNet`](crate::NativeNet): at most
     /// [`MAX_NATIVE_ADDRESS_LEN`](crate::wire::address::MAX_NATIVE_ADDRESS_LEN) bytes.
     Native(alloc::vec::Vec<u8>),

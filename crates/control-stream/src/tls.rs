@@ -49,6 +49,10 @@ pub struct Credentials {
     pub server: Arc<ServerConfig>,
     /// Host names are checked: set for certificates, not for a secret.
     has_names: bool,
+    /// What this side shows: its certificate, or the public key of the secret.
+    pub(crate) own: CertificateDer<'static>,
+    /// The authority, where there are certificates.
+    pub(crate) roots: Option<Arc<RootCertStore>>,
 }
 
 impl fmt::Debug for Credentials {
@@ -104,10 +108,8 @@ impl Credentials {
         let wrong = |error: Error| error.to_string();
         let signing = provider.key_provider.load_private_key(key).map_err(wrong)?;
         let public = signing.public_key().ok_or("no public key")?.into_owned();
-        let own = Arc::new(CertifiedKey::new(
-            vec![CertificateDer::from(public.to_vec())],
-            signing,
-        ));
+        let shown = CertificateDer::from(public.to_vec());
+        let own = Arc::new(CertifiedKey::new(vec![shown.clone()], signing));
         let pinned = Arc::new(PinnedKey {
             public,
             provider: Arc::clone(&provider),
@@ -125,7 +127,7 @@ impl Credentials {
             .map_err(wrong)?
             .with_client_cert_verifier(pinned)
             .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(own)));
-        Ok(Credentials::new(client, server, false))
+        Ok(Credentials::new(client, server, shown, None))
     }
 
     /// Creates credentials from certificates.
@@ -153,10 +155,15 @@ impl Credentials {
             WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
                 .build()
                 .map_err(|e| wrong(&e))?;
-        let clients = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
-            .build()
-            .map_err(|e| wrong(&e))?;
+        let clients =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+                .build()
+                .map_err(|e| wrong(&e))?;
         check_own(&chain, clients.as_ref(), UnixTime::now())?;
+        let own = chain
+            .first()
+            .ok_or("this host's certificate is missing")?
+            .clone();
         let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|e| wrong(&e))?
@@ -169,17 +176,24 @@ impl Credentials {
             .with_client_cert_verifier(clients)
             .with_single_cert(chain, key)
             .map_err(|e| wrong(&e))?;
-        Ok(Credentials::new(client, server, true))
+        Ok(Credentials::new(client, server, own, Some(roots)))
     }
 
-    fn new(mut client: ClientConfig, mut server: ServerConfig, has_names: bool) -> Credentials {
+    fn new(
+        mut client: ClientConfig,
+        mut server: ServerConfig,
+        own: CertificateDer<'static>,
+        roots: Option<Arc<RootCertStore>>,
+    ) -> Credentials {
         // Every connection authenticates both sides again; no session state is kept.
         client.resumption = rustls::client::Resumption::disabled();
         server.send_tls13_tickets = 0;
         Credentials {
             client: Arc::new(client),
             server: Arc::new(server),
-            has_names,
+            has_names: roots.is_some(),
+            own,
+            roots,
         }
     }
 

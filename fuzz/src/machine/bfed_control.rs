@@ -154,6 +154,7 @@ fn peer_message(script: &mut Script<'_>) -> Message {
                 preserved: script.flag(),
                 restart_time_s: script.u8().into(),
             }),
+            transport: bfed::wire::transport::Transport::Plain,
         }),
         1 => Message::KeepAlive,
         2 | 3 => Message::Update(update::Repr {
@@ -489,6 +490,7 @@ impl Bench {
                     boot: 1,
                     tables: Tables::ALL,
                     graceful: None,
+                    transport: bfed::wire::transport::Transport::Plain,
                 });
                 self.hear(liar, &bytes_of(&message));
                 self.hear(liar, &bytes_of(&Message::KeepAlive));

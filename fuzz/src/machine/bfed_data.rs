@@ -13,9 +13,11 @@ use bfed::wire::join::FlowChannel;
 use bfed::wire::node::Heartbeat;
 use bfed::wire::reclaim::{ReclaimTarget, Repr as Reclaim};
 use bfed::wire::subscribe::{Edge, Repr as Subscribe};
+use bfed::wire::transport::Transport;
 use bfed::wire::{MAX_MESSAGE_LEN, Message};
 use bfed::{
-    ChannelAddress, ConnId, DataConfig, DataNode, FlowLabel, Instant, NodeId, PeerId, SessionName,
+    ChannelAddress, ConnId, DataConfig, DataNode, FlowLabel, Instant, KeyDigest, NodeId, PeerId,
+    SessionName,
 };
 
 use super::native::FakeNative;
@@ -53,6 +55,16 @@ fn address(script: &mut Script<'_>) -> SocketAddr {
         .into()
 }
 
+/// Data nodes at this port speak QUIC.
+const QUIC: u16 = 4001;
+
+fn key(address: SocketAddr) -> KeyDigest {
+    match address.ip() {
+        IpAddr::V4(ip) => KeyDigest([ip.octets()[3]; 32]),
+        IpAddr::V6(_) => KeyDigest([0; 32]),
+    }
+}
+
 fn session(script: &mut Script<'_>) -> SessionName {
     let kind = script.of(&["", "?content=real-time", "?sources=many", "?flows=a,b"]);
     let name = format!("bfed://1/session-{}/{kind}", script.u8() % 12);
@@ -78,6 +90,7 @@ impl Bench {
             address: match script.pick(3) {
                 0 => ChannelAddress::Stream(address),
                 1 => ChannelAddress::Native(vec![239, 0, 0, 1]),
+                _ if address.port() == QUIC => ChannelAddress::Quic(address, key(address)),
                 _ => ChannelAddress::Datagram(address),
             },
         }
@@ -91,6 +104,10 @@ impl Bench {
                 request,
                 epoch,
                 edge: edge(script),
+                transport: match request % 2 {
+                    0 => Transport::Plain,
+                    _ => Transport::Quic,
+                },
                 session: session(script),
             }),
             1 | 2 => {
@@ -138,7 +155,15 @@ impl Bench {
             Destination::Datagram(to) => assert!(self.named.contains(&to), "{to} was never named"),
             Destination::Native(channel) => assert!(self.node.native().open.contains_key(&channel)),
             Destination::Stream(conn) => assert!(conn.0 <= self.next_conn),
+            Destination::Path(_) => {}
         }
+    }
+
+    /// How a datagram from that address arrives: over QUIC where the control node named a path, unless it is forged.
+    fn datagram(&mut self, from: SocketAddr, forged: bool) -> Meta {
+        let path = self.node.plane().path(from, key(from));
+        let path = path.filter(|_| !forged);
+        path.map_or(Meta::Datagram(from), Meta::Path)
     }
 
     fn packet(&mut self, meta: Meta, bytes: &[u8]) {
@@ -170,7 +195,7 @@ impl Bench {
         match copy.to {
             Destination::Datagram(to) => assert!(self.named.contains(&to), "{to} was never named"),
             Destination::Native(channel) => assert!(self.node.native().open.contains_key(&channel)),
-            Destination::Stream(_) => {}
+            Destination::Stream(_) | Destination::Path(_) => {}
         }
     }
 
@@ -226,10 +251,16 @@ impl Bench {
         let Ok(packet) = Packet::new_checked(bytes) else {
             return;
         };
-        if let (Kind::Probe, Destination::Datagram(to)) = (packet.kind(), to) {
+        let plane = self.node.plane();
+        let to = match *to {
+            Destination::Datagram(to) => Some(to),
+            Destination::Path(path) => plane.path_end(path).map(|(to, _)| to),
+            _ => None,
+        };
+        if let (Kind::Probe, Some(to)) = (packet.kind(), to) {
             assert!(packet.payload().is_empty());
             self.probes
-                .push_back((*to, packet.label(), packet.sequence()));
+                .push_back((to, packet.label(), packet.sequence()));
             while self.probes.len() > 8 {
                 self.probes.pop_front();
             }
@@ -249,7 +280,8 @@ impl Bench {
             ..Repr::new(Kind::Echo, label).with_cookie(cookie)
         }
         .emit(&mut bytes);
-        self.packet(Meta::Datagram(from), &bytes);
+        let meta = self.datagram(from, false);
+        self.packet(meta, &bytes);
     }
 
     fn data(&mut self, script: &mut Script<'_>) {
@@ -290,7 +322,10 @@ impl Bench {
                 IpAddr::from([10, 0, 1, script.u8() % 5]),
             ),
             1 => Meta::Native(bfed::native::ChannelId(u64::from(script.u8() % 12))),
-            _ => Meta::Datagram(address(script)),
+            _ => {
+                let from = address(script);
+                self.datagram(from, repr.sequence % 2 == 1)
+            }
         };
         self.packet(meta, &bytes);
     }
@@ -336,6 +371,7 @@ pub fn run(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let now = Instant::from_secs(100);
     let mut config = DataConfig::new(NodeId(1));
+    config.key = Some(KeyDigest([9; 32]));
     config.datagram = Some(([10, 0, 0, 1], 4000).into());
     config.stream = config.datagram;
     config.max_sessions = SESSIONS as u32;

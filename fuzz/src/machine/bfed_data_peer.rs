@@ -285,6 +285,7 @@ impl Bench {
     fn sent(&mut self, copy: &Transmit, frame: &[u8]) {
         let bytes = &frame[copy.range.clone()];
         match copy.to {
+            Destination::Path(_) => unreachable!("this data node has no key"),
             Destination::Stream(conn) => self.honest.got += u64::from(conn == self.honest.down),
             Destination::Native(channel) => {
                 assert!(self.node.native().open.contains_key(&channel));

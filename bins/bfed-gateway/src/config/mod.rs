@@ -68,6 +68,8 @@ pub struct Config {
     pub listen: Option<SocketAddr>,
     /// `gateway.key-file`: this gateway's certificate and the authority's, or a secret.
     pub key_file: Option<PathBuf>,
+    /// `links.key-file`: the certificate, or secret, of data nodes; by default that of `[gateway]`.
+    pub links_key_file: Option<PathBuf>,
     /// `[[peer]]`, by identifier.
     pub peers: BTreeMap<PeerId, Peer>,
     /// `[cluster]`.
@@ -217,7 +219,8 @@ impl Configuration for Config {
         machine::names(root, &mut machine);
         let shutdown = machine::timers(root.section("timers"), &mut machine);
         let limits = machine::limits(root.section("limits"), &mut machine);
-        let peers = peers::peers(root, &machine, gateway.key_file.is_some());
+        let links = sections::links(root.section("links"), gateway.key_file.as_ref());
+        let peers = peers::peers(root, &machine, &links);
         let data = sections::data(root.section("data"), &machine, limits);
         let page = sections::address(root.section("status"), "page");
         let network = NetworkConfig::read(root.section("network"));
@@ -227,6 +230,7 @@ impl Configuration for Config {
             listen: gateway.listen,
             cluster: sections::cluster(root.section("cluster"), gateway.key_file.is_some()),
             key_file: gateway.key_file,
+            links_key_file: links.key_file,
             peers,
             data,
             tokens: tokens::tokens(root.section("tokens"), &network),
@@ -252,6 +256,13 @@ impl Configuration for Config {
             host.complain("gateway.key-file", why);
         } else if let Err((key, why)) = self.cluster_credentials() {
             host.complain(key, why);
+        }
+        let links = self.links_key_file.as_deref();
+        if let Some(why) = links
+            .filter(|path| Some(*path) != self.key_file.as_deref())
+            .and_then(|path| Credentials::read(path).err())
+        {
+            host.complain("links.key-file", why);
         }
         let link = match &self.network {
             NetworkConfig::None => None,
@@ -282,6 +293,7 @@ impl Configuration for Config {
             ("gateway.number", a.gateway.number != b.gateway.number),
             ("gateway.listen", self.listen != next.listen),
             ("gateway.key-file", self.key_file != next.key_file),
+            ("links.key-file", self.links_key_file != next.links_key_file),
             ("cluster", self.cluster != next.cluster),
             ("data", data.0 != data.1),
             ("network", self.network != next.network),

@@ -14,16 +14,17 @@ use toml::de::DeValue;
 
 use super::Peer;
 use super::machine::{duration, network, tables, whole};
+use super::sections::Links;
 
 pub(super) fn peers(
     root: &Section<'_, '_>,
     machine: &bfed::Config,
-    has_key: bool,
+    links: &Links,
 ) -> BTreeMap<PeerId, Peer> {
     let mut peers: BTreeMap<PeerId, Peer> = BTreeMap::new();
     for section in root.sections("peer") {
         let offset = section.offset_of("network");
-        let Some(peer) = peer(&section, has_key) else {
+        let Some(peer) = peer(&section, links) else {
             section.finish();
             continue;
         };
@@ -59,7 +60,7 @@ fn identifier(gateway: GatewayId, taken: &BTreeMap<PeerId, Peer>) -> PeerId {
     id
 }
 
-fn peer(section: &Section<'_, '_>, has_key: bool) -> Option<Peer> {
+fn peer(section: &Section<'_, '_>, links: &Links) -> Option<Peer> {
     let network = network(section, "network");
     let number = section.number("number", 0..=u32::MAX, 1);
     let address = section.get("address", LISTEN, |value| {
@@ -71,7 +72,7 @@ fn peer(section: &Section<'_, '_>, has_key: bool) -> Option<Peer> {
     });
     if let Some(at) = address
         .as_ref()
-        .filter(|at| !has_key && !at.value.ip().is_loopback())
+        .filter(|at| !links.gateway_has_key && !at.value.ip().is_loopback())
     {
         let wrong = format!(
             "{} is not on loopback, and there is no gateway.key-file",
@@ -95,6 +96,7 @@ fn peer(section: &Section<'_, '_>, has_key: bool) -> Option<Peer> {
         .map(|at| at.value);
     machine.data_prefixes = prefixes(section, address);
     machine.networks = networks(section);
+    machine.transport = links.read(section);
     machine.max_routes = section.number("max-routes", 1..=1_000_000, 4096_u32) as usize;
     let pauses = std::time::Duration::from_secs(1)..=std::time::Duration::from_secs(86_400);
     machine.rest_after_limit = duration(

@@ -1,14 +1,63 @@
 //! `[data]`, `[cluster]`, `[etcd]` and the addresses of pages.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use bfed::wire::transport::Transport;
 use bfed::{DataConfig, NodeId};
 use daemon_kit::reader::{At, Section};
 use daemon_kit::value::{LISTEN, listen, text};
 
 use super::machine::DataLimits;
 use super::{Cluster, Data, Etcd, EtcdTls};
+
+/// `[links]`: links to the data nodes of peers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Links {
+    /// There is a `gateway.key-file`.
+    pub(super) gateway_has_key: bool,
+    /// `key-file`, by default that of `[gateway]`.
+    pub(super) key_file: Option<PathBuf>,
+    /// `transport`, by default QUIC where there is a key.
+    pub(super) transport: Transport,
+}
+
+pub(super) fn links(section: Section<'_, '_>, gateway_key: Option<&PathBuf>) -> Links {
+    let key_file = section.get("key-file", "the path of a key file", text);
+    let key_file = key_file.map(|at| at.value.into());
+    let key_file = key_file.or_else(|| gateway_key.cloned());
+    let transport = match key_file.is_some() {
+        true => Transport::Quic,
+        false => Transport::Plain,
+    };
+    let mut links = Links {
+        gateway_has_key: gateway_key.is_some(),
+        key_file,
+        transport,
+    };
+    links.transport = links.read(&section);
+    section.finish();
+    links
+}
+
+impl Links {
+    /// Reads the `transport` of a section: of all links, or of those to one peer.
+    pub(super) fn read(&self, section: &Section<'_, '_>) -> Transport {
+        let words = [("quic", Transport::Quic), ("plain", Transport::Plain)];
+        let chosen = section.choice("transport", &words, self.transport);
+        let chosen = chosen.unwrap_or(self.transport);
+        if chosen == Transport::Quic && self.key_file.is_none() && section.has("transport") {
+            section.complain(
+                section.offset_of("transport"),
+                "transport",
+                "is \"quic\", which needs a key file",
+                "write key-file = \"...\" in [gateway], or transport = \"plain\"",
+            );
+        }
+        chosen
+    }
+}
 
 /// A section with one address.
 pub(super) fn address(section: Section<'_, '_>, key: &'static str) -> Option<SocketAddr> {

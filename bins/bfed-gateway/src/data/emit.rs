@@ -8,6 +8,7 @@ use bfed::data::{Destination, EdgeId, Meta, Transmit, Verdict};
 use bfed::native::{ChannelId, NativeError};
 
 use super::Node;
+use super::quic::{self, Quic};
 use super::streams::Streams;
 use super::udp::Datagrams;
 
@@ -15,6 +16,8 @@ use super::udp::Datagrams;
 pub(crate) struct Output {
     pub(crate) datagrams: Datagrams,
     pub(crate) streams: Streams,
+    /// Where the gateway has a key.
+    pub(crate) quic: Option<Quic>,
     /// The frame that each native channel had no room for. One a channel, because its edge is blocked then.
     pub(crate) held: BTreeMap<ChannelId, (EdgeId, Vec<u8>)>,
     pub(crate) native_failed: u64,
@@ -39,7 +42,8 @@ impl Output {
         self.straight = false;
         match node.plane().forward(now, meta, frame) {
             Verdict::Only(copy) => {
-                self.straight = matches!(copy.to, Destination::Stream(_));
+                self.straight =
+                    matches!(copy.to, Destination::Stream(conn) if !quic::is_stream(conn));
                 self.note(now, node, &copy, frame, start);
             }
             Verdict::Forward(mut cursor) => {
@@ -57,7 +61,9 @@ impl Output {
     fn note(&mut self, now: Instant, node: &mut Node, copy: &Transmit, frame: &[u8], start: usize) {
         let bytes = &frame[copy.range.clone()];
         match copy.to {
-            Destination::Stream(conn) => self.streams.note(conn, copy.edge, bytes, start),
+            Destination::Stream(conn) if !quic::is_stream(conn) => {
+                self.streams.note(conn, copy.edge, bytes, start);
+            }
             _ => self.send(now, node, copy, bytes),
         }
     }
@@ -85,6 +91,21 @@ impl Output {
     pub(crate) fn send(&mut self, now: Instant, node: &mut Node, copy: &Transmit, bytes: &[u8]) {
         match copy.to {
             Destination::Datagram(to) => self.datagrams.push(to, bytes),
+            Destination::Path(path) => {
+                let end = node.plane().path_end(path);
+                if let Some((quic, end)) = self.quic.as_mut().zip(end)
+                    && quic.send(now, copy.edge, end, bytes)
+                {
+                    node.plane().blocked(copy.edge);
+                }
+            }
+            Destination::Stream(conn) if quic::is_stream(conn) => {
+                if let Some(quic) = &mut self.quic
+                    && quic.write(conn, copy.edge, bytes)
+                {
+                    node.plane().blocked(copy.edge);
+                }
+            }
             Destination::Stream(conn) => {
                 if self.streams.write(conn, copy.edge, bytes) {
                     node.plane().blocked(copy.edge);
@@ -129,11 +150,14 @@ impl Output {
         node.plane().writable(now, edge);
     }
 
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.streams.poll_timeout()
+    pub(crate) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        let quic = self.quic.as_ref().and_then(|quic| quic.poll_timeout(now));
+        self.streams.poll_timeout().into_iter().chain(quic).min()
     }
 
-    pub(crate) fn counters(&self) -> [(&'static str, u64); 13] {
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 24] {
+        let quic = self.quic.as_ref();
+        let quic = quic.map(|quic| quic.counts).unwrap_or_default();
         let (datagrams, streams) = (&self.datagrams.counts, &self.streams.counts);
         [
             ("datagrams_received", datagrams.received),
@@ -149,6 +173,17 @@ impl Output {
             ("stream_bytes_sent", streams.sent_bytes),
             ("stream_bytes_spliced", streams.spliced_bytes),
             ("native_send_failed", self.native_failed),
+            ("quic_unnamed", quic.unnamed),
+            ("quic_retries", quic.retries),
+            ("quic_refused", quic.refused),
+            ("quic_connected", quic.connected),
+            ("quic_lost", quic.lost),
+            ("quic_datagrams_sent", quic.datagrams_sent),
+            ("quic_datagrams_received", quic.datagrams_received),
+            ("quic_datagrams_dropped", quic.datagrams_dropped),
+            ("quic_streams_opened", quic.streams_opened),
+            ("quic_stream_bytes_sent", quic.stream_bytes_sent),
+            ("quic_stream_bytes_received", quic.stream_bytes_received),
         ]
     }
 }

@@ -5,6 +5,9 @@
 mod emit;
 mod link;
 mod opened;
+mod quic;
+mod reading;
+mod secure;
 mod splice;
 mod streams;
 mod udp;
@@ -32,7 +35,7 @@ use emit::Output;
 use link::Link;
 pub use opened::{NotOpened, Opener};
 pub(crate) use opened::{Opened, not_opened};
-use splice::{Round, Splicer};
+use splice::Splicer;
 use streams::Streams;
 use udp::Datagrams;
 
@@ -120,6 +123,7 @@ impl Worker {
             output: Output {
                 datagrams: Datagrams::new(opened.udp),
                 streams: Streams::new(opened.config.stream, opened.max_streams)?,
+                quic: opened.quic,
                 held: Default::default(),
                 native_failed: 0,
                 straight: false,
@@ -150,6 +154,7 @@ impl Worker {
         self.node.handle_timeout(now);
         self.events(now);
         self.transmit(now);
+        self.quic(now);
         self.exchange_control();
         self.log_failures();
         self.node.native_mut().flush(now);
@@ -188,17 +193,17 @@ impl Worker {
         while let Some(event) = self.node.poll_event() {
             match event {
                 DataEvent::Dial { edge, to } => {
-                    if let Err(error) = self.output.streams.dial(now, edge, to) {
+                    if let Err(error) = self.dial(now, edge, to) {
                         tracing::debug!(%to, %error, "data channel");
                         self.node.dial_failed(now, edge, to);
                     }
                 }
-                DataEvent::Close(conn) => self.output.streams.close(conn),
+                DataEvent::Close(conn) => self.output.close(conn),
                 DataEvent::Pause(Destination::Stream(conn)) => {
-                    self.output.streams.set_paused(conn, true);
+                    self.output.set_paused(conn, true);
                 }
                 DataEvent::Resume(Destination::Stream(conn)) => {
-                    self.output.streams.set_paused(conn, false);
+                    self.output.set_paused(conn, false);
                 }
                 DataEvent::Pause(Destination::Native(channel)) => {
                     self.node.native_mut().set_paused(channel, true);
@@ -206,9 +211,9 @@ impl Worker {
                 DataEvent::Resume(Destination::Native(channel)) => {
                     self.node.native_mut().set_paused(channel, false);
                 }
-                // Reports tell a sender of datagrams.
-                DataEvent::Pause(Destination::Datagram(_))
-                | DataEvent::Resume(Destination::Datagram(_)) => {}
+                // Reports, and QUIC's acknowledgements, tell a sender of datagrams.
+                DataEvent::Pause(Destination::Datagram(_) | Destination::Path(_))
+                | DataEvent::Resume(Destination::Datagram(_) | Destination::Path(_)) => {}
                 DataEvent::ControlLost => self.lose_control("no heartbeats"),
             }
         }
@@ -363,6 +368,7 @@ impl Worker {
             }
             let now = self.clock.now();
             self.forward_datagrams(now);
+            self.quic(now);
             self.output.datagrams.flush();
             self.remove_ended(now);
         }
@@ -380,6 +386,12 @@ impl Worker {
             self.node.plane().prefetch(ahead);
             for (meta, frame) in some.iter_mut().flatten() {
                 self.output.datagrams.count(frame.len());
+                if let (Meta::Datagram(from), true) = (&meta, quic::is_quic(frame)) {
+                    if let Some(quic) = &mut self.output.quic {
+                        quic.receive(now, &mut self.node, *from, frame);
+                    }
+                    continue;
+                }
                 self.output.forward_alone(now, &mut self.node, meta, frame);
             }
             if some[PREFETCH_MAX - 1].is_none() {
@@ -418,53 +430,9 @@ impl Worker {
         }
     }
 
-    fn read_stream(&mut self, now: Instant, conn: bfed::ConnId) {
-        for _ in 0..ROUNDS {
-            match self.splice(now, conn) {
-                Round::Read => {}
-                Round::More => continue,
-                Round::Done => return,
-            }
-            let read = self.output.streams.read(conn, &mut self.buffer);
-            let Some(read) = read else {
-                return;
-            };
-            let meta = Meta::Stream(conn, read.from);
-            let (mut at, mut last, filled) = (0, None, read.filled);
-            while let Some(end) = streams::packet(&self.buffer[at..read.filled]) {
-                let Ok(len) = end else {
-                    // Not a packet: the stream cannot be read any further.
-                    self.output.streams.malformed(conn);
-                    break;
-                };
-                let place = at..at + len;
-                let node = &mut self.node;
-                if self
-                    .output
-                    .forward(now, node, &meta, &mut self.buffer, place)
-                {
-                    self.output.streams.attached(conn);
-                }
-                at += len;
-                last = Some(len);
-            }
-            self.output.flush(&mut self.node, &self.buffer);
-            let rest = &self.buffer[at..filled];
-            self.output.streams.keep(conn, rest, filled, last);
-            if let Some(len) = last.filter(|_| self.splicer.is_some()) {
-                let spliced = self.output.straight && len >= splice::LEAST;
-                self.output.streams.set_spliced(conn, spliced);
-            }
-            self.events(now);
-            if !read.more || self.output.streams.is_broken(conn) {
-                return;
-            }
-        }
-    }
-
     /// Waits for input or a timer; returns the sources of input that are ready.
     fn wait(&mut self, now: Instant) -> std::io::Result<Ready> {
-        let due = [self.node.poll_timeout(), self.output.poll_timeout()];
+        let due = [self.node.poll_timeout(), self.output.poll_timeout(now)];
         let timeout = match self.more {
             true => StdDuration::ZERO,
             false => Clock::until(now, due.into_iter().flatten().min(), LONGEST),
@@ -535,7 +503,7 @@ impl Worker {
             node: self.number.0,
             sessions,
             edges: plane.edge_count() as u64,
-            streams: self.output.streams.len() as u64,
+            streams: self.output.stream_count() as u64,
             connected: self.link.is_some(),
             plane: [
                 ("packets", stats.packets),

@@ -3,12 +3,14 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use bfed::{DataConfig, NodeId};
+use bfed::{DataConfig, KeyDigest, NodeId};
+use control_stream::links::LinkCredentials;
 use daemon_kit::RunError;
 use linux_net::inet::{self, UdpSocket};
 use linux_net::wake::Waker;
 use proto_core::clock::Clock;
 
+use super::quic::Quic;
 use super::streams;
 use crate::config::Config;
 use crate::native::{Access, Network, Owner, Role};
@@ -34,6 +36,8 @@ pub(crate) struct Opened {
     pub(super) network: Box<dyn Network>,
     pub(super) udp: UdpSocket,
     pub(super) listener: TcpListener,
+    /// Where the gateway has a key.
+    pub(super) quic: Option<Quic>,
     pub(super) waker: Waker,
     pub(super) clock: Clock,
     pub(super) max_streams: usize,
@@ -69,9 +73,10 @@ impl Opened {
         clock: Clock,
         access: &Arc<Access>,
         open: Opener<'_>,
+        links: Option<&LinkCredentials>,
     ) -> Result<Vec<Opened>, RunError> {
         (0..config.data.nodes)
-            .map(|part| Opened::one(config, clock, access, open, part))
+            .map(|part| Opened::one(config, clock, access, open, links, part))
             .collect()
     }
 
@@ -80,6 +85,7 @@ impl Opened {
         clock: Clock,
         access: &Arc<Access>,
         open: Opener<'_>,
+        links: Option<&LinkCredentials>,
         part: usize,
     ) -> Result<Opened, RunError> {
         let data = &config.data;
@@ -111,11 +117,27 @@ impl Opened {
         machine.node = NodeId(data.first_node + number);
         machine.datagram = Some(datagram);
         machine.stream = Some(stream);
+        machine.key = links.map(|links| KeyDigest(links.own));
+        let quic = links.map(|links| {
+            let made = Quic::new(
+                links.clone(),
+                machine.plane.mtu,
+                data.max_streams,
+                seed()?,
+                clock.now(),
+            );
+            made.map_err(|why| RunError::Open {
+                what: "links.key-file",
+                source: why.into(),
+            })
+        });
+        let quic = quic.transpose()?;
         Ok(Opened {
             config: machine,
             network,
             udp,
             listener,
+            quic,
             waker: Waker::new().map_err(|e| RunError::Io("making a waker", e))?,
             clock,
             max_streams: data.max_streams,

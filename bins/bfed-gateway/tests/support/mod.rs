@@ -37,5 +37,6 @@ pub(crate) fn open(network: u32, hold_time_s: u16) -> Open {
         boot: 7,
         tables: Tables::ALL,
         graceful: None,
+        transport: bfed::wire::transport::Transport::Plain,
     }
 }

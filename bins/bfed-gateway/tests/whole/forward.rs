@@ -40,7 +40,7 @@ pub(super) fn join(to: &Gateway, client: u64, session: &str) {
     });
 }
 
-fn sent(from: &Gateway, session: &str, frames: &[Vec<u8>]) {
+pub(super) fn sent(from: &Gateway, session: &str, frames: &[Vec<u8>]) {
     eventually("a source that is listened to", || {
         from.hand
             .send(session, frames.iter().cloned())

@@ -10,6 +10,7 @@ mod lease;
 #[path = "../../../../crates/bfed/tests/support/native.rs"]
 pub mod native;
 mod page;
+mod quic;
 #[path = "../support/mod.rs"]
 mod support;
 

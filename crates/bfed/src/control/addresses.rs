@@ -39,7 +39,9 @@ impl<C: Coordinator> ControlNode<C> {
             (prefixes, _) => prefixes.iter().any(|prefix| prefix.contains(address)),
         };
         flows.iter().all(|flow| match &flow.address {
-            ChannelAddress::Datagram(to) | ChannelAddress::Stream(to) => fits(to.ip()),
+            ChannelAddress::Datagram(to)
+            | ChannelAddress::Stream(to)
+            | ChannelAddress::Quic(to, _) => fits(to.ip()),
             ChannelAddress::Native(_) => true,
         })
     }

@@ -17,6 +17,7 @@ use crate::wire::no_route::{Reason, Repr as NoRoute};
 use crate::wire::reclaim::ReclaimTarget;
 use crate::wire::subscribe::Edge;
 use crate::wire::translation::Repr as Translation;
+use crate::wire::transport::Transport;
 use crate::wire::{Message, attributes::MAX_PATH};
 
 impl<C: Coordinator> ControlNode<C> {
@@ -77,15 +78,35 @@ impl<C: Coordinator> ControlNode<C> {
     }
 
     /// Returns whether the channels of a JOIN suit the session.
-    fn channels_fit(session: &SessionName, internal: bool, flows: &[FlowChannel]) -> bool {
+    fn channels_fit(&self, id: PeerId, session: &SessionName, flows: &[FlowChannel]) -> bool {
+        let internal = self.is_internal(id);
         let fits = |flow: &FlowChannel| {
-            let kind = match session.content() {
-                Content::RealTime => matches!(flow.address, ChannelAddress::Datagram(_)),
-                Content::Bulk => matches!(flow.address, ChannelAddress::Stream(_)),
-            };
-            kind && flow.label.is_some() == session.multi_source()
+            self.is_agreed(id, session, &flow.address)
+                && flow.label.is_some() == session.multi_source()
         };
         flows.is_empty() == internal && flows.iter().all(fits)
+    }
+
+    /// Returns whether an address is of the transport that was agreed with a peer.
+    pub(super) fn is_agreed(
+        &self,
+        id: PeerId,
+        session: &SessionName,
+        address: &ChannelAddress,
+    ) -> bool {
+        match (self.transport(id), session.content()) {
+            (Transport::Quic, _) => matches!(address, ChannelAddress::Quic(..)),
+            (Transport::Plain, Content::RealTime) => {
+                matches!(address, ChannelAddress::Datagram(_))
+            }
+            (Transport::Plain, Content::Bulk) => matches!(address, ChannelAddress::Stream(_)),
+        }
+    }
+
+    /// Returns the transport between this gateway's data nodes and a peer's.
+    pub(super) fn transport(&self, id: PeerId) -> Transport {
+        let state = self.peers.get(&id);
+        state.map_or(Transport::Plain, |state| state.config.transport)
     }
 
     fn try_join(&mut self, now: Instant, id: PeerId, join: Join) -> Result<Slot, Reason> {
@@ -96,7 +117,7 @@ impl<C: Coordinator> ControlNode<C> {
             session,
         } = join;
         let internal = self.is_internal(id);
-        if !Self::channels_fit(&session, internal, &flows) {
+        if !self.channels_fit(id, &session, &flows) {
             return Err(Reason::Policy);
         }
         let found = self.trees.find(&session);

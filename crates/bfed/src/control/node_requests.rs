@@ -59,11 +59,13 @@ impl<C: Coordinator> ControlNode<C> {
     pub(super) fn request_channel(&mut self, slot: Slot, id: PeerId) -> PendingRequest {
         let request = self.numbers.next_request();
         let (epoch, edge) = (self.coordinator.epoch(), self.edge(id));
+        let transport = self.transport(id);
         self.send_to_node(slot, |session| {
             Message::Allocate(Allocate {
                 request,
                 epoch,
                 edge,
+                transport,
                 session,
             })
         });

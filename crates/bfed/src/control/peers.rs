@@ -16,6 +16,7 @@ use crate::types::{ConnId, PeerId, Table};
 use crate::wire::liveness::State as Liveness;
 use crate::wire::notification::{Reason, Repr as Notification};
 use crate::wire::open::{Graceful, Repr as Open};
+use crate::wire::transport::Transport;
 
 impl<C: Coordinator> ControlNode<C> {
     /// Replaces the configuration and all peers, or changes nothing. Peers with the same identity keep their
@@ -28,6 +29,7 @@ impl<C: Coordinator> ControlNode<C> {
     /// | lower [`PeerConfig::max_routes`] | at once: a peer that has announced more loses the session |
     /// | higher [`PeerConfig::max_routes`] | at once: a peer that was refused because of it is dialled again |
     /// | [`PeerConfig::rate_bps`] | at once: data nodes are told |
+    /// | [`PeerConfig::transport`] | at once: the session ends, and starts again when the peer agrees |
     /// | [`Limits`](crate::Limits) | at once, for new entries |
     /// | fields of OPEN: hold time, restart time, a new table | with the next session |
     ///
@@ -129,7 +131,7 @@ impl<C: Coordinator> ControlNode<C> {
     }
 
     fn put_peer(&mut self, now: Instant, id: PeerId, config: PeerConfig) {
-        let own = self.open();
+        let own = self.open(config.transport);
         let delay = self.config.retry_delay;
         self.rib.set_peer(id, config.clone());
         if let Some(state) = self.peers.get_mut(&id) {
@@ -163,8 +165,13 @@ impl<C: Coordinator> ControlNode<C> {
         if state.config.max_routes > before.max_routes && state.refused_until.take().is_some() {
             state.session.dial_now(now);
         }
+        let moved = state.config.transport != before.transport && state.session.stream.is_some();
         if state.config.rate_bps != before.rate_bps {
             self.rate_changed(id);
+        }
+        if moved {
+            let why = Notification::new(Reason::Reconfigured, "another transport");
+            self.end_peer(now, id, CloseReason::Local(why), Duration::ZERO);
         }
         if let Some(table) = self.rib.over_limit(id) {
             self.too_many_routes(now, id, table);
@@ -196,7 +203,7 @@ impl<C: Coordinator> ControlNode<C> {
     }
 
     /// Returns this side's OPEN.
-    fn open(&self) -> Open {
+    fn open(&self, transport: Transport) -> Open {
         // A gateway that does not restart gracefully can still wait for peers that do.
         let restart_time_s = self.config.restart_time_s;
         let graceful = Some(Graceful {
@@ -212,6 +219,7 @@ impl<C: Coordinator> ControlNode<C> {
             boot: self.numbers.boot,
             tables: self.config.tables,
             graceful,
+            transport,
         }
     }
 
@@ -219,7 +227,8 @@ impl<C: Coordinator> ControlNode<C> {
     /// [`session`](crate::session) says which of two streams is kept; the other is closed by an event.
     pub fn connected(&mut self, now: Instant, conn: ConnId, id: PeerId, dialled: bool) {
         self.now = now;
-        let own = self.open();
+        let transport = self.peers.get(&id).map(|state| state.config.transport);
+        let own = self.open(transport.unwrap_or(Transport::Plain));
         let delay = self.config.retry_delay;
         let Some(state) = self.peers.get_mut(&id).filter(|_| self.active) else {
             self.events.push_back(Event::Close(conn));

@@ -300,7 +300,12 @@ impl<C: Coordinator> ControlNode<C> {
             self.upstream_failed(now, slot, id, Reason::Loop);
             return Ok(());
         }
-        if !self.may_name(id, &translation.flows) {
+        let internal = self.is_internal(id);
+        let agreed = translation
+            .flows
+            .iter()
+            .all(|flow| internal || self.is_agreed(id, &translation.session, &flow.address));
+        if !agreed || !self.may_name(id, &translation.flows) {
             self.leave_peer(slot, id);
             self.upstream_failed(now, slot, id, Reason::Policy);
             return Err(Error::ForeignAddress);

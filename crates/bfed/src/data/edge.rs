@@ -9,7 +9,7 @@ use proto_core::time::{Duration, Instant};
 use super::link::Links;
 use super::table::Key;
 use super::tfrc::{Receiver, Sender};
-use super::{Destination, HEADER_LEN, PlaneConfig};
+use super::{Destination, HEADER_LEN, PathId, PlaneConfig};
 use crate::native::ChannelId;
 use crate::types::{ConnId, Content, FlowLabel};
 use crate::wire::data::{Kind, Repr};
@@ -24,6 +24,10 @@ pub(crate) enum Carrier {
     Datagram(SocketAddr),
     /// TCP with the address; the channel is opened later.
     Stream(SocketAddr),
+    /// QUIC datagrams to the address.
+    PathDatagram(SocketAddr, PathId),
+    /// A QUIC stream to the address, which is opened later.
+    PathStream(SocketAddr, PathId),
     /// The native network.
     Native(ChannelId),
 }
@@ -122,8 +126,10 @@ pub(super) struct Rest {
     /// TCP channels in a row that failed or ended soon, and when the last one was opened.
     pub(super) fails: u8,
     pub(super) dialled_at: Option<Instant>,
-    /// Address of the other end of its TCP channel.
+    /// Address of the other end of its TCP channel or QUIC path.
     pub(super) remote: Option<SocketAddr>,
+    /// Its QUIC path.
+    pub(super) path: Option<PathId>,
     /// Since when the edge has been full without progress.
     pub(super) full_since: Option<Instant>,
     /// When the plane's timer for it expires.
@@ -132,16 +138,21 @@ pub(super) struct Rest {
 
 impl Edge {
     pub(super) fn new(flow: u32, up: bool, carrier: Carrier) -> Self {
-        let (to, remote) = match carrier {
-            Carrier::Datagram(to) => (Some(Destination::Datagram(to)), None),
-            Carrier::Stream(remote) => (None, Some(remote)),
-            Carrier::Native(channel) => (Some(Destination::Native(channel)), None),
+        let (to, remote, path) = match carrier {
+            Carrier::Datagram(to) => (Some(Destination::Datagram(to)), None, None),
+            Carrier::Stream(remote) => (None, Some(remote), None),
+            Carrier::PathDatagram(remote, path) => {
+                (Some(Destination::Path(path)), Some(remote), Some(path))
+            }
+            Carrier::PathStream(remote, path) => (None, Some(remote), Some(path)),
+            Carrier::Native(channel) => (Some(Destination::Native(channel)), None, None),
         };
         Edge {
             to,
             sender: None,
             rest: Box::new(Rest {
                 remote,
+                path,
                 ..Rest::default()
             }),
             label_out: None,
@@ -154,7 +165,12 @@ impl Edge {
         }
     }
 
-    /// Returns its TCP channel.
+    /// Returns whether its packets travel on a TCP channel or a QUIC stream.
+    pub(super) fn wants_stream(&self) -> bool {
+        self.rest.remote.is_some() && !matches!(self.to, Some(Destination::Path(_)))
+    }
+
+    /// Returns its TCP channel or QUIC stream.
     pub(super) fn stream(&self) -> Option<ConnId> {
         match self.to {
             Some(Destination::Stream(conn)) => Some(conn),
@@ -175,6 +191,7 @@ impl Edge {
         match self.to? {
             Destination::Datagram(from) => Some(Key::datagram(from, self.rest.label_in?)),
             Destination::Stream(conn) => Some(Key::stream(conn, self.rest.label_in?)),
+            Destination::Path(path) => Some(Key::path(path, self.rest.label_in?)),
             Destination::Native(channel) => Some(Key::native(channel)),
         }
     }

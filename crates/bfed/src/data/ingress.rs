@@ -9,7 +9,7 @@ use super::flow::Flow;
 use super::liveness::ProbeResult;
 use super::plane::Cursor;
 use super::table::{Entry, Found, Key};
-use super::{DataError, Destination, EdgeId, HEADER_LEN, Meta, Plane, Transmit, Verdict};
+use super::{DataError, Destination, EdgeId, HEADER_LEN, Meta, PathId, Plane, Transmit, Verdict};
 use crate::types::{ConnId, FlowLabel};
 use crate::wire::data::{Kind, MAX_PAYLOAD_LEN, Packet};
 use crate::wire::fragment::Repr as Fragment;
@@ -127,7 +127,7 @@ impl Plane {
             Kind::Data => self.data(now, meta, &packet).map(Some),
             Kind::Fragment => {
                 Fragment::parse(packet.payload()).map_err(|_| DataError::Malformed)?;
-                if let Meta::Stream(..) = meta {
+                if let Meta::Stream(..) | Meta::PathStream(..) = meta {
                     return Err(DataError::Malformed);
                 }
                 self.data(now, meta, &packet).map(Some)
@@ -153,7 +153,11 @@ impl Plane {
                 self.received(now, found.entry.edge, packet)?;
                 Ok(found)
             }
-            Meta::Stream(conn, _) => {
+            Meta::Path(path) => {
+                let found = self.table.get(&Key::path(path, packet.label()));
+                found.ok_or(DataError::UnknownFlow)
+            }
+            Meta::Stream(conn, _) | Meta::PathStream(conn, _) => {
                 let found = self.table.get(&Key::stream(conn, packet.label()));
                 found.ok_or(DataError::UnknownFlow)
             }
@@ -184,8 +188,10 @@ impl Plane {
 
     /// Handles an ATTACH, with which the other side of a TCP channel names its flow.
     fn attached(&mut self, meta: &Meta, label: FlowLabel) -> Result<(), DataError> {
-        let Meta::Stream(conn, from) = *meta else {
-            return Err(DataError::NotYours);
+        let (conn, from) = match *meta {
+            Meta::Stream(conn, from) => (conn, Err(from)),
+            Meta::PathStream(conn, path) => (conn, Ok(path)),
+            _ => return Err(DataError::NotYours),
         };
         let id = self
             .labels
@@ -194,7 +200,15 @@ impl Plane {
             .ok_or(DataError::UnknownFlow)?;
         let edge = self.edge(id).ok_or(DataError::UnknownFlow)?;
         let remote = edge.rest.remote.filter(|_| !edge.up);
-        let theirs = remote.is_some_and(|to| to.ip().to_canonical() == from.to_canonical());
+        let theirs = match (from, edge.rest.path) {
+            (Ok(path), own) => own == Some(path) && edge.wants_stream(),
+            // A TCP channel does not take the place of a QUIC stream.
+            (Err(_), Some(_)) => false,
+            (Err(from), None) => {
+                remote.is_some_and(|to| to.ip().to_canonical() == from.to_canonical())
+            }
+        };
+        let theirs = theirs && !edge.up;
         if !theirs || self.streams.contains_key(&conn) {
             return Err(DataError::NotYours);
         }
@@ -240,11 +254,12 @@ impl Plane {
         meta: &Meta,
         packet: &Packet<&[u8]>,
     ) -> Result<(), DataError> {
-        let (from, label) = (alone(meta, packet)?, packet.label());
+        let ((from, path), label) = (self.alone(meta, packet)?, packet.label());
         let id = self.labels.get(&label).copied();
         let id = id.ok_or(DataError::UnknownFlow)?;
         let edge = self.edge(id).ok_or(DataError::UnknownFlow)?;
-        let key = self.neighbour(edge).filter(|key| key.0 == from);
+        let key = self.neighbour(edge);
+        let key = key.filter(|key| key.0 == from && edge.rest.path == path);
         let key = key.ok_or(DataError::NotYours)?;
         let probe = (id, label, packet.sequence());
         match self.liveness.probed(now, key, probe, packet.cookie()) {
@@ -273,11 +288,35 @@ impl Plane {
         meta: &Meta,
         packet: &Packet<&[u8]>,
     ) -> Result<(), DataError> {
-        let from = alone(meta, packet)?;
+        let (from, path) = self.alone(meta, packet)?;
+        // PROBEs to a path are answered on the path.
+        if path.is_none() && self.paths.leads_to(from) {
+            return Err(DataError::NotYours);
+        }
         let (nonce, cookie) = (packet.sequence(), packet.cookie());
         let edges = self.liveness.echoed(now, from, nonce, cookie);
         self.unlock(now, edges.ok_or(DataError::NotYours)?);
         Ok(())
+    }
+
+    /// Returns the sender of a datagram without payload: its address, and its path if it came over QUIC.
+    fn alone(
+        &self,
+        meta: &Meta,
+        packet: &Packet<&[u8]>,
+    ) -> Result<(SocketAddr, Option<PathId>), DataError> {
+        let from = match *meta {
+            Meta::Datagram(from) => (from, None),
+            Meta::Path(path) => {
+                let (from, _) = self.paths.end(path).ok_or(DataError::NotYours)?;
+                (from, Some(path))
+            }
+            _ => return Err(DataError::NotYours),
+        };
+        match packet.payload().is_empty() {
+            true => Ok(from),
+            false => Err(DataError::Malformed),
+        }
     }
 
     #[inline(always)]
@@ -345,7 +384,10 @@ fn key(meta: &Meta, frame: &[u8]) -> Option<Key> {
     let packet = packet.filter(|packet| packet.kind() == Kind::Data)?;
     match *meta {
         Meta::Datagram(from) => Some(Key::datagram(from, packet.label())),
-        Meta::Stream(conn, _) => Some(Key::stream(conn, packet.label())),
+        Meta::Path(path) => Some(Key::path(path, packet.label())),
+        Meta::Stream(conn, _) | Meta::PathStream(conn, _) => {
+            Some(Key::stream(conn, packet.label()))
+        }
         Meta::Native(_) => None,
     }
 }
@@ -354,13 +396,4 @@ fn key(meta: &Meta, frame: &[u8]) -> Option<Key> {
 #[inline]
 fn is_fragment(meta: &Meta, frame: &[u8]) -> bool {
     !matches!(meta, Meta::Native(_)) && frame[0] & 15 == Kind::Fragment as u8
-}
-
-/// Returns the sender of a datagram without payload.
-fn alone(meta: &Meta, packet: &Packet<&[u8]>) -> Result<SocketAddr, DataError> {
-    match *meta {
-        Meta::Datagram(from) if packet.payload().is_empty() => Ok(from),
-        Meta::Datagram(_) => Err(DataError::Malformed),
-        _ => Err(DataError::NotYours),
-    }
 }

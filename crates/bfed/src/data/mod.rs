@@ -13,7 +13,8 @@
 //! | edge | transport | congestion |
 //! | --- | --- | --- |
 //! | to a peer, real-time | UDP, at the rate that [`tfrc`] and the rate limit of the link allow | frames older than [`PlaneConfig::real_time_delay`] are dropped, and the oldest of a full queue |
-//! | to a peer, bulk | TCP | the session's source is paused, data in flight is queued; a receiver that makes no progress for ten seconds is disconnected |
+//! | to a peer over QUIC, real-time | QUIC datagrams, at the rate that QUIC's congestion control and the rate limit of the link allow | as above |
+//! | to a peer, bulk | TCP, or a QUIC stream | the session's source is paused, data in flight is queued; a receiver that makes no progress for ten seconds is disconnected |
 //! | native | the native network's own | as above, by the session's content |
 //!
 //! Data nodes that send to each other check with PROBE and ECHO that the other is alive, detect its failure within
@@ -58,6 +59,7 @@ mod ingress;
 mod link;
 mod liveness;
 mod node;
+mod paths;
 mod plane;
 mod session;
 mod sessions;
@@ -79,6 +81,7 @@ use crate::wire::data::MAX_PAYLOAD_LEN;
 pub use crate::wire::data::HEADER_LEN;
 pub use ingress::PREFETCH_MAX;
 pub use node::{DataConfig, DataEvent, DataNode, NodeTransmit};
+pub use paths::{MIN_PATH_PAYLOAD, PathId};
 pub use plane::{Cursor, Plane, PlaneStats};
 
 /// Handle of an edge: one way in or out of a session's flow. The handle of a removed edge is invalid.
@@ -95,6 +98,10 @@ pub enum Meta {
     Datagram(SocketAddr),
     /// On a TCP channel with the address, split into packets by the lengths in their headers.
     Stream(ConnId, IpAddr),
+    /// As a datagram on a QUIC path.
+    Path(PathId),
+    /// On a stream of a QUIC path, split into packets as those of a TCP channel are.
+    PathStream(ConnId, PathId),
     /// From the native network: unused bytes take the place of the header.
     Native(ChannelId),
 }
@@ -104,8 +111,10 @@ pub enum Meta {
 pub enum Destination {
     /// A UDP address.
     Datagram(SocketAddr),
-    /// A TCP channel.
+    /// A TCP channel, or a stream of a QUIC path.
     Stream(ConnId),
+    /// A datagram on a QUIC path.
+    Path(PathId),
     /// A channel of the native network: `NativeNet::send_data`.
     Native(ChannelId),
 }

@@ -15,7 +15,7 @@ use super::sessions::SessionTable;
 use super::{DataError, Destination, EdgeId, Meta, Plane, PlaneConfig, Transmit, Verdict};
 use crate::name::SessionName;
 use crate::native::NativeNet;
-use crate::types::{ConnId, NodeId};
+use crate::types::{ConnId, KeyDigest, NodeId};
 use crate::wire::Message;
 use crate::wire::allocate::{Outcome, Response};
 use crate::wire::join::FlowChannel;
@@ -29,6 +29,9 @@ pub struct DataConfig {
     pub node: NodeId,
     /// Where peers reach its UDP socket; `None` if it carries no real-time sessions between gateways.
     pub datagram: Option<SocketAddr>,
+    /// SHA-256 of the certificate that it shows over QUIC, at the address of the UDP socket; `None` if it does not speak
+    /// QUIC.
+    pub key: Option<KeyDigest>,
     /// Where peers reach its TCP listener; `None` if it carries no bulk sessions between gateways.
     pub stream: Option<SocketAddr>,
     /// Most sessions. A request for one more is answered with "full".
@@ -52,6 +55,7 @@ impl DataConfig {
         DataConfig {
             node,
             datagram: None,
+            key: None,
             stream: None,
             max_sessions: 10_000,
             soft_state_lifetime: Duration::from_secs(105),
@@ -257,7 +261,7 @@ impl<N: NativeNet + ?Sized> DataNode<N> {
             Message::Heartbeat(heartbeat) if heartbeat.complete => sessions.complete(),
             Message::Allocate(request) => {
                 let result = sessions.update(&mut cx, &request.session, |session, cx| {
-                    session.allocate(cx, request.edge)
+                    session.allocate(cx, request.edge, request.transport)
                 });
                 self.respond(request.request, request.session, result);
             }

@@ -16,12 +16,13 @@ use super::fragment::{Assembly, Joined};
 use super::link::Links;
 use super::liveness::{self, LivenessTable};
 use super::node::DataEvent;
+use super::paths::{MIN_PATH_PAYLOAD, Paths};
 use super::shortcut;
 use super::table::{Entry, Found, Key, Table};
 use super::tfrc::{Receiver, Sender};
-use super::{DataError, Destination, Drops, EdgeId, HEADER_LEN, PlaneConfig, Transmit};
+use super::{DataError, Destination, Drops, EdgeId, HEADER_LEN, PathId, PlaneConfig, Transmit};
 use crate::slots::Slots;
-use crate::types::{ConnId, Content, FlowLabel, PeerId};
+use crate::types::{ConnId, Content, FlowLabel, KeyDigest, PeerId};
 use crate::wire::data::Kind;
 
 /// Counters of a plane.
@@ -87,6 +88,7 @@ pub struct Plane {
     pub(super) labels: BTreeMap<FlowLabel, EdgeId>,
     pub(super) streams: BTreeMap<ConnId, EdgeId>,
     pub(super) links: Links,
+    pub(super) paths: Paths,
     pub(super) liveness: LivenessTable,
     pub(super) assembly: Assembly,
     pub(super) timers: BTreeSet<(Instant, EdgeId)>,
@@ -117,6 +119,7 @@ impl Plane {
             labels: BTreeMap::new(),
             streams: BTreeMap::new(),
             links: Links::new(),
+            paths: Paths::default(),
             liveness: LivenessTable::new(now),
             timers: BTreeSet::new(),
             ready: BTreeSet::new(),
@@ -189,6 +192,9 @@ impl Plane {
         link: Option<(PeerId, u64)>,
     ) -> Option<EdgeId> {
         if self.edge_count() >= self.config.max_edges {
+            if let Some(path) = edge.rest.path {
+                self.paths.remove(path);
+            }
             return None;
         }
         if let Some(Destination::Datagram(_)) = edge.to {
@@ -210,7 +216,8 @@ impl Plane {
             let rng = &mut self.rng;
             let random = || rng.next_u32();
             let proved = self.liveness.add(now, (to, peer), id, edge.up, random);
-            edge.unproved = edge.sender.is_some() && !proved;
+            let datagrams = edge.sender.is_some() || matches!(edge.to, Some(Destination::Path(_)));
+            edge.unproved = datagrams && !proved;
         }
         if let Some(label) = edge.label_out {
             self.labels.insert(label, id);
@@ -258,6 +265,9 @@ impl Plane {
         }
         if let Some(key) = edge.neighbour().zip(self.links.peer(edge.link)) {
             self.liveness.remove(key, id);
+        }
+        if let Some(path) = edge.rest.path {
+            self.paths.remove(path);
         }
         self.assembly.forget(edge.link, id);
         if edge.rest.is_waiting_for_turn {
@@ -324,7 +334,7 @@ impl Plane {
 
     /// Sets the TCP channel of an edge.
     pub(super) fn set_stream(&mut self, id: EdgeId, conn: ConnId) -> bool {
-        if self.edge(id).is_none_or(|edge| edge.rest.remote.is_none()) {
+        if !self.edge(id).is_some_and(Edge::wants_stream) {
             return false;
         }
         if let Some(old) = self.unset_stream(id).filter(|old| *old != conn) {
@@ -399,9 +409,9 @@ impl Plane {
             }
             let edge = self.edges.get_mut(id.index)?;
             let len = cursor.end - HEADER_LEN;
-            if let Some(Destination::Datagram(to)) = edge.to {
-                if len > self.config.payload_len(to) {
-                    self.send_in_fragments(now, id, to, cursor, frame);
+            if let Some((max, piece)) = max_payload(&self.config, &self.paths, edge.to) {
+                if len > max {
+                    self.send_in_fragments(now, id, piece, cursor, frame);
                     continue;
                 }
             } else if cursor.kind == Kind::Fragment {
@@ -449,16 +459,19 @@ impl Plane {
         &mut self,
         now: Instant,
         id: EdgeId,
-        to: SocketAddr,
+        max: usize,
         cursor: &Cursor,
         frame: &[u8],
     ) {
-        let most = self.config.payload_len(to);
-        let frame = &frame[HEADER_LEN..cursor.end];
-        // A fragment that is too long for the next link is not split again.
-        let whole = cursor.kind == Kind::Data;
-        let pieces = whole.then(|| self.assembly.cut(frame, most)).flatten();
-        let Some(pieces) = pieces else {
+        // A fragment that is too long for the next link is not split again: its frame is, once it is complete.
+        if cursor.kind == Kind::Data {
+            self.enqueue_fragments(now, id, max, &frame[HEADER_LEN..cursor.end]);
+        }
+    }
+
+    /// Queues the fragments of a frame, each with a payload of at most `max` bytes.
+    fn enqueue_fragments(&mut self, now: Instant, id: EdgeId, max: usize, frame: &[u8]) {
+        let Some(pieces) = self.assembly.cut(frame, max) else {
             self.lose(id, DataError::Incomplete, 1);
             return;
         };
@@ -468,21 +481,28 @@ impl Plane {
         self.ready.insert(id);
     }
 
-    /// Handles a fragment: if it completes its frame, the frame is sent to native networks.
+    /// Handles a fragment: if it completes its frame, the frame is sent to native networks, and in shorter fragments to
+    /// links that do not take these.
     #[cold]
     pub(super) fn join(&mut self, now: Instant, from: Entry, payload: &[u8]) {
         let (flow, edge) = (self.flows.get(from.flow), self.edges.get(from.edge));
         let Some((flow, edge)) = flow.zip(edge) else {
             return;
         };
-        // Fragments come over UDP: the edge that this one came from is not native.
+        // Fragments arrive in datagrams: the edge that this one arrived on is not native.
         let outs = (0..flow.outs()).filter_map(|at| flow.out(at));
-        let native = outs.filter(|out| {
-            let to = self.edge(*out).and_then(|edge| edge.to);
-            matches!(to, Some(Destination::Native(_)))
+        let whole = outs.filter_map(|out| {
+            let to = self.edge(out).and_then(|edge| edge.to)?;
+            match (to, max_payload(&self.config, &self.paths, Some(to))) {
+                (Destination::Native(_), _) => Some((out, None)),
+                (_, Some((max, piece))) if payload.len() > max && out.index != from.edge => {
+                    Some((out, Some(piece)))
+                }
+                _ => None,
+            }
         });
-        let native: Vec<_> = native.collect();
-        if native.is_empty() {
+        let whole: Vec<_> = whole.collect();
+        if whole.is_empty() {
             return;
         }
         let id = EdgeId {
@@ -493,10 +513,60 @@ impl Plane {
         let (joined, dropped) = self.assembly.join(time, edge.link, id, payload);
         self.stats.drop(DataError::Incomplete, dropped);
         if let Joined::Whole(frame) = joined {
-            for id in native {
-                self.enqueue(now, id, Kind::Data, frame.clone());
+            for (id, piece) in whole {
+                match piece {
+                    Some(max) => self.enqueue_fragments(now, id, max, &frame),
+                    None => self.enqueue(now, id, Kind::Data, frame.clone()),
+                }
                 self.ready.insert(id);
             }
         }
+    }
+
+    /// Returns the path with that address and certificate, if an edge has it.
+    #[must_use]
+    pub fn path(&self, address: SocketAddr, key: KeyDigest) -> Option<PathId> {
+        self.paths.find(address, key)
+    }
+
+    /// Returns the address of a path, and the certificate that the data node there must prove. `None` once no edge has
+    /// the path.
+    #[must_use]
+    pub fn path_end(&self, id: PathId) -> Option<(SocketAddr, KeyDigest)> {
+        self.paths.end(id)
+    }
+
+    /// Returns the path of an edge. An edge without one uses TCP, UDP or the native network.
+    #[must_use]
+    pub fn path_of(&self, id: EdgeId) -> Option<PathId> {
+        self.edge(id)?.rest.path
+    }
+
+    /// Returns whether there are paths to that address: QUIC packets from other addresses are not expected.
+    #[must_use]
+    pub fn has_path_to(&self, address: SocketAddr) -> bool {
+        self.paths.leads_to(address)
+    }
+
+    /// Sets the longest datagram that a path takes, in bytes: at least [`MIN_PATH_PAYLOAD`] and a header.
+    pub fn set_max_datagram(&mut self, id: PathId, len: usize) {
+        self.paths.set_max_datagram(id, len);
+    }
+}
+
+/// Returns the longest payload of a datagram, and that of a fragment; `None` where packets are not datagrams.
+#[inline]
+fn max_payload(
+    config: &PlaneConfig,
+    paths: &Paths,
+    to: Option<Destination>,
+) -> Option<(usize, usize)> {
+    match to? {
+        Destination::Datagram(to) => {
+            let max = config.payload_len(to);
+            Some((max, max))
+        }
+        Destination::Path(path) => Some((paths.max_payload(path), MIN_PATH_PAYLOAD)),
+        Destination::Stream(_) | Destination::Native(_) => None,
     }
 }

@@ -16,6 +16,7 @@ use crate::wire::allocate::Outcome;
 use crate::wire::join::FlowChannel;
 use crate::wire::statistics::Entry;
 use crate::wire::subscribe::Edge as Link;
+use crate::wire::transport::Transport;
 
 /// What a session needs to change its edges.
 pub(super) struct Context<'a, N: ?Sized> {
@@ -93,11 +94,11 @@ fn limit(link: Link) -> Option<(PeerId, u64)> {
     }
 }
 
-fn carrier(address: &ChannelAddress) -> Result<Carrier, Outcome> {
+/// Returns the transport of a channel.
+fn transport(address: &ChannelAddress) -> Transport {
     match address {
-        ChannelAddress::Datagram(to) => Ok(Carrier::Datagram(*to)),
-        ChannelAddress::Stream(to) => Ok(Carrier::Stream(*to)),
-        ChannelAddress::Native(_) => Err(Outcome::Refused),
+        ChannelAddress::Quic(..) => Transport::Quic,
+        _ => Transport::Plain,
     }
 }
 
@@ -138,14 +139,17 @@ impl Session {
         &mut self,
         cx: &mut Context<'_, N>,
         link: Link,
+        transport: Transport,
     ) -> Result<Vec<FlowChannel>, Outcome> {
         if link == Link::Native {
             return Err(Outcome::Refused);
         }
-        if let Some(own) = self.allocated.get(&key(link)) {
+        let address = self.address(cx.config, transport)?;
+        let known = self.allocated.get(&key(link));
+        let same = |own: &&Allocated| own.flows.iter().all(|flow| flow.address == address);
+        if let Some(own) = known.filter(same) {
             return Ok(own.flows.clone());
         }
-        let address = self.address(cx.config)?;
         let multi = self.name.multi_source();
         let channel = |_: &u32| FlowChannel {
             label: multi.then(|| cx.plane.new_label()),
@@ -160,12 +164,42 @@ impl Session {
         Ok(flows)
     }
 
-    fn address(&self, config: &DataConfig) -> Result<ChannelAddress, Outcome> {
-        let address = match self.name.content() {
-            Content::RealTime => config.datagram.map(ChannelAddress::Datagram),
-            Content::Bulk => config.stream.map(ChannelAddress::Stream),
+    /// Returns this node's address for a transport.
+    fn address(
+        &self,
+        config: &DataConfig,
+        transport: Transport,
+    ) -> Result<ChannelAddress, Outcome> {
+        let address = match (transport, self.name.content()) {
+            (Transport::Quic, _) => {
+                let quic = config.datagram.zip(config.key);
+                quic.map(|(address, key)| ChannelAddress::Quic(address, key))
+            }
+            (Transport::Plain, Content::RealTime) => config.datagram.map(ChannelAddress::Datagram),
+            (Transport::Plain, Content::Bulk) => config.stream.map(ChannelAddress::Stream),
         };
         address.ok_or(Outcome::Refused)
+    }
+
+    /// Returns the carrier of an edge to a data node; over QUIC, the edge is counted at its path until it is removed.
+    fn carrier<N: ?Sized>(
+        &self,
+        cx: &mut Context<'_, N>,
+        address: &ChannelAddress,
+    ) -> Result<Carrier, Outcome> {
+        match (address, self.name.content()) {
+            (ChannelAddress::Datagram(to), _) => Ok(Carrier::Datagram(*to)),
+            (ChannelAddress::Stream(to), _) => Ok(Carrier::Stream(*to)),
+            (ChannelAddress::Quic(..), _) if cx.config.key.is_none() => Err(Outcome::Refused),
+            (ChannelAddress::Quic(to, key), content) => {
+                let path = cx.plane.paths.add(*to, *key);
+                Ok(match content {
+                    Content::RealTime => Carrier::PathDatagram(*to, path),
+                    Content::Bulk => Carrier::PathStream(*to, path),
+                })
+            }
+            (ChannelAddress::Native(_), _) => Err(Outcome::Refused),
+        }
     }
 
     /// Sends the session to `link` from now on. Returns this node's channels for it.
@@ -203,9 +237,10 @@ impl Session {
         side: &mut Side,
         at: usize,
     ) -> Result<(), Outcome> {
-        let address = self.address(cx.config)?;
         let remote = side.remote.get(at).ok_or(Outcome::Refused)?;
-        let mut edge = Edge::new(self.flows[at], false, carrier(&remote.address)?);
+        let address = self.address(cx.config, transport(&remote.address))?;
+        let carrier = self.carrier(cx, &remote.address)?;
+        let mut edge = Edge::new(self.flows[at], false, carrier);
         let label = cx.plane.new_label();
         edge.label_out = Some(label);
         edge.rest.label_in = remote.label.filter(|_| self.name.multi_source());
@@ -297,9 +332,10 @@ impl Session {
         at: usize,
         remote: &FlowChannel,
     ) -> Result<(), Outcome> {
-        let carrier = carrier(&remote.address)?;
+        let label = remote.label.ok_or(Outcome::Refused)?;
+        let carrier = self.carrier(cx, &remote.address)?;
         let mut edge = Edge::new(self.flows[at], true, carrier);
-        edge.rest.label_in = Some(remote.label.ok_or(Outcome::Refused)?);
+        edge.rest.label_in = Some(label);
         edge.rest.session = self.flows[0];
         // The label that this gateway's JOIN named for upstream packets.
         let own = self.allocated.get(&key(link));
@@ -311,7 +347,7 @@ impl Session {
             sender.set_sequence(sequence);
         }
         side.edges.push(id);
-        if let Carrier::Stream(to) = carrier {
+        if let Carrier::Stream(to) | Carrier::PathStream(to, _) = carrier {
             cx.plane.dials.push_back((id, to));
         }
         Ok(())

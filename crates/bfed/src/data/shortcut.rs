@@ -9,7 +9,7 @@
 //! | the flow has one source and one output edge | `add_edge`, `remove_edge` |
 //! | both edges have their channels | `set_stream`, `unset_stream` |
 //! | the output edge is not blocked, so that nothing waits for it either | `blocked` |
-//! | no rate limits it: it is not UDP, and its link has no limit | `set_bound` |
+//! | no rate limits it: it is neither UDP nor QUIC, and its link has no limit | `set_bound` |
 //!
 //! After that, the next packet takes the slow path, and opens the shortcut again if the conditions hold. A shortcut
 //! counts its packets; the counts move to the flow when it closes, and before they overflow.
@@ -57,10 +57,13 @@ impl Way {
 
     /// Returns the destination of an edge without a rate.
     fn new(out: EdgeId, edge: &Edge) -> Option<Way> {
+        if edge.rest.path.is_some() {
+            return None;
+        }
         let (carrier, channel) = match edge.to? {
             Destination::Stream(conn) => (Carrier::Stream, conn.0),
             Destination::Native(channel) => (Carrier::Native, channel.0),
-            Destination::Datagram(_) => return None,
+            Destination::Datagram(_) | Destination::Path(_) => return None,
         };
         Some(Way {
             channel,

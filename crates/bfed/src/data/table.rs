@@ -5,9 +5,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use super::EdgeId;
 use super::edge::Edge;
 use super::shortcut::Shortcut;
+use super::{EdgeId, PathId};
 use crate::native::ChannelId;
 use crate::types::{ConnId, FlowLabel};
 
@@ -31,6 +31,12 @@ impl Key {
         Key([conn.0, 0, 1 << 63 | u64::from(label.get())])
     }
 
+    /// A packet on a QUIC path; ports leave these bits of [`Key::datagram`] free.
+    #[inline]
+    pub(super) fn path(path: PathId, label: FlowLabel) -> Self {
+        Key([path.0, 0, 1 << 61 | u64::from(label.get())])
+    }
+
     /// Compares word by word: a wider comparison would wait until the words are in memory.
     #[inline]
     fn is(&self, other: &Key) -> bool {
@@ -41,7 +47,7 @@ impl Key {
     /// Only datagrams are counted at their edge.
     #[inline]
     pub(super) fn is_datagram(&self) -> bool {
-        self.0[2] >> 62 == 0
+        self.0[2] >> 61 == 0
     }
 
     #[inline]

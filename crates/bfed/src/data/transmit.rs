@@ -380,9 +380,10 @@ impl Plane {
                 ..Repr::new(kind, label).with_cookie(cookie)
             }
             .emit(buffer);
+            let path = self.edge(id).and_then(|edge| edge.rest.path);
             return Some(Transmit {
                 edge: id,
-                to: Destination::Datagram(to),
+                to: path.map_or(Destination::Datagram(to), Destination::Path),
                 range: 0..HEADER_LEN,
             });
         }

@@ -66,6 +66,14 @@ impl Session {
         if tables.is_empty() {
             return end(Reason::Tables, "no table in common");
         }
+        if open.transport != self.own.transport {
+            let text = alloc::format!(
+                "links: {} here, {} at the peer; set `transport` of both to one of them",
+                self.own.transport,
+                open.transport
+            );
+            return end(Reason::Transport, &text);
+        }
         // The lower hold time applies; 0 is no limit.
         let hold = match (self.own.hold_time_s, open.hold_time_s) {
             (0, other) | (other, 0) => other,

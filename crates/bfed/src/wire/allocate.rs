@@ -9,10 +9,11 @@
 //! |  epoch (8)                    |     |  outcome      |  0            |
 //! +-------------------------------+     +---------------+---------------+
 //! |  edge (see wire::subscribe)   |     |  flows: a list of channels,   |
-//! +-------------------------------+     |  as in JOIN                   |
+//! +---------------+---------------+     |  as in JOIN                   |
+//! |  transport    |  0            |     +-------------------------------+
+//! +---------------+---------------+     |  session's name               |
 //! |  session's name               |     +-------------------------------+
-//! +-------------------------------+     |  session's name               |
-//!                                       +-------------------------------+
+//! +-------------------------------+
 //! ```
 //!
 //! Outcome 0: done, with a channel for each flow, except after SUBSCRIBE_UP; 1: no such session; 2: the node is
@@ -22,6 +23,7 @@ use alloc::vec::Vec;
 
 use super::join::FlowChannel;
 use super::subscribe::Edge;
+use super::transport::Transport;
 use crate::name::SessionName;
 
 message! {
@@ -33,6 +35,8 @@ message! {
         epoch: u64,
         /// The sender of the packets.
         edge: Edge,
+        /// How they are sent.
+        transport: Transport => reserved 1,
         /// The session.
         session: SessionName,
     }

@@ -195,6 +195,7 @@ pub mod sroute;
 pub mod statistics;
 pub mod subscribe;
 pub mod translation;
+pub mod transport;
 pub mod update;
 
 pub use message::Message;

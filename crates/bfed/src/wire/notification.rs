@@ -43,6 +43,8 @@ numbered! {
         OpenTimer = 14 "open_timer",
         /// The peer's data nodes are silent.
         Silent = 15 "silent",
+        /// Not the transport between data nodes that is configured here.
+        Transport = 16 "transport",
     }
 }
 

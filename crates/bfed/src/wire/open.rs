@@ -18,9 +18,11 @@
 //! | --- | --- | --- |
 //! | 1 tables | 16 bits | bit n: table n; required, not empty |
 //! | 2 graceful restart | 16 bits flags, 16 bits seconds | flag 1: the sender has just restarted; flag 2: its trees survived |
+//! | 3 transport | 8 bits | [`Transport`] between data nodes; without it: plain |
 //! | any other | | ignored |
 
 use super::reader::{Field, Reader, Writer};
+use super::transport::Transport;
 use super::{Body, ParseError, Type, VERSION};
 use crate::types::{GatewayId, Tables};
 
@@ -29,6 +31,7 @@ pub const MAX_CAPABILITIES: usize = 32;
 
 const TABLES: u8 = 1;
 const GRACEFUL: u8 = 2;
+const TRANSPORT: u8 = 3;
 
 /// Graceful restart of a gateway (RFC 4724 §3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -58,6 +61,8 @@ pub struct Repr {
     pub tables: Tables,
     /// Graceful restart, if the sender supports it.
     pub graceful: Option<Graceful>,
+    /// How its data nodes send to the receiver's and expect packets from there; both sides must agree.
+    pub transport: Transport,
 }
 
 impl Repr {
@@ -79,7 +84,7 @@ impl Body for Repr {
         let hold_time_s = reader.u16()?;
         let gateway = reader.get()?;
         let boot = reader.u32()?;
-        let (mut tables, mut graceful) = (None, None);
+        let (mut tables, mut graceful, mut transport) = (None, None, None);
         reader.list(MAX_CAPABILITIES, |reader| {
             let (kind, len) = (reader.u8()?, usize::from(reader.u8()?));
             let mut value = Reader::new(reader.bytes(len)?);
@@ -96,7 +101,8 @@ impl Body for Repr {
                         restart_time_s: value.u16()?,
                     });
                 }
-                TABLES | GRACEFUL => return Err(ParseError::Value),
+                TRANSPORT if transport.is_none() => transport = Some(value.get()?),
+                TABLES | GRACEFUL | TRANSPORT => return Err(ParseError::Value),
                 _ => return Ok(()),
             }
             value.end()
@@ -115,6 +121,7 @@ impl Body for Repr {
             boot,
             tables,
             graceful,
+            transport: transport.unwrap_or(Transport::Plain),
         })
     }
 
@@ -124,7 +131,8 @@ impl Body for Repr {
         writer.u16(self.hold_time_s);
         self.gateway.emit(writer);
         writer.u32(self.boot);
-        writer.u16(1 + u16::from(self.graceful.is_some()));
+        let is_quic = self.transport == Transport::Quic;
+        writer.u16(1 + u16::from(self.graceful.is_some()) + u16::from(is_quic));
         writer.u8(TABLES);
         writer.u8(2);
         writer.u16(self.tables.bits());
@@ -133,6 +141,11 @@ impl Body for Repr {
             writer.u8(4);
             writer.u16(u16::from(graceful.restarting) | u16::from(graceful.preserved) << 1);
             writer.u16(graceful.restart_time_s);
+        }
+        if is_quic {
+            writer.u8(TRANSPORT);
+            writer.u8(1);
+            self.transport.emit(writer);
         }
         Type::Open
     }

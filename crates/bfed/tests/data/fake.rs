@@ -7,6 +7,7 @@ use bfed::wire::data::{HEADER_LEN, Kind, Packet, Repr};
 use bfed::wire::join::FlowChannel;
 use bfed::wire::reclaim::{ReclaimTarget, Repr as Reclaim};
 use bfed::wire::subscribe::{Edge, Repr as Subscribe};
+use bfed::wire::transport::Transport;
 use bfed::wire::{MAX_MESSAGE_LEN, Message};
 use bfed::*;
 
@@ -115,15 +116,25 @@ impl Station {
     }
 
     pub(crate) fn allocate(&mut self, name: &str, edge: Edge) -> Vec<FlowChannel> {
+        self.allocate_over(Transport::Plain, name, edge).flows
+    }
+
+    pub(crate) fn allocate_over(
+        &mut self,
+        transport: Transport,
+        name: &str,
+        edge: Edge,
+    ) -> Response {
         self.requests += 1;
         let session = SessionName::parse(name).unwrap();
         let request = Request {
             request: self.requests,
             epoch: 1,
             edge,
+            transport,
             session,
         };
-        self.response(Message::Allocate(request)).flows
+        self.response(Message::Allocate(request))
     }
 
     pub(crate) fn reclaim(&mut self, name: &str, what: Option<ReclaimTarget>) {

@@ -12,6 +12,7 @@ mod memory;
 pub mod native;
 mod proof;
 mod queues;
+mod quic;
 mod rates;
 mod scale;
 mod shortcut;

@@ -116,6 +116,7 @@ fn control(peers: u32) -> ControlNode {
             boot: 1,
             tables: Tables::ALL,
             graceful: None,
+            transport: bfed::wire::transport::Transport::Plain,
         };
         receive(&mut control, conn, Message::Open(open));
         receive(&mut control, conn, Message::KeepAlive);

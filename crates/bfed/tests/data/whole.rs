@@ -151,7 +151,8 @@ impl Line {
         let address = self.stations[from].address;
         for (to, bytes) in sent {
             let (at, meta) = match to {
-                Destination::Native(_) => continue,
+                // These data nodes have no keys.
+                Destination::Native(_) | Destination::Path(_) => continue,
                 Destination::Datagram(to) => {
                     let at = self
                         .stations

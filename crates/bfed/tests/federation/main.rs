@@ -23,6 +23,7 @@ mod restarts;
 mod sessions;
 mod stage;
 mod takeover;
+mod transport;
 mod trees;
 mod upstream;
 mod world;

@@ -458,6 +458,7 @@ fn a_peer_that_is_back_without_a_table_has_no_routes_in_it() {
         boot: 6,
         tables: Tables::NONE.with(own),
         graceful: graceful(true, true),
+        transport: bfed::wire::transport::Transport::Plain,
     };
     stage.receive(conn, &Message::Open(open)).unwrap();
     assert_eq!(routes(&stage), Table::COUNT);
@@ -549,6 +550,7 @@ fn keepalives_are_written_when_they_are_due() {
         boot: 5,
         tables: Tables::ALL,
         graceful: None,
+        transport: bfed::wire::transport::Transport::Plain,
     };
     stage.receive(conn, &Message::Open(open)).unwrap();
     stage.receive(conn, &Message::KeepAlive).unwrap();

@@ -59,6 +59,7 @@ fn open() -> Open {
         boot: 5,
         tables: Tables::ALL,
         graceful: None,
+        transport: bfed::wire::transport::Transport::Plain,
     }
 }
 

@@ -5,6 +5,7 @@ use bfed::wire::attributes::Attributes;
 use bfed::wire::node::{Heartbeat, Register};
 use bfed::wire::open::{Graceful, Repr as Open};
 use bfed::wire::subscribe::Edge;
+use bfed::wire::transport::Transport;
 use bfed::wire::update::{Announced, Repr as Update};
 use bfed::wire::{MAX_MESSAGE_LEN, Message, join};
 use bfed::*;
@@ -93,17 +94,17 @@ impl<C: Coordinator> TestGateway<C> {
 
     /// The same, with the graceful restart parameter.
     pub(crate) fn greet_as(&mut self, peer: PeerId, graceful: Option<Graceful>) -> ConnId {
+        let open = Open {
+            graceful,
+            ..opening(peer)
+        };
+        self.open(peer, open)
+    }
+
+    /// A stream on which a peer opens a session.
+    pub(crate) fn open(&mut self, peer: PeerId, open: Open) -> ConnId {
         let conn = self.conn();
         self.node.connected(self.now, conn, peer, false);
-        let open = Open {
-            version_low: 1,
-            version_high: 1,
-            hold_time_s: 0,
-            gateway: gateway(peer.0 + 1, 1),
-            boot: 5,
-            tables: Tables::ALL,
-            graceful,
-        };
         self.receive(conn, &Message::Open(open)).unwrap();
         self.receive(conn, &Message::KeepAlive).unwrap();
         conn
@@ -188,6 +189,7 @@ impl<C: Coordinator> TestGateway<C> {
             boot: 5,
             tables,
             graceful: None,
+            transport: Transport::Plain,
         };
         self.receive(conn, &Message::Open(open)).unwrap();
         self.receive(conn, &Message::KeepAlive).unwrap();
@@ -283,6 +285,20 @@ impl<C: Coordinator> TestGateway<C> {
         let name = session(name);
         let tree = self.node.trees().find(|tree| tree.session == name)?;
         tree.node.map(|node| node.0)
+    }
+}
+
+/// The OPEN of peer n, a gateway of network n + 1.
+pub(crate) fn opening(peer: PeerId) -> Open {
+    Open {
+        version_low: 1,
+        version_high: 1,
+        hold_time_s: 0,
+        gateway: gateway(peer.0 + 1, 1),
+        boot: 5,
+        tables: Tables::ALL,
+        graceful: None,
+        transport: Transport::Plain,
     }
 }
 

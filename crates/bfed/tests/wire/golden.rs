@@ -1,6 +1,7 @@
 //! A golden byte vector for each drawing of `docs/wire.md`, both ways.
 
 use crate::common::{channel, conference, cost, gateway, name, unhex};
+use bfed::wire::transport::Transport;
 use bfed::wire::{
     Message, allocate, attributes, client, data, join, liveness, no_route, node, notification,
     open, reclaim, report, sroute, statistics, subscribe, translation, update,
@@ -33,6 +34,25 @@ fn open() {
                 preserved: true,
                 restart_time_s: 120,
             }),
+            transport: Transport::Plain,
+        }),
+    );
+}
+
+#[test]
+fn open_with_quic() {
+    golden(
+        "62660101002100000101005a0000000700000001deadbeef0002010200010301\
+         02",
+        Message::Open(open::Repr {
+            version_low: 1,
+            version_high: 1,
+            hold_time_s: 90,
+            gateway: gateway(7, 1),
+            boot: 0xdead_beef,
+            tables: Tables::from_bits(1).unwrap(),
+            graceful: None,
+            transport: Transport::Quic,
         }),
     );
 }
@@ -251,12 +271,31 @@ fn subscribe_up() {
 #[test]
 fn allocate() {
     golden(
-        "626601240024000000000004000000000000000200000000000a626665643a2f\
-         2f372f6d",
+        "6266012400260000000000040000000000000002000000000100000a62666564\
+         3a2f2f372f6d",
         Message::Allocate(allocate::Request {
             request: 4,
             epoch: 2,
             edge: subscribe::Edge::Native,
+            transport: Transport::Plain,
+            session: name(),
+        }),
+    );
+}
+
+#[test]
+fn allocate_response_with_quic() {
+    golden(
+        "62660125004a000000000004000000010000000106000026c00002021770abab\
+         abababababababababababababababababababababababababababababab000a\
+         626665643a2f2f372f6d",
+        Message::AllocateResponse(allocate::Response {
+            request: 4,
+            outcome: allocate::Outcome::Done,
+            flows: vec![channel(
+                1,
+                ChannelAddress::Quic("192.0.2.2:6000".parse().unwrap(), KeyDigest([0xab; 32])),
+            )],
             session: name(),
         }),
     );

@@ -5,6 +5,7 @@ use bfed::wire::attributes::{Attributes, MAX_PATH, Wrong};
 use bfed::wire::reader::Field;
 use bfed::wire::sroute::GatewayCost;
 use bfed::wire::subscribe::Edge;
+use bfed::wire::transport::Transport;
 use bfed::wire::{
     Frames, MAX_MESSAGE_LEN, Message, ParseError, allocate, client, data, join, no_route, node,
     notification, open, reader, reclaim, sroute, statistics, subscribe, translation, update,
@@ -12,6 +13,7 @@ use bfed::wire::{
 use bfed::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use std::net::SocketAddr;
 
 fn gateways(most: usize) -> impl Strategy<Value = Vec<GatewayId>> {
     proptest::collection::btree_set((1_u32..9, any::<u32>()), 1..most).prop_map(|set| {
@@ -33,6 +35,13 @@ fn address() -> impl Strategy<Value = ChannelAddress> {
             )
                 .into()
         )),
+        (1_u32..0xe000_0000, 1_u16.., any::<[u8; 32]>()).prop_map(|(ip, port, key)| {
+            ChannelAddress::Quic(SocketAddr::from((ip.to_be_bytes(), port)), KeyDigest(key))
+        }),
+        (1_u16.., any::<[u8; 32]>()).prop_map(|(port, key)| {
+            let ip = [0x2001, 0xdb8, 0, 0, 0, 0, 0, port];
+            ChannelAddress::Quic(SocketAddr::from((ip, port)), KeyDigest(key))
+        }),
         vec(any::<u8>(), 1..512).prop_map(ChannelAddress::Native),
     ]
 }
@@ -67,6 +76,10 @@ fn costs() -> impl Strategy<Value = Vec<GatewayCost>> {
     })
 }
 
+fn transport() -> impl Strategy<Value = Transport> {
+    prop_oneof![Just(Transport::Plain), Just(Transport::Quic)]
+}
+
 fn edge() -> impl Strategy<Value = Edge> {
     prop_oneof![
         Just(Edge::Native),
@@ -96,10 +109,11 @@ fn peering_message() -> impl Strategy<Value = Message> {
             3_u16..,
             any::<u32>(),
             1_u16..4096,
-            any::<Option<(bool, bool, u16)>>()
+            any::<Option<(bool, bool, u16)>>(),
+            transport()
         )
             .prop_map(
-                |(hold_time_s, boot, tables, graceful)| Message::Open(open::Repr {
+                |(hold_time_s, boot, tables, graceful, transport)| Message::Open(open::Repr {
                     version_low: 1,
                     version_high: 3,
                     hold_time_s,
@@ -113,6 +127,7 @@ fn peering_message() -> impl Strategy<Value = Message> {
                             restart_time_s,
                         }
                     }),
+                    transport,
                 })
             ),
         Just(Message::KeepAlive),
@@ -221,12 +236,13 @@ fn node_message() -> impl Strategy<Value = Message> {
                 })
             }
         ),
-        (any::<u32>(), any::<u64>(), edge(), session()).prop_map(
-            |(request, epoch, edge, (session, _))| {
+        (any::<u32>(), any::<u64>(), edge(), transport(), session()).prop_map(
+            |(request, epoch, edge, transport, (session, _))| {
                 Message::Allocate(allocate::Request {
                     request,
                     epoch,
                     edge,
+                    transport,
                     session,
                 })
             }

@@ -62,7 +62,7 @@ fn unknown_types_reserved_bits_and_appended_bytes_are_refused() {
         ParseError::Length,
         "counted in the header"
     );
-    let unknown_reason = unhex("62660103000a00001000");
+    let unknown_reason = unhex("62660103000a00001100");
     assert_eq!(refused(&unknown_reason), ParseError::Value);
 }
 
@@ -85,6 +85,7 @@ fn the_greeting_has_version_1_in_its_header_and_may_grow() {
             preserved: true,
             restart_time_s: 120,
         }),
+        transport: bfed::wire::transport::Transport::Plain,
     };
     // A capability of a later version is passed over.
     assert_eq!(Message::parse(&bytes), Ok(Message::Open(expected)));

@@ -43,6 +43,7 @@ impl Stage {
         let mut config = DataConfig::new(NodeId(1));
         config.stream = Some(to);
         let mut worker = Worker::new(Opened {
+            quic: None,
             config,
             network: Box::new(NoNetwork::new().unwrap()),
             udp,

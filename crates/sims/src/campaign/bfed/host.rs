@@ -253,7 +253,8 @@ impl Host {
                     io.send(port, &packet.emit());
                 }
             }
-            Destination::Datagram(SocketAddr::V6(_)) => {}
+            // Data nodes without keys have no paths.
+            Destination::Datagram(SocketAddr::V6(_)) | Destination::Path(_) => {}
             Destination::Stream(conn) => {
                 self.output
                     .push(Output::Packet(conn, copy.edge, bytes.to_vec()));

@@ -1,0 +1,98 @@
+//! QUIC paths: data nodes to which packets are sent over QUIC, and from which they arrive.
+//!
+//! A path is an address together with the certificate that the peer's control node named for it. Packets of an edge over
+//! QUIC belong to a path, so that a packet that arrives in the clear, or that another data node sent, matches no edge.
+//!
+//! A path exists while an edge has it, so there are at most as many as edges
+//! ([`PlaneConfig::max_edges`](super::PlaneConfig::max_edges)). Each takes about 200 bytes.
+
+use alloc::collections::BTreeMap;
+use core::net::SocketAddr;
+
+use super::HEADER_LEN;
+use crate::types::KeyDigest;
+use crate::wire::data::MAX_PAYLOAD_LEN;
+
+/// Payload that a packet on any path may have, in bytes: QUIC datagrams of the smallest QUIC packets (1,200 bytes, RFC
+/// 9000 §14) have room for it. Fragments are no longer than that, so that each path takes the fragments of any other.
+pub const MIN_PATH_PAYLOAD: usize = 1100;
+
+/// Handle of a QUIC path. Handles are not used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PathId(pub u64);
+
+#[derive(Debug)]
+struct Path {
+    address: SocketAddr,
+    key: KeyDigest,
+    edges: u32,
+    /// Longest payload of a packet in bytes.
+    max_payload: usize,
+}
+
+/// All paths.
+#[derive(Debug, Default)]
+pub(super) struct Paths {
+    last: u64,
+    ids: BTreeMap<(SocketAddr, KeyDigest), PathId>,
+    paths: BTreeMap<PathId, Path>,
+}
+
+impl Paths {
+    /// Adds an edge to a path, which is created if it is new.
+    pub(super) fn add(&mut self, address: SocketAddr, key: KeyDigest) -> PathId {
+        let last = &mut self.last;
+        let id = *self.ids.entry((address, key)).or_insert_with(|| {
+            *last += 1;
+            PathId(*last)
+        });
+        let path = self.paths.entry(id).or_insert(Path {
+            address,
+            key,
+            edges: 0,
+            max_payload: MIN_PATH_PAYLOAD,
+        });
+        path.edges += 1;
+        id
+    }
+
+    /// Removes an edge from a path.
+    pub(super) fn remove(&mut self, id: PathId) {
+        let Some(path) = self.paths.get_mut(&id) else {
+            return;
+        };
+        path.edges -= 1;
+        if path.edges == 0 {
+            self.ids.remove(&(path.address, path.key));
+            self.paths.remove(&id);
+        }
+    }
+
+    pub(super) fn find(&self, address: SocketAddr, key: KeyDigest) -> Option<PathId> {
+        self.ids.get(&(address, key)).copied()
+    }
+
+    pub(super) fn end(&self, id: PathId) -> Option<(SocketAddr, KeyDigest)> {
+        self.paths.get(&id).map(|path| (path.address, path.key))
+    }
+
+    /// Returns whether there are paths to that address.
+    pub(super) fn leads_to(&self, address: SocketAddr) -> bool {
+        let keys = (address, KeyDigest([0; 32]))..=(address, KeyDigest([0xff; 32]));
+        self.ids.range(keys).next().is_some()
+    }
+
+    /// Returns the longest payload of a packet.
+    pub(super) fn max_payload(&self, id: PathId) -> usize {
+        let path = self.paths.get(&id);
+        path.map_or(MIN_PATH_PAYLOAD, |path| path.max_payload)
+    }
+
+    /// Sets the longest datagram that the path takes, in bytes.
+    pub(super) fn set_max_datagram(&mut self, id: PathId, len: usize) {
+        if let Some(path) = self.paths.get_mut(&id) {
+            let payload = len.saturating_sub(HEADER_LEN);
+            path.max_payload = payload.clamp(MIN_PATH_PAYLOAD, MAX_PAYLOAD_LEN);
+        }
+    }
+}
