@@ -169,7 +169,7 @@ impl Observer for Beside {
             return self.count("longer than a page");
         };
         // Other programs may have held us up.
-        let is_late = start.elapsed() >= LATE.into();
+        let is_late = start.elapsed() >= std::time::Duration::from(LATE);
         let is_near = is_late || is_near(router, before, now);
         let refusal = self.refusal();
         let after =

@@ -19,11 +19,7 @@ pub fn write_documents(program: &Program, root: &Path) -> io::Result<()> {
     fs::create_dir_all(&pages)?;
     let mut command = (program.command)().disable_help_subcommand(true);
     command.build();
-    write_page(&command, program.name, &section, &pages)?;
-    for verb in command.get_subcommands() {
-        let name = format!("{}-{}", program.name, verb.get_name());
-        write_page(verb, &name, &section, &pages)?;
-    }
+    write_pages(&command, program.name, &section, &pages)?;
     for (shell, folder) in [
         (Shell::Bash, "bash-completion/completions"),
         (Shell::Zsh, "zsh/vendor-completions"),
@@ -37,6 +33,21 @@ pub fn write_documents(program: &Program, root: &Path) -> io::Result<()> {
             // bash-completion looks for the program's own name.
             fs::rename(written, folder.join(program.name))?;
         }
+    }
+    Ok(())
+}
+
+/// Writes the page of a command and those of its verbs, at any depth.
+fn write_pages(
+    command: &clap::Command,
+    name: &str,
+    section: &str,
+    folder: &Path,
+) -> io::Result<()> {
+    write_page(command, name, section, folder)?;
+    for verb in command.get_subcommands() {
+        let name = format!("{name}-{}", verb.get_name());
+        write_pages(verb, &name, section, folder)?;
     }
     Ok(())
 }

@@ -33,7 +33,7 @@
 //! | --- | --- |
 //! | `exp`, `nbf`, `iat` | when it expires, from when on it counts, when it was issued (RFC 3339); `exp` is required |
 //! | `jti`, `sub`, `iss`, `aud` | text for people and other systems, ignored here |
-//! | `sessions` | a [`NamePattern`] of the sessions |
+//! | `sessions` | a [`NamePattern`](bfed::authorise::NamePattern) of the sessions |
 //! | `rights` | `join`, `publish` |
 //! | `client` | prefix of the addresses that may present it; any, if left out |
 //!
