@@ -14,7 +14,7 @@ use crate::types::KeyDigest;
 use crate::wire::data::MAX_PAYLOAD_LEN;
 
 /// Payload that a packet on any path may have, in bytes: QUIC datagrams of the smallest QUIC packets (1,200 bytes, RFC
-/// 9000 §14) have room for it. Fragments are no longer than that, so that each path takes the fragments of any other.
+/// 9000 §14) have room for it. Fragments are no longer than that, so that each path accepts the fragments of all others.
 pub const MIN_PATH_PAYLOAD: usize = 1100;
 
 /// Handle of a QUIC path. Handles are not used again.

@@ -5,7 +5,6 @@ use bfed::wire::data::MAX_PAYLOAD_LEN;
 use super::load::{Facts, Flow, Load, Relay, Splice, Stage, has_haproxy};
 use super::rounds::prepare;
 use crate::prelude::*;
-use bfed::wire::transport::Transport;
 
 /// Throughput of one to five data nodes, and of one beside haproxy
 #[derive(Debug, clap::Args)]
@@ -24,7 +23,7 @@ pub(crate) struct Throughput {
     #[arg(long, default_value_t = 5, default_value_if("quick", "true", "2"))]
     #[arg(value_parser = within::<usize>(1..=1_000_000))]
     nodes: usize,
-    /// What: nodes, relay, links, or some of them with commas
+    /// What: nodes, relay, or both with a comma
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = PARTS)]
     parts: Vec<String>,
 }
@@ -51,10 +50,7 @@ const HAPROXY: [(Splice, &str); 3] = [
 ];
 
 /// What `--parts` takes.
-const PARTS: [&str; 4] = ["all", "nodes", "relay", "links"];
-
-/// What an encrypted link carries, as a part of what a plain one does.
-const ENCRYPTED: f64 = 0.6;
+const PARTS: [&str; 3] = ["all", "nodes", "relay"];
 
 impl Scenario for Throughput {
     const NAME: &'static str = "bfed-throughput";
@@ -73,9 +69,6 @@ impl Scenario for Throughput {
         }
         if parts.contains(&"relay") {
             run.relay(&mut report)?;
-        }
-        if parts.contains(&"links") {
-            run.links(&mut report)?;
         }
         report.note(
             "bytes on TCP channels between data nodes, headers included; on the native network, payloads. \
@@ -224,48 +217,6 @@ impl Run<'_> {
         settings
     }
 
-    /// Two data nodes in a row, over a plain and over an encrypted link.
-    fn links(&self, report: &mut Report) -> Result<()> {
-        let setting = |name: &str, transport| {
-            let load = Load::one(Relay::Row(transport), FRAME);
-            (name.to_owned(), Load { nodes: 2, ..load })
-        };
-        let settings = [
-            setting("plain (TCP)", Transport::Plain),
-            setting("encrypted (QUIC)", Transport::Quic),
-        ];
-        let all = self.play(&settings)?;
-        let figure = match self.stage.has_shares() {
-            true => Flow::bps,
-            false => Flow::bits_per_cpu_s,
-        };
-        let mut table = Table::with_header(
-            format!("two data nodes in a row, one session, frames of {FRAME} bytes"),
-            "link | delivered, Mbit/s | cores used | Gbit for 1 s of a core | / plain",
-        );
-        for ((name, _), rounds) in settings.iter().zip(&all) {
-            table.row([
-                name.as_str().into(),
-                Cell::number(rounds.of(Flow::bps) / 1e6, 1),
-                Cell::number(rounds.of(|flow| flow.cpu_s / flow.seconds), 3),
-                Cell::number(rounds.of(Flow::bits_per_cpu_s) / 1e9, 2),
-                Cell::number(rounds.of(figure) / all[0].of(figure), 2),
-            ]);
-        }
-        report.tables.push(table);
-        report.note("loopback: both links send packets of up to 64 KiB; the sources and receivers of both are over TCP");
-        report.timed(
-            "encrypted link / plain link",
-            all[1].of(figure) / all[0].of(figure),
-            "",
-            Bound::AtLeast(ENCRYPTED),
-        );
-        let whole = all.iter().flat_map(|rounds| &rounds.facts).all(Facts::hold);
-        report.holds("over links, every byte arrives, as it was sent", whole);
-        report.datum("links", data(&settings, &all));
-        Ok(())
-    }
-
     /// One data node, and haproxy.
     fn relay(&self, report: &mut Report) -> Result<()> {
         let settings = Self::forwarders();
@@ -283,7 +234,7 @@ impl Run<'_> {
         for ((name, load), rounds) in settings.iter().zip(&all) {
             let (said, holds): (_, fn(&Facts) -> bool) = match load.relay {
                 Relay::Haproxy(_) => continue,
-                Relay::DataNodes | Relay::Row(_) => (
+                Relay::DataNodes => (
                     "every byte arrives at every receiver, as it was sent",
                     Facts::hold,
                 ),

@@ -21,7 +21,6 @@ use self::nodes::{DataNodes, Forwarders, haproxy, label};
 use self::sinks::{Receiver, Sinks};
 use self::sources::{Plan, Sources};
 use crate::prelude::*;
-use bfed::wire::transport::Transport;
 use netlab::Plan as NetworkPlan;
 
 pub(super) use datagrams::Datagrams;
@@ -45,8 +44,6 @@ const STREAM_SILENCE: Duration = Duration::from_secs(30);
 pub(super) enum Relay {
     /// Data nodes, each with its sessions, each session to `fanout` receivers over TCP.
     DataNodes,
-    /// Two data nodes in a row, one session over TCP in and out, with this transport between them.
-    Row(Transport),
     /// A data node, to a group of the native network with `fanout` receivers.
     Native,
     /// haproxy.
@@ -217,7 +214,6 @@ impl Stage {
             Relay::Haproxy(splice) => self.start_haproxy(load, sources, splice),
             Relay::Native => self.start_native(load, sources),
             Relay::DataNodes => self.start_nodes(load, sources),
-            Relay::Row(transport) => self.start_row(load, sources, transport),
         }
     }
 
@@ -267,43 +263,11 @@ impl Stage {
         })
     }
 
-    fn start_row(&self, load: Load, sources: Sources, transport: Transport) -> Result<Running> {
-        let mut nodes = self.data_nodes(load)?;
-        let ends = nodes.send_down(1, 0..1, 1, sources.address)?;
-        nodes.connect(0, 1, transport)?;
-        let receivers = ends.into_iter().map(|(to, label)| Receiver {
-            to,
-            attach: Some(label),
-            checker: Checker::new(&header(label, load.frame), load.frame, CHECKED),
-        });
-        let receivers = receivers.collect();
-        let connect = || Sinks::connect(receivers);
-        let sinks = self.network.within(self.gateway, connect)?;
-        nodes.receive(0, 0..1, sources.address)?;
-        sources.gather(1)?;
-        // The ends have TCP channels; so have both ends of a plain link, or each a stream.
-        match transport {
-            Transport::Plain => self.until_open(&nodes, 4)?,
-            Transport::Quic => {
-                self.until_open(&nodes, 2)?;
-                self.until_counted(&nodes, "quic_streams_opened", 2)?;
-            }
-        }
-        Ok(Running {
-            sources,
-            sinks,
-            forwarder: Forwarder::Nodes(nodes),
-        })
-    }
-
     /// Waits until all TCP channels are known to their data nodes.
     fn until_open(&self, nodes: &DataNodes, channels: u64) -> Result<()> {
-        self.until_counted(nodes, "streams_opened", channels)
-    }
-
-    fn until_counted(&self, nodes: &DataNodes, counter: &str, channels: u64) -> Result<()> {
         let until = Instant::now() + Duration::from_secs(30);
-        while nodes.counter(counter)? < channels {
+        let opened = || nodes.counter("streams_opened");
+        while opened()? < channels {
             anyhow::ensure!(Instant::now() < until, "channels do not open");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -415,7 +379,7 @@ impl Running {
         let (due, silence) = match load.relay {
             // There is no header on native channels.
             Relay::Native => (sent / whole * load.frame as u64 * copies, SILENCE),
-            Relay::DataNodes | Relay::Row(_) | Relay::Haproxy(_) => (sent * copies, STREAM_SILENCE),
+            Relay::DataNodes | Relay::Haproxy(_) => (sent * copies, STREAM_SILENCE),
         };
         let arrived = self.sinks.drain(due, silence);
         let counters = match &self.forwarder {

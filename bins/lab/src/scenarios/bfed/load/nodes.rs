@@ -1,10 +1,8 @@
 //! Data nodes as programs, and haproxy in their place.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use bfed::wire::join::FlowChannel;
-use bfed::wire::transport::Transport;
 use bfed::{ChannelAddress, FlowLabel, PeerId, SessionName};
 
 use super::Splice;
@@ -108,12 +106,9 @@ impl DataNodes {
         let mut steering = network.within(place, Steering::open)?;
         let control = steering.address()?;
         let mut processes = Vec::new();
-        let key = Path::new(SCRATCH).join("links.key");
-        fs::write(&key, KEY)?;
-        fs::set_permissions(&key, fs::Permissions::from_mode(0o600))?;
         for number in 1..=count {
             let file = Path::new(SCRATCH).join(format!("node{number}.toml"));
-            fs::write(&file, configuration(control, number, native, &key))?;
+            fs::write(&file, configuration(control, number, native))?;
             let launch = Launch::carried("bfed-gateway")
                 .named(format!("data node {number}"))
                 .cores(&core(number))
@@ -175,29 +170,6 @@ impl DataNodes {
             _ => bail!("a channel without a label"),
         };
         answers.into_iter().map(channel).collect()
-    }
-
-    /// Session 0 from one data node to another.
-    pub(super) fn connect(&mut self, from: usize, to: usize, transport: Transport) -> Result<()> {
-        let session = self.session(0)?;
-        let channels = self.steering.allocate(to, UP, transport, session.clone())?;
-        let mut answers = self.steering.ask(
-            from,
-            vec![Subscription {
-                up: false,
-                peer: Some(PeerId(UP.0 + 1)),
-                flows: channels,
-                session: session.clone(),
-            }],
-        )?;
-        let flows = answers.pop().context("no channels")?;
-        let receive = Subscription {
-            up: true,
-            peer: Some(UP),
-            flows,
-            session,
-        };
-        self.steering.ask(to, vec![receive]).map(drop)
     }
 
     /// A session to the native network; its group.
@@ -285,13 +257,7 @@ fn socket(number: usize) -> PathBuf {
     Path::new(SCRATCH).join(format!("node{number}.sock"))
 }
 
-/// The secret of all data nodes.
-const KEY: &str = "4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b4b";
-
-/// Loopback's longest packet: TCP uses it by itself.
-const MTU: usize = 65_535;
-
-fn configuration(control: SocketAddr, number: usize, native: &str, key: &Path) -> String {
+fn configuration(control: SocketAddr, number: usize, native: &str) -> String {
     let network = match native {
         "" => "kind = \"none\"\n".to_owned(),
         interface => {
@@ -299,10 +265,9 @@ fn configuration(control: SocketAddr, number: usize, native: &str, key: &Path) -
         }
     };
     format!(
-        "[gateway]\nnetwork = 2\n\n[links]\nkey-file = \"{}\"\n\n[cluster]\ncontrol = [\"{control}\"]\n\n\
-         [data]\nlisten = \"127.0.0.1:0\"\nnodes = 1\nmtu = {MTU}\nfirst-node = {number}\n\n\
+        "[gateway]\nnetwork = 2\n\n[cluster]\ncontrol = [\"{control}\"]\n\n\
+         [data]\nlisten = \"127.0.0.1:0\"\nnodes = 1\nfirst-node = {number}\n\n\
          [network]\n{network}\n[daemon]\nsocket = \"{}\"\n",
-        key.display(),
         socket(number).display()
     )
 }

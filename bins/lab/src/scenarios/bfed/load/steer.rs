@@ -7,11 +7,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::prelude::*;
-use bfed::wire::allocate::{Outcome, Request, Response};
+use bfed::wire::allocate::{Outcome, Response};
 use bfed::wire::join::FlowChannel;
 use bfed::wire::node::Heartbeat;
 use bfed::wire::subscribe::{Edge, Repr as Subscribe};
-use bfed::wire::transport::Transport;
 use bfed::wire::{Frames, MAX_MESSAGE_LEN, Message};
 use bfed::{NodeId, PeerId, SessionName};
 
@@ -88,32 +87,6 @@ impl Steering {
         }
         self.nodes.sort_by_key(|node| node.number);
         Ok(())
-    }
-
-    /// Returns a data node's channels on which a peer can send it a session.
-    pub(super) fn allocate(
-        &mut self,
-        node: usize,
-        peer: PeerId,
-        transport: Transport,
-        session: SessionName,
-    ) -> Result<Vec<FlowChannel>> {
-        let node = &self.nodes[node];
-        let message = Message::Allocate(Request {
-            request: self.next,
-            epoch: EPOCH,
-            edge: Edge::Peer { peer, rate_bps: 0 },
-            transport,
-            session,
-        });
-        self.next += 1;
-        let mut bytes = vec![0; message.buffer_len()];
-        message.emit(&mut bytes);
-        write(&node.stream, &bytes)?;
-        let answer = node.answers.recv_timeout(TIMEOUT);
-        let answer = answer.context("a data node does not answer")?;
-        ensure!(answer.outcome == Outcome::Done, "{}", answer.outcome.name());
-        Ok(answer.flows)
     }
 
     /// Sends subscriptions to a data node; returns its channels for each, in the same order.
