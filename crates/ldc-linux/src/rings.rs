@@ -133,8 +133,11 @@ impl Rings {
     /// a message can be claimed.
     pub(crate) fn enter_idle(&mut self) -> bool {
         self.forget_ended();
-        let open = self.rings.iter_mut().filter(|ring| !ring.is_ended());
-        open.fold(true, |idle, ring| ring.enter_idle() && idle)
+        let mut idle = true;
+        for ring in self.rings.iter_mut().filter(|ring| !ring.is_ended()) {
+            idle &= ring.enter_idle();
+        }
+        idle
     }
 
     /// Stops waiting for rings that have ended: their descriptors stay readable.

@@ -406,6 +406,7 @@ impl Drain {
             }
             let taken = self.rings.claim(now()).map_err(|_| Error::Corrupt)?;
             let Some(taken) = taken else {
+                self.flight.set_has_room(true);
                 self.finish_open();
                 self.flush(time)?;
                 return Ok(Stop::Empty);
@@ -444,7 +445,11 @@ impl Drain {
         };
         // As quinn-proto decides whether a packet may leave.
         let more = self.backlog + u64::from(connection.current_mtu());
-        let has_room = self.flight.bytes() + more < connection.congestion_state().window();
+        self.stats.window = connection.congestion_state().window();
+        let has_room = self.flight.bytes() + more < self.stats.window;
+        if !has_room {
+            self.flight.set_has_room(false);
+        }
         if self.unwritten.is_some() || !has_room {
             return false;
         }
@@ -519,6 +524,11 @@ impl Drain {
         self.finish_open();
         // `can_claim` has opened it.
         let stream = self.next.take()?;
+        if let Some(connection) = self.link.connection(self.handle) {
+            // What was lost of more important messages is sent again first. The stream was just opened.
+            let priority = i32::try_from(taken.message.priority()).unwrap_or(i32::MAX);
+            let _ = connection.send_stream(stream).set_priority(priority);
+        }
         self.open = Some(Open {
             stream,
             class,

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use quinn_proto::RttEstimator;
@@ -12,20 +12,35 @@ use quinn_proto::congestion::{
 
 use super::Congestion;
 
-/// Bytes in flight on one connection. quinn-proto shows its congestion window, but not how much of it is in use; its
-/// controllers are told both.
+/// How much of the congestion window of one connection is in use. quinn-proto shows the window alone; its controllers are
+/// told of each packet.
 #[derive(Debug, Default)]
-pub(super) struct Flight(AtomicU64);
+pub(super) struct Flight {
+    bytes: AtomicU64,
+    /// The last message that could leave has left, and the window has room: the application limits the rate, so the
+    /// window must not grow (RFC 9002 §7.8). quinn-proto sees only bytes that it was given, and the drain gives it none
+    /// while the window is full, so that the window would seem to have room always.
+    has_room: AtomicBool,
+}
 
 impl Flight {
     /// Returns the bytes in flight. Exact after each acknowledgement; between two, packets that only acknowledge count
     /// too, so it is never less than the bytes that the window admits.
     pub(super) fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Relaxed)
     }
 
     fn set(&self, bytes: u64) {
-        self.0.store(bytes, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Records whether the application limits the rate, not the window.
+    pub(super) fn set_has_room(&self, has_room: bool) {
+        self.has_room.store(has_room, Ordering::Relaxed);
+    }
+
+    fn is_app_limited(&self, seen: bool) -> bool {
+        seen && self.has_room.load(Ordering::Relaxed)
     }
 }
 
@@ -67,6 +82,7 @@ impl Controller for Counted {
         rtt: &RttEstimator,
     ) {
         self.flight.set(self.flight.bytes().saturating_sub(bytes));
+        let app_limited = self.flight.is_app_limited(app_limited);
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
     }
 
@@ -78,6 +94,7 @@ impl Controller for Counted {
         largest_packet_num_acked: Option<u64>,
     ) {
         self.flight.set(in_flight);
+        let app_limited = self.flight.is_app_limited(app_limited);
         self.inner
             .on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
     }

@@ -17,6 +17,9 @@
 //! A claimed message keeps its slots until the peer has acknowledged it, so the ring holds what is in flight as well:
 //! create it larger than the bandwidth-delay product.
 //!
+//! What leaves next is decided when a message is claimed: by the order of the ring, or of several rings
+//! ([`crate::schedule`]). The priority of a message decides only what is sent again first.
+//!
 //! # Authentication
 //!
 //! The caller passes configurations of TLS 1.3 (`rustls`). Both ends should demand a certificate or a pinned key of the
@@ -91,7 +94,8 @@ pub enum Congestion {
     /// CUBIC (RFC 9438).
     #[default]
     Cubic,
-    /// BBR (draft-ietf-ccwg-bbr), as far as quinn implements it.
+    /// BBR as quinn implements it, which calls it experimental: on slow links with short queues it loses more than the
+    /// others.
     Bbr,
 }
 
@@ -160,6 +164,8 @@ pub struct Stats {
     pub acks_lost: u64,
     /// Packets that QUIC found to be lost.
     pub lost_packets: u64,
+    /// Congestion window, bytes, when a message could last have been claimed.
+    pub window: u64,
     /// Number of idle periods, each ended by `notify`.
     pub idles: u64,
 }

@@ -220,6 +220,26 @@ fn nothing_is_claimed_before_congestion_control_lets_it_go() {
 }
 
 #[test]
+fn the_congestion_window_grows_while_messages_wait() {
+    let (receiver, address) = bind(Limits::default());
+    let collected = collect(receiver);
+    let mut ring =
+        quic::init(address, NAME, tls(), shape(1_024), Config::default()).expect("a ring");
+    for number in 0..3_000 {
+        let bytes = message(number, 1_200);
+        ring.send_wait(number.into(), &bytes, PLAIN, Some(LIMIT))
+            .expect("room");
+    }
+    let stats = ring.finish().expect("the receiver has all");
+    // From 14,720 bytes on, all of them acknowledged in slow start, unless loopback drops some.
+    assert!(
+        stats.window > 1_000_000 || stats.lost_packets > 0,
+        "{stats:?}"
+    );
+    assert_eq!(collected.join().expect("no panic").0.len(), 3_000);
+}
+
+#[test]
 fn abandoned_messages_leave_the_ring_although_the_receiver_acknowledges_nothing() {
     let (mut receiver, address) = bind(Limits::default());
     let mut ring = quic::init(address, NAME, tls(), shape(64), Config::default()).expect("a ring");

@@ -1,8 +1,6 @@
 //! Several rings claimed by one scheduler: strict and weighted orders, and what an adversary can do to them.
 
-mod common;
-
-use common::{C, P, ring};
+use crate::common::{C, P, ring};
 use ldc_ring::schedule::{ClassesError, MAX_CLASSES, Scheduler};
 use ldc_ring::{Attributes, Corrupt};
 use proptest::prelude::*;

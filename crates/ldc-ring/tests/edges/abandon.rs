@@ -1,14 +1,8 @@
 //! Messages that the producer gives up after the consumer has claimed them.
 
-mod common;
-
-use common::{claim_all, ring};
-use ldc_ring::{Attributes, Changed};
-
-const PLAIN: Attributes = Attributes {
-    deadline: None,
-    priority: 0,
-};
+use crate::PLAIN;
+use crate::common::{claim_all, ring};
+use ldc_ring::Changed;
 
 #[test]
 fn a_claimed_message_is_marked_and_an_unclaimed_one_is_cancelled() {
