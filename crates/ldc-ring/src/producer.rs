@@ -158,7 +158,6 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
     }
 
     /// As [`Producer::cancel`]; calls `late` with the position of each claimed message.
-    #[inline]
     pub(crate) fn cancel_or(&mut self, user_seq: u64, late: impl Fn(&Self, u32)) -> Changed {
         let mut outcome = Changed::default();
         let mut found = self.index.find(user_seq, self.user);

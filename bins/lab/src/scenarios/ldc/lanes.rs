@@ -19,8 +19,9 @@ const DELAY: Duration = Duration::from_millis(1);
 const LOSS: u8 = 5;
 /// One way to a base station of LTE, as is usual; the measurements do not state it.
 const MOBILE_DELAY: Duration = Duration::from_millis(25);
-/// What waits at a mobile link: half a second at 1 Mbit/s. Mobile links have long queues.
-const MOBILE_QUEUE: usize = 64 << 10;
+/// Least that waits at a mobile link, bytes: two frames. Otherwise a second at its rate, since mobile links have long
+/// queues; frames that wait keep their times when the rate changes, so a longer queue would outlast the change.
+const MOBILE_QUEUE: u64 = 2 * 1_514;
 
 /// A link: of the thesis's tests (§5.1), or of a mobile network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,10 +91,11 @@ impl Limit {
 
     /// A mobile link in a second of a run.
     fn mobile_shape(trace: &Trace, second: u64) -> Shape {
+        let rate_bps = trace.rate_bps(second);
         Shape {
             delay: MOBILE_DELAY,
-            rate_bps: trace.rate_bps(second),
-            queue_bytes: MOBILE_QUEUE,
+            rate_bps,
+            queue_bytes: (rate_bps / 8).max(MOBILE_QUEUE) as usize,
             inbound_only: true,
             ..Shape::default()
         }

@@ -78,7 +78,7 @@ impl Scenario for Latency {
             "512 kbit/s: half of the stream's rate; 1 ms, 32 KiB of queue, loss of data alone",
         );
         report.note("mobile links: rates measured second by second (Winstein et al., NSDI 2013, see traces.rs); 25 ms, \
-             64 KiB of queue; a run begins at the start of the measurement");
+             a second of queue; a run begins at the start of the measurement");
         Ok(report)
     }
 }
