@@ -36,6 +36,7 @@ targets! {
     decode_mcp = decode::mcp::frame,
     decode_mcp_path = decode::mcp::path,
     decode_ldc_stream = decode::ldc::stream,
+    decode_ldc_frames = decode::ldc::frames,
     decode_bfed_message = decode::bfed::message,
     decode_bfed_data = decode::bfed::data,
     decode_bfed_name = decode::bfed::name,

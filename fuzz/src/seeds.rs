@@ -33,6 +33,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
             "x\u{7f}\u{1b}[0m",
         ]),
         "decode_ldc_stream" => stream(),
+        "decode_ldc_frames" => frames(),
         "decode_bfed_message" => goldens("crates/bfed/tests/wire/golden.rs"),
         "decode_bfed_data" => goldens("crates/bfed/tests/wire/golden.rs"),
         "decode_bfed_name" => texts(&[
@@ -71,6 +72,23 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
 
 fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+/// Streams of messages, whole and cut, in pieces of several lengths; and lengths that are too long.
+fn frames() -> Vec<Vec<u8>> {
+    let long = [&[0x43, 0xe8][..], &[7; 1_000], b"\x00\x01x"].concat();
+    let parts: [&[u8]; 5] = [
+        b"\x03abc\x00\x80\x00\x00\x01d",
+        &long,
+        b"\x05abc",
+        b"\x43\xe9",
+        b"\xff\xff\xff\xff\xff\xff\xff\xff",
+    ];
+    let sizes = [1, 7, 255];
+    sizes
+        .iter()
+        .flat_map(|size| parts.map(|part| [&[*size][..], part].concat()))
+        .collect()
 }
 
 /// A hello, with each of the headers behind it.

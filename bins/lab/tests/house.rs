@@ -95,10 +95,10 @@ fn dependencies_run_one_way() {
                 continue;
             }
             let fine = match dependency.kind {
-                // Tests may use the simulator, networks of namespaces, the crate itself with other features,
-                // and what it may build on; those of a program also other programs.
+                // Tests may use the simulator, networks of namespaces, keys of TLS, the crate itself with other
+                // features, and what it may build on; those of a program also other programs.
                 DependencyKind::Development => {
-                    ["netsim", "netlab", from].contains(&to)
+                    ["netsim", "netlab", "control-stream", from].contains(&to)
                         || allowed(from, to, ours[from])
                         || (ours[from] && ours[to] && to != "lab")
                 }

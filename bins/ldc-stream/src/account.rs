@@ -1,5 +1,6 @@
 //! Statistics of a receiver: what arrived, what arrived in time, and what can be played.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::ages::Ages;
@@ -15,8 +16,8 @@ struct Open {
     on_time: bool,
 }
 
-/// The statistics of a stream, in bounded memory: messages arrive in the order of windows, so one window is open at a
-/// time. Messages of older windows count as bytes and as out of order.
+/// The statistics of a stream, in bounded memory: a few windows are open at a time, one of a stream that keeps its order.
+/// Messages of older windows count as bytes and as out of order.
 pub(crate) struct Account {
     window_us: i64,
     start_us: i64,
@@ -24,10 +25,11 @@ pub(crate) struct Account {
     /// The clocks agree; otherwise the fastest message has age 0.
     shared: bool,
     pub(crate) layers: Vec<LayerEnd>,
-    open: Vec<Open>,
-    window: u32,
+    /// The open windows, by layer, at most `depth`. The first is `window`.
+    open: VecDeque<Vec<Open>>,
+    depth: usize,
     /// Windows closed, including those of which nothing arrived.
-    closed: u64,
+    window: u32,
     playable: u64,
     /// Sum over all closed windows of the layers on time without a gap from the base layer up.
     usable: u64,
@@ -52,7 +54,8 @@ fn signed(us: u64) -> i64 {
 }
 
 impl Account {
-    pub(crate) fn new(hello: &Hello, playout: Duration, shared: bool) -> Account {
+    /// Returns empty statistics; messages may overtake each other by less than `depth` windows.
+    pub(crate) fn new(hello: &Hello, playout: Duration, shared: bool, depth: usize) -> Account {
         let count = usize::from(hello.layers);
         Account {
             window_us: hello.window_us.into(),
@@ -60,9 +63,9 @@ impl Account {
             playout_us: crate::clock::micros(playout.as_micros()),
             shared,
             layers: vec![LayerEnd::default(); count],
-            open: vec![Open::default(); count],
+            open: VecDeque::new(),
+            depth: depth.max(1),
             window: 0,
-            closed: 0,
             playable: 0,
             usable: 0,
             ages: Ages::default(),
@@ -115,23 +118,41 @@ impl Account {
             self.out_of_order += 1;
             return;
         }
-        if data.window > self.window {
-            self.close();
-            // Nothing arrived of the windows in between.
-            self.closed += u64::from(data.window - self.window - 1);
-            self.window = data.window;
-        }
-        let open = &mut self.open[usize::from(data.layer)];
+        let open = &mut self.open_window(data.window)[usize::from(data.layer)];
         open.on_time = on_time && (open.on_time || open.bytes == 0);
         open.bytes += len;
         open.of = data.of.into();
     }
 
-    /// Closes the open window.
-    fn close(&mut self) {
-        self.closed += 1;
+    /// Returns an open window, or a newer one, for which the oldest ones are closed.
+    fn open_window(&mut self, window: u32) -> &mut Vec<Open> {
+        let last = u32::try_from(self.depth - 1).unwrap_or(u32::MAX);
+        let first = self.window.max(window.saturating_sub(last));
+        self.close_before(first);
+        let at = (window - self.window) as usize;
+        while self.open.len() <= at {
+            self.open
+                .push_back(vec![Open::default(); self.layers.len()]);
+        }
+        &mut self.open[at]
+    }
+
+    /// Closes all windows before a window. Of those that are not open nothing arrived.
+    fn close_before(&mut self, first: u32) {
+        while self.window < first {
+            let Some(window) = self.open.pop_front() else {
+                self.window = first;
+                return;
+            };
+            self.window += 1;
+            self.close(&window);
+        }
+    }
+
+    /// Counts a window that is closed.
+    fn close(&mut self, window: &[Open]) {
         let mut gap = false;
-        for (at, (open, layer)) in self.open.iter_mut().zip(&mut self.layers).enumerate() {
+        for (at, (open, layer)) in window.iter().zip(&mut self.layers).enumerate() {
             let complete = open.of > 0 && open.bytes >= open.of;
             let on_time = complete && open.on_time;
             layer.windows_complete += u64::from(complete);
@@ -141,7 +162,6 @@ impl Account {
                 self.usable += 1;
                 self.playable += u64::from(at == 0);
             }
-            *open = Open::default();
         }
     }
 
@@ -153,12 +173,11 @@ impl Account {
             .saturating_sub(self.offset_us.unwrap_or(0));
         let over = since.saturating_sub(self.playout_us) / self.window_us.max(1);
         let over = windows.map_or(u64::try_from(over).unwrap_or(0), u64::from);
-        if u64::from(self.window) < over {
-            self.close();
-            // A stated number of windows below the number seen is ignored.
-            self.closed = self.closed.max(over);
-        }
-        let windows = self.closed;
+        // A stated number of windows below the number seen is ignored.
+        let behind = u32::try_from(self.open.len().saturating_sub(1)).unwrap_or(0);
+        let seen = self.window.saturating_add(behind);
+        self.close_before(u32::try_from(over).unwrap_or(u32::MAX).max(seen));
+        let windows = over.max(self.window.into());
         let offset = self.offset_us.unwrap_or(0);
         Summary {
             windows,
@@ -185,7 +204,7 @@ mod tests {
             layer_rate_bps: 800,
             start_us: 10 * S as u64,
         };
-        Account::new(&hello, Duration::from_secs(1), shared)
+        Account::new(&hello, Duration::from_secs(1), shared, 1)
     }
 
     fn data(window: u32, layer: u8, len: u32) -> Data {
@@ -243,6 +262,22 @@ mod tests {
         let ages = summary.age_ms.unwrap();
         assert_eq!((ages.p50, ages.max), (200.0, 4_900.0));
         assert_eq!(summary.playable_s, 2.0);
+    }
+
+    #[test]
+    fn windows_that_overtake_each_other_are_counted_as_far_as_the_depth_allows() {
+        let hello = account(true);
+        let mut account = Account { depth: 3, ..hello };
+        // The second half of window 0 comes after windows 1 and 2 have begun; that of window 1 comes after window 4 has
+        // closed it.
+        for (window, len) in [(0, 50), (1, 50), (2, 100), (0, 50), (4, 100), (1, 50)] {
+            account.add(&data(window, 0, len), 11 * S);
+        }
+        let summary = account.finish(Some(5), 20 * S);
+        assert_eq!(account.out_of_order, 1);
+        assert_eq!(summary.windows, 5);
+        assert_eq!(account.layers[0].windows_complete, 3);
+        assert_eq!(account.layers[0].bytes, 400);
     }
 
     #[test]

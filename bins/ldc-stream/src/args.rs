@@ -21,6 +21,11 @@ Examples:
   ldc-stream recv --output incoming/ 5000
   ldc-stream send --layer-rate 500k receiver:5000 base.h264 better.h264 best.h264
       Layers from files, the base layer first; dropped data leaves a hole in the copy
+  openssl rand -hex 32 >key; chmod 600 key             (the same key on both hosts)
+  ldc-stream recv --transport quic --key-file key 5000
+  ldc-stream send --transport quic --key-file key --order strict receiver:5000
+      Over QUIC, with both ends authenticated and the data encrypted. Data that is dropped is given up
+      even after it was sent: what the network lost of it is not sent again. The base layer goes first
   ldc-stream send --policy priority-progress --window 2s receiver:5000
       All layers at the start of each window, the base layer first, until the window ends
 
@@ -42,12 +47,12 @@ With --no-ldc, `none` [default] sends everything, and `deadline` skips a message
 when it would be written.
 
 Events of --json, one object per line, on standard output; the field `event` names it:
-  started    address, layers, layer_rate_bps, window_s, policy, ldc, congestion, slots
+  started    address, layers, layer_rate_bps, window_s, policy, ldc, transport, congestion, slots
   progress   seconds, offered_bytes, and messages: pending, dropped, refused; every second
   end        result (sent, unconfirmed, receiver_left, failed, interrupted), exit_code, message,
              seconds, windows, offered_bytes, written_bytes, and messages: offered, written, dropped
-             by the policy, expired, refused by a full ring; written_bytes is unknown after the
-             connection broke
+             by the policy, expired, refused by a full ring, reset: given up after they were sent (over
+             QUIC; the receiver may have them); written_bytes is unknown after the connection broke
 
 Exit codes:
   0    everything was sent or dropped by the policy, and the receiver confirmed the end
@@ -135,6 +140,23 @@ pub(crate) struct SendArgs {
     #[arg(long)]
     pub(crate) no_ldc: bool,
 
+    /// Transport protocol
+    #[arg(long, value_enum, default_value = "tcp")]
+    pub(crate) transport: Transport,
+
+    /// Key of both ends, with --transport quic: 32 random bytes, or PEM with this host's certificate,
+    /// its private key, and the authority's certificate last
+    #[arg(long, value_name = "FILE", required_if_eq("transport", "quic"))]
+    pub(crate) key_file: Option<PathBuf>,
+
+    /// Order in which waiting data leaves; `strict` and `weighted` take at most 8 layers
+    #[arg(long, value_enum, default_value = "sent")]
+    pub(crate) order: Order,
+
+    /// With --transport quic, send all layers but the base layer as datagrams: lost ones are not sent again
+    #[arg(long)]
+    pub(crate) datagrams: bool,
+
     /// Length of the stream [default: 60s; files to their end]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
@@ -152,8 +174,8 @@ pub(crate) struct SendArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) unsent: Option<ByteSize>,
 
-    /// Congestion control, one of /proc/sys/net/ipv4/tcp_available_congestion_control
-    /// [default: the system's]
+    /// Congestion control, one of /proc/sys/net/ipv4/tcp_available_congestion_control; with
+    /// --transport quic reno, cubic or bbr [default: the system's; cubic]
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
 
@@ -172,6 +194,36 @@ pub(crate) struct SendArgs {
     /// Show no progress bar
     #[arg(long, short)]
     pub(crate) quiet: bool,
+}
+
+/// What carries the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Transport {
+    /// TCP: neither encrypted nor authenticated
+    Tcp,
+    /// QUIC: a stream per message, both ends authenticated by --key-file
+    Quic,
+}
+
+impl Transport {
+    /// Returns the name used on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Transport::Tcp => "tcp",
+            Transport::Quic => "quic",
+        }
+    }
+}
+
+/// Order in which waiting data leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Order {
+    /// The order of sending
+    Sent,
+    /// A layer only while no lower layer waits
+    Strict,
+    /// All layers share the link; of n layers the base layer gets n shares, the next n - 1, and so on
+    Weighted,
 }
 
 /// Treatment of data whose window has ended.
@@ -207,6 +259,15 @@ pub(crate) struct RecvArgs {
     /// Port, or address and port, to listen on; port 0 selects a free port
     #[arg(value_name = "[ADDR:]PORT", value_parser = listen)]
     pub(crate) listen: SocketAddr,
+
+    /// Transport protocol
+    #[arg(long, value_enum, default_value = "tcp")]
+    pub(crate) transport: Transport,
+
+    /// Key of both ends, with --transport quic: 32 random bytes, or PEM with this host's certificate,
+    /// its private key, and the authority's certificate last
+    #[arg(long, value_name = "FILE", required_if_eq("transport", "quic"))]
+    pub(crate) key_file: Option<PathBuf>,
 
     /// Write the layers to this folder, as layer-0, layer-1 and so on; existing files are replaced
     #[arg(long, short, value_name = "DIR")]
@@ -299,8 +360,53 @@ impl SendArgs {
                 "--policy {name} needs a ring: with --no-ldc use `none` or `deadline`"
             ));
         }
+        self.check_transport()?;
         if matches!(self.unsent, Some(ByteSize(bytes)) if !(1..=1 << 30).contains(&bytes)) {
             return Err("--unsent: from 1 byte to 1 GiB".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Checks that transport, order and policy agree.
+    fn check_transport(&self) -> Result<(), String> {
+        if self.transport == Transport::Quic {
+            for (is_set, option) in [
+                (self.no_ldc, "--no-ldc"),
+                (self.unsent.is_some(), "--unsent"),
+                (self.nodelay, "--nodelay"),
+            ] {
+                if is_set {
+                    return Err(format!(
+                        "{option} is for TCP: leave it out with --transport quic"
+                    ));
+                }
+            }
+        } else if self.datagrams {
+            return Err("--datagrams needs --transport quic".to_owned());
+        } else if self.key_file.is_some() {
+            return Err("--key-file needs --transport quic: TCP is not encrypted".to_owned());
+        }
+        if self.order == Order::Sent {
+            return Ok(());
+        }
+        let name = if self.order == Order::Strict {
+            "strict"
+        } else {
+            "weighted"
+        };
+        if self.no_ldc {
+            return Err(format!("--order {name} needs a ring: leave out --no-ldc"));
+        }
+        if self.policy() == Policy::PriorityProgress {
+            return Err(format!(
+                "--order {name}: priority-progress already sends the base layer first, leave --order out"
+            ));
+        }
+        if self.layer_count() > ldc_linux::schedule::MAX_CLASSES {
+            return Err(format!(
+                "--order {name} takes at most {} layers",
+                ldc_linux::schedule::MAX_CLASSES
+            ));
         }
         Ok(())
     }
@@ -311,6 +417,9 @@ impl RecvArgs {
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.duration == Some(Duration::ZERO) {
             return Err("--duration 0 receives nothing: write a positive time".to_owned());
+        }
+        if self.transport == Transport::Tcp && self.key_file.is_some() {
+            return Err("--key-file needs --transport quic: TCP is not encrypted".to_owned());
         }
         if self.idle_timeout.is_zero() {
             return Err(

@@ -14,6 +14,7 @@ pub(crate) enum SendEvent<'a> {
         window_s: f64,
         policy: &'a str,
         ldc: bool,
+        transport: &'a str,
         congestion: &'a str,
         slots: u32,
     },
@@ -37,6 +38,7 @@ pub(crate) enum SendEvent<'a> {
         dropped: u64,
         expired: u64,
         refused: u64,
+        reset: u64,
     },
 }
 

@@ -1,12 +1,13 @@
-//! `ldc-stream`: layers of a medium over TCP, with late data choice (LDC, `docs/papers.md`, chapter 5).
+//! `ldc-stream`: layers of a medium over TCP or QUIC, with late data choice (LDC, `docs/papers.md`, chapter 5).
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `args` | the command line |
 //! | [`wire`] | the format of the connection |
 //! | `layers` | the layers, their bytes and their schedule |
-//! | `send`, `policy` | the sender: through a ring, or by plain `send` |
+//! | `send`, `policy`, `ring` | the sender: through rings, or by plain `send` |
 //! | `accept`, `recv`, `account`, `ages` | the receiver and its statistics |
+//! | `quic` | what both ends do over QUIC |
 //! | `events` | the events of `--json` |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -19,7 +20,9 @@ mod clock;
 mod events;
 mod layers;
 mod policy;
+mod quic;
 mod recv;
+mod ring;
 mod send;
 pub mod wire;
 

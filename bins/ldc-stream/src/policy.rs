@@ -31,7 +31,13 @@ fn window_of(seq: u64) -> u64 {
     seq / u64::from(MAX_LAYERS)
 }
 
-/// A policy, applied to the ring of a stream.
+/// Returns the ring of a layer: with several rings each layer has its own, the base layer the most important one.
+pub(crate) fn ring_of(rings: &mut [Sender], layer: usize) -> &mut Sender {
+    let last = rings.len() - 1;
+    &mut rings[layer.min(last)]
+}
+
+/// A policy, applied to the rings of a stream.
 pub(crate) struct Choice<'a> {
     policy: Policy,
     layers: &'a Layers,
@@ -67,10 +73,19 @@ impl<'a> Choice<'a> {
         self.start + ldc_linux::Duration::from_micros(us)
     }
 
+    /// Returns the priority of a layer's messages: that of the base layer is the largest, so that it never leaves as
+    /// datagrams.
+    fn priority(&self, layer: usize) -> u32 {
+        match layer {
+            0 => u32::MAX,
+            _ => (self.layers.count - layer) as u32,
+        }
+    }
+
     /// Drops stale data before a layer of a window is sent.
     pub(crate) fn prepare(
         &self,
-        ring: &mut Sender,
+        rings: &mut [Sender],
         window: u32,
         layer: usize,
         counts: &mut Counts,
@@ -78,48 +93,58 @@ impl<'a> Choice<'a> {
         match self.policy {
             Policy::LowestFirst if layer == 0 => {
                 if let Some(last) = window.checked_sub(1) {
-                    self.drop_window(ring, last, counts);
+                    self.drop_window(rings, last, counts);
                 }
             }
-            Policy::Naive => counts.dropped += u64::from(ring.ring().retain(|_| false).changed),
+            Policy::Naive => {
+                for ring in rings {
+                    counts.dropped += u64::from(ring.ring().retain(|_| false).changed);
+                }
+            }
             _ => {}
         }
     }
 
-    /// Drops the layers of a window that has ended (`lowest-first`), the highest first. Keeps the base layer while the
-    /// ring has room for one more window.
-    fn drop_window(&self, ring: &mut Sender, window: u32, counts: &mut Counts) {
+    /// Drops the layers of a window that has ended (`lowest-first`), the highest first. What has left already is given up
+    /// too, where the transport can do that. Keeps the base layer while its ring has room for one more window.
+    fn drop_window(&self, rings: &mut [Sender], window: u32, counts: &mut Counts) {
         for layer in (1..self.layers.count).rev() {
-            counts.dropped += u64::from(ring.cancel(seq(window, layer)).changed);
+            let ring = ring_of(rings, layer);
+            counts.dropped += u64::from(ring.abandon(seq(window, layer)).changed);
+            ring.notify();
         }
-        if u64::from(ring.ring().free_slots()) < self.layers.messages_per_window() {
-            let keep = u64::from(window);
-            let old = ring.ring().retain(|sent| window_of(sent.user_seq) >= keep);
-            counts.dropped += u64::from(old.changed);
+        let needed = self.layers.messages_per_window() / rings.len() as u64;
+        for ring in rings {
+            if u64::from(ring.ring().free_slots()) < needed {
+                let keep = u64::from(window);
+                let old = ring.ring().retain(|sent| window_of(sent.user_seq) >= keep);
+                counts.dropped += u64::from(old.changed);
+            }
         }
     }
 
     /// Drops stale data after the last window.
-    pub(crate) fn end(&self, ring: &mut Sender, windows: u32, counts: &mut Counts) {
+    pub(crate) fn end(&self, rings: &mut [Sender], windows: u32, counts: &mut Counts) {
         if let (Policy::LowestFirst, Some(last)) = (self.policy, windows.checked_sub(1)) {
-            self.drop_window(ring, last, counts);
+            self.drop_window(rings, last, counts);
         }
     }
 
-    /// Puts a layer of a window into the ring.
+    /// Puts a layer of a window into its ring.
     ///
     /// # Errors
     /// The ring is closed.
     pub(crate) fn send(
         &self,
-        ring: &mut Sender,
+        rings: &mut [Sender],
         piece: &Piece,
         counts: &mut Counts,
     ) -> Result<(), SendError> {
+        let ring = ring_of(rings, piece.layer);
         let attributes = Attributes {
             deadline: (self.policy == Policy::Deadline)
                 .then(|| self.deadline(piece.window, piece.layer)),
-            priority: 0,
+            priority: self.priority(piece.layer),
         };
         let number = seq(piece.window, piece.layer);
         for message in &piece.messages {
@@ -152,17 +177,18 @@ impl<'a> Choice<'a> {
     /// The ring is closed.
     pub(crate) fn send_window(
         &self,
-        ring: &mut Sender,
+        rings: &mut [Sender],
         pieces: &[Piece],
         counts: &mut Counts,
     ) -> Result<(), SendError> {
         let Some(window) = pieces.first().map(|piece| piece.window) else {
             return Ok(());
         };
+        let ring = ring_of(rings, 0);
         let units = pieces.iter().flat_map(|piece| {
             piece.messages.iter().map(|message| window::Unit {
                 user_seq: seq(window, piece.layer),
-                priority: (self.layers.count - piece.layer) as u32,
+                priority: self.priority(piece.layer),
                 bytes: message,
             })
         });

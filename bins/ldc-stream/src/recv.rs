@@ -14,9 +14,10 @@ use cli::units::{BitRate, ByteSize, count};
 
 use crate::accept::{Accepted, accept};
 use crate::account::Account;
-use crate::args::{ClockKind, RecvArgs};
+use crate::args::{ClockKind, RecvArgs, Transport};
 use crate::clock::Clock;
 use crate::events::{RecvEnd, RecvEvent};
+use crate::quic;
 use crate::wire::{self, Data, HEADER_LEN, Header, Hello};
 
 /// Longest wait of a read before Ctrl-C and --duration are checked.
@@ -39,26 +40,24 @@ enum Ending {
     Failed(anyhow::Error),
 }
 
+/// Windows within which messages may overtake each other over QUIC.
+const QUIC_DEPTH: usize = 16;
+
 /// Runs `ldc-stream recv` and returns the exit code.
 pub(crate) fn run(args: &RecvArgs) -> Result<u8> {
     let events = Events::new(args.json, false);
+    match args.transport {
+        Transport::Tcp => run_tcp(args, &events),
+        Transport::Quic => run_quic(args, &events),
+    }
+}
+
+fn run_tcp(args: &RecvArgs, events: &Events) -> Result<u8> {
     let listener = TcpListener::bind(args.listen)
         .with_context(|| format!("cannot listen on {}", args.listen))?;
-    let address = listener.local_addr()?;
-    events.emit(&RecvEvent::Waiting {
-        address: address.to_string(),
-    });
-    if !args.quiet && !args.json {
-        cli::print_message!("waiting on {address}");
-    }
+    report_waiting(args, events, listener.local_addr()?);
     let accepted = accept(&listener, |peer, reason| {
-        events.emit(&RecvEvent::Refused {
-            peer: peer.to_string(),
-            reason,
-        });
-        if !args.json {
-            cli::print_message!("refused {peer}: {reason}");
-        }
+        report_refused(args, events, peer, reason);
     })?;
     let Some(accepted) = accepted else {
         return Ok(cli::exit::INTERRUPTED);
@@ -71,15 +70,43 @@ pub(crate) fn run(args: &RecvArgs) -> Result<u8> {
         began,
     } = accepted;
     stream.set_read_timeout(Some(POLL_INTERVAL))?;
-    events.emit(&RecvEvent::Started {
-        peer: peer.to_string(),
-        layers: hello.layers,
-        layer_rate_bps: hello.layer_rate_bps,
-        window_s: f64::from(hello.window_us) / 1e6,
-    });
-    let mut receiver = Receiver::new(args, peer, hello, began, &events)?;
+    let mut receiver = Receiver::new(args, peer, hello, began, events)?;
     let ending = receiver.receive(&mut stream);
     receiver.finish(ending)
+}
+
+fn run_quic(args: &RecvArgs, events: &Events) -> Result<u8> {
+    let mut connection = quic::listen(args)?;
+    report_waiting(args, events, connection.local_address()?);
+    let accepted = quic::accept(&mut connection, |peer, reason| {
+        report_refused(args, events, peer, reason);
+    })?;
+    let Some((peer, hello)) = accepted else {
+        return Ok(cli::exit::INTERRUPTED);
+    };
+    let mut receiver = Receiver::new(args, peer, hello, Instant::now(), events)?;
+    let ending = receiver.receive_messages(&mut connection);
+    connection.close();
+    receiver.finish(ending)
+}
+
+fn report_waiting(args: &RecvArgs, events: &Events, address: SocketAddr) {
+    events.emit(&RecvEvent::Waiting {
+        address: address.to_string(),
+    });
+    if !args.quiet && !args.json {
+        cli::print_message!("waiting on {address}");
+    }
+}
+
+fn report_refused(args: &RecvArgs, events: &Events, peer: SocketAddr, reason: &str) {
+    events.emit(&RecvEvent::Refused {
+        peer: peer.to_string(),
+        reason,
+    });
+    if !args.json {
+        cli::print_message!("refused {peer}: {reason}");
+    }
 }
 
 /// Reads from the stream. Returns 0 at its end, `None` if nothing arrived within the read timeout.
@@ -138,14 +165,24 @@ impl<'a> Receiver<'a> {
                 files.push(file.with_context(|| format!("cannot create {}", path.display()))?);
             }
         }
+        events.emit(&RecvEvent::Started {
+            peer: peer.to_string(),
+            layers: hello.layers,
+            layer_rate_bps: hello.layer_rate_bps,
+            window_s: f64::from(hello.window_us) / 1e6,
+        });
         let shared = args.clock == ClockKind::Shared;
+        let depth = match args.transport {
+            Transport::Tcp => 1,
+            Transport::Quic => QUIC_DEPTH,
+        };
         Ok(Receiver {
             args,
             peer,
             hello,
             began,
             clock: Clock::new(),
-            account: Account::new(&hello, args.playout, shared),
+            account: Account::new(&hello, args.playout, shared, depth),
             files,
             corrupt: 0,
             beyond_limit: 0,
@@ -161,21 +198,12 @@ impl<'a> Receiver<'a> {
         let longest = HEADER_LEN + self.hello.max_payload as usize;
         let mut buffer = vec![0; (2 * longest).max(64 << 10)];
         let (mut from, mut to) = (0, 0);
-        let window = Duration::from_micros(self.hello.window_us.into()).min(MAX_WINDOW);
-        let idle_timeout = self.args.idle_timeout.max(2 * window);
+        let idle_timeout = self.idle_timeout();
         let mut arrived = Instant::now();
         loop {
-            if cli::interrupt::raised() {
-                return Ending::Interrupted;
+            if let Some(ending) = self.must_stop() {
+                return ending;
             }
-            if self
-                .args
-                .duration
-                .is_some_and(|limit| self.began.elapsed() >= limit)
-            {
-                return Ending::Stopped;
-            }
-            self.report();
             if buffer.len() - to < buffer.len() / 2 {
                 buffer.copy_within(from..to, 0);
                 (from, to) = (0, to - from);
@@ -196,6 +224,59 @@ impl<'a> Receiver<'a> {
                 Err(error) => return Ending::Failed(error),
             }
         }
+    }
+
+    /// Receives messages over QUIC until the sender closes the connection.
+    fn receive_messages(&mut self, connection: &mut ldc_linux::quic::Receiver) -> Ending {
+        use ldc_linux::quic::{Error, Event};
+        let idle_timeout = self.idle_timeout();
+        let (mut arrived, mut end) = (Instant::now(), None);
+        loop {
+            if let Some(ending) = self.must_stop() {
+                return ending;
+            }
+            let is_late = arrived.elapsed() >= idle_timeout;
+            match (connection.wait(POLL_INTERVAL), end) {
+                (Ok(Some(Event::Message(bytes))), _) => match self.messages(&bytes) {
+                    Ok((used, None)) if used == bytes.len() => {}
+                    // Others may arrive after it.
+                    Ok((used, Some(windows))) if used == bytes.len() => end = Some(windows),
+                    Ok(_) => return Ending::Failed(anyhow!("a message has a wrong length")),
+                    Err(error) => return Ending::Failed(error),
+                },
+                // All that was sent has arrived.
+                (Ok(Some(Event::Done)), Some(windows)) => return Ending::Complete(windows),
+                (Ok(Some(Event::Done)), None) => return Ending::Cut,
+                (Ok(Some(Event::Failed(Error::TimedOut))), _) => {
+                    return Ending::Silent(idle_timeout);
+                }
+                (Ok(Some(Event::Failed(error))), _) => return Ending::Failed(error.into()),
+                (Ok(Some(Event::Connected(_))), _) => {}
+                (Ok(None), _) if is_late => return Ending::Silent(idle_timeout),
+                (Ok(None), _) => continue,
+                (Err(error), _) => return Ending::Failed(error.into()),
+            }
+            arrived = Instant::now();
+        }
+    }
+
+    /// Returns the time after which a silent stream ends.
+    fn idle_timeout(&self) -> Duration {
+        let window = Duration::from_micros(self.hello.window_us.into()).min(MAX_WINDOW);
+        self.args.idle_timeout.max(2 * window)
+    }
+
+    /// Reports the progress, and returns whether the program must stop, and why.
+    fn must_stop(&mut self) -> Option<Ending> {
+        if cli::interrupt::raised() {
+            return Some(Ending::Interrupted);
+        }
+        let limit = self.args.duration;
+        if limit.is_some_and(|limit| self.began.elapsed() >= limit) {
+            return Some(Ending::Stopped);
+        }
+        self.report();
+        None
     }
 
     /// Takes the complete messages at the start of `bytes`. Returns their length, and the number of windows if the

@@ -1,7 +1,7 @@
 //! The sender: layers on schedule, through a ring or by plain `send`.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
@@ -9,25 +9,25 @@ use cli::events::Events;
 use cli::progress::Progress;
 use cli::units::{BitRate, ByteSize, count};
 use ldc_linux::tcp::{self, Unsent};
-use ldc_linux::{Attributes, Drained, SendError, Shape, WaitError};
+use ldc_linux::{Shape, schedule::Scheduler};
 use socket2::SockRef;
 
-use crate::args::{Policy, SendArgs};
+use crate::args::{Order, Policy, SendArgs, Transport};
 use crate::clock::Clock;
 use crate::events::SendEvent;
 use crate::layers::{Layers, Piece};
 use crate::policy::{Choice, Counts};
+use crate::quic;
+use crate::ring::{Closed, Incomplete, Ring, Written};
 use crate::wire::{Header, Hello, MAX_PAYLOAD};
 
 /// The receiver left early, or did not confirm the end.
 const UNCONFIRMED: u8 = cli::exit::UNCONFIRMED;
 /// Longest duration of a write or a sleep before Ctrl-C is checked.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Size of a ring, unless two windows need more.
 const RING_BYTES: u64 = 64 << 20;
-/// Sequence number of the end message, which no window uses.
-const LAST: u64 = u64::MAX;
 
 /// How sending ended.
 #[derive(Debug)]
@@ -45,6 +45,13 @@ enum Ending {
 pub(crate) fn run(args: &SendArgs) -> Result<u8> {
     let layers = Layers::new(args)?;
     let slots = slots(args, &layers)?;
+    match args.transport {
+        Transport::Tcp => run_tcp(args, &layers, slots),
+        Transport::Quic => run_quic(args, &layers, slots),
+    }
+}
+
+fn run_tcp(args: &SendArgs, layers: &Layers, slots: u32) -> Result<u8> {
     let mut stream = connect(&args.to)?;
     stream.set_nodelay(args.nodelay)?;
     let socket = SockRef::from(&stream);
@@ -61,46 +68,63 @@ pub(crate) fn run(args: &SendArgs) -> Result<u8> {
     let congestion = socket.tcp_congestion().unwrap_or_default();
     let congestion = String::from_utf8_lossy(&congestion);
     let congestion = congestion.trim_end_matches('\0').to_owned();
-    let hello = Hello {
+    let hello = hello(args, layers)?;
+    let mut sender = Sender::new(args, layers);
+    stream.set_write_timeout(Some(POLL_INTERVAL))?;
+    stream
+        .write_all(&hello.emit())
+        .context("cannot write to the receiver")?;
+    sender.report_start(stream.peer_addr()?, &congestion, slots);
+    let ending = if args.no_ldc {
+        sender.send_plain(stream)
+    } else {
+        sender
+            .ring_over(stream, slots)
+            .and_then(|ring| sender.send_late(ring))
+    };
+    Ok(sender.finish(ending.unwrap_or_else(Ending::Failed)))
+}
+
+fn run_quic(args: &SendArgs, layers: &Layers, slots: u32) -> Result<u8> {
+    let (shape, scheduler) = rings(args, layers, slots)?;
+    let Some(connected) = quic::connect(args, shape, &scheduler)? else {
+        return Ok(cli::exit::INTERRUPTED);
+    };
+    let hello = hello(args, layers)?;
+    let mut sender = Sender::new(args, layers);
+    let congestion = args.congestion.as_deref().unwrap_or("cubic");
+    sender.report_start(connected.peer, congestion, slots);
+    let ring = connected.begin(&hello);
+    let ending = ring.and_then(|ring| sender.send_late(ring));
+    Ok(sender.finish(ending.unwrap_or_else(Ending::Failed)))
+}
+
+/// Returns the beginning of the stream, which is now.
+fn hello(args: &SendArgs, layers: &Layers) -> Result<Hello> {
+    Ok(Hello {
         layers: u8::try_from(layers.count)?,
         generated: layers.is_generated(),
         window_us: u32::try_from(layers.window_us())?,
         max_payload: u32::try_from(args.message.0)?.min(MAX_PAYLOAD),
         layer_rate_bps: args.layer_rate.0,
         start_us: u64::try_from(Clock::new().now_us())?,
+    })
+}
+
+/// Returns the shape of a ring, and the order in which the rings are claimed.
+fn rings(args: &SendArgs, layers: &Layers, slots: u32) -> Result<(Shape, Scheduler)> {
+    let scheduler = match args.order {
+        Order::Sent => Scheduler::ONE,
+        Order::Strict => Scheduler::strict(layers.count)?,
+        Order::Weighted => {
+            let weights: Vec<u32> = (1..=u32::try_from(layers.count)?).rev().collect();
+            Scheduler::weighted(&weights)?
+        }
     };
-    let began = Instant::now();
-    stream.set_write_timeout(Some(POLL_INTERVAL))?;
-    stream
-        .write_all(&hello.emit())
-        .context("cannot write to the receiver")?;
-    let mut sender = Sender {
-        args,
-        layers: &layers,
-        began,
-        counts: Counts::default(),
-        events: Events::new(args.json, false),
-        progress: Progress::new(!args.quiet && !args.json, "sent", None),
-        reported: began,
-        windows: 0,
-        stats: tcp::Stats::default(),
-    };
-    sender.events.emit(&SendEvent::Started {
-        address: stream.peer_addr()?.to_string(),
-        layers: layers.count,
-        layer_rate_bps: args.layer_rate.0,
-        window_s: args.window.as_secs_f64(),
-        policy: args.policy().name(),
-        ldc: !args.no_ldc,
-        congestion: &congestion,
-        slots: if args.no_ldc { 0 } else { slots },
-    });
-    let ending = if args.no_ldc {
-        sender.send_plain(stream)
-    } else {
-        sender.send_late(stream, slots)
-    };
-    Ok(sender.finish(ending.unwrap_or_else(Ending::Failed)))
+    let each = slots.div_ceil(u32::try_from(scheduler.classes())?).max(2);
+    let shape = Shape::new(each, u32::try_from(layers.longest())?)
+        .context("cannot create the ring: decrease --message or --slots")?;
+    Ok((shape, scheduler))
 }
 
 /// Returns the slots of the ring: eight windows within 64 MiB, but at least two windows. A cancelled message keeps its
@@ -160,12 +184,39 @@ struct Sender<'a> {
     progress: Progress,
     reported: Instant,
     windows: u32,
-    stats: tcp::Stats,
+    written: Written,
 }
 
-type Ring = Drained<Result<tcp::Ended, tcp::Error>>;
+impl<'a> Sender<'a> {
+    fn new(args: &'a SendArgs, layers: &'a Layers) -> Sender<'a> {
+        let began = Instant::now();
+        Sender {
+            args,
+            layers,
+            began,
+            counts: Counts::default(),
+            events: Events::new(args.json, false),
+            progress: Progress::new(!args.quiet && !args.json, "sent", None),
+            reported: began,
+            windows: 0,
+            written: Written::default(),
+        }
+    }
 
-impl Sender<'_> {
+    fn report_start(&self, peer: SocketAddr, congestion: &str, slots: u32) {
+        self.events.emit(&SendEvent::Started {
+            address: peer.to_string(),
+            layers: self.layers.count,
+            layer_rate_bps: self.args.layer_rate.0,
+            window_s: self.args.window.as_secs_f64(),
+            policy: self.args.policy().name(),
+            ldc: !self.args.no_ldc,
+            transport: self.args.transport.name(),
+            congestion,
+            slots: if self.args.no_ldc { 0 } else { slots },
+        });
+    }
+
     /// Returns whether another window begins.
     fn has_next_window(&self) -> bool {
         let default = self
@@ -193,11 +244,10 @@ impl Sender<'_> {
         .emit()
     }
 
-    /// Sends through a ring.
-    fn send_late(&mut self, stream: TcpStream, slots: u32) -> Result<Ending> {
+    /// Returns rings that are drained into a TCP connection.
+    fn ring_over(&self, stream: TcpStream, slots: u32) -> Result<Ring> {
         let control = stream.try_clone()?;
-        let shape = Shape::new(slots, u32::try_from(self.layers.longest())?)
-            .context("cannot create the ring: decrease --message or --slots")?;
+        let (shape, scheduler) = rings(self.args, self.layers, slots)?;
         let unsent = match self.args.unsent {
             Some(ByteSize(bytes)) => Unsent::fixed(u32::try_from(bytes)?),
             None => Unsent::default(),
@@ -207,23 +257,27 @@ impl Sender<'_> {
             acks: false,
         };
         stream.set_write_timeout(None)?;
-        let mut ring = tcp::init(stream, shape, config)?;
+        let rings = tcp::init_classes(stream, shape, scheduler, config)?;
+        Ok(Ring::Tcp { rings, control })
+    }
+
+    /// Sends through rings.
+    fn send_late(&mut self, mut ring: Ring) -> Result<Ending> {
         let choice = Choice::new(self.args.policy(), self.layers, ldc_linux::now());
         if self.send_windows(&mut ring, &choice)? {
-            let windows = self.windows;
-            choice.end(&mut ring, windows, &mut self.counts);
-            self.send_end(&mut ring);
+            choice.end(ring.rings(), self.windows, &mut self.counts);
+            ring.send_end(&self.end_message(), Instant::now() + self.args.linger);
         }
-        let failure = self.drain(&mut ring, &control);
-        match (ring.finish(), failure) {
-            (Ok(ended), None) => {
-                self.stats = ended.stats;
-                Ok(self.await_close(&ended.socket))
-            }
-            (_, Some(ending)) => Ok(ending),
-            (Err(tcp::Error::PeerClosed), None) => Ok(Ending::Left),
-            (Err(error), None) => Err(error.into()),
-        }
+        let incomplete = ring.drain(Instant::now() + self.args.linger);
+        let (written, closed) = ring.finish(incomplete)?;
+        self.written = written;
+        Ok(match (incomplete, closed) {
+            (Some(Incomplete::Interrupted), _) => Ending::Interrupted,
+            (Some(Incomplete::TooSlow), _) | (None, Closed::TooSlow) => Ending::Unconfirmed,
+            (None, Closed::Left) => Ending::Left,
+            (None, Closed::Acknowledged) => Ending::Sent,
+            (None, Closed::Tcp(stream)) => self.await_close(&stream),
+        })
     }
 
     /// Sends all windows. Returns `false` if interrupted or the ring is closed.
@@ -238,16 +292,17 @@ impl Sender<'_> {
                 if !sleep_until(at, || self.report_ring(ring)) {
                     return Ok(false);
                 }
-                choice.prepare(ring, window, layer, &mut self.counts);
+                choice.prepare(ring.rings(), window, layer, &mut self.counts);
                 let piece = self.piece(layer, due)?;
                 any |= !piece.messages.is_empty();
                 if self.args.policy() == Policy::PriorityProgress {
                     pieces.push(piece);
-                } else if choice.send(ring, &piece, &mut self.counts).is_err() {
+                } else if choice.send(ring.rings(), &piece, &mut self.counts).is_err() {
                     return Ok(false);
                 }
             }
-            if choice.send_window(ring, &pieces, &mut self.counts).is_err() {
+            let sent = choice.send_window(ring.rings(), &pieces, &mut self.counts);
+            if sent.is_err() {
                 return Ok(false);
             }
             if !any {
@@ -258,38 +313,6 @@ impl Sender<'_> {
         }
         let end = self.began + self.layers.due(self.windows, 0);
         Ok(sleep_until(end, || self.report_ring(ring)))
-    }
-
-    /// Sends the end message, and waits for room if the ring is full.
-    fn send_end(&mut self, ring: &mut Ring) {
-        let message = self.end_message();
-        let end = Instant::now() + self.args.linger;
-        while Instant::now() < end && !cli::interrupt::raised() {
-            let sent = ring.send_wait(LAST, &message, Attributes::default(), Some(POLL_INTERVAL));
-            if sent != Err(SendError::Full) {
-                break;
-            }
-        }
-        ring.notify();
-    }
-
-    /// Waits until all messages have left the ring, at most --linger. After that, or when interrupted, shuts the
-    /// connection down and returns why.
-    fn drain(&mut self, ring: &mut Ring, control: &TcpStream) -> Option<Ending> {
-        let end = Instant::now() + self.args.linger;
-        let all = ring.shape().slots();
-        while ring.wait_room(all, Some(POLL_INTERVAL)) == Err(WaitError::TimedOut) {
-            if Instant::now() >= end || cli::interrupt::raised() {
-                break;
-            }
-        }
-        let ending = match ring.wait_room(all, Some(Duration::ZERO)) {
-            _ if cli::interrupt::raised() => Ending::Interrupted,
-            Err(WaitError::TimedOut) => Ending::Unconfirmed,
-            _ => return None,
-        };
-        let _ = control.shutdown(Shutdown::Both);
-        Some(ending)
     }
 
     /// Shuts down the sending side, and waits until the receiver closes the connection.
@@ -331,7 +354,7 @@ impl Sender<'_> {
                     } else if let Some(ending) = self.write(&mut stream, message)? {
                         return Ok(ending);
                     } else {
-                        self.stats.messages += 1;
+                        self.written.messages += 1;
                     }
                 }
             }
@@ -357,7 +380,7 @@ impl Sender<'_> {
             match stream.write(bytes) {
                 Ok(count) => {
                     bytes = &bytes[count..];
-                    self.stats.bytes += count as u64;
+                    self.written.bytes += count as u64;
                 }
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {
@@ -379,7 +402,7 @@ impl Sender<'_> {
     /// Reports the progress with a ring. Returns `false` once the ring is closed.
     fn report_ring(&mut self, ring: &mut Ring) -> bool {
         let pending = if self.reported.elapsed() >= Duration::from_secs(1) {
-            ring.ring().pending().count()
+            ring.pending()
         } else {
             0
         };
@@ -422,8 +445,8 @@ impl Sender<'_> {
             Ending::Interrupted => ("interrupted", cli::exit::INTERRUPTED, String::new()),
             Ending::Failed(error) => ("failed", cli::exit::FAILED, format!("{error:#}")),
         };
-        let (counts, stats) = (self.counts, self.stats);
-        let expired = stats.expired + counts.skipped;
+        let (counts, written) = (self.counts, self.written);
+        let expired = written.expired + counts.skipped;
         let seconds = self.began.elapsed().as_secs_f64();
         self.events.emit(&SendEvent::End {
             result,
@@ -432,12 +455,13 @@ impl Sender<'_> {
             seconds,
             windows: self.windows,
             offered_bytes: counts.offered_bytes,
-            written_bytes: stats.bytes,
+            written_bytes: written.bytes,
             offered: counts.offered,
-            written: stats.messages,
+            written: written.messages,
             dropped: counts.dropped,
             expired,
             refused: counts.refused,
+            reset: written.reset,
         });
         if !message.is_empty() {
             cli::print_message!("error: {message}");
@@ -446,10 +470,10 @@ impl Sender<'_> {
             cli::print_message!(
                 "{} of {} in {} sent in {seconds:.1} s, {}; {} offered: {} dropped, {expired} late, {} refused by a \
                  full ring",
-                ByteSize(stats.bytes),
+                ByteSize(written.bytes),
                 ByteSize(counts.offered_bytes),
                 count(self.layers.count as u64, "layer"),
-                BitRate((stats.bytes as f64 * 8.0 / seconds.max(1e-3)) as u64),
+                BitRate((written.bytes as f64 * 8.0 / seconds.max(1e-3)) as u64),
                 count(counts.offered, "message"),
                 counts.dropped,
                 counts.refused,

@@ -98,6 +98,129 @@ fn every_policy_delivers_what_it_did_not_drop() {
     }
 }
 
+/// A file with a key that both ends share.
+fn key_file(folder: &Path) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let path = folder.join("key");
+    std::fs::write(&path, "5a".repeat(32)).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn over_quic_every_policy_delivers_what_it_did_not_drop() {
+    let folder = tempfile::tempdir().unwrap();
+    let quic = [
+        "--transport",
+        "quic",
+        "--key-file",
+        &key_file(folder.path()),
+    ];
+    for how in [
+        &["--policy", "lowest-first"][..],
+        &["--policy", "naive"],
+        &["--policy", "deadline", "--order", "strict"],
+        &["--policy", "priority-progress", "--datagrams"],
+        &["--policy", "none", "--congestion", "bbr"],
+        &[
+            "--policy",
+            "none",
+            "--order",
+            "weighted",
+            "--congestion",
+            "reno",
+        ],
+        &["--policy", "none", "--message", "100k"],
+    ] {
+        let (child, address) = receiver(&[&["--clock", "shared"][..], &quic].concat());
+        let args = [&SHORT[..], &quic, how].concat();
+        let (sent, code) = end(&send(&address, &args));
+        assert_eq!(
+            (code, &sent["result"]),
+            (0, &"sent".into()),
+            "{how:?}: {sent}"
+        );
+        let (got, code) = end(&child.wait_with_output().unwrap());
+        assert_eq!((code, &got["result"]), (0, &"complete".into()), "{got}");
+        assert_eq!((&got["windows"], &got["corrupt"]), (&5.into(), &0.into()));
+        let count = |name: &str| sent[name].as_u64().unwrap();
+        let layers = got["layers"].as_array().unwrap();
+        let came = layers
+            .iter()
+            .map(|layer| layer["messages"].as_u64().unwrap());
+        let came: u64 = came.sum();
+        // What was given up on its way may have arrived.
+        let lost = count("dropped") + count("expired") + count("refused");
+        let expected = count("offered") - lost;
+        assert!(
+            (expected - count("reset")..=expected).contains(&came),
+            "{how:?}: {sent}"
+        );
+        if lost + count("reset") == 0 {
+            assert_eq!(got["bytes"], sent["offered_bytes"]);
+        }
+        assert!(
+            lost + count("reset") == 0 || !how.contains(&"none"),
+            "{how:?}: {sent}"
+        );
+    }
+}
+
+#[test]
+fn over_tcp_layers_can_have_rings_of_their_own() {
+    for order in ["strict", "weighted"] {
+        let (child, address) = receiver(&[]);
+        let args = [&SHORT[..], &["--policy", "none", "--order", order]].concat();
+        assert_eq!(end(&send(&address, &args)).1, 0);
+        let (got, code) = end(&child.wait_with_output().unwrap());
+        assert_eq!((code, &got["corrupt"]), (0, &0.into()));
+        let layers = got["layers"].as_array().unwrap();
+        assert!(layers.iter().all(|layer| layer["bytes"] == 8192), "{got}");
+    }
+}
+
+#[test]
+fn over_quic_a_sender_without_the_key_is_refused_and_the_next_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = key_file(folder.path());
+    let other = folder.path().join("other");
+    std::fs::copy(&key, &other).unwrap();
+    std::fs::write(&other, "6b".repeat(32)).unwrap();
+    let quic = ["--transport", "quic", "--key-file"];
+    let (child, address) = receiver(&[&quic[..], &[&key]].concat());
+    let wrong = send(&address, &[&quic[..], &[other.to_str().unwrap()]].concat());
+    assert_eq!(wrong.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&wrong.stderr);
+    assert!(error.contains("authentication failed"), "{error}");
+    let args = [&SHORT[..], &quic, &[&key]].concat();
+    assert_eq!(end(&send(&address, &args)).1, 0);
+    assert_eq!(end(&child.wait_with_output().unwrap()).1, 0);
+}
+
+#[test]
+fn options_that_do_not_go_together_are_refused_with_advice() {
+    for (args, advice) in [
+        (&["--transport", "quic"][..], "--key-file"),
+        (&["--key-file", "k"], "needs --transport quic"),
+        (&["--datagrams"], "needs --transport quic"),
+        (
+            &["--transport", "quic", "--key-file", "k", "--no-ldc"],
+            "--no-ldc is for TCP",
+        ),
+        (&["--order", "strict", "--no-ldc"], "needs a ring"),
+        (&["--order", "strict", "--layers", "9"], "at most 8 layers"),
+        (
+            &["--order", "weighted", "--policy", "priority-progress"],
+            "leave --order out",
+        ),
+    ] {
+        let output = send("localhost:1", args);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
+        assert!(error.contains(advice), "{args:?}: {error}");
+    }
+}
+
 #[test]
 fn files_arrive_as_they_are() {
     let folder = tempfile::tempdir().unwrap();

@@ -157,6 +157,12 @@ impl Sender {
         asleep
     }
 
+    /// As [`Sender::cancel`], and asks the receiver to stop delivering the messages that it has claimed: a drain into QUIC
+    /// resets their streams, all other receivers ignore the request. Call [`Sender::notify`] afterwards.
+    pub fn abandon(&mut self, user_seq: u64) -> Changed {
+        self.producer.abandon(user_seq)
+    }
+
     /// Returns the producer of the ring, for batches, modify, hold back, release, retain, pending and poll_ack. Call
     /// [`Sender::notify`] after a call that makes messages available.
     pub fn ring(&mut self) -> &mut Producer {
@@ -337,6 +343,11 @@ impl Receiver {
     /// Returns the consumer of the ring, for read, chunks, ack and stats.
     pub fn ring(&mut self) -> &mut Consumer {
         &mut self.consumer
+    }
+
+    #[cfg(not(loom))]
+    pub(crate) fn consumer(&self) -> &Consumer {
+        &self.consumer
     }
 
     /// Sleeps until the sender notifies, at most `timeout` (`None`: without limit). Returns at once if a message can be

@@ -42,6 +42,17 @@ pub enum InitError {
     /// The receiver closed the ring and will claim no more messages: create a new ring.
     #[error("the receiver has closed the ring")]
     Closed,
+    /// The number of rings differs from the number of classes: pass one ring per class.
+    #[error("{rings} rings for a scheduler of {classes} classes")]
+    Classes {
+        /// Rings that were passed.
+        rings: usize,
+        /// Classes of the scheduler.
+        classes: usize,
+    },
+    /// The TLS configuration cannot be used for QUIC.
+    #[error("the TLS configuration cannot be used for QUIC: {0}")]
+    Tls(String),
     /// A system call failed.
     #[error("{what}: {source}")]
     Io {

@@ -47,9 +47,14 @@
 //! | a thread, into a TCP socket | [`tcp::init`] |
 //! | a future, into a TCP socket (feature `tokio`) | `tcp::init_tokio` |
 //! | your own event loop, into a TCP socket | [`tcp::Drain`] |
+//! | a thread, into a QUIC connection (feature `quic`) | `quic::init` |
+//! | your own event loop, into a QUIC connection (feature `quic`) | `quic::Drain` |
 //! | a thread, into a UDP socket at a given rate | [`udp::init`] |
 //! | another process | [`shm::init`] in the sender, [`shm::attach`] in the other process |
 //! | another process, into its TCP socket | [`shm::attach`], then [`tcp::Drain::new`] with the [`Receiver`] |
+//!
+//! Messages of several priorities go into one ring per class, which one drain claims in a strict or weighted order:
+//! [`tcp::init_classes`], or [`Rings`] with any drain.
 //!
 //! # Failures
 //!
@@ -80,6 +85,10 @@ mod error;
 mod memory;
 #[cfg(loom)]
 mod models;
+#[cfg(all(feature = "quic", not(loom)))]
+pub mod quic;
+#[cfg(not(loom))]
+mod rings;
 #[cfg(not(loom))]
 pub mod shm;
 mod sync;
@@ -99,9 +108,11 @@ pub use ends::{Receiver, Sender, Wake};
 pub use error::{InitError, SendError, WaitError};
 pub use ldc_ring::{
     Attributes, Changed, Claimed, Duration, Instant, ModifyError, Sent, Shape, ShapeError, Ticket,
-    window,
+    schedule, window,
 };
 pub use memory::Memory;
+#[cfg(not(loom))]
+pub use rings::Rings;
 #[cfg(not(loom))]
 pub use thread::Drained;
 

@@ -116,17 +116,16 @@ pub(crate) fn unacknowledged(fd: &impl AsFd) -> io::Result<u64> {
 /// Maximum number of messages in one call of [`send`].
 pub(crate) const BATCH: usize = 64;
 
-/// `sendmsg` of at most [`BATCH`] claimed messages, the first from `offset` on. Never blocks and raises no signal.
+/// `sendmsg` of at most [`BATCH`] claimed messages, each with the ring it lies in, the first from `offset` on. Never blocks and raises no signal.
 /// Returns the number of bytes sent.
 pub(crate) fn send<'a>(
     fd: &impl AsFd,
-    ring: &Consumer,
-    messages: impl Iterator<Item = &'a Claimed>,
+    messages: impl Iterator<Item = (&'a Consumer, &'a Claimed)>,
     mut offset: usize,
 ) -> io::Result<usize> {
     let mut parts = [const { empty() }; 2 * BATCH];
     let mut count = 0;
-    for message in messages.take(BATCH) {
+    for (ring, message) in messages.take(BATCH) {
         for (at, len) in ring.chunks(message, offset) {
             if len > 0 {
                 parts[count].iov_base = at.as_ptr().cast();
@@ -143,7 +142,7 @@ pub(crate) fn send<'a>(
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     loop {
         // SAFETY: the header points at `parts`, with their actual lengths, which outlive the call. They lie in the
-        // ring's mapping, which `ring` keeps alive, and the kernel only reads them. Another process may write there
+        // rings' mappings, which the borrowed consumers keep alive, and the kernel only reads them. Another process may write there
         // meanwhile, which only changes the bytes sent; no Rust reference covers them.
         let sent = unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, flags) };
         match usize::try_from(sent) {

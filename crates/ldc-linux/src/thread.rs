@@ -5,20 +5,21 @@ use std::thread::JoinHandle;
 
 use crate::Sender;
 
-/// The sender's end of a ring that a thread drains; dereferences to [`Sender`]. After it is dropped, the thread
-/// continues until all messages have left or sending fails.
+/// The sender's end of a ring that a thread drains; dereferences to [`Sender`]. With several rings, one per class, it
+/// dereferences to a vector of their senders. After it is dropped, the thread continues until all messages have left or
+/// sending fails.
 #[must_use = "`finish` returns whether all messages have left"]
-pub struct Drained<T> {
-    sender: Sender,
+pub struct Drained<T, S = Sender> {
+    sender: S,
     thread: JoinHandle<T>,
 }
 
-impl<T: Send + 'static> Drained<T> {
+impl<T: Send + 'static, S> Drained<T, S> {
     pub(crate) fn start(
-        sender: Sender,
+        sender: S,
         name: &str,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> std::io::Result<Drained<T>> {
+    ) -> std::io::Result<Drained<T, S>> {
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(work)?;
@@ -30,8 +31,9 @@ impl<T: Send + 'static> Drained<T> {
     ///
     /// # Panics
     /// If the thread panicked.
-    pub fn finish(mut self) -> T {
-        self.sender.close();
+    pub fn finish(self) -> T {
+        // Closes the ring and wakes the thread.
+        drop(self.sender);
         self.thread
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -43,16 +45,16 @@ impl<T: Send + 'static> Drained<T> {
     }
 }
 
-impl<T> Deref for Drained<T> {
-    type Target = Sender;
+impl<T, S> Deref for Drained<T, S> {
+    type Target = S;
 
-    fn deref(&self) -> &Sender {
+    fn deref(&self) -> &S {
         &self.sender
     }
 }
 
-impl<T> DerefMut for Drained<T> {
-    fn deref_mut(&mut self) -> &mut Sender {
+impl<T, S> DerefMut for Drained<T, S> {
+    fn deref_mut(&mut self) -> &mut S {
         &mut self.sender
     }
 }

@@ -187,8 +187,9 @@ impl Drain {
             };
             self.claimed = Some(message);
         }
-        let ring = self.receiver.ring();
-        match sys::send(&self.socket, ring, self.claimed.iter(), 0) {
+        let ring = self.receiver.consumer();
+        let message = self.claimed.iter().map(|message| (ring, message));
+        match sys::send(&self.socket, message, 0) {
             Ok(bytes) => {
                 self.stats.datagrams += 1;
                 self.stats.bytes += bytes as u64;

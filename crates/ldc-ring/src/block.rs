@@ -14,7 +14,7 @@ use crate::sync::{AtomicU32, Ordering};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LDCr");
 /// The version of the layout. One more in a build of the next version (`docs/wire.md`).
-const VERSION: u32 = 2 + cfg!(polycast_next_version) as u32;
+const VERSION: u32 = 3 + cfg!(polycast_next_version) as u32;
 
 /// Written once by the side that creates the ring; checked once by the side that attaches.
 #[repr(C, align(128))]

@@ -11,7 +11,7 @@ use crate::completed::Completed;
 use crate::error::{AckQueueFull, Corrupt};
 use crate::message::{NO_DEADLINE, deadline_from_micros};
 use crate::shape::Shape;
-use crate::state::{self, CANCELLED, CLAIMED, DONE, HELD, READY};
+use crate::state::{self, ABANDONED, CANCELLED, CLAIMED, DONE, HELD, READY};
 use crate::sync::{Ordering, fence};
 
 /// Messages by outcome, counted by the consumer.
@@ -241,7 +241,8 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
                 Err(word) => match state::state(self.kern, word) {
                     Some(HELD) => break,
                     Some(CLAIMED) => true,
-                    Some(CANCELLED) => {
+                    // Abandoned after a dead consumer had claimed it.
+                    Some(CANCELLED | ABANDONED) => {
                         self.stats.cancelled += 1;
                         false
                     }
@@ -329,6 +330,22 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
         self.block
             .payload
             .chunks(self.block.shape, message.position, offset, rest)
+    }
+
+    /// Returns whether the producer has abandoned a claimed message ([`crate::Producer::abandon`]): a consumer that is
+    /// still delivering it should stop. Complete it as any other message.
+    ///
+    /// # Panics
+    ///
+    /// If this consumer has not claimed the message or has completed it.
+    pub fn is_abandoned(&self, message: &Claimed) -> bool {
+        self.check(message);
+        let word = self
+            .block
+            .record(message.position)
+            .state
+            .load(Ordering::Acquire);
+        state::state(message.position, word) == Some(ABANDONED)
     }
 
     /// Releases the slots of a message to the producer. Messages may be completed in any order; slots become free in

@@ -65,6 +65,7 @@
 //! | ready | the side that swaps first | producer: held, cancelled; consumer: claimed |
 //! | held | producer | producer: ready, cancelled |
 //! | cancelled, claimed, done | consumer | consumer: done; then `dev_i` passes over it, in the order of the ring |
+//! | abandoned | consumer | as claimed: a claimed message that the producer no longer wants delivered |
 //!
 //! Figure 3.6 shows why indexes alone cannot decide: the consumer may move `kern_i` while the producer moves
 //! `umod_i` back. Here the producer swaps the state of the first message that it holds back from "ready" to "held".
@@ -111,11 +112,18 @@
 //! | positions wrap at 2^32, sequence numbers at 2^64 | no effect |
 //! | cancelling what was never sent, or has left the ring | zeros |
 //! | cancelling a claimed message | `too_late` counts it, and it arrives |
+//! | abandoning a claimed message | `too_late` counts it; whether it arrives is up to the consumer ([`Consumer::is_abandoned`]) |
 //! | cancelling a cancelled message | zeros |
 //! | modifying such messages | [`ModifyError`] names the case |
 //! | holding back from a message that has left the ring but is still known | holds back all messages sent after it |
 //! | the producer dies | its messages arrive, except those held back, and those from one on that it was modifying; it cannot be replaced ([`AttachError::InUse`]) |
 //! | the consumer dies | its successor claims again what was claimed and not completed; until then these messages cannot change |
+//!
+//! # Priorities
+//!
+//! A ring is claimed in the order in which it was filled. Messages of different priorities go into rings of their own, one
+//! per class, from which one consumer claims by a [`schedule::Scheduler`]: the most important class first, or all
+//! classes in proportion to their weights.
 //!
 //! # Faulty and dead peers
 //!
@@ -151,6 +159,7 @@ extern crate alloc;
 #[cfg(any(feature = "std", loom, polycast_faults))]
 extern crate std;
 
+mod abandon;
 mod batch;
 mod block;
 mod completed;
@@ -164,6 +173,7 @@ mod message;
 mod payload;
 mod payload_mut;
 mod producer;
+pub mod schedule;
 mod shape;
 mod state;
 mod sync;

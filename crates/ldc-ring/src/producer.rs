@@ -154,6 +154,11 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
     /// Returns zeros for a sequence number that was never sent or whose messages have left the ring.
     #[inline]
     pub fn cancel(&mut self, user_seq: u64) -> Changed {
+        self.cancel_or(user_seq, |_, _| ())
+    }
+
+    /// As [`Producer::cancel`]; calls `late` with the position of each claimed message.
+    pub(crate) fn cancel_or(&mut self, user_seq: u64, late: impl Fn(&Self, u32)) -> Changed {
         let mut outcome = Changed::default();
         let mut found = self.index.find(user_seq, self.user);
         while let Some(position) = self.index.next(&mut found) {
@@ -163,6 +168,7 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
             if self.try_cancel(position) {
                 outcome.changed += 1;
             } else if self.is_in_ring(position) {
+                late(self, position);
                 outcome.too_late += 1;
             }
         }
@@ -491,7 +497,7 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
 
     /// Changes the state of a slot, unless the consumer has changed it first.
     #[inline]
-    fn swap(&self, position: u32, from: u32, to: u32) -> bool {
+    pub(crate) fn swap(&self, position: u32, from: u32, to: u32) -> bool {
         let (from, to) = (state::word(position, from), state::word(position, to));
         self.block
             .record(position)

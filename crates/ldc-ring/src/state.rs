@@ -16,7 +16,8 @@
 //! | `READY` | the side that swaps first | producer: `HELD`, `CANCELLED`; consumer: `CLAIMED` |
 //! | `HELD` | producer | producer: `READY`, `CANCELLED` |
 //! | `CANCELLED` | consumer | consumer: `DONE` |
-//! | `CLAIMED` | consumer | consumer: `DONE`, if an older message is not completed |
+//! | `CLAIMED` | consumer | producer: `ABANDONED`; consumer: `DONE`, if an older message is not completed |
+//! | `ABANDONED` | consumer | as `CLAIMED`; the producer no longer wants the message delivered |
 //! | `DONE` | consumer | |
 //!
 //! The consumer releases slots by moving `dev_i` past them, and the next send writes a word with the next position.
@@ -27,6 +28,7 @@ pub(crate) const HELD: u32 = 2;
 pub(crate) const CANCELLED: u32 = 3;
 pub(crate) const CLAIMED: u32 = 4;
 pub(crate) const DONE: u32 = 5;
+pub(crate) const ABANDONED: u32 = 6;
 
 const STATE: u32 = 0b111;
 const ACKED: u32 = 0b1000;

@@ -57,7 +57,7 @@ fn memory_that_is_no_ring_is_refused() {
             C::attach(at, LEN, (), completed()).err(),
             Some(AttachError::Version(9))
         );
-        at.add(4).write(2);
+        at.add(4).write(3);
         at.add(8).write(7);
         assert_eq!(
             C::attach(at, LEN, (), completed()).err(),

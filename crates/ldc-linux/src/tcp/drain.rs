@@ -5,13 +5,14 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use ldc_ring::{AckQueueFull, Claimed, Ticket};
+use ldc_ring::{AckQueueFull, Ticket};
 use linux_net::poll::{self, Watch};
 
 use super::{Config, Ended, Error, Stats};
 use crate::error::InitError;
+use crate::rings::{Freed, Rings, Taken};
 use crate::sys::{self, BATCH, TcpInfo};
-use crate::{Receiver, Wake, now};
+use crate::{Wake, now};
 
 /// Maximum number of messages written and not acknowledged that are tracked.
 const TICKETS: usize = 65_536;
@@ -30,19 +31,19 @@ pub enum Next {
     Finished,
 }
 
-/// Moves messages from a ring into a TCP socket.
+/// Moves messages from a ring, or from one ring per class, into a TCP socket.
 pub struct Drain {
-    receiver: Receiver,
+    rings: Rings,
     socket: TcpStream,
     config: Config,
     /// Messages claimed and not completely written, oldest first: at most [`BATCH`].
-    claimed: VecDeque<Claimed>,
+    claimed: VecDeque<Taken>,
     /// Total length of these messages.
     claimed_bytes: usize,
     /// Bytes of the first one that were written.
     offset: usize,
-    /// Tickets of messages written and not acknowledged, with the stream offset of their end.
-    tickets: VecDeque<(u64, Ticket)>,
+    /// Tickets of messages written and not acknowledged, with the stream offset of their end and the class.
+    tickets: VecDeque<(u64, usize, Ticket)>,
     /// Current TCP_NOTSENT_LOWAT.
     limit: u32,
     rtt: Duration,
@@ -52,14 +53,18 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Returns a drain of this ring into this socket.
+    /// Returns a drain of this ring, or of these rings, into this socket.
     ///
     /// # Errors
     /// The socket is not a TCP socket.
-    pub fn new(receiver: Receiver, socket: TcpStream, config: Config) -> Result<Drain, InitError> {
+    pub fn new(
+        rings: impl Into<Rings>,
+        socket: TcpStream,
+        config: Config,
+    ) -> Result<Drain, InitError> {
         sys::tcp_info(&socket).map_err(InitError::io("cannot read TCP_INFO"))?;
         Ok(Drain {
-            receiver,
+            rings: rings.into(),
             socket,
             config,
             claimed: VecDeque::with_capacity(BATCH),
@@ -85,7 +90,7 @@ impl Drain {
 
     /// Returns the descriptor that becomes readable when the sender wakes the drain, to wait for after [`Next::Idle`].
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.receiver.as_fd()
+        self.rings.as_fd()
     }
 
     /// Fills the socket up to its limit of unsent bytes with one system call; never blocks.
@@ -108,9 +113,10 @@ impl Drain {
         if self.claimed.is_empty() {
             return Ok(self.idle());
         }
-        let first = self.offset;
-        let ring = self.receiver.ring();
-        match sys::send(&self.socket, ring, self.claimed.iter(), first) {
+        let (first, rings) = (self.offset, &self.rings);
+        let parts = self.claimed.iter();
+        let parts = parts.map(|taken| (rings.consumer(taken), &taken.message));
+        match sys::send(&self.socket, parts, first) {
             Ok(sent) => {
                 self.written(sent);
                 Ok(Next::Again)
@@ -156,19 +162,17 @@ impl Drain {
             if self.claimed_bytes - self.offset >= room {
                 break;
             }
-            let claimed = self.receiver.claim(Some(now));
-            let Some(message) = claimed.map_err(|_| Error::Corrupt)? else {
-                break;
-            };
-            if message.is_empty() {
+            let taken = self.rings.claim(now).map_err(|_| Error::Corrupt)?;
+            let Some(taken) = taken else { break };
+            if taken.message.is_empty() {
                 // Nothing to write.
-                self.done(message, self.stats.bytes);
+                self.done(taken, self.stats.bytes, &mut Freed::default());
                 continue;
             }
-            self.claimed_bytes += message.len();
-            self.claimed.push_back(message);
+            self.claimed_bytes += taken.message.len();
+            self.claimed.push_back(taken);
         }
-        let ring = self.receiver.ring().stats();
+        let ring = self.rings.stats();
         (self.stats.cancelled, self.stats.expired) = (ring.cancelled, ring.expired);
         Ok(())
     }
@@ -178,31 +182,33 @@ impl Drain {
         self.stats.bytes += sent as u64;
         self.offset += sent;
         let mut end = self.stats.bytes - self.offset as u64;
-        let mut freed = 0;
+        let mut freed = Freed::default();
         while let Some(first) = self.claimed.front()
-            && first.len() <= self.offset
-            && let Some(message) = self.claimed.pop_front()
+            && first.message.len() <= self.offset
+            && let Some(taken) = self.claimed.pop_front()
         {
-            self.offset -= message.len();
-            self.claimed_bytes -= message.len();
-            end += message.len() as u64;
-            freed += self.done(message, end);
+            let len = taken.message.len();
+            self.offset -= len;
+            self.claimed_bytes -= len;
+            end += len as u64;
+            self.done(taken, end, &mut freed);
         }
-        self.receiver.freed(freed);
+        self.rings.wake_senders(freed);
     }
 
-    /// Completes a message that was written up to its end, which is at stream offset `end`. Returns the slots to
-    /// report.
-    fn done(&mut self, message: Claimed, end: u64) -> u32 {
+    /// Completes a message that was written up to its end, which is at stream offset `end`. Adds the slots to report to
+    /// `freed`.
+    fn done(&mut self, taken: Taken, end: u64, freed: &mut Freed) {
         self.stats.messages += 1;
         if self.config.acks {
             if self.tickets.len() < TICKETS {
-                self.tickets.push_back((end, message.ticket()));
+                let ticket = taken.message.ticket();
+                self.tickets.push_back((end, taken.class, ticket));
             } else {
                 self.stats.acks_lost += 1;
             }
         }
-        self.receiver.complete_silently(message)
+        self.rings.complete(taken, freed);
     }
 
     /// Reports acknowledged messages to the sender.
@@ -213,10 +219,10 @@ impl Drain {
         let pending =
             sys::unacknowledged(&self.socket).map_err(Error::classify("cannot read SIOCOUTQ"))?;
         let acked = self.stats.bytes.saturating_sub(pending);
-        while let Some((end, ticket)) = self.tickets.front()
+        while let Some((end, class, ticket)) = self.tickets.front()
             && *end <= acked
         {
-            match self.receiver.ring().ack(*ticket) {
+            match self.rings.ack(*class, *ticket) {
                 Ok(()) => self.stats.acked += 1,
                 Err(AckQueueFull) => self.stats.acks_lost += 1,
             }
@@ -227,11 +233,11 @@ impl Drain {
 
     /// Returns what to wait for when no message can be claimed.
     fn idle(&mut self) -> Next {
-        let ended = self.receiver.is_ended() || self.gone;
+        let ended = self.rings.is_ended() || self.gone;
         if ended && self.tickets.is_empty() {
             return Next::Finished;
         }
-        if !ended && !self.receiver.enter_idle() {
+        if !ended && !self.rings.enter_idle() {
             return Next::Again;
         }
         self.stats.idles += 1;
@@ -242,7 +248,7 @@ impl Drain {
 
     /// Discards pending wake-ups, after [`Next::Idle`].
     pub fn clear_wakeup(&mut self) {
-        self.gone |= self.receiver.clear_wakeup() == Wake::Gone;
+        self.gone |= self.rings.clear_wakeup() == Wake::Gone;
     }
 
     /// Returns why the connection ended.
@@ -255,7 +261,7 @@ impl Drain {
 
     /// Returns whether wake-ups matter: after the sender has closed the ring or died, none follow.
     pub(super) fn watches_sender(&self) -> bool {
-        !self.gone && !self.receiver.is_ended()
+        !self.gone && !self.rings.is_ended()
     }
 
     /// Runs until all messages were written and the ring is closed.
@@ -299,7 +305,7 @@ impl Drain {
     fn wait_sender(&mut self, limit: Option<Duration>) -> Result<(), Error> {
         let mut set = [
             Watch::failed(self.socket.as_fd()),
-            Watch::readable(self.receiver.as_fd()),
+            Watch::readable(self.rings.as_fd()),
         ];
         let watched = if self.watches_sender() { 2 } else { 1 };
         poll::wait(&mut set[..watched], limit)

@@ -31,8 +31,10 @@ pub use drain::{Drain, Next};
 pub use future::{drive, init_tokio};
 
 use crate::error::InitError;
+use crate::rings::Rings;
+use crate::schedule::Scheduler;
 use crate::thread::Drained;
-use crate::{Shape, ends};
+use crate::{Sender, Shape, ends};
 
 /// How a ring is drained.
 #[derive(Clone, Copy, Debug, Default)]
@@ -165,5 +167,22 @@ pub fn init(
     let (sender, receiver) = ends::pair(shape)?;
     let drain = Drain::new(receiver, socket, config)?;
     Drained::start(sender, "ldc-tcp", move || drain.run())
+        .map_err(InitError::io("cannot spawn the thread of the drain"))
+}
+
+/// As [`init`], with one ring of this shape per class of the scheduler: what leaves next is the scheduler's choice, not
+/// the order of sending. Returns the senders by class.
+///
+/// # Errors
+/// As [`init`].
+pub fn init_classes(
+    socket: TcpStream,
+    shape: Shape,
+    scheduler: Scheduler,
+    config: Config,
+) -> Result<Drained<Result<Ended, Error>, Vec<Sender>>, InitError> {
+    let (senders, rings) = Rings::create(shape, scheduler)?;
+    let drain = Drain::new(rings, socket, config)?;
+    Drained::start(senders, "ldc-tcp", move || drain.run())
         .map_err(InitError::io("cannot spawn the thread of the drain"))
 }

@@ -1,9 +1,11 @@
 //! Sizes, wrap-around, order, deadlines, acknowledgements, closing: each edge as it is documented.
 
+mod abandon;
 mod batch;
 #[path = "../common/mod.rs"]
 mod common;
 mod payload;
+mod schedule;
 
 use common::{claim_all, ring};
 use ldc_ring::{

@@ -9,6 +9,7 @@
 //! | --- | --- | --- | --- |
 //! | send | `send_against_claim` | `send_against_complete` | `send_against_idle` |
 //! | cancel | `cancel_against_claim` | `cancel_against_complete` | `cancel_against_idle` |
+//! | abandon | `abandon_against_claim` | `abandon_against_complete` | as cancel |
 //! | modify | `modify_against_claim` | `modify_against_complete` | `modify_against_idle` |
 //! | hold back | `hold_back_against_claim` | `hold_back_against_complete` | `hold_back_against_idle` |
 //! | wake up | `wake_up_against_claim` | `wake_up_against_complete` | `wake_up_against_idle` |
@@ -118,6 +119,33 @@ fn cancel_against_claim() {
             }
         },
     );
+}
+
+#[test]
+fn abandon_against_claim() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = channel(Shape::new(2, 64).unwrap());
+        send(&mut producer, 1, 0);
+        let other = thread::spawn(move || {
+            let message = consumer.claim(None).unwrap();
+            let seen = message
+                .as_ref()
+                .is_some_and(|message| consumer.is_abandoned(message));
+            (consumer, message, seen)
+        });
+        let answer = producer.abandon(1);
+        let (mut consumer, message, seen) = other.join().unwrap();
+        // Either it was cancelled, or the consumer has it and learns of the request.
+        assert_eq!(answer.changed == 1, message.is_none());
+        assert!(!seen || answer.too_late == 1);
+        if let Some(message) = message {
+            assert_eq!(answer.too_late, 1);
+            assert!(consumer.is_abandoned(&message));
+            consumer.complete(message);
+        }
+        assert_eq!(take(&mut consumer, 1), Got::new());
+        assert_eq!(producer.free_slots(), 2);
+    });
 }
 
 #[test]
@@ -331,6 +359,19 @@ fn cancel_against_complete() {
                 too_late: 0,
             };
             assert_eq!((third, got), (changed, Got::new()));
+        },
+    );
+}
+
+#[test]
+fn abandon_against_complete() {
+    against_complete(
+        |producer| [1, 2, 3].map(|seq| producer.abandon(seq)),
+        |[first, second, third], got| {
+            // The request came before the messages were completed, or has no effect.
+            assert_eq!((first.changed, second.changed), (0, 0));
+            assert!(first.too_late <= 1 && second.too_late <= 1);
+            assert_eq!((third.changed, got), (1, Got::new()));
         },
     );
 }

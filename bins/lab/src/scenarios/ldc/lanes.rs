@@ -1,5 +1,6 @@
 //! Many pairs of hosts, each with its own link, so that runs of a minute can run in parallel.
 
+use super::traces::{self, Trace};
 use crate::prelude::*;
 use serde::Deserialize;
 
@@ -14,37 +15,97 @@ pub(super) const LAYERS: usize = 8;
 const QUEUE: usize = 32 << 10;
 /// The hosts of the thesis were on one local network.
 const DELAY: Duration = Duration::from_millis(1);
-const LOSS: f64 = 0.05;
+/// Loss in the tests of the thesis, percent.
+const LOSS: u8 = 5;
+/// One way to a base station of LTE, as is usual; the measurements do not state it.
+const MOBILE_DELAY: Duration = Duration::from_millis(25);
+/// Least that waits at a mobile link, bytes: two frames. Otherwise a second at its rate, since mobile links have long
+/// queues; frames that wait keep their times when the rate changes, so a longer queue would outlast the change.
+const MOBILE_QUEUE: u64 = 2 * 1_514;
 
-/// A link of the thesis's tests (§5.1).
+/// A link: of the thesis's tests (§5.1), or of a mobile network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limit {
-    /// 0: no limit, no loss.
+    /// 0: no limit. Of a mobile link, what it has in the first second.
     pub(super) kbit: u64,
+    /// Percent of the frames of data.
+    loss: u8,
+    /// Its rate changes in time.
+    trace: Option<&'static Trace>,
 }
 
 impl Limit {
+    const FREE: Limit = Limit {
+        kbit: 0,
+        loss: 0,
+        trace: None,
+    };
     pub(super) const ALL: [Limit; 4] = [
-        Limit { kbit: 0 },
-        Limit { kbit: 1_024 },
-        Limit { kbit: 512 },
-        Limit { kbit: 256 },
+        Limit::FREE,
+        Limit::lossy(1_024, LOSS),
+        Limit::lossy(512, LOSS),
+        Limit::lossy(256, LOSS),
     ];
     pub(super) const LIMITED: [Limit; 3] = [
-        Limit { kbit: 1_024 },
-        Limit { kbit: 512 },
-        Limit { kbit: 256 },
+        Limit::lossy(1_024, LOSS),
+        Limit::lossy(512, LOSS),
+        Limit::lossy(256, LOSS),
+    ];
+    /// Half of the stream's rate at three rates of loss, and two mobile links.
+    pub(super) const TODAY: [Limit; 5] = [
+        Limit::lossy(512, 0),
+        Limit::lossy(512, 1),
+        Limit::lossy(512, 5),
+        Limit::mobile(&traces::ATT_LTE),
+        Limit::mobile(&traces::VERIZON_EVDO),
     ];
 
+    pub(super) const fn lossy(kbit: u64, loss: u8) -> Limit {
+        Limit {
+            kbit,
+            loss,
+            trace: None,
+        }
+    }
+
+    const fn mobile(trace: &'static Trace) -> Limit {
+        Limit {
+            kbit: 1,
+            loss: 0,
+            trace: Some(trace),
+        }
+    }
+
+    /// Returns whether the rate is fixed.
+    pub(super) fn is_fixed(self) -> bool {
+        self.trace.is_none()
+    }
+
     pub(super) fn name(self) -> String {
-        match self.kbit {
-            0 => "no limit, no loss".to_owned(),
-            kbit => format!("{kbit} kbit/s, 5 % loss"),
+        match (self.trace, self.kbit) {
+            (Some(trace), _) => trace.name.to_owned(),
+            (None, 0) => "no limit, no loss".to_owned(),
+            (None, kbit) => format!("{kbit} kbit/s, {} % loss", self.loss),
+        }
+    }
+
+    /// A mobile link in a second of a run.
+    fn mobile_shape(trace: &Trace, second: u64) -> Shape {
+        let rate_bps = trace.rate_bps(second);
+        Shape {
+            delay: MOBILE_DELAY,
+            rate_bps,
+            queue_bytes: (rate_bps / 8).max(MOBILE_QUEUE) as usize,
+            inbound_only: true,
+            ..Shape::default()
         }
     }
 
     /// The link; data is lost, acknowledgements are not.
     pub(super) fn shape(self) -> Shape {
+        if let Some(trace) = self.trace {
+            return Limit::mobile_shape(trace, 0);
+        }
         if self.kbit == 0 {
             return Shape::default().delayed(DELAY);
         }
@@ -52,7 +113,7 @@ impl Limit {
             delay: DELAY,
             rate_bps: self.kbit * KBIT,
             queue_bytes: QUEUE,
-            loss: LOSS,
+            loss: f64::from(self.loss) / 100.0,
             inbound_only: true,
             ..Shape::default()
         }
@@ -62,6 +123,7 @@ impl Limit {
 pub(super) struct Lanes {
     pub(super) network: Network,
     pairs: Vec<(NodeId, NodeId)>,
+    links: Vec<LinkId>,
 }
 
 impl Lanes {
@@ -73,12 +135,16 @@ impl Lanes {
         let pairs = shapes.iter().enumerate().map(|(at, shape)| {
             let (from, to) = (plan.host(&format!("s{at}")), plan.host(&format!("r{at}")));
             // Frames to the first node are lost.
-            plan.link(to, from, *shape);
-            (from, to)
+            let link = plan.link(to, from, *shape);
+            ((from, to), link)
         });
-        let pairs = pairs.collect();
+        let (pairs, links) = pairs.unzip();
         let network = Network::build(plan, seed)?;
-        Ok(Lanes { network, pairs })
+        Ok(Lanes {
+            network,
+            pairs,
+            links,
+        })
     }
 
     /// The sender's and the receiver's host of a lane.
@@ -91,13 +157,29 @@ impl Lanes {
         self.network.plan().address(self.pairs[lane].1)
     }
 
-    /// Starts `ldc-stream` at both ends of a lane; `send` and `recv` are their arguments.
+    /// Gives the link of a lane another shape.
+    fn reshape(&mut self, lane: usize, shape: Shape) -> Result<()> {
+        self.network
+            .reshape(self.pairs[lane].1, self.links[lane], shape)
+    }
+
+    /// Starts `ldc-stream` at both ends of a lane; `send` are the arguments of the sender.
     pub(super) fn start(&self, lane: usize, send: &[String], seconds: u64) -> Result<Stream> {
         let (from, to) = self.pairs[lane];
+        let mut keyed: Vec<String> = Vec::new();
+        if send.iter().any(|word| word == "quic") {
+            keyed = vec!["--key-file".to_owned(), key_file()?];
+        }
         let recv = Launch::carried("ldc-stream")
             .named(format!("recv {lane}"))
             .args(["recv", "--json", "--quiet", "--clock", "shared"])
             .args(["--duration", &format!("{seconds}s")])
+            .args(if keyed.is_empty() {
+                &[][..]
+            } else {
+                &["--transport", "quic"]
+            })
+            .args(&keyed)
             .arg(PORT.to_string());
         let mut receiver = self.network.start(to, recv)?;
         receiver.wait_event("waiting", Duration::from_secs(20))?;
@@ -109,10 +191,20 @@ impl Lanes {
             .args(["send", "--json", "--quiet", "--linger", "1s"])
             .args(["--duration", &format!("{length}s")])
             .args(send)
+            .args(&keyed)
             .arg(target.to_string());
         let sender = self.network.start(from, send)?;
         Ok(Stream { sender, receiver })
     }
+}
+
+/// The file with the key of both ends of all QUIC connections, which is written once.
+fn key_file() -> Result<String> {
+    let path = Path::new(SCRATCH).join("ldc.key");
+    if !path.exists() {
+        control_stream::tls::write_new_secret(&path).map_err(|error| anyhow!(error))?;
+    }
+    Ok(path.to_string_lossy().into_owned())
 }
 
 /// A run in progress.
@@ -146,6 +238,11 @@ impl Outcome {
     /// The part of the bytes that was on time.
     pub(super) fn on_time_percent(&self) -> f64 {
         self.on_time_bytes as f64 * 100.0 / self.bytes.max(1) as f64
+    }
+
+    /// The windows whose base layer did not arrive whole.
+    pub(super) fn base_missing(&self) -> u64 {
+        self.windows.saturating_sub(self.layers[0].windows_complete)
     }
 
     /// The part of the windows that this counts of the base layer.
@@ -253,16 +350,21 @@ impl Comparison<'_> {
             .flat_map(|limit| std::iter::repeat_n(limit.shape(), self.runs))
             .collect();
         let lanes = self.ways.iter().map(|_| Lanes::build(&shapes, self.seed));
-        let lanes: Vec<Lanes> = lanes.collect::<Result<_>>()?;
+        let mut lanes: Vec<Lanes> = lanes.collect::<Result<_>>()?;
         let (count, seconds) = (lanes.len() * shapes.len(), self.seconds);
-        context.note(format!("{count} streams side by side, {seconds} s"));
+        context.note(format!(
+            "{count} streams side by side, {seconds} s, {}",
+            self.congestion
+        ));
         let mut streams = Vec::new();
         for lane in 0..shapes.len() {
             for (lanes, how) in lanes.iter().zip(self.ways) {
-                streams.push((lanes, lane, sender_args(how, self.message, self.congestion)));
+                let args = sender_args(how, self.message, self.congestion);
+                streams.push(lanes.start(lane, &args, seconds)?);
             }
         }
-        let mut outcomes = run_all(&streams, seconds)?.into_iter();
+        self.follow_traces(&mut lanes)?;
+        let mut outcomes = finish_all(streams, seconds)?.into_iter();
         let empty = vec![Vec::new(); self.limits.len()];
         let mut by_way = vec![empty; lanes.len()];
         for lane in 0..shapes.len() {
@@ -272,20 +374,36 @@ impl Comparison<'_> {
         }
         Ok(by_way)
     }
+
+    /// Changes the rates of the mobile links second by second, until the runs end.
+    fn follow_traces(&self, lanes: &mut [Lanes]) -> Result<()> {
+        let count = self.limits.len() * self.runs;
+        let limits = (0..count).map(|lane| self.limits[lane / self.runs]);
+        let mobile: Vec<(usize, &Trace)> = limits
+            .enumerate()
+            .filter_map(|(lane, limit)| Some((lane, limit.trace?)))
+            .collect();
+        if mobile.is_empty() {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        for second in 0..self.seconds {
+            for (lane, trace) in &mobile {
+                for lanes in &mut *lanes {
+                    lanes.reshape(*lane, Limit::mobile_shape(trace, second))?;
+                }
+            }
+            let next = begun + Duration::from_secs(second + 1);
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+        Ok(())
+    }
 }
 
-/// Runs streams side by side, and hands back their accounts in the order of `senders`: each is a lane of its
-/// network and the sender's arguments.
-pub(super) fn run_all(
-    streams: &[(&Lanes, usize, Vec<String>)],
-    seconds: u64,
-) -> Result<Vec<Outcome>> {
-    let started: Vec<Stream> = streams
-        .iter()
-        .map(|(lanes, lane, args)| lanes.start(*lane, args, seconds))
-        .collect::<Result<_>>()?;
+/// Waits for the accounts of streams, in their order.
+pub(super) fn finish_all(streams: Vec<Stream>, seconds: u64) -> Result<Vec<Outcome>> {
     let limit = Duration::from_secs(seconds + 30);
-    started
+    streams
         .into_iter()
         .map(|stream| stream.finish(limit))
         .collect()

@@ -3,7 +3,7 @@
 use super::lanes::{Comparison, LAYER_BPS, Limit, Outcome, layer_bytes, layer_plot, mean_of};
 use crate::prelude::*;
 
-/// Eight layers over slow, lossy links: plain TCP and late data choice
+/// Eight layers over slow, lossy links: plain TCP, and late data choice over TCP and over QUIC
 #[derive(Debug, clap::Args)]
 pub(crate) struct Layers {
     /// Runs of each configuration, side by side (quick: 2)
@@ -17,7 +17,7 @@ pub(crate) struct Layers {
     /// Most bytes of a message; the thesis: 16384, a layer's second
     #[arg(long, default_value_t = 1400)]
     message: u64,
-    /// Congestion control of both; the thesis: NewReno
+    /// Congestion control of all: reno, cubic or bbr; the thesis: NewReno
     #[arg(long, default_value = "reno")]
     congestion: String,
     /// Which frames are lost
@@ -43,7 +43,7 @@ impl Scenario for Layers {
         let (runs, seconds) = (self.runs, self.seconds);
         let outcomes = Comparison {
             limits: &Limit::ALL,
-            ways: &[&["--no-ldc"], &[]],
+            ways: &[&["--no-ldc"], &[], &["--transport", "quic"]],
             runs,
             seconds,
             message: self.message,
@@ -52,12 +52,16 @@ impl Scenario for Layers {
         };
         let outcomes = outcomes.play(context)?;
         let mut report = Report::new(Self::NAME, "bytes of each layer, plain TCP and LDC");
-        let pairs = outcomes[0].iter().zip(&outcomes[1]);
-        let results: Vec<Config<'_>> = Limit::ALL
+        let results = Limit::ALL
             .into_iter()
-            .zip(pairs)
-            .map(|(limit, (plain, late))| Config { limit, plain, late })
-            .collect();
+            .enumerate()
+            .map(|(at, limit)| Config {
+                limit,
+                plain: &outcomes[0][at],
+                late: &outcomes[1][at],
+                quic: &outcomes[2][at],
+            });
+        let results: Vec<Config<'_>> = results.collect();
         describe(&mut report, &results, seconds);
         judge(&mut report, &results, seconds, context.quick);
         report.note(format!(
@@ -78,9 +82,19 @@ struct Config<'o> {
     limit: Limit,
     plain: &'o [Outcome],
     late: &'o [Outcome],
+    quic: &'o [Outcome],
 }
 
-impl Config<'_> {
+impl<'o> Config<'o> {
+    /// The senders by name.
+    fn senders(&self) -> [(&'static str, &'o [Outcome]); 3] {
+        [
+            ("plain TCP", self.plain),
+            ("LDC", self.late),
+            ("LDC over QUIC", self.quic),
+        ]
+    }
+
     /// LDC's bytes to plain TCP's, for each pair of runs with the same losses.
     fn ratios(&self) -> Vec<f64> {
         let pairs = self.plain.iter().zip(self.late);
@@ -94,12 +108,12 @@ fn describe(report: &mut Report, results: &[Config<'_>], seconds: u64) {
     report.tables.push(table_5_1(results));
     report.tables.push(usefulness(results));
     let mut table = Table::with_header(
-        format!("bytes of each layer in {seconds} s (Figures 5.3 and 5.4): plain TCP, LDC"),
+        format!("bytes of each layer in {seconds} s (Figures 5.3 and 5.4)"),
         "link | sender | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | all",
     );
     for config in results {
         let mut plot = layer_plot(config.limit);
-        for (name, outcomes) in [("plain TCP", config.plain), ("LDC", config.late)] {
+        for (name, outcomes) in config.senders() {
             let bytes = layer_bytes(outcomes);
             plot = plot.heights(name, bytes.iter().map(|bytes| bytes / 1024.0));
             let cells = bytes.iter().map(|bytes| Cell::from(bytes.round() as u64));
@@ -112,9 +126,9 @@ fn describe(report: &mut Report, results: &[Config<'_>], seconds: u64) {
             );
         }
         report.plots.push(plot);
-        let name = format!("{} kbit/s", config.limit.kbit);
-        report.datum(&format!("{name}, plain TCP"), config.plain);
-        report.datum(&format!("{name}, LDC"), config.late);
+        for (name, outcomes) in config.senders() {
+            report.datum(&format!("{} kbit/s, {name}", config.limit.kbit), outcomes);
+        }
     }
     report.tables.push(table);
 }
@@ -154,7 +168,7 @@ fn usefulness(results: &[Config<'_>]) -> Table {
          usable, mean | age, median ms | age, 99 % ms",
     );
     for config in results {
-        for (name, outcomes) in [("plain TCP", config.plain), ("LDC", config.late)] {
+        for (name, outcomes) in config.senders() {
             let base = |count| mean_of(outcomes, |one| one.base_percent(count));
             let age = |part: fn(&super::lanes::Ages) -> f64| {
                 mean_of(outcomes, |one| one.age_ms.as_ref().map_or(f64::NAN, part))
@@ -180,28 +194,30 @@ fn judge(report: &mut Report, results: &[Config<'_>], seconds: u64, quick: bool)
         if config.limit.kbit == 0 {
             // 983,040 bytes in 60 s.
             let whole = LAYER_BPS / 8 * seconds;
-            let all = config.plain.iter().chain(config.late);
+            let all = config
+                .senders()
+                .into_iter()
+                .flat_map(|(_, outcomes)| outcomes);
             let least = all
                 .flat_map(|one| one.layers.iter().map(|layer| layer.bytes))
                 .min();
             report.check(
-                format!("{name}: bytes of every layer, plain TCP and LDC"),
+                format!("{name}: bytes of every layer, all senders"),
                 least.unwrap_or(0) as f64,
                 "",
                 Bound::AtLeast(whole as f64),
             );
             continue;
         }
-        let missing = config.late.iter().map(|one| {
-            let whole = one.layers[0].windows_complete;
-            one.windows - whole.min(one.windows)
-        });
-        report.check(
-            format!("{name}: windows whose base layer is not whole, LDC, all runs"),
-            missing.sum::<u64>() as f64,
-            "",
-            Bound::Exactly(0.0),
-        );
+        for (sender, outcomes) in &config.senders()[1..] {
+            let missing: u64 = outcomes.iter().map(Outcome::base_missing).sum();
+            report.check(
+                format!("{name}: windows whose base layer is not whole, {sender}, all runs"),
+                missing as f64,
+                "",
+                Bound::Exactly(0.0),
+            );
+        }
         if !quick {
             report.check(
                 format!("{name}: LDC's rate / plain TCP's, mean of paired runs"),

@@ -9,6 +9,7 @@ mod misuse;
 mod modify;
 mod notify;
 mod throughput;
+mod traces;
 
 pub(crate) use latency::Latency;
 pub(crate) use layers::Layers;

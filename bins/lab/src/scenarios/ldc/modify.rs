@@ -26,7 +26,7 @@ const ENTITIES: usize = 32;
 const PERIOD: Duration = Duration::from_millis(50);
 const MESSAGE: usize = 512;
 const HEAD: usize = 24;
-const LIMIT: Limit = Limit { kbit: 256 };
+const LIMIT: Limit = Limit::lossy(256, 5);
 
 /// The content of a message; all further bytes repeat the version, so that a torn message shows.
 fn message(number: u64, entity: u32, version: u32, at_us: u64) -> [u8; MESSAGE] {
