@@ -39,6 +39,7 @@ targets! {
     decode_bfed_message = decode::bfed::message,
     decode_bfed_data = decode::bfed::data,
     decode_bfed_name = decode::bfed::name,
+    decode_media = decode::media::stream,
     lms_router = machine::router::run,
     lms_endpoint = machine::lms_endpoint::run,
     igmp_proxy = machine::igmp::igmp,

@@ -33,6 +33,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
             "x\u{7f}\u{1b}[0m",
         ]),
         "decode_ldc_stream" => stream(),
+        "decode_media" => crate::decode::media::seeds(),
         "decode_bfed_message" => goldens("crates/bfed/tests/wire/golden.rs"),
         "decode_bfed_data" => goldens("crates/bfed/tests/wire/golden.rs"),
         "decode_bfed_name" => texts(&[
