@@ -135,10 +135,10 @@ fn export(section: &Section<'_, '_>) -> Vec<Prefix> {
     prefixes(section, "export", wants, is_multicast).unwrap_or_default()
 }
 
-/// `publish`: hosts that may be sources.
-fn publish(section: &Section<'_, '_>) -> Option<Vec<Prefix>> {
+/// `publish` and `list`: hosts that may be sources, and that may list the sessions.
+fn hosts(section: &Section<'_, '_>, key: &'static str) -> Option<Vec<Prefix>> {
     let wants = "address prefixes, such as [\"192.0.2.0/24\"]";
-    prefixes(section, "publish", wants, |_| Ok(()))
+    prefixes(section, key, wants, |_| Ok(()))
 }
 
 fn data(section: &Section<'_, '_>, default: &str, specific: bool) -> GroupsConfig {
@@ -222,7 +222,17 @@ fn http(section: &Section<'_, '_>) -> HttpConfig {
             _ => url,
         }),
         origin: url("origin"),
-        publish: publish(section).unwrap_or_else(|| config.publish.clone()),
+        publish: hosts(section, "publish").unwrap_or_else(|| config.publish.clone()),
+        list: hosts(section, "list").unwrap_or_else(|| config.list.clone()),
+        hls_memory: section.number("hls-memory", 1u32 << 20..=1 << 30, 16 << 20) as usize,
+        hls_sessions: section.number("hls-sessions", 0u32..=10_000, 16) as usize,
+        hls_part: section
+            .duration(
+                "hls-part",
+                std::time::Duration::from_millis(100)..=seconds(2),
+                config.hls_part,
+            )
+            .value,
         max_connections: section.number("max-connections", 1u32..=1 << 20, 4096) as usize,
         queue: section.number("queue", 65_536u32..=1 << 30, 4 << 20) as usize,
         idle_timeout: section

@@ -1,5 +1,6 @@
 //! The real program on loopback.
 
+mod browser;
 mod common;
 mod floods;
 mod metrics;

@@ -15,8 +15,9 @@ use hyper::{Method, Request, Response, StatusCode};
 use linux_net::wake::Waker;
 use tokio::sync::{Notify, oneshot};
 
-use super::edge::{flow, path_of, redirect_to, respond};
+use super::edge::{path_and_query, path_of, redirect_to, respond};
 use super::server::{Answer, Server, Site, TIMEOUT, bytes, piece, text};
+use super::view;
 use super::{HttpConfig, Network, Owner};
 use crate::native::Counter;
 use crate::native::clients::{PendingRequest, Refused};
@@ -122,12 +123,9 @@ impl MediatorSite {
     }
 
     /// Redirects a reader that knows only the mediator to an edge.
-    async fn get(&self, from: SocketAddr, path: &str) -> Response<Answer> {
-        let Some((key, session)) = flow(path) else {
-            return text(
-                StatusCode::NOT_FOUND,
-                "sessions are at /s/NAME, the name percent-encoded",
-            );
+    async fn get(&self, from: SocketAddr, path: &str, whole: &str) -> Response<Answer> {
+        let Some((view, key, session)) = view::parse(path) else {
+            return text(StatusCode::NOT_FOUND, view::PATHS);
         };
         let nonce = {
             let mut inbox = self.shared.inbox();
@@ -141,8 +139,8 @@ impl MediatorSite {
             session,
         };
         match self.ask(from.ip(), ask).await.map(|answer| answer.answer) {
-            Ok(Mediated::NoRoute(Reason::Local)) => redirect_to(&self.origin, path),
-            Ok(answer) => respond(&answer, key.1, path),
+            Ok(Mediated::NoRoute(Reason::Local)) => redirect_to(&self.origin, whole),
+            Ok(answer) => respond(&answer, key.1, &view, whole),
             Err(response) => response,
         }
     }
@@ -158,7 +156,7 @@ impl Site for MediatorSite {
         let path = path_of(&request);
         match (request.method(), path.as_str()) {
             (&Method::POST, "/mediator") => self.post(from, request.into_body()).await,
-            (&Method::GET, path) => self.get(from, path).await,
+            (&Method::GET, path) => self.get(from, path, &path_and_query(&request)).await,
             _ => text(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "POST /mediator, or GET /s/NAME",

@@ -7,7 +7,9 @@
 //! | request | at | does |
 //! | --- | --- | --- |
 //! | `GET /s/NAME`, `/s/NAME/FLOW` | an edge | the session's flow as it comes, from now on; NAME is the session's, percent-encoded, FLOW its number from 0. For a session of another network that this edge does not have, it asks the mediator and redirects (307) to the edge that has it |
-//! | `PUT`, `POST` there | the origin | is the session's source, if the host is in `publish`: one at a time unless it has many sources; 403 to other hosts |
+//! | `GET /hls/NAME/index.m3u8`, `/play/NAME`, `/info/NAME` | an edge | HLS, a page with a player, JSON: see [`view`]; FLOW follows the name as above. Redirected in the same way |
+//! | `GET /sessions` | an edge | JSON of all sessions here, for hosts in `list` |
+//! | `PUT`, `POST` to `/s/...` | the origin | is the session's source, if the host is in `publish`: one at a time unless it has many sources; 403 to other hosts |
 //! | `GET /s/...` | the mediator | joins, and redirects to an edge |
 //! | `POST /mediator` | the mediator | the body is a REQUEST, that of the answer an ANSWER |
 //!
@@ -24,11 +26,17 @@
 //! | `queue` bytes for a reader of a real-time session | the oldest frame is dropped and counted |
 //! | `queue` bytes for a reader of a bulk session | the source is paused; a reader that takes nothing for `idle-timeout` is cut off and counted |
 //! | 1 MiB for the data node | the source is paused |
+//! | half of `queue` bytes since the last key frame of a flow | late readers wait for the next key frame |
+//! | `hls-memory` bytes of segments of a flow, `hls-sessions` flows | the oldest segment is removed; 503 |
+//! | a request for a part or playlist that comes next waits 20 s | 503 |
+//! | an answer of known length is taken within 60 s | the connection is closed |
 
 mod edge;
 mod front;
 mod hub;
+mod live;
 mod server;
+mod view;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -60,6 +68,14 @@ pub struct HttpConfig {
     pub origin: Option<Url>,
     /// Hosts that may be the source of a session.
     pub publish: Vec<Prefix>,
+    /// Hosts that may list the sessions.
+    pub list: Vec<Prefix>,
+    /// Most bytes of the segments of one session for HLS.
+    pub hls_memory: usize,
+    /// Most sessions with segments of HLS at a time, on each server.
+    pub hls_sessions: usize,
+    /// Longest part of a segment.
+    pub hls_part: Duration,
     /// Most connections of a server.
     pub max_connections: usize,
     /// Most bytes that wait for one reader.
@@ -86,19 +102,22 @@ impl HttpConfig {
     /// Creates a configuration with these listeners and default bounds.
     #[must_use]
     pub fn new(listen: SocketAddr, mediator: SocketAddr) -> Self {
+        let loopback = [
+            Prefix::new(Ipv4Addr::new(127, 0, 0, 0).into(), 8),
+            Prefix::new(Ipv6Addr::LOCALHOST.into(), 128),
+        ];
+        let loopback: Vec<Prefix> = loopback.into_iter().flatten().collect();
         HttpConfig {
             listen,
             host: None,
             mediator,
             ask: None,
             origin: None,
-            publish: [
-                Prefix::new(Ipv4Addr::new(127, 0, 0, 0).into(), 8),
-                Prefix::new(Ipv6Addr::LOCALHOST.into(), 128),
-            ]
-            .into_iter()
-            .flatten()
-            .collect(),
+            publish: loopback.clone(),
+            list: loopback,
+            hls_memory: 16 << 20,
+            hls_sessions: 16,
+            hls_part: Duration::from_millis(300),
             max_connections: 4096,
             queue: 4 << 20,
             idle_timeout: Duration::from_secs(10),
@@ -114,6 +133,20 @@ impl HttpConfig {
             Some(host) => format!("{host}:{port}"),
             None => SocketAddr::new(reachable(self.listen).ip(), port).to_string(),
         })
+    }
+
+    fn bounds(&self) -> hub::Bounds {
+        let part_target = bfed::Duration::from_micros(self.hls_part.as_micros() as u64);
+        hub::Bounds {
+            queue: self.queue,
+            idle_timeout: self.idle_timeout,
+            hls: media::hls::Config {
+                part_target,
+                bytes: self.hls_memory,
+                ..media::hls::Config::default()
+            },
+            hls_sessions: self.hls_sessions,
+        }
     }
 
     fn mediator_url(&self) -> Result<Url, String> {
@@ -161,13 +194,13 @@ impl HttpNet {
         let own = |origin: &Url| origin.authority() != base.authority();
         let first = server(&config.authority(0)?)?;
         let origin = Some(config.origin.clone().unwrap_or(first)).filter(own);
-        let shared =
-            Shared::new(config.queue, config.idle_timeout).map_err(|error| error.to_string())?;
+        let shared = Shared::new(config.bounds()).map_err(|error| error.to_string())?;
         let edge = edge::Edge {
             shared: Arc::clone(&shared),
             network: owner.gateway.network,
             origin: origin.clone(),
             publish: config.publish.clone(),
+            list: config.list.clone(),
             mediator: config.mediator_url()?,
             nonce: u32::from_le_bytes([owner.seed[0], owner.seed[1], owner.seed[2], 1])
                 ^ part as u32,
@@ -237,6 +270,8 @@ impl NativeNet for HttpNet {
         };
         let from = from.transpose().map_err(|_| NativeError::NoSession)?;
         self.shared.hub().listen(channel)?;
+        // What the stream has had before is there at once.
+        self.shared.waker.wake();
         if let Some(from) = from {
             let fetched = edge::fetch(Arc::clone(&self.shared), channel, from);
             self.server.spawn(fetched);

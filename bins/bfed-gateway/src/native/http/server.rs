@@ -1,5 +1,6 @@
 //! An HTTP server on a thread of its own, with bounds.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -16,12 +17,15 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::Instant;
 
 use super::hub::Shared;
 
 /// Time for the head of a request, and for an idle connection.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time within which a client takes an answer of a known length: a segment's memory waits for it.
+const TAKE: Duration = Duration::from_secs(60);
 /// Time without data after which a reader's response ends.
 const SILENCE: Duration = Duration::from_secs(120);
 
@@ -29,6 +33,8 @@ const SILENCE: Duration = Duration::from_secs(120);
 pub(super) enum Answer {
     /// A whole text.
     Text(Option<Bytes>),
+    /// Pieces of a stream, of a known length.
+    Pieces(VecDeque<Bytes>),
     /// A stream.
     Stream(Stream),
 }
@@ -67,9 +73,12 @@ impl Body for Answer {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Answer::Text(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
+            Answer::Pieces(pieces) => {
+                Poll::Ready(pieces.pop_front().map(|piece| Ok(Frame::data(piece))))
+            }
             Answer::Stream(stream) => match stream.shared.poll_reader(stream.id, context) {
                 Poll::Ready(data) => {
-                    let next = tokio::time::Instant::now() + SILENCE;
+                    let next = Instant::now() + SILENCE;
                     stream.silence.as_mut().reset(next);
                     Poll::Ready(data.map(|data| Ok(Frame::data(data))))
                 }
@@ -97,6 +106,23 @@ pub(super) fn bytes(status: StatusCode, bytes: Vec<u8>, kind: &'static str) -> R
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::CONTENT_LENGTH, length);
+    response
+}
+
+/// Returns a response with these pieces of a stream, which other sites' pages may read.
+pub(super) fn pieces(pieces: Vec<Bytes>, kind: &'static str) -> Response<Answer> {
+    let length: usize = pieces.iter().map(Bytes::len).sum();
+    let mut response = Response::new(Answer::Pieces(pieces.into()));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    for (name, value) in [
+        (header::CONTENT_TYPE, kind),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
     response
 }
 
@@ -253,9 +279,19 @@ async fn serve<S: Site>(stream: TcpStream, from: SocketAddr, site: Arc<S>) {
     let _ = stream.set_nodelay(true);
     let cut = Arc::new(Notify::new());
     let of_requests = Arc::clone(&cut);
+    let (due, dues) = watch::channel(None);
+    let due = Arc::new(due);
     let service = service_fn(move |request| {
         let (site, cut) = (Arc::clone(&site), Arc::clone(&of_requests));
-        async move { Ok::<_, Infallible>(site.answer(from, request, cut).await) }
+        let due = Arc::clone(&due);
+        async move {
+            due.send_replace(None);
+            let response = site.answer(from, request, cut).await;
+            if !matches!(response.body(), Answer::Stream(_)) {
+                due.send_replace(Some(Instant::now() + TAKE));
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -271,5 +307,24 @@ async fn serve<S: Site>(stream: TcpStream, from: SocketAddr, site: Arc<S>) {
             }
         }
         () = cut.notified() => tracing::debug!(%from, "cut off a reader that takes nothing"),
+        () = overdue(dues) => tracing::debug!(%from, "cut off a client that does not take its answer"),
+    }
+}
+
+/// Waits until an answer is due and was followed by no further request.
+async fn overdue(mut dues: watch::Receiver<Option<Instant>>) {
+    loop {
+        let due = *dues.borrow_and_update();
+        let changed = match due {
+            None => dues.changed().await,
+            Some(at) => match tokio::time::timeout_at(at, dues.changed()).await {
+                Ok(changed) => changed,
+                Err(_) => return,
+            },
+        };
+        // The connection has ended, and the other branch with it.
+        if changed.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! HTTP networks: sources, readers and channels.
 
 mod hostile;
+mod late;
 mod mediator;
 
 use std::io::{Read, Write};
