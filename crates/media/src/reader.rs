@@ -1,5 +1,6 @@
 //! Recognises the container of a stream, and reads it.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -46,7 +47,7 @@ impl Container {
 enum State {
     /// The first bytes, at most [`MAX_SNIFF`].
     Sniffing(Vec<u8>),
-    Ts(Ts),
+    Ts(Box<Ts>),
     Mp4(Mp4),
     WebM(WebM),
     /// No known container.
@@ -172,7 +173,7 @@ fn sniff(first: &[u8]) -> Option<State> {
     // Three packets in a row, from anywhere.
     let packets = |at: usize| (0..3).all(|n| first.get(at + n * PACKET) == Some(&SYNC));
     if (0..PACKET).any(packets) {
-        return Some(State::Ts(Ts::new()));
+        return Some(State::Ts(Box::new(Ts::new())));
     }
     (first.len() >= MAX_SNIFF).then_some(State::Unknown)
 }

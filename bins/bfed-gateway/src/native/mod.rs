@@ -108,6 +108,10 @@ pub trait Network: NativeNet + AsFd + Send {
 pub type Counter = (&'static str, u64);
 
 /// `[network]` of the configuration: the kind of native network, and its configuration.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a process has one, read at its start"
+)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum NetworkConfig {
     /// `kind = "none"`: no native network, only other gateways.
