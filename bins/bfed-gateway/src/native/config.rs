@@ -8,6 +8,7 @@ use daemon_kit::reader::{Section, shown};
 use daemon_kit::value::{LISTEN, listen, text};
 use toml::de::DeValue;
 
+use super::http::TlsConfig;
 use super::{ClientLimits, Groups, GroupsConfig, HttpConfig, Link, MulticastConfig, NetworkConfig};
 
 #[derive(Clone, Copy)]
@@ -190,6 +191,30 @@ fn ssm(section: &Section<'_, '_>) -> MulticastConfig {
     }
 }
 
+/// `tls-listen`, `tls-certificate` and `tls-key`: all or none.
+fn tls(section: &Section<'_, '_>) -> Option<TlsConfig> {
+    let file = |key: &'static str| section.get(key, "the path of a PEM file", text);
+    let found = section.get("tls-listen", LISTEN, listen);
+    let (certificate, key) = (file("tls-certificate"), file("tls-key"));
+    match (found, certificate, key) {
+        (Some(listen), Some(certificate), Some(key)) => Some(TlsConfig {
+            listen: listen.value,
+            certificate: certificate.value.into(),
+            key: key.value.into(),
+        }),
+        (None, None, None) => None,
+        _ => {
+            section.complain(
+                section.offset_of("tls-listen"),
+                "tls-listen",
+                "is incomplete",
+                "write tls-listen, tls-certificate and tls-key, or none of them",
+            );
+            None
+        }
+    }
+}
+
 fn http(section: &Section<'_, '_>) -> HttpConfig {
     let local = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
     let address = |key: &'static str, default| unicast(section, key, default, "");
@@ -217,6 +242,7 @@ fn http(section: &Section<'_, '_>) -> HttpConfig {
     let seconds = std::time::Duration::from_secs;
     HttpConfig {
         host: host.map(|at| at.value),
+        tls: tls(section),
         ask: url("ask").map(|url| match url.path() {
             "/" => url.with_path("/mediator").unwrap_or(url),
             _ => url,

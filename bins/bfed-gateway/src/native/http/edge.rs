@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 
 use super::hub::{Key, MAX_FRAME, NoSource, Shared};
 use super::server::{Answer, Site, Stream, TIMEOUT, piece, redirect, text};
+use super::tls::Tls;
 use super::view::{self, View};
 
 /// Time after which a silent source has ended.
@@ -41,6 +42,8 @@ pub(super) struct Edge {
     pub(super) publish: Vec<Prefix>,
     /// Hosts that may list the sessions.
     pub(super) list: Vec<Prefix>,
+    /// The certificate, which may change.
+    pub(super) tls: Option<Arc<Tls>>,
     pub(super) mediator: Url,
     /// Identifies this edge to the mediator.
     pub(super) nonce: u32,
@@ -337,7 +340,12 @@ impl Site for Edge {
                         }
                     }
                 }
-                _ = sweep.tick() => self.shared.hub().sweep(),
+                _ = sweep.tick() => {
+                    self.shared.hub().sweep();
+                    if let Some(tls) = &self.tls {
+                        tls.refresh();
+                    }
+                }
             }
         }
     }

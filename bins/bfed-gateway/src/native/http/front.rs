@@ -194,7 +194,7 @@ pub(super) fn open(config: &HttpConfig, owner: Owner) -> Result<Box<dyn Network>
         shared: Arc::clone(&shared),
         origin,
     };
-    let server = Server::open(config.mediator, config.max_connections, site)?;
+    let server = Server::open(config.mediator, None, config.server_bounds(), site)?;
     let front = HttpMediator {
         shared,
         server,

@@ -2,7 +2,7 @@
 //! without end, which any player or `curl` reads and writes over plain HTTP/1.1.
 //!
 //! Each data node is a server, each an *edge* for readers; the *origin* is the one that sources of this
-//! network send to. The control node's is the mediator. TLS and caches belong in front of them.
+//! network send to. The control node's is the mediator. An edge may speak TLS to browsers on a second port ([`tls`]).
 //!
 //! | request | at | does |
 //! | --- | --- | --- |
@@ -29,13 +29,15 @@
 //! | half of `queue` bytes since the last key frame of a flow | late readers wait for the next key frame |
 //! | `hls-memory` bytes of segments of a flow, `hls-sessions` flows | the oldest segment is removed; 503 |
 //! | a request for a part or playlist that comes next waits 20 s | 503 |
-//! | an answer of known length is taken within 60 s | the connection is closed |
+//! | an answer of known length is taken within three times `idle-timeout` | the connection is closed |
+//! | a TLS handshake takes 10 s | the connection is closed |
 
 mod edge;
 mod front;
 mod hub;
 mod live;
 mod server;
+mod tls;
 mod view;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -52,12 +54,15 @@ use bfed_client::{Url, session_path};
 use super::{ClientLimits, Counter, Network, Owner, Role};
 use hub::{Key, Shared};
 use server::Server;
+pub use tls::TlsConfig;
 
 /// An HTTP network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpConfig {
     /// Listening address of the first data node's server; the others use the ports that follow.
     pub listen: SocketAddr,
+    /// Where the servers also speak TLS, for browsers.
+    pub tls: Option<TlsConfig>,
     /// The servers' host name for readers; the address of `listen` if not set.
     pub host: Option<String>,
     /// Listening address of the mediator.
@@ -109,6 +114,7 @@ impl HttpConfig {
         let loopback: Vec<Prefix> = loopback.into_iter().flatten().collect();
         HttpConfig {
             listen,
+            tls: None,
             host: None,
             mediator,
             ask: None,
@@ -147,6 +153,28 @@ impl HttpConfig {
             },
             hls_sessions: self.hls_sessions,
         }
+    }
+
+    fn server_bounds(&self) -> server::Bounds {
+        server::Bounds {
+            max_connections: self.max_connections,
+            take: self.idle_timeout * 3,
+        }
+    }
+
+    /// Returns the listening address with TLS of a data node's server.
+    fn tls(&self, part: usize) -> Result<Option<(SocketAddr, Arc<tls::Tls>)>, String> {
+        let Some(config) = &self.tls else {
+            return Ok(None);
+        };
+        let port = usize::from(config.listen.port()) + part;
+        let port =
+            u16::try_from(port).map_err(|_| "tls-listen: no port is left for each data node")?;
+        let tls = tls::Tls::open(config, self.listen.port())?;
+        Ok(Some((
+            SocketAddr::new(config.listen.ip(), port),
+            Arc::new(tls),
+        )))
     }
 
     fn mediator_url(&self) -> Result<Url, String> {
@@ -195,19 +223,21 @@ impl HttpNet {
         let first = server(&config.authority(0)?)?;
         let origin = Some(config.origin.clone().unwrap_or(first)).filter(own);
         let shared = Shared::new(config.bounds()).map_err(|error| error.to_string())?;
+        let secure = config.tls(part)?;
         let edge = edge::Edge {
             shared: Arc::clone(&shared),
             network: owner.gateway.network,
             origin: origin.clone(),
             publish: config.publish.clone(),
             list: config.list.clone(),
+            tls: secure.as_ref().map(|(_, tls)| Arc::clone(tls)),
             mediator: config.mediator_url()?,
             nonce: u32::from_le_bytes([owner.seed[0], owner.seed[1], owner.seed[2], 1])
                 ^ part as u32,
         };
         // The driver polls, and that starts the server.
         shared.waker.wake();
-        let server = Server::open(listen, config.max_connections, edge)?;
+        let server = Server::open(listen, secure, config.server_bounds(), edge)?;
         Ok(HttpNet {
             shared,
             server,

@@ -3,6 +3,7 @@
 mod hostile;
 mod late;
 mod mediator;
+mod secure;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
