@@ -147,6 +147,15 @@ impl NetworkConfig {
         }
     }
 
+    /// Returns the URL below which browsers find pages with players, without a slash at its end.
+    #[must_use]
+    pub fn players(&self) -> Option<String> {
+        match self {
+            NetworkConfig::Http(config) => config.players(),
+            _ => None,
+        }
+    }
+
     /// Opens the network, before privileges are dropped.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use bfed_client::session_path;
+use bfed_gateway::status::Show;
 use linux_net::netns::Namespace;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -242,7 +243,8 @@ fn a_test_pattern_of_an_ip_multicast_island_plays_in_a_browser_of_another_over_h
             "[network]\nkind = \"ip\"\ninterface = \"lo\"\nexport = [\"239.1.0.0/16\"]\n";
         let rest = format!("{multicast}{}", peer(2, at[1]));
         let one = Daemon::start("run", 1, &listen(at[0]), &rest);
-        let rest = format!("{}{}", http(server), peer(1, at[0]));
+        let status = "[status]\npage = \"127.0.0.1:0\"\n";
+        let rest = format!("{}{status}{}", http(server), peer(1, at[0]));
         let other = Daemon::start("run", 2, &listen(at[1]), &rest);
         one.peered();
         other.peered();
@@ -257,6 +259,18 @@ fn a_test_pattern_of_an_ip_multicast_island_plays_in_a_browser_of_another_over_h
         let mut browser = Browser::open(&format!("http://{server}{path}"));
         let state = browser.plays();
         assert!(state.starts_with("HLS, 320 × 240"), "{state}");
+        // The status page leads there.
+        let page = other.show(Show::Overview)["page"].clone();
+        let mut status = Browser::open(&format!("http://{}/", page.as_str().unwrap()));
+        let link = eventually("a link to the player", || {
+            let link = status.value("document.querySelector('#sessions a')?.href");
+            link.as_str().map(str::to_owned)
+        });
+        let expected = "/play/bfed%3A%2F%2F1%2F239.1.2.3%2F5004";
+        assert!(
+            link.starts_with(&format!("http://{server}{expected}")),
+            "{link}"
+        );
     });
 }
 

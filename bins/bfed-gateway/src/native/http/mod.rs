@@ -177,6 +177,17 @@ impl HttpConfig {
         )))
     }
 
+    /// Returns the URL of the first data node's server for browsers, without a slash at its end.
+    pub(super) fn players(&self) -> Option<String> {
+        let plain = format!("http://{}/", self.authority(0).ok()?);
+        let secure = self
+            .tls
+            .as_ref()
+            .and_then(|tls| tls::secure((self.listen.port(), tls.listen.port()), &plain));
+        let url = secure.unwrap_or(plain);
+        Some(url.trim_end_matches('/').to_owned())
+    }
+
     fn mediator_url(&self) -> Result<Url, String> {
         match &self.ask {
             Some(url) => Ok(url.clone()),

@@ -80,18 +80,22 @@ impl Tls {
         }
     }
 
-    /// Returns where a client that came over TLS finds what is at a plain URL of this network, whose gateways use the same
-    /// ports.
+    /// Returns the URL with TLS beside a plain one of this network.
     pub(super) fn secure(&self, location: &str) -> Option<String> {
-        let (authority, path) = location.strip_prefix("http://")?.split_once('/')?;
-        let (host, port) = authority.rsplit_once(':')?;
-        let (plain, tls) = self.ports;
-        let number = port.parse::<u16>().ok()?.checked_sub(plain)?;
-        Some(format!(
-            "https://{host}:{}/{path}",
-            tls.checked_add(number)?
-        ))
+        secure(self.ports, location)
     }
+}
+
+/// Returns the URL with TLS beside a plain one of a network whose gateways use the same ports: the first plain one, and the
+/// first with TLS.
+pub(super) fn secure((plain, tls): (u16, u16), location: &str) -> Option<String> {
+    let (authority, path) = location.strip_prefix("http://")?.split_once('/')?;
+    let (host, port) = authority.rsplit_once(':')?;
+    let number = port.parse::<u16>().ok()?.checked_sub(plain)?;
+    Some(format!(
+        "https://{host}:{}/{path}",
+        tls.checked_add(number)?
+    ))
 }
 
 fn stamp(files: &[PathBuf; 2]) -> Stamp {
