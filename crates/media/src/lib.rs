@@ -48,7 +48,7 @@
 //! | quantity | bound | at the bound |
 //! | --- | --- | --- |
 //! | bytes until the container is known | [`MAX_SNIFF`] | the stream is of no known container, and passes unread |
-//! | memory of a reader | [`MAX_INIT`] for the initialisation, and as much for the box or element that is being read | the reader looks for the next fragment or cluster |
+//! | memory of a reader | twice [`MAX_INIT`] for the initialisation, [`MAX_INIT`] for each of its parts and for the box or element that is being read | the reader looks for the next fragment or cluster |
 //! | length of a unit | [`MAX_UNIT`] | the same |
 //! | tracks that are known | 16 | further ones are ignored |
 //! | events that wait | one for each 3 bytes pushed | drain after each push |

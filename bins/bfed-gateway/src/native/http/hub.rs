@@ -63,7 +63,7 @@ struct Stream {
     busy: Option<ChannelId>,
     readers: Vec<u64>,
     sources: usize,
-    /// What viewers that arrive late get; of a session of one source.
+    /// What viewers that arrive late get; of a session of one source, without numbered frames.
     live: Option<Live>,
 }
 
@@ -238,7 +238,8 @@ impl Hub {
         let new = || Stream {
             content: session.content(),
             multi: session.multi_source(),
-            live: (!session.multi_source())
+            // Frames with numbers are no bytes of a container, whatever is in them.
+            live: (!session.multi_source() && !bfed_client::is_numbered(session))
                 .then(|| Live::new(bounds.queue / 2, bounds.hls.clone())),
             ..Stream::default()
         };

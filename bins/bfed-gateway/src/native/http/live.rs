@@ -3,7 +3,7 @@
 //!
 //! | memory for each flow | bound |
 //! | --- | --- |
-//! | bytes since the last key frame, and those of the frame that is arriving | half of `queue`; more is forgotten until the next key frame |
+//! | bytes since the last key frame, and those of the frame that is arriving | half of `queue`, and a chunk for 128 bytes of that; more is forgotten until the next key frame |
 //! | segments of HLS, from the first request for them until 60 s after the last | `hls-memory` |
 
 use std::collections::VecDeque;
@@ -17,6 +17,11 @@ use tokio::sync::Notify;
 
 /// Time after the last request for which segments are made.
 const UNASKED: Duration = Duration::from_secs(60);
+
+/// Memory of a chunk beside its bytes, at most.
+const CHUNK_COST: u64 = 128;
+/// Average length of pieces from which on they are worth sharing, in bytes.
+const MIN_PIECE: u64 = 512;
 
 /// Where a new reader of a stream begins.
 pub(super) enum Join {
@@ -141,8 +146,7 @@ impl Live {
         let Some(mut recorder) = self.recorder.take() else {
             return false;
         };
-        let changed =
-            unit.offset >= self.first && recorder.push(unit, self.slice(unit.offset, unit.end()));
+        let changed = unit.offset >= self.first && recorder.push(unit, self.pieces(unit));
         self.recorder = Some(recorder);
         changed
     }
@@ -165,13 +169,24 @@ impl Live {
         pieces
     }
 
+    /// Returns the bytes of a unit: shared, or copied if the pieces are tiny.
+    fn pieces(&self, unit: &Unit) -> Vec<Bytes> {
+        let pieces = self.slice(unit.offset, unit.end());
+        match pieces.len() as u64 * MIN_PIECE > unit.len + 2 * MIN_PIECE {
+            true => vec![pieces.concat().into()],
+            false => pieces,
+        }
+    }
+
     /// Drops bytes that are not needed, and all bytes at the bound.
     fn forget(&mut self) {
         let open = self.reader.open_offset();
         let mut needed = self.start.map_or(open, |(start, _)| start.min(open));
-        if self.end - needed > self.max {
+        // A chunk costs more than its bytes, if it is tiny.
+        let is_crumbled = self.chunks.len() as u64 * CHUNK_COST > self.max;
+        if self.end - needed > self.max || is_crumbled {
             self.start = None;
-            needed = match self.end - open > self.max {
+            needed = match self.end - open > self.max || is_crumbled {
                 true => self.end,
                 false => open,
             };
@@ -226,5 +241,63 @@ impl Live {
 
     pub(super) fn recorder(&self) -> Option<&Recorder<Bytes>> {
         self.recorder.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TS: &[u8] = include_bytes!("../../../../../crates/media/tests/samples/h264.ts");
+
+    fn pour(live: &mut Live, stream: &[u8], len: usize) {
+        for piece in stream.chunks(len) {
+            live.push(&Bytes::copy_from_slice(piece));
+            let kept = live.chunks.iter().map(Bytes::len).sum::<usize>() as u64;
+            assert!(kept <= live.max + len as u64, "{kept} bytes are kept");
+            assert!(live.chunks.len() as u64 * CHUNK_COST <= live.max + CHUNK_COST);
+        }
+    }
+
+    #[test]
+    fn tiny_chunks_and_rare_key_frames_stay_within_the_bound() {
+        for (len, max) in [
+            (1, 1 << 20),
+            (1, 20_000),
+            (188, 9_000),
+            (1316, 1 << 20),
+            (1316, 3_000),
+        ] {
+            let mut live = Live::new(max, Config::default());
+            live.ask();
+            pour(&mut live, TS, len);
+            let recorder = live.recorder().expect("segments");
+            assert!(recorder.bytes() <= TS.len() * 2);
+        }
+    }
+
+    #[test]
+    fn segments_of_tiny_chunks_are_in_few_pieces() {
+        let mut live = Live::new(4 << 20, Config::default());
+        live.ask();
+        pour(&mut live, TS, 2);
+        let segment = live.recorder().unwrap().segment(0);
+        let media::hls::Found::Now(pieces) = segment else {
+            panic!("{segment:?}");
+        };
+        let bytes: usize = pieces.iter().map(Bytes::len).sum();
+        assert!(pieces.len() <= 30, "{} pieces, {bytes} bytes", pieces.len());
+    }
+
+    #[test]
+    fn a_new_source_begins_anew_and_its_segments_follow_a_discontinuity() {
+        let mut live = Live::new(1 << 20, Config::default());
+        live.ask();
+        pour(&mut live, TS, 1316);
+        live.restart();
+        assert!(live.container().is_none());
+        pour(&mut live, TS, 1316);
+        let playlist = live.recorder().unwrap().playlist().unwrap();
+        assert!(playlist.contains("#EXT-X-DISCONTINUITY\n"), "{playlist}");
     }
 }

@@ -87,6 +87,23 @@ fn a_late_reader_begins_with_the_initialisation_and_the_last_key_frame() {
 }
 
 #[test]
+fn numbered_frames_are_no_container_whatever_is_in_them() {
+    alone(|| {
+        let _net = edge();
+        let session = path("bfed://7/film/?framing=numbered");
+        let mut source = Client::put(EDGE, &session);
+        for piece in TS[..60_000].chunks(1316) {
+            source.chunk(piece);
+        }
+        std::thread::sleep(StdDuration::from_millis(200));
+        let mut reader = Client::get(EDGE, &session);
+        assert_eq!(reader.head(), 200);
+        source.chunk(b"now");
+        assert_eq!(reader.until(3), b"now");
+    });
+}
+
+#[test]
 fn a_gateway_that_subscribes_late_begins_as_a_reader_does() {
     alone(|| {
         let mut net = edge();
