@@ -2,12 +2,12 @@
 //! without end, which any player or `curl` reads and writes over plain HTTP/1.1.
 //!
 //! Each data node is a server, each an *edge* for readers; the *origin* is the one that sources of this
-//! network send to. The control node's is the mediator. An edge may speak TLS to browsers on a second port ([`tls`]).
+//! network send to. The control node's is the mediator. An edge may speak TLS to browsers on a second port (`tls`).
 //!
 //! | request | at | does |
 //! | --- | --- | --- |
 //! | `GET /s/NAME`, `/s/NAME/FLOW` | an edge | the session's flow as it comes, from now on; NAME is the session's, percent-encoded, FLOW its number from 0. For a session of another network that this edge does not have, it asks the mediator and redirects (307) to the edge that has it |
-//! | `GET /hls/NAME/index.m3u8`, `/play/NAME`, `/info/NAME` | an edge | HLS, a page with a player, JSON: see [`view`]; FLOW follows the name as above. Redirected in the same way |
+//! | `GET /hls/NAME/index.m3u8`, `/play/NAME`, `/info/NAME` | an edge | HLS, a page with a player, JSON: see `view`; FLOW follows the name as above. Redirected in the same way |
 //! | `GET /sessions` | an edge | JSON of all sessions here, for hosts in `list` |
 //! | `PUT`, `POST` to `/s/...` | the origin | is the session's source, if the host is in `publish`: one at a time unless it has many sources; 403 to other hosts |
 //! | `GET /s/...` | the mediator | joins, and redirects to an edge |
