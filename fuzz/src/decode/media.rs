@@ -25,7 +25,7 @@ pub fn stream(bytes: &[u8]) {
 fn read(stream: &[u8], len: usize) -> Vec<Event> {
     let (mut reader, mut events) = (Reader::new(), vec![]);
     let config = Config {
-        bytes: 4096,
+        bytes: 64 << 10,
         ..Config::default()
     };
     let mut recorder: Option<Recorder<()>> = None;
@@ -44,7 +44,7 @@ fn read(stream: &[u8], len: usize) -> Vec<Event> {
                         recorder.push(unit, [()]);
                     }
                 }
-                assert!(recorder.bytes() <= config.bytes * 2 + 2 * MAX_INIT);
+                assert!(recorder.bytes() <= config.bytes * 5 / 4 + reader.init().len());
                 let _ = recorder.playlist();
             }
             events.push(event);

@@ -47,6 +47,8 @@ pub(super) struct Live {
     /// There has been one.
     has_starts: bool,
     recorder: Option<Recorder<Bytes>>,
+    /// Its playlist, written once for all clients.
+    playlist: Option<Bytes>,
     /// When segments were asked for last.
     asked: Option<Instant>,
     hls: Config,
@@ -67,6 +69,7 @@ impl Live {
     pub(super) fn restart(&mut self) {
         *self = Live {
             recorder: self.recorder.take(),
+            playlist: self.playlist.take(),
             asked: self.asked.take(),
             changed: Arc::clone(&self.changed),
             ..Live::new(self.max as usize, self.hls.clone())
@@ -113,6 +116,8 @@ impl Live {
         }
         self.forget();
         if changed {
+            let playlist = self.recorder.as_ref().and_then(Recorder::playlist);
+            self.playlist = playlist.map(Bytes::from);
             self.changed.notify_waiters();
         }
         started
@@ -236,7 +241,12 @@ impl Live {
         if self.asked.is_some_and(|asked| asked.elapsed() > UNASKED) {
             self.asked = None;
             self.recorder = None;
+            self.playlist = None;
         }
+    }
+
+    pub(super) fn playlist(&self) -> Option<Bytes> {
+        self.playlist.clone()
     }
 
     pub(super) fn recorder(&self) -> Option<&Recorder<Bytes>> {

@@ -116,14 +116,14 @@ pub(super) async fn hls(shared: &Shared, key: &Key, file: File, query: &str) -> 
                     "_HLS_msn and _HLS_part are numbers, the second needs the first",
                 );
             };
-            let playlist = |recorder: &Recorder<Bytes>| {
+            let playlist = |recorder: &Recorder<Bytes>, playlist: Option<Bytes>| {
                 let listed = position.map_or(Found::Now(()), |(segment, part)| {
                     recorder.lists(segment, part)
                 });
-                match (listed, recorder.playlist()) {
+                match (listed, playlist) {
                     (Found::Never, Some(_)) => Found::Never,
                     (Found::Now(()), Some(text)) => {
-                        Found::Now((vec![text.into()], "application/vnd.apple.mpegurl"))
+                        Found::Now((vec![text], "application/vnd.apple.mpegurl"))
                     }
                     _ => Found::Later,
                 }
@@ -132,16 +132,17 @@ pub(super) async fn hls(shared: &Shared, key: &Key, file: File, query: &str) -> 
         }
         File::Segment(number) => {
             let segment =
-                |recorder: &Recorder<Bytes>| typed(recorder.segment(number), content(recorder));
+                |recorder: &Recorder<Bytes>, _| typed(recorder.segment(number), content(recorder));
             waited(shared, key, segment, StatusCode::NOT_FOUND).await
         }
         File::Part(number, part) => {
-            let part =
-                |recorder: &Recorder<Bytes>| typed(recorder.part(number, part), content(recorder));
+            let part = |recorder: &Recorder<Bytes>, _| {
+                typed(recorder.part(number, part), content(recorder))
+            };
             waited(shared, key, part, StatusCode::NOT_FOUND).await
         }
         File::Init(number) => {
-            let init = |recorder: &Recorder<Bytes>| match recorder.init(number) {
+            let init = |recorder: &Recorder<Bytes>, _| match recorder.init(number) {
                 Some(init) => Found::Now((vec![init.clone()], content(recorder))),
                 None => Found::Never,
             };
@@ -169,7 +170,7 @@ fn typed(found: Found<Vec<Bytes>>, kind: &'static str) -> Found<Typed> {
 async fn waited(
     shared: &Shared,
     key: &Key,
-    look: impl Fn(&Recorder<Bytes>) -> Found<Typed>,
+    look: impl Fn(&Recorder<Bytes>, Option<Bytes>) -> Found<Typed>,
     never: StatusCode,
 ) -> Result<Typed, Response<Answer>> {
     let until = Instant::now() + WAIT;
@@ -179,7 +180,15 @@ async fn waited(
         tokio::pin!(changed);
         // From here on no notification is missed.
         changed.as_mut().enable();
-        match shared.hub().segments(key).map_or(Found::Later, &look) {
+        // The lock is not held while it waits.
+        let found = {
+            let hub = shared.hub();
+            let segments = hub.segments(key);
+            segments.map_or(Found::Later, |(recorder, playlist)| {
+                look(recorder, playlist)
+            })
+        };
+        match found {
             Found::Now(found) => return Ok(found),
             Found::Never => {
                 return Err(text(

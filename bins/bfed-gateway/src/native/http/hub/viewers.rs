@@ -56,9 +56,13 @@ impl Hub {
         Ok(Arc::clone(&live.changed))
     }
 
-    /// Returns the segments of a stream.
-    pub(in super::super) fn segments(&self, key: &Key) -> Option<&Recorder<Bytes>> {
-        self.streams.get(key)?.live.as_ref()?.recorder()
+    /// Returns the segments of a stream, and the playlist of them.
+    pub(in super::super) fn segments(
+        &self,
+        key: &Key,
+    ) -> Option<(&Recorder<Bytes>, Option<Bytes>)> {
+        let live = self.streams.get(key)?.live.as_ref()?;
+        Some((live.recorder()?, live.playlist()))
     }
 
     /// Returns a stream.
