@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::version::TLS13;
 
-/// Where a server speaks TLS, and as whom.
+/// Listening address and certificate of a server with TLS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsConfig {
     /// Listening address of the first data node's server; the others use the ports that follow.

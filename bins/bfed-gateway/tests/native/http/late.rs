@@ -245,7 +245,7 @@ fn a_playlist_that_is_ahead_is_waited_for_and_one_far_ahead_is_refused() {
         ];
         std::thread::sleep(StdDuration::from_millis(200));
         assert!(waiting.iter().all(|client| !client.is_answered()));
-        // The stream goes on, with the same pictures again: their time goes back.
+        // The same pictures again, whose time goes back.
         for piece in TS.chunks(10_000) {
             source.chunk(piece);
         }
