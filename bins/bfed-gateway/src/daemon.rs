@@ -126,7 +126,8 @@ impl Program for Gateway<'_> {
         parts.take_calls(&mut tasks, &to_driver)?;
         parts.keep_links(&mut tasks, &status.data, to_driver);
         if let Some(listener) = parts.page.take() {
-            tasks.spawn(page::serve(listener, status.clone()));
+            let players = parts.config.network.players();
+            tasks.spawn(page::serve(listener, status.clone(), players));
         }
         Ok(Running {
             marker: parts.marker,

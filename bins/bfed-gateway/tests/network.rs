@@ -70,6 +70,11 @@ fn wrong_values_are_reported() {
             "not an address prefix",
         ),
         ("kind = \"http\"\nexport = []", "unknown"),
+        (
+            "kind = \"http\"\ntls-listen = \"127.0.0.1:8443\"",
+            "is incomplete",
+        ),
+        ("kind = \"http\"\nhls-part = \"5s\"", "hls-part"),
         ("kind = \"ip\"\ncolour = 0", "unknown"),
     ] {
         let problems = read(&format!("[network]\n{text}")).unwrap_err();

@@ -12,6 +12,7 @@ const PROTOCOLS: &[&str] = &[
     "ldc-ring",
     "tcpxm",
     "bfed",
+    "media",
     "mcp-control",
 ];
 

@@ -6,4 +6,5 @@ pub mod ldc;
 pub mod lms;
 pub mod ltp;
 pub mod mcp;
+pub mod media;
 pub mod tcpxm;

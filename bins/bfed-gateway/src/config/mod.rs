@@ -270,6 +270,9 @@ impl Configuration for Config {
             NetworkConfig::Ssm(config) => Some(&config.data.link),
             NetworkConfig::Http(config) => {
                 host.address("network.listen", Some(config.listen));
+                if let Some(tls) = &config.tls {
+                    host.address("network.tls-listen", Some(tls.listen));
+                }
                 None
             }
         };

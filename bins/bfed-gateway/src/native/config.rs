@@ -8,6 +8,7 @@ use daemon_kit::reader::{Section, shown};
 use daemon_kit::value::{LISTEN, listen, text};
 use toml::de::DeValue;
 
+use super::http::TlsConfig;
 use super::{ClientLimits, Groups, GroupsConfig, HttpConfig, Link, MulticastConfig, NetworkConfig};
 
 #[derive(Clone, Copy)]
@@ -135,10 +136,10 @@ fn export(section: &Section<'_, '_>) -> Vec<Prefix> {
     prefixes(section, "export", wants, is_multicast).unwrap_or_default()
 }
 
-/// `publish`: hosts that may be sources.
-fn publish(section: &Section<'_, '_>) -> Option<Vec<Prefix>> {
+/// `publish` and `list`: hosts that may be sources, and that may list the sessions.
+fn hosts(section: &Section<'_, '_>, key: &'static str) -> Option<Vec<Prefix>> {
     let wants = "address prefixes, such as [\"192.0.2.0/24\"]";
-    prefixes(section, "publish", wants, |_| Ok(()))
+    prefixes(section, key, wants, |_| Ok(()))
 }
 
 fn data(section: &Section<'_, '_>, default: &str, specific: bool) -> GroupsConfig {
@@ -190,6 +191,30 @@ fn ssm(section: &Section<'_, '_>) -> MulticastConfig {
     }
 }
 
+/// `tls-listen`, `tls-certificate` and `tls-key`: all or none.
+fn tls(section: &Section<'_, '_>) -> Option<TlsConfig> {
+    let file = |key: &'static str| section.get(key, "the path of a PEM file", text);
+    let found = section.get("tls-listen", LISTEN, listen);
+    let (certificate, key) = (file("tls-certificate"), file("tls-key"));
+    match (found, certificate, key) {
+        (Some(listen), Some(certificate), Some(key)) => Some(TlsConfig {
+            listen: listen.value,
+            certificate: certificate.value.into(),
+            key: key.value.into(),
+        }),
+        (None, None, None) => None,
+        _ => {
+            section.complain(
+                section.offset_of("tls-listen"),
+                "tls-listen",
+                "is incomplete",
+                "write tls-listen, tls-certificate and tls-key, or none of them",
+            );
+            None
+        }
+    }
+}
+
 fn http(section: &Section<'_, '_>) -> HttpConfig {
     let local = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
     let address = |key: &'static str, default| unicast(section, key, default, "");
@@ -217,12 +242,23 @@ fn http(section: &Section<'_, '_>) -> HttpConfig {
     let seconds = std::time::Duration::from_secs;
     HttpConfig {
         host: host.map(|at| at.value),
+        tls: tls(section),
         ask: url("ask").map(|url| match url.path() {
             "/" => url.with_path("/mediator").unwrap_or(url),
             _ => url,
         }),
         origin: url("origin"),
-        publish: publish(section).unwrap_or_else(|| config.publish.clone()),
+        publish: hosts(section, "publish").unwrap_or_else(|| config.publish.clone()),
+        list: hosts(section, "list").unwrap_or_else(|| config.list.clone()),
+        hls_memory: section.number("hls-memory", 1u32 << 20..=1 << 30, 16 << 20) as usize,
+        hls_sessions: section.number("hls-sessions", 0u32..=10_000, 16) as usize,
+        hls_part: section
+            .duration(
+                "hls-part",
+                std::time::Duration::from_millis(100)..=seconds(2),
+                config.hls_part,
+            )
+            .value,
         max_connections: section.number("max-connections", 1u32..=1 << 20, 4096) as usize,
         queue: section.number("queue", 65_536u32..=1 << 30, 4 << 20) as usize,
         idle_timeout: section

@@ -111,6 +111,10 @@ pub trait Network: NativeNet + AsFd + Send {
 pub type Counter = (&'static str, u64);
 
 /// `[network]` of the configuration: the kind of native network, and its configuration.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a process has one, read at its start"
+)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum NetworkConfig {
     /// `kind = "none"`: no native network, only other gateways.
@@ -145,6 +149,15 @@ impl NetworkConfig {
             NetworkConfig::Ip(_) => "ip",
             NetworkConfig::Ssm(_) => "ssm",
             NetworkConfig::Http(_) => "http",
+        }
+    }
+
+    /// Returns the URL below which browsers find pages with players, without a slash at its end.
+    #[must_use]
+    pub fn players(&self) -> Option<String> {
+        match self {
+            NetworkConfig::Http(config) => config.players(),
+            _ => None,
         }
     }
 

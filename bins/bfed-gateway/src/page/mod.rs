@@ -38,13 +38,16 @@ struct Sample {
 struct State {
     status: StatusHandle,
     past: Arc<Mutex<VecDeque<Sample>>>,
+    /// The URL below which browsers find pages with players.
+    players: Option<Arc<str>>,
 }
 
 /// Serves until the task is dropped.
-pub(crate) async fn serve(listener: Exporter, status: StatusHandle) {
+pub(crate) async fn serve(listener: Exporter, status: StatusHandle, players: Option<String>) {
     let state = State {
         status,
         past: Arc::default(),
+        players: players.map(Arc::from),
     };
     let (for_page, sampled) = (state.clone(), state.clone());
     let router = Router::new()
@@ -149,6 +152,9 @@ async fn data(state: State, headers: HeaderMap) -> Response {
     let (Some(Ok(overview)), Some(Ok(nodes)), Ok(control)) = (overview, nodes, control) else {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };
+    let counters = state.status.counters().await.ok();
+    let readers = |node: &crate::data::Snapshot| node.native_gauges.get("readers").copied();
+    let viewers = counters.map(|all| all.data.iter().filter_map(readers).sum::<u64>());
     let past = state
         .past
         .lock()
@@ -160,6 +166,8 @@ async fn data(state: State, headers: HeaderMap) -> Response {
         "control": control,
         "past": past,
         "interval_s": INTERVAL.as_secs(),
+        "players": state.players.as_deref(),
+        "viewers": viewers.filter(|_| state.players.is_some()),
     });
     let headers = [
         (header::CONTENT_TYPE, "application/json"),

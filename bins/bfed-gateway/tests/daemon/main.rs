@@ -1,6 +1,7 @@
 //! The real program on loopback.
 
 mod authorisation;
+mod browser;
 mod common;
 mod floods;
 mod metrics;

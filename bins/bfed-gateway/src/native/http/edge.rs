@@ -10,7 +10,6 @@ use bfed::name::Owner;
 use bfed::native::ChannelId;
 use bfed::wire::MAX_MESSAGE_LEN;
 use bfed::wire::client::{Answer as Mediated, AnswerRepr, Request as MediatorRequest, Token, Want};
-use bfed::wire::data::MAX_PAYLOAD_LEN;
 use bfed::wire::no_route::Reason;
 use bfed::{BnNum, ChannelAddress, Content, Prefix, SessionName};
 use bfed_client::http::{self, HttpError};
@@ -20,14 +19,13 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::Notify;
 
-use super::hub::{Key, NoSource, Shared};
+use super::hub::{Key, NoSource, Shared, longest_frame};
 use super::presented::Presented;
 use super::server::{Answer, Site, Stream, TIMEOUT, piece, redirect, text};
+use super::tls::Tls;
+use super::view::{self, View};
 use crate::native::Access;
 
-/// Longest frame of a real-time source: the paper's throughput is flat from there on (Figure 11), and of a longer one more
-/// is lost with each datagram.
-const MAX_REAL_TIME: usize = 16 << 10;
 /// Time after which a silent source has ended.
 const SOURCE_SILENCE: Duration = Duration::from_secs(60);
 /// Time after which a silent server has ended.
@@ -45,6 +43,10 @@ pub(super) struct Edge {
     pub(super) origin: Option<Url>,
     /// Hosts that may be sources.
     pub(super) publish: Vec<Prefix>,
+    /// Hosts that may list the sessions.
+    pub(super) list: Vec<Prefix>,
+    /// The certificate, which may change.
+    pub(super) tls: Option<Arc<Tls>>,
     pub(super) mediator: Url,
     /// Whether the mediator is in this process.
     pub(super) is_mediator_own: bool,
@@ -76,11 +78,19 @@ pub(super) fn redirect_to(server: &Url, path: &str) -> Response<Answer> {
     }
 }
 
-/// Returns the response to a reader of a flow for the mediator's answer.
-pub(super) fn respond(answer: &Mediated, flow: usize, path: &str) -> Response<Answer> {
+/// Returns the response to a client's request for a flow, by the mediator's answer. Files beside the stream are where the
+/// stream is.
+pub(super) fn respond(answer: &Mediated, flow: usize, view: &View, path: &str) -> Response<Answer> {
     match answer {
         Mediated::Translation(addresses) => match addresses.get(flow) {
-            Some(ChannelAddress::Native(url)) => redirect(&String::from_utf8_lossy(url)),
+            Some(ChannelAddress::Native(url)) => {
+                let url = String::from_utf8_lossy(url);
+                match (view, url.parse::<Url>()) {
+                    (View::Stream, _) => redirect(&url),
+                    (_, Ok(server)) => redirect_to(&server, path),
+                    (_, Err(error)) => text(StatusCode::BAD_GATEWAY, error.to_string()),
+                }
+            }
             _ => text(StatusCode::BAD_GATEWAY, "the gateway's answer is no URL"),
         },
         Mediated::Redirect { mediator, .. } => match mediator.parse::<Url>() {
@@ -100,55 +110,89 @@ pub(super) fn flow(path: &str) -> Option<(Key, SessionName)> {
     (at < session.flow_count()).then_some((key, session))
 }
 
+/// What a client asks for.
+struct Asked<'a> {
+    view: &'a View,
+    /// The path with its query.
+    path: &'a str,
+    query: &'a str,
+    presented: &'a Presented,
+}
+
 impl Edge {
+    /// Serves what belongs to a flow, or leads the client to the edge that has it.
     async fn get(
         &self,
-        key: Key,
-        session: SessionName,
-        path: &str,
+        asked: &Asked<'_>,
+        key: &Key,
+        session: &SessionName,
         cut: Arc<Notify>,
     ) -> Response<Answer> {
+        if let Err(response) = self.locate(asked, key, session).await {
+            return response;
+        }
+        match asked.view {
+            View::Stream => self.stream(key, session, cut),
+            View::Hls(file) => {
+                view::hls(&self.shared, key, *file, asked.query, asked.presented).await
+            }
+            View::Page => view::page(),
+            View::Info => view::info(&self.shared, key),
+        }
+    }
+
+    /// Makes sure that a flow is served here, or returns where it is.
+    async fn locate(
+        &self,
+        asked: &Asked<'_>,
+        key: &Key,
+        session: &SessionName,
+    ) -> Result<(), Response<Answer>> {
         let own = match session.owner() {
             Owner::Number(network) => network == self.network,
             Owner::Name(_) => false,
         };
         let (here, may_be_refused) = {
             let hub = self.shared.hub();
-            (hub.is_here(&key), hub.may_be_refused(&key))
+            (hub.is_here(key), hub.may_be_refused(key))
         };
         if here && (own || !may_be_refused) {
-            return self.stream(&key, &session, cut);
+            return Ok(());
         }
         match &self.origin {
-            Some(origin) if own => return redirect_to(origin, path),
-            // The reader waits for the source.
-            None if own => return self.stream(&key, &session, cut),
+            Some(origin) if own => return Err(redirect_to(origin, asked.path)),
+            // The reader waits for the source, and so does the player.
+            None if own => return Ok(()),
             _ => {}
         }
-        match self.join(&session).await {
-            Ok(Mediated::Translation(_)) if self.shared.hub().has_down(&key) => {
-                self.stream(&key, &session, cut)
-            }
+        match self.join(session).await {
+            Ok(Mediated::Translation(_)) if self.shared.hub().has_down(key) => Ok(()),
             Ok(Mediated::NoRoute(Reason::Local)) => match &self.origin {
-                Some(origin) => redirect_to(origin, path),
-                None => self.stream(&key, &session, cut),
+                Some(origin) => Err(redirect_to(origin, asked.path)),
+                None => Ok(()),
             },
-            Ok(answer) => respond(&answer, key.1, path),
+            Ok(answer) => Err(respond(&answer, key.1, asked.view, asked.path)),
             // Data nodes serve their sessions while the control node is unreachable.
-            Err(_) if here => self.stream(&key, &session, cut),
-            Err(why) => text(
+            Err(_) if here => Ok(()),
+            Err(why) => Err(text(
                 StatusCode::SERVICE_UNAVAILABLE,
                 format!("the mediator does not answer: {why}"),
-            ),
+            )),
         }
     }
 
     fn stream(&self, key: &Key, session: &SessionName, cut: Arc<Notify>) -> Response<Answer> {
         let id = self.shared.hub().add_reader(key, session, cut);
+        let container = self
+            .shared
+            .hub()
+            .viewed(key)
+            .and_then(|viewed| viewed.container);
+        let kind = container.map_or("application/octet-stream", media::Container::content_type);
         let mut response = Response::new(Answer::Stream(Stream::new(Arc::clone(&self.shared), id)));
         let headers = response.headers_mut();
         for (name, value) in [
-            (header::CONTENT_TYPE, "application/octet-stream"),
+            (header::CONTENT_TYPE, kind),
             (header::CACHE_CONTROL, "no-store"),
             (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
         ] {
@@ -159,6 +203,10 @@ impl Edge {
 
     fn may_publish(&self, host: IpAddr) -> bool {
         self.publish.iter().any(|prefix| prefix.contains(host))
+    }
+
+    fn may_list(&self, host: IpAddr) -> bool {
+        self.list.iter().any(|prefix| prefix.contains(host))
     }
 
     async fn put(&self, key: Key, session: SessionName, mut body: Incoming) -> Response<Answer> {
@@ -245,21 +293,31 @@ impl Site for Edge {
         cut: Arc<Notify>,
     ) -> Response<Answer> {
         let path = path_of(&request);
+        if path == "/sessions" && request.method() == Method::GET {
+            return match self.may_list(from.ip()) {
+                true => view::sessions(&self.shared),
+                false => text(
+                    StatusCode::FORBIDDEN,
+                    "this host may not list the sessions: network.list does not name it",
+                ),
+            };
+        }
         let short = path
             .strip_prefix("/c/")
             .and_then(|number| number.parse().ok());
-        let flow = match short {
+        let found = match short {
             Some(number) => {
                 let key = self.shared.hub().key_of(ChannelId(number));
-                key.and_then(|key| SessionName::parse(&key.0).ok().map(|name| (key, name)))
+                key.and_then(|key| {
+                    SessionName::parse(&key.0)
+                        .ok()
+                        .map(|name| (View::Stream, key, name))
+                })
             }
-            None => flow(&path),
+            None => view::parse(&path),
         };
-        let Some((key, session)) = flow else {
-            return text(
-                StatusCode::NOT_FOUND,
-                "sessions are at /s/NAME, the name percent-encoded",
-            );
+        let Some((view, key, session)) = found else {
+            return text(StatusCode::NOT_FOUND, view::PATHS);
         };
         let presented = Presented::of(&request);
         let right = match *request.method() {
@@ -272,13 +330,22 @@ impl Site for Edge {
         if let Err(why) = checked {
             return text(StatusCode::FORBIDDEN, why);
         }
-        match *request.method() {
-            Method::GET => presented.keep(self.get(key, session, &path, cut).await),
-            Method::PUT | Method::POST if !self.may_publish(from.ip()) => text(
-                StatusCode::FORBIDDEN,
-                "this host may not be a source: network.publish does not list it",
-            ),
-            Method::PUT | Method::POST => self.put(key, session, request.into_body()).await,
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let asked = Asked {
+            view: &view,
+            path: &path_and_query(&request),
+            query: &query,
+            presented: &presented,
+        };
+        match (request.method(), &view) {
+            (&Method::GET, _) => presented.keep(self.get(&asked, &key, &session, cut).await),
+            (&Method::PUT | &Method::POST, View::Stream) => match self.may_publish(from.ip()) {
+                true => self.put(key, session, request.into_body()).await,
+                false => text(
+                    StatusCode::FORBIDDEN,
+                    "this host may not be a source: network.publish does not list it",
+                ),
+            },
             _ => text(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "GET reads a session, PUT is its source",
@@ -299,7 +366,12 @@ impl Site for Edge {
                         }
                     }
                 }
-                _ = sweep.tick() => self.shared.hub().sweep(),
+                _ = sweep.tick() => {
+                    self.shared.hub().sweep();
+                    if let Some(tls) = &self.tls {
+                        tls.refresh();
+                    }
+                }
             }
         }
     }
@@ -308,6 +380,12 @@ impl Site for Edge {
 /// Returns the path of a request, also of the whole URL that a proxy sends.
 pub(super) fn path_of(request: &Request<Incoming>) -> String {
     request.uri().path().to_owned()
+}
+
+/// Returns the path of a request with its query.
+pub(super) fn path_and_query(request: &Request<Incoming>) -> String {
+    let whole = request.uri().path_and_query();
+    whole.map_or("/", |whole| whole.as_str()).to_owned()
 }
 
 /// Reads a stream piece by piece until `take` returns false.
@@ -366,13 +444,9 @@ async fn unwanted(shared: &Shared, channel: ChannelId) {
     }
 }
 
-/// Publishes a source's data in frames. Those of bulk data are as long as packets can be: then channels between gateways move
-/// more bytes with each call.
+/// Publishes a source's data in frames.
 async fn publish(shared: &Shared, key: &Key, content: Content, mut data: Bytes) {
-    let longest = match content {
-        Content::Bulk => MAX_PAYLOAD_LEN,
-        Content::RealTime => MAX_REAL_TIME,
-    };
+    let longest = longest_frame(content);
     while !data.is_empty() {
         let frame = data.split_to(data.len().min(longest));
         shared.publish(key, frame).await;

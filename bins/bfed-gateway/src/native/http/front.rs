@@ -15,9 +15,10 @@ use hyper::{Method, Request, Response, StatusCode};
 use linux_net::wake::Waker;
 use tokio::sync::{Notify, oneshot};
 
-use super::edge::{flow, path_of, redirect_to, respond};
+use super::edge::{path_and_query, path_of, redirect_to, respond};
 use super::presented::Presented;
 use super::server::{Answer, Server, Site, TIMEOUT, bytes, piece, text};
+use super::view;
 use super::{HttpConfig, Network, Owner};
 use crate::native::Counter;
 use crate::native::clients::{ClientKey, PendingRequest, Refused};
@@ -129,12 +130,15 @@ impl MediatorSite {
     }
 
     /// Redirects a reader that knows only the mediator to an edge.
-    async fn get(&self, from: SocketAddr, path: &str, token: Presented) -> Response<Answer> {
-        let Some((key, session)) = flow(path) else {
-            return text(
-                StatusCode::NOT_FOUND,
-                "sessions are at /s/NAME, the name percent-encoded",
-            );
+    async fn get(
+        &self,
+        from: SocketAddr,
+        path: &str,
+        whole: &str,
+        token: Presented,
+    ) -> Response<Answer> {
+        let Some((view, key, session)) = view::parse(path) else {
+            return text(StatusCode::NOT_FOUND, view::PATHS);
         };
         let nonce = {
             let mut inbox = self.shared.inbox();
@@ -149,8 +153,8 @@ impl MediatorSite {
             token: token.token(),
         };
         let response = match self.ask(from.ip(), ask).await.map(|answer| answer.answer) {
-            Ok(Mediated::NoRoute(Reason::Local)) => redirect_to(&self.origin, path),
-            Ok(answer) => respond(&answer, key.1, path),
+            Ok(Mediated::NoRoute(Reason::Local)) => redirect_to(&self.origin, whole),
+            Ok(answer) => respond(&answer, key.1, &view, whole),
             Err(response) => response,
         };
         token.keep(response)
@@ -167,7 +171,10 @@ impl Site for MediatorSite {
         let path = path_of(&request);
         match (request.method(), path.as_str()) {
             (&Method::POST, "/mediator") => self.post(from, request.into_body()).await,
-            (&Method::GET, path) => self.get(from, path, Presented::of(&request)).await,
+            (&Method::GET, path) => {
+                let whole = path_and_query(&request);
+                self.get(from, path, &whole, Presented::of(&request)).await
+            }
             _ => text(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "POST /mediator, or GET /s/NAME",
@@ -205,7 +212,7 @@ pub(super) fn open(config: &HttpConfig, owner: Owner) -> Result<Box<dyn Network>
         shared: Arc::clone(&shared),
         origin,
     };
-    let server = Server::open(config.mediator, config.max_connections, site)?;
+    let server = Server::open(config.mediator, None, config.server_bounds(), site)?;
     let front = HttpMediator {
         shared,
         server,

@@ -1,10 +1,13 @@
 //! The streams of one server, their readers and their sources. Data comes from the data node's thread and from sources'
 //! connections; the queue of each reader is bounded.
 
+mod reader;
+mod viewers;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker as TaskWaker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bfed::native::{ChannelId, Direction, NativeError, NativeFlow};
@@ -13,10 +16,23 @@ use hyper::body::Bytes;
 use linux_net::wake::Waker;
 use tokio::sync::Notify;
 
-use crate::native::Counter;
+use super::live::{Join, Live};
+use reader::Reader;
+
+pub(super) use viewers::{NoSegments, Viewed};
 
 /// Bytes that wait for the data node before sources are held back.
 const MAX_RECEIVED: usize = 1 << 20;
+
+/// Returns the longest frame of a source's data. Bulk frames are as long as packets can be: then channels between gateways move
+/// more bytes with each call. Of real-time data more is lost with each frame, and the paper's throughput is flat from 16 KiB on
+/// (Figure 11).
+pub(super) fn longest_frame(content: Content) -> usize {
+    match content {
+        Content::Bulk => MAX_PAYLOAD_LEN,
+        Content::RealTime => 16 << 10,
+    }
+}
 
 /// A flow of a session: the session's name, and the flow's number.
 pub(super) type Key = (String, usize);
@@ -54,40 +70,20 @@ struct Stream {
     busy: Option<ChannelId>,
     readers: Vec<u64>,
     sources: usize,
+    /// What viewers that arrive late get; of a session of one source, without numbered frames.
+    live: Option<Live>,
 }
 
 impl Stream {
+    /// Another source may follow.
+    fn restart(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.restart();
+        }
+    }
+
     fn is_idle(&self) -> bool {
         self.down.is_none() && self.up.is_none() && self.readers.is_empty() && self.sources == 0
-    }
-}
-
-struct Reader {
-    stream: Key,
-    queue: VecDeque<Bytes>,
-    bytes: usize,
-    /// When the reader last took data, or the queue was empty.
-    took: Instant,
-    ended: bool,
-    task: Option<TaskWaker>,
-    /// Ends the connection.
-    cut: Arc<Notify>,
-}
-
-impl Reader {
-    /// Cuts off the reader: its connection ends at once.
-    fn cut_off(&mut self, counts: &mut Counts) {
-        self.ended = true;
-        self.queue.clear();
-        self.bytes = 0;
-        self.cut.notify_one();
-        counts.cut += 1;
-    }
-
-    fn wake(&mut self) {
-        if let Some(task) = self.task.take() {
-            task.wake();
-        }
     }
 }
 
@@ -100,9 +96,17 @@ pub(super) struct Hub {
     received: VecDeque<(ChannelId, Bytes)>,
     received_bytes: usize,
     writable: VecDeque<ChannelId>,
-    queue: usize,
-    idle_timeout: Duration,
+    bounds: Bounds,
     counts: Counts,
+}
+
+/// Bounds of the hub: see [`HttpConfig`](super::HttpConfig).
+#[derive(Clone, Debug)]
+pub(super) struct Bounds {
+    pub(super) queue: usize,
+    pub(super) idle_timeout: Duration,
+    pub(super) hls: media::hls::Config,
+    pub(super) hls_sessions: usize,
 }
 
 /// Why a host cannot be a source.
@@ -113,7 +117,7 @@ pub(super) enum NoSource {
 }
 
 impl Shared {
-    pub(super) fn new(queue: usize, idle_timeout: Duration) -> io::Result<Arc<Self>> {
+    pub(super) fn new(bounds: Bounds) -> io::Result<Arc<Self>> {
         let hub = Hub {
             streams: BTreeMap::new(),
             channels: BTreeMap::new(),
@@ -122,8 +126,7 @@ impl Shared {
             received: VecDeque::new(),
             received_bytes: 0,
             writable: VecDeque::new(),
-            queue,
-            idle_timeout,
+            bounds,
             counts: Counts::default(),
         };
         Ok(Arc::new(Shared {
@@ -238,9 +241,13 @@ impl Hub {
     }
 
     fn stream(&mut self, key: &Key, session: &SessionName) -> &mut Stream {
+        let bounds = &self.bounds;
         let new = || Stream {
             content: session.content(),
             multi: session.multi_source(),
+            // Frames with numbers are no bytes of a container, whatever is in them.
+            live: (!session.multi_source() && !bfed_client::is_numbered(session))
+                .then(|| Live::new(bounds.queue / 2, bounds.hls.clone())),
             ..Stream::default()
         };
         self.streams.entry(key.clone()).or_insert_with(new)
@@ -279,8 +286,10 @@ impl Hub {
 
     /// Returns the sessions of other networks that have readers here.
     pub(super) fn read_sessions(&self) -> Vec<String> {
-        let read =
-            |(_, stream): &(&Key, &Stream)| stream.down.is_some() && !stream.readers.is_empty();
+        let read = |(_, stream): &(&Key, &Stream)| {
+            let recorded = stream.live.as_ref().is_some_and(Live::is_recorded);
+            stream.down.is_some() && (recorded || !stream.readers.is_empty())
+        };
         let mut names: Vec<String> = self
             .streams
             .iter()
@@ -297,8 +306,33 @@ impl Hub {
         if !stream.listens.contains(&Some(channel)) {
             let free = stream.listens.iter_mut().find(|place| place.is_none());
             *free.ok_or(NativeError::Refused)? = Some(channel);
+            self.begin_late(channel);
         }
         Ok(())
+    }
+
+    /// Gives the data node the bytes that it missed: of a bulk session all since the last key frame, of a real-time session
+    /// the initialisation alone, because late frames are dropped on the way.
+    fn begin_late(&mut self, channel: ChannelId) {
+        let Some(Join::Now(mut pieces)) = self
+            .of(channel)
+            .and_then(|s| s.live.as_ref())
+            .map(Live::join)
+        else {
+            return;
+        };
+        let content = self.of(channel).map(|stream| stream.content);
+        let content = content.unwrap_or_default();
+        if content == Content::RealTime {
+            pieces.truncate(1);
+        }
+        for mut piece in pieces {
+            self.received_bytes += piece.len();
+            while !piece.is_empty() {
+                let frame = piece.split_to(piece.len().min(longest_frame(content)));
+                self.received.push_back((channel, frame));
+            }
+        }
     }
 
     /// Unsubscribes the data node.
@@ -339,6 +373,7 @@ impl Hub {
             if stream.down == Some(channel) {
                 stream.down = None;
                 stream.is_live = false;
+                stream.restart();
                 ends = true;
             }
             if stream.up == Some(channel) {
@@ -380,16 +415,14 @@ impl Hub {
     pub(super) fn add_reader(&mut self, key: &Key, session: &SessionName, cut: Arc<Notify>) -> u64 {
         let id = self.next;
         self.next += 1;
-        self.stream(key, session).readers.push(id);
-        let reader = Reader {
-            stream: key.clone(),
-            queue: VecDeque::new(),
-            bytes: 0,
-            took: Instant::now(),
-            ended: false,
-            task: None,
-            cut,
-        };
+        let stream = self.stream(key, session);
+        stream.readers.push(id);
+        let mut reader = Reader::new(key.clone(), cut);
+        match stream.live.as_ref().map(Live::join) {
+            Some(Join::Now(pieces)) => pieces.into_iter().for_each(|piece| reader.push(piece)),
+            Some(Join::Wait) => reader.waits = true,
+            None => {}
+        }
         self.readers.insert(id, reader);
         id
     }
@@ -413,6 +446,9 @@ impl Hub {
             self.counts.refused += 1;
             return Err(NoSource::Taken);
         }
+        if stream.sources == 0 {
+            stream.restart();
+        }
         stream.sources += 1;
         Ok(())
     }
@@ -430,7 +466,7 @@ impl Hub {
     /// Handles that readers of the flow have taken data. Returns whether a channel became writable, and whether sources
     /// may send.
     fn after_read(&mut self, key: &Key) -> (bool, bool) {
-        let (queue, readers) = (self.queue, &self.readers);
+        let (queue, readers) = (self.bounds.queue, &self.readers);
         let Some(stream) = self.streams.get_mut(key) else {
             return (false, false);
         };
@@ -461,14 +497,15 @@ impl Hub {
             let Some(reader) = self.readers.get_mut(id) else {
                 continue;
             };
-            if reader.ended || reader.queue.is_empty() || reader.bytes + len <= self.queue {
+            if reader.ended || reader.queue.is_empty() || reader.bytes + len <= self.bounds.queue {
                 continue;
             }
-            if reader.took.elapsed() < self.idle_timeout {
+            if reader.took.elapsed() < self.bounds.idle_timeout {
                 room = false;
                 continue;
             }
-            reader.cut_off(&mut self.counts);
+            reader.cut_off();
+            self.counts.cut += 1;
         }
         room
     }
@@ -481,26 +518,27 @@ impl Hub {
         if content == Content::Bulk && !self.has_room(key, data.len()) {
             return false;
         }
-        let Some(stream) = self.streams.get(key) else {
+        let Some(stream) = self.streams.get_mut(key) else {
             return true;
         };
+        let started = stream.live.as_mut().is_some_and(|live| live.push(data));
         for id in &stream.readers {
             let Some(reader) = self.readers.get_mut(id).filter(|reader| !reader.ended) else {
                 continue;
             };
-            while reader.bytes + data.len() > self.queue && content == Content::RealTime {
-                let Some(old) = reader.queue.pop_front() else {
-                    break;
-                };
-                reader.bytes -= old.len();
+            if reader.waits {
+                let joined = stream.live.as_ref().filter(|_| started).map(Live::join);
+                if let Some(Join::Now(pieces)) = joined {
+                    reader.waits = false;
+                    pieces.into_iter().for_each(|piece| reader.push(piece));
+                }
+                continue;
+            }
+            let is_full = |reader: &Reader| reader.bytes + data.len() > self.bounds.queue;
+            while content == Content::RealTime && is_full(reader) && reader.drop_oldest() {
                 self.counts.dropped += 1;
             }
-            if reader.queue.is_empty() {
-                reader.took = Instant::now();
-            }
-            reader.bytes += data.len();
-            reader.queue.push_back(data.clone());
-            reader.wake();
+            reader.push(data.clone());
         }
         self.counts.sent += 1;
         true
@@ -517,7 +555,8 @@ impl Hub {
             return Ok(());
         };
         stream.is_live = true;
-        if stream.readers.is_empty() || data.is_empty() {
+        let is_kept = stream.live.as_ref().is_some_and(|live| !live.is_unknown());
+        if (stream.readers.is_empty() && !is_kept) || data.is_empty() {
             return Ok(());
         }
         if self.deliver(&key, &Bytes::copy_from_slice(data)) {
@@ -546,33 +585,5 @@ impl Hub {
         }
         self.counts.received += 1;
         true
-    }
-
-    /// Cuts off readers, also of real-time sessions, that take nothing while their queue has data. Called regularly.
-    pub(super) fn sweep(&mut self) {
-        for reader in self.readers.values_mut() {
-            let stuck = !reader.queue.is_empty() && reader.took.elapsed() >= self.idle_timeout * 3;
-            if stuck && !reader.ended {
-                reader.cut_off(&mut self.counts);
-            }
-        }
-    }
-
-    pub(super) fn gauges(&self) -> Vec<Counter> {
-        vec![
-            ("readers", self.readers.len() as u64),
-            ("streams", self.streams.len() as u64),
-        ]
-    }
-
-    pub(super) fn counters(&self) -> Vec<Counter> {
-        let counts = &self.counts;
-        vec![
-            ("chunks_received", counts.received),
-            ("frames_sent", counts.sent),
-            ("frames_dropped_slow_reader", counts.dropped),
-            ("readers_cut_off", counts.cut),
-            ("sources_refused", counts.refused),
-        ]
     }
 }

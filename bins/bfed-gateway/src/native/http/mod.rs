@@ -2,12 +2,14 @@
 //! without end, which any player or `curl` reads and writes over plain HTTP/1.1.
 //!
 //! Each data node is a server, each an *edge* for readers; the *origin* is the one that sources of this
-//! network send to. The control node's is the mediator. TLS and caches belong in front of them.
+//! network send to. The control node's is the mediator. An edge may speak TLS to browsers on a second port (`tls`).
 //!
 //! | request | at | does |
 //! | --- | --- | --- |
 //! | `GET /s/NAME`, `/s/NAME/FLOW` | an edge | the session's flow as it comes, from now on; NAME is the session's, percent-encoded, FLOW its number from 0. For a session of another network that this edge does not have, it asks the mediator and redirects (307) to the edge that has it |
-//! | `PUT`, `POST` there | the origin | is the session's source, if the host is in `publish`: one at a time unless it has many sources; 403 to other hosts |
+//! | `GET /hls/NAME/index.m3u8`, `/play/NAME`, `/info/NAME` | an edge | HLS, a page with a player, JSON: see `view`; FLOW follows the name as above. Redirected in the same way |
+//! | `GET /sessions` | an edge | JSON of all sessions here, for hosts in `list` |
+//! | `PUT`, `POST` to `/s/...` | the origin | is the session's source, if the host is in `publish`: one at a time unless it has many sources; 403 to other hosts |
 //! | `GET /s/...` | the mediator | joins, and redirects to an edge |
 //! | `POST /mediator` | the mediator | the body is a REQUEST, that of the answer an ANSWER |
 //!
@@ -27,12 +29,20 @@
 //! | `queue` bytes for a reader of a real-time session | the oldest frame is dropped and counted |
 //! | `queue` bytes for a reader of a bulk session | the source is paused; a reader that takes nothing for `idle-timeout` is cut off and counted |
 //! | 1 MiB for the data node | the source is paused |
+//! | half of `queue` bytes since the last key frame of a flow | late readers wait for the next key frame |
+//! | `hls-memory` bytes of segments of a flow, `hls-sessions` flows | the oldest segment is removed; 503 |
+//! | a request for a part or playlist that comes next waits 20 s | 503 |
+//! | an answer of known length is taken within three times `idle-timeout` | the connection is closed |
+//! | a TLS handshake takes 10 s | the connection is closed |
 
 mod edge;
 mod front;
 mod hub;
+mod live;
 mod presented;
 mod server;
+mod tls;
+mod view;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -48,12 +58,15 @@ use bfed_client::{Url, session_path};
 use super::{Access, ClientLimits, Counter, Network, Owner, Role};
 use hub::{Key, Shared};
 use server::Server;
+pub use tls::TlsConfig;
 
 /// An HTTP network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpConfig {
     /// Listening address of the first data node's server; the others use the ports that follow.
     pub listen: SocketAddr,
+    /// Where the servers also speak TLS, for browsers.
+    pub tls: Option<TlsConfig>,
     /// The servers' host name for readers; the address of `listen` if not set.
     pub host: Option<String>,
     /// Listening address of the mediator.
@@ -64,6 +77,14 @@ pub struct HttpConfig {
     pub origin: Option<Url>,
     /// Hosts that may be the source of a session.
     pub publish: Vec<Prefix>,
+    /// Hosts that may list the sessions.
+    pub list: Vec<Prefix>,
+    /// Most bytes of the segments of one session for HLS.
+    pub hls_memory: usize,
+    /// Most sessions with segments of HLS at a time, on each server.
+    pub hls_sessions: usize,
+    /// Longest part of a segment.
+    pub hls_part: Duration,
     /// Most connections of a server.
     pub max_connections: usize,
     /// Most bytes that wait for one reader.
@@ -90,19 +111,23 @@ impl HttpConfig {
     /// Creates a configuration with these listeners and default bounds.
     #[must_use]
     pub fn new(listen: SocketAddr, mediator: SocketAddr) -> Self {
+        let loopback = [
+            Prefix::new(Ipv4Addr::new(127, 0, 0, 0).into(), 8),
+            Prefix::new(Ipv6Addr::LOCALHOST.into(), 128),
+        ];
+        let loopback: Vec<Prefix> = loopback.into_iter().flatten().collect();
         HttpConfig {
             listen,
+            tls: None,
             host: None,
             mediator,
             ask: None,
             origin: None,
-            publish: [
-                Prefix::new(Ipv4Addr::new(127, 0, 0, 0).into(), 8),
-                Prefix::new(Ipv6Addr::LOCALHOST.into(), 128),
-            ]
-            .into_iter()
-            .flatten()
-            .collect(),
+            publish: loopback.clone(),
+            list: loopback,
+            hls_memory: 16 << 20,
+            hls_sessions: 16,
+            hls_part: Duration::from_millis(300),
             max_connections: 4096,
             queue: 4 << 20,
             idle_timeout: Duration::from_secs(10),
@@ -118,6 +143,53 @@ impl HttpConfig {
             Some(host) => format!("{host}:{port}"),
             None => SocketAddr::new(reachable(self.listen).ip(), port).to_string(),
         })
+    }
+
+    fn bounds(&self) -> hub::Bounds {
+        let part_target = bfed::Duration::from_micros(self.hls_part.as_micros() as u64);
+        hub::Bounds {
+            queue: self.queue,
+            idle_timeout: self.idle_timeout,
+            hls: media::hls::Config {
+                part_target,
+                bytes: self.hls_memory,
+                ..media::hls::Config::default()
+            },
+            hls_sessions: self.hls_sessions,
+        }
+    }
+
+    fn server_bounds(&self) -> server::Bounds {
+        server::Bounds {
+            max_connections: self.max_connections,
+            take: self.idle_timeout * 3,
+        }
+    }
+
+    /// Returns the listening address with TLS of a data node's server.
+    fn tls(&self, part: usize) -> Result<Option<(SocketAddr, Arc<tls::Tls>)>, String> {
+        let Some(config) = &self.tls else {
+            return Ok(None);
+        };
+        let port = usize::from(config.listen.port()) + part;
+        let port =
+            u16::try_from(port).map_err(|_| "tls-listen: no port is left for each data node")?;
+        let tls = tls::Tls::open(config, self.listen.port())?;
+        Ok(Some((
+            SocketAddr::new(config.listen.ip(), port),
+            Arc::new(tls),
+        )))
+    }
+
+    /// Returns the URL of the first data node's server for browsers, without a slash at its end.
+    pub(super) fn players(&self) -> Option<String> {
+        let plain = format!("http://{}/", self.authority(0).ok()?);
+        let secure = self
+            .tls
+            .as_ref()
+            .and_then(|tls| tls::secure((self.listen.port(), tls.listen.port()), &plain));
+        let url = secure.unwrap_or(plain);
+        Some(url.trim_end_matches('/').to_owned())
     }
 
     fn mediator_url(&self) -> Result<Url, String> {
@@ -168,13 +240,15 @@ impl HttpNet {
         let own = |origin: &Url| origin.authority() != base.authority();
         let first = server(&config.authority(0)?)?;
         let origin = Some(config.origin.clone().unwrap_or(first)).filter(own);
-        let shared =
-            Shared::new(config.queue, config.idle_timeout).map_err(|error| error.to_string())?;
+        let shared = Shared::new(config.bounds()).map_err(|error| error.to_string())?;
+        let secure = config.tls(part)?;
         let edge = edge::Edge {
             shared: Arc::clone(&shared),
             network: owner.gateway.network,
             origin: origin.clone(),
             publish: config.publish.clone(),
+            list: config.list.clone(),
+            tls: secure.as_ref().map(|(_, tls)| Arc::clone(tls)),
             mediator: config.mediator_url()?,
             is_mediator_own: config.ask.is_none(),
             access: Arc::clone(&owner.access),
@@ -183,7 +257,7 @@ impl HttpNet {
         };
         // The driver polls, and that starts the server.
         shared.waker.wake();
-        let server = Server::open(listen, config.max_connections, edge)?;
+        let server = Server::open(listen, secure, config.server_bounds(), edge)?;
         Ok(HttpNet {
             shared,
             server,
@@ -253,6 +327,8 @@ impl NativeNet for HttpNet {
         };
         let from = from.transpose().map_err(|_| NativeError::NoSession)?;
         self.shared.hub().listen(channel)?;
+        // What the stream has had before is there at once.
+        self.shared.waker.wake();
         if let Some(from) = from {
             let fetched = edge::fetch(Arc::clone(&self.shared), channel, from, token);
             self.server.spawn(fetched);

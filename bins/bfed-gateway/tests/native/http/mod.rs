@@ -1,7 +1,9 @@
 //! HTTP networks: sources, readers and channels.
 
 mod hostile;
+mod late;
 mod mediator;
+mod secure;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,0 +1,313 @@
+//! Memory of a stream of a known container (MPEG-TS, WebM, fragmented MP4) for viewers that arrive late: the
+//! initialisation, the bytes since the last key frame, and segments of HLS while clients request them.
+//!
+//! | memory for each flow | bound |
+//! | --- | --- |
+//! | bytes since the last key frame, and those of the frame that is arriving | half of `queue`, and a chunk for 128 bytes of that; more is forgotten until the next key frame |
+//! | segments of HLS, from the first request for them until 60 s after the last | `hls-memory` |
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hyper::body::Bytes;
+use media::hls::{Config, Recorder};
+use media::{Container, Event, Prefix, Reader, Unit};
+use tokio::sync::Notify;
+
+/// Time after the last request for which segments are made.
+const UNASKED: Duration = Duration::from_secs(60);
+
+/// Memory of a chunk beside its bytes, at most.
+const CHUNK_COST: u64 = 128;
+/// Average length of pieces from which on they are worth sharing, in bytes.
+const MIN_PIECE: u64 = 512;
+
+/// Where a new reader of a stream begins.
+pub(super) enum Join {
+    /// With these bytes, then with what arrives next.
+    Now(Vec<Bytes>),
+    /// With the next key frame.
+    Wait,
+}
+
+/// The newest bytes of one stream.
+#[derive(Default)]
+pub(super) struct Live {
+    reader: Reader,
+    chunks: VecDeque<Bytes>,
+    /// Offset of the first byte in `chunks`, and of the next byte of the stream.
+    first: u64,
+    end: u64,
+    /// Most bytes in `chunks`.
+    max: u64,
+    init: Bytes,
+    /// The last unit that a decoder can start with.
+    start: Option<(u64, Prefix)>,
+    /// There has been one.
+    has_starts: bool,
+    recorder: Option<Recorder<Bytes>>,
+    /// Its playlist, written once for all clients.
+    playlist: Option<Bytes>,
+    /// When segments were asked for last.
+    asked: Option<Instant>,
+    hls: Config,
+    /// Notified when the playlist has changed.
+    pub(super) changed: Arc<Notify>,
+}
+
+impl Live {
+    pub(super) fn new(max: usize, hls: Config) -> Self {
+        Live {
+            max: max as u64,
+            hls,
+            ..Live::default()
+        }
+    }
+
+    /// Forgets the old source, but for its segments: a new one follows.
+    pub(super) fn restart(&mut self) {
+        *self = Live {
+            recorder: self.recorder.take(),
+            playlist: self.playlist.take(),
+            asked: self.asked.take(),
+            changed: Arc::clone(&self.changed),
+            ..Live::new(self.max as usize, self.hls.clone())
+        };
+    }
+
+    /// Returns whether the stream is of no known container, so that nothing is kept.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.reader.is_unknown()
+    }
+
+    pub(super) fn container(&self) -> Option<Container> {
+        self.reader.container()
+    }
+
+    pub(super) fn codecs(&self) -> &[String] {
+        self.reader.codecs()
+    }
+
+    /// Takes the stream's next bytes. Returns whether a reader that waits can begin.
+    pub(super) fn push(&mut self, data: &Bytes) -> bool {
+        if self.is_unknown() {
+            return false;
+        }
+        self.reader.push(data);
+        self.chunks.push_back(data.clone());
+        self.end += data.len() as u64;
+        let (mut started, mut changed) = (false, false);
+        while let Some(event) = self.reader.poll_event() {
+            match event {
+                Event::Init => changed |= self.initialise(),
+                Event::Unit(unit) => {
+                    if unit.is_start && unit.offset >= self.first {
+                        self.start = Some((unit.offset, unit.prefix));
+                        self.has_starts = true;
+                        started = true;
+                    }
+                    changed |= self.record(&unit);
+                }
+            }
+        }
+        if self.is_unknown() {
+            self.chunks.clear();
+        }
+        self.forget();
+        if changed {
+            let playlist = self.recorder.as_ref().and_then(Recorder::playlist);
+            self.playlist = playlist.map(Bytes::from);
+            self.changed.notify_waiters();
+        }
+        started
+    }
+
+    fn initialise(&mut self) -> bool {
+        self.init = Bytes::copy_from_slice(self.reader.init());
+        if self.container().is_some_and(Container::needs_init) {
+            self.start = None;
+        }
+        let container = self.container();
+        self.recorder = self
+            .recorder
+            .take()
+            .filter(|recorder| Some(recorder.container()) == container);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.set_init(self.init.clone(), self.init.len());
+        }
+        self.recorder.is_some()
+    }
+
+    fn record(&mut self, unit: &Unit) -> bool {
+        if self.recorder.is_none() && self.asked.is_some() {
+            self.recorder = self
+                .container()
+                .and_then(|of| Recorder::new(self.hls.clone(), of));
+            if let Some(recorder) = self.recorder.as_mut().filter(|_| !self.init.is_empty()) {
+                recorder.set_init(self.init.clone(), self.init.len());
+            }
+        }
+        let Some(mut recorder) = self.recorder.take() else {
+            return false;
+        };
+        let changed = unit.offset >= self.first && recorder.push(unit, self.pieces(unit));
+        self.recorder = Some(recorder);
+        changed
+    }
+
+    /// Returns the bytes between two offsets, as far as they are kept.
+    fn slice(&self, from: u64, to: u64) -> Vec<Bytes> {
+        let mut at = self.first;
+        let mut pieces = Vec::new();
+        for chunk in &self.chunks {
+            let next = at + chunk.len() as u64;
+            let (first, last) = (from.max(at), to.min(next));
+            if first < last {
+                pieces.push(chunk.slice((first - at) as usize..(last - at) as usize));
+            }
+            if next >= to {
+                break;
+            }
+            at = next;
+        }
+        pieces
+    }
+
+    /// Returns the bytes of a unit: shared, or copied if the pieces are tiny.
+    fn pieces(&self, unit: &Unit) -> Vec<Bytes> {
+        let pieces = self.slice(unit.offset, unit.end());
+        match pieces.len() as u64 * MIN_PIECE > unit.len + 2 * MIN_PIECE {
+            true => vec![pieces.concat().into()],
+            false => pieces,
+        }
+    }
+
+    /// Drops bytes that are not needed, and all bytes at the bound.
+    fn forget(&mut self) {
+        let open = self.reader.open_offset();
+        let mut needed = self.start.map_or(open, |(start, _)| start.min(open));
+        // A chunk costs more than its bytes, if it is tiny.
+        let is_crumbled = self.chunks.len() as u64 * CHUNK_COST > self.max;
+        if self.end - needed > self.max || is_crumbled {
+            self.start = None;
+            needed = match self.end - open > self.max || is_crumbled {
+                true => self.end,
+                false => open,
+            };
+        }
+        while let Some(chunk) = self.chunks.front() {
+            let next = self.first + chunk.len() as u64;
+            if next > needed {
+                return;
+            }
+            self.first = next;
+            self.chunks.pop_front();
+        }
+        self.first = self.end;
+    }
+
+    /// Returns where a new reader begins.
+    pub(super) fn join(&self) -> Join {
+        match (self.container(), self.start) {
+            (None, _) => Join::Now(Vec::new()),
+            (Some(_), Some((start, prefix))) => {
+                let mut pieces = vec![self.init.clone()];
+                pieces.push(Bytes::copy_from_slice(prefix.as_bytes()));
+                pieces.extend(self.slice(start, self.end));
+                pieces.retain(|piece| !piece.is_empty());
+                Join::Now(pieces)
+            }
+            // No key frame is marked in this stream, so decoders find their own way.
+            (Some(container), None) if !container.needs_init() && !self.has_starts => {
+                Join::Now(Vec::new())
+            }
+            (Some(_), None) => Join::Wait,
+        }
+    }
+
+    /// Notes a request for segments.
+    pub(super) fn ask(&mut self) {
+        self.asked = Some(Instant::now());
+    }
+
+    /// Returns whether segments are being made.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Stops making segments some time after the last request.
+    pub(super) fn sweep(&mut self) {
+        if self.asked.is_some_and(|asked| asked.elapsed() > UNASKED) {
+            self.asked = None;
+            self.recorder = None;
+            self.playlist = None;
+        }
+    }
+
+    pub(super) fn playlist(&self) -> Option<Bytes> {
+        self.playlist.clone()
+    }
+
+    pub(super) fn recorder(&self) -> Option<&Recorder<Bytes>> {
+        self.recorder.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TS: &[u8] = include_bytes!("../../../../../crates/media/tests/samples/h264.ts");
+
+    fn pour(live: &mut Live, stream: &[u8], len: usize) {
+        for piece in stream.chunks(len) {
+            live.push(&Bytes::copy_from_slice(piece));
+            let kept = live.chunks.iter().map(Bytes::len).sum::<usize>() as u64;
+            assert!(kept <= live.max + len as u64, "{kept} bytes are kept");
+            assert!(live.chunks.len() as u64 * CHUNK_COST <= live.max + CHUNK_COST);
+        }
+    }
+
+    #[test]
+    fn tiny_chunks_and_rare_key_frames_stay_within_the_bound() {
+        for (len, max) in [
+            (1, 1 << 20),
+            (1, 20_000),
+            (188, 9_000),
+            (1316, 1 << 20),
+            (1316, 3_000),
+        ] {
+            let mut live = Live::new(max, Config::default());
+            live.ask();
+            pour(&mut live, TS, len);
+            let recorder = live.recorder().expect("segments");
+            assert!(recorder.bytes() <= TS.len() * 2);
+        }
+    }
+
+    #[test]
+    fn segments_of_tiny_chunks_are_in_few_pieces() {
+        let mut live = Live::new(4 << 20, Config::default());
+        live.ask();
+        pour(&mut live, TS, 2);
+        let segment = live.recorder().unwrap().segment(0);
+        let media::hls::Found::Now(pieces) = segment else {
+            panic!("{segment:?}");
+        };
+        let bytes: usize = pieces.iter().map(Bytes::len).sum();
+        assert!(pieces.len() <= 30, "{} pieces, {bytes} bytes", pieces.len());
+    }
+
+    #[test]
+    fn a_new_source_begins_anew_and_its_segments_follow_a_discontinuity() {
+        let mut live = Live::new(1 << 20, Config::default());
+        live.ask();
+        pour(&mut live, TS, 1316);
+        live.restart();
+        assert!(live.container().is_none());
+        pour(&mut live, TS, 1316);
+        let playlist = live.recorder().unwrap().playlist().unwrap();
+        assert!(playlist.contains("#EXT-X-DISCONTINUITY\n"), "{playlist}");
+    }
+}

@@ -1,0 +1,342 @@
+//! Viewers that arrive late: the last key frame, HLS, and hostile clients of it.
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::time::Duration as StdDuration;
+
+use bfed_gateway::native::{Network, NetworkConfig};
+use media::{Event, Reader};
+
+use super::*;
+
+const TS: &[u8] = include_bytes!("../../../../../crates/media/tests/samples/h264.ts");
+const MP4: &[u8] = include_bytes!("../../../../../crates/media/tests/samples/h264.mp4");
+const WEBM: &[u8] = include_bytes!("../../../../../crates/media/tests/samples/vp8.webm");
+const SESSION: &str = "bfed://7/film";
+
+/// What a reader that arrives at the end of a stream begins with: the initialisation, and all from the last key frame on.
+fn late(stream: &[u8]) -> Vec<u8> {
+    let (mut reader, mut last) = (Reader::new(), None);
+    reader.push(stream);
+    while let Some(event) = reader.poll_event() {
+        match event {
+            Event::Unit(unit) if unit.is_start => last = Some(unit),
+            _ => {}
+        }
+    }
+    let last = last.expect("a key frame");
+    assert!(
+        last.offset > reader.init().len() as u64,
+        "not the first one"
+    );
+    let rest = &stream[last.offset as usize..];
+    [reader.init(), last.prefix.as_bytes(), rest].concat()
+}
+
+fn init(stream: &[u8]) -> Vec<u8> {
+    let mut reader = Reader::new();
+    reader.push(stream);
+    reader.init().to_vec()
+}
+
+/// A source that has sent `len` bytes of a stream, all of which have arrived.
+fn source(net: &dyn Network, stream: &[u8]) -> Client {
+    let before = count(net, "chunks_received");
+    let mut source = Client::put(EDGE, &path(SESSION));
+    let mut chunks = 0;
+    for piece in stream.chunks(1316 * 7) {
+        source.chunk(piece);
+        chunks += 1;
+    }
+    // Chunks may arrive in more pieces than they were sent in.
+    for _ in 0..500 {
+        if count(net, "chunks_received") >= before + chunks {
+            break;
+        }
+        std::thread::sleep(StdDuration::from_millis(10));
+    }
+    std::thread::sleep(StdDuration::from_millis(100));
+    source
+}
+
+fn hls(file: &str) -> String {
+    format!("{}/{file}", path(SESSION).replacen("/s/", "/hls/", 1))
+}
+
+fn get(file: &str) -> (u16, Vec<u8>) {
+    let mut client = Client::get(EDGE, &hls(file));
+    let (status, body) = client.all();
+    (status, body.to_vec())
+}
+
+#[test]
+fn a_late_reader_begins_with_the_initialisation_and_the_last_key_frame() {
+    alone(|| {
+        for stream in [TS, MP4, WEBM] {
+            let net = edge();
+            let stream = &stream[..stream.len() * 3 / 4];
+            let mut source = source(&*net, stream);
+            let mut reader = Client::get(EDGE, &path(SESSION));
+            let expected = late(stream);
+            assert_eq!(reader.until(expected.len()), expected);
+            // Then it gets what comes.
+            source.chunk(b"next");
+            assert!(reader.until(expected.len() + 4).ends_with(b"next"));
+        }
+    });
+}
+
+#[test]
+fn numbered_frames_are_no_container_whatever_is_in_them() {
+    alone(|| {
+        let _net = edge();
+        let session = path("bfed://7/film/?framing=numbered");
+        let mut source = Client::put(EDGE, &session);
+        for piece in TS[..60_000].chunks(1316) {
+            source.chunk(piece);
+        }
+        std::thread::sleep(StdDuration::from_millis(200));
+        let mut reader = Client::get(EDGE, &session);
+        assert_eq!(reader.head(), 200);
+        source.chunk(b"now");
+        assert_eq!(reader.until(3), b"now");
+    });
+}
+
+#[test]
+fn a_gateway_that_subscribes_late_begins_as_a_reader_does() {
+    alone(|| {
+        let mut net = edge();
+        let stream = &MP4[..MP4.len() * 3 / 4];
+        let _source = source(&*net, stream);
+        up(&mut *net, &name(SESSION)).unwrap();
+        let (expected, mut received) = (late(stream), vec![]);
+        while received.len() < expected.len() {
+            received.extend(soon(&mut *net).1);
+        }
+        assert_eq!(received, expected);
+    });
+}
+
+#[test]
+fn where_key_frames_are_too_far_apart_a_reader_waits_for_the_next() {
+    alone(|| {
+        let mut config = config();
+        // The bytes since the last key frame are more than half of this.
+        config.queue = 8192;
+        let net = channels(&NetworkConfig::Http(config));
+        let half = MP4.len() / 2;
+        let mut source = source(&*net, &MP4[..half]);
+        let mut reader = Client::get(EDGE, &path(SESSION));
+        assert_eq!(reader.head(), 200);
+        std::thread::sleep(StdDuration::from_millis(100));
+        assert!(!reader.is_answered(), "no byte before the next key frame");
+        for piece in MP4[half..].chunks(500) {
+            source.chunk(piece);
+        }
+        let body = reader.until(init(MP4).len() + 4000).to_vec();
+        let mut seen = Reader::new();
+        seen.push(&body);
+        let mut units = std::iter::from_fn(|| seen.poll_event()).filter_map(|event| match event {
+            Event::Unit(unit) => Some(unit),
+            Event::Init => None,
+        });
+        let first = units.next().unwrap();
+        assert!(
+            first.is_start && first.time.unwrap().secs() >= 4,
+            "{first:?}"
+        );
+    });
+}
+
+#[test]
+fn a_stream_that_is_no_container_is_passed_on_from_now_on() {
+    alone(|| {
+        let net = edge();
+        let mut source = source(&*net, &[b'x'; 30_000]);
+        let mut reader = Client::get(EDGE, &path(SESSION));
+        assert_eq!(reader.head(), 200);
+        source.chunk(b"now");
+        assert_eq!(reader.until(3), b"now");
+        let (status, _) = get("index.m3u8");
+        assert_eq!(status, 415);
+    });
+}
+
+/// Watches the session over HLS until the source has sent all: the playlist.
+fn recorded(net: &dyn Network, stream: &[u8]) -> (Client, String) {
+    let half = stream.len() / 8;
+    let mut source = source(net, &stream[..half]);
+    // This asks for segments, and gets none yet.
+    let mut waiting = Client::get(EDGE, &hls("index.m3u8"));
+    std::thread::sleep(StdDuration::from_millis(100));
+    for piece in stream[half..].chunks(10_000) {
+        source.chunk(piece);
+    }
+    let (status, body) = waiting.all();
+    assert_eq!(status, 200);
+    let first = String::from_utf8(body.to_vec()).unwrap();
+    assert!(first.starts_with("#EXTM3U\n"), "{first}");
+    std::thread::sleep(StdDuration::from_millis(200));
+    let (status, body) = get("index.m3u8");
+    assert_eq!(status, 200);
+    (source, String::from_utf8(body).unwrap())
+}
+
+#[test]
+fn segments_are_what_the_source_sent() {
+    alone(|| {
+        for (stream, extension) in [(TS, "ts"), (MP4, "m4s")] {
+            let net = edge();
+            let (_source, playlist) = recorded(&*net, stream);
+            let all: Vec<&str> = playlist
+                .lines()
+                .filter(|line| line.ends_with(extension) && !line.starts_with('#'))
+                .collect();
+            assert!(!all.is_empty(), "{playlist}");
+            let init = init(stream);
+            for name in all {
+                let (status, segment) = get(name);
+                assert_eq!(status, 200, "{name}");
+                let content = match extension {
+                    "ts" => {
+                        assert_eq!(segment[..init.len()], init[..]);
+                        &segment[init.len()..]
+                    }
+                    _ => &segment[..],
+                };
+                let found = stream
+                    .windows(content.len())
+                    .any(|window| window == content);
+                assert!(found, "{name} is a piece of the stream");
+                // The parts together are the segment.
+                let number = name.split('.').next().unwrap();
+                let parts: Vec<u8> = (0..)
+                    .map(|part| get(&format!("{number}.{part}.{extension}")))
+                    .take_while(|(status, _)| *status == 200)
+                    .flat_map(|(_, part)| part)
+                    .collect();
+                assert_eq!(parts, segment, "{name}");
+            }
+            if extension == "m4s" {
+                assert!(
+                    playlist.contains("#EXT-X-MAP:URI=\"init.0.mp4\""),
+                    "{playlist}"
+                );
+                assert_eq!(get("init.0.mp4"), (200, init));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_playlist_that_is_ahead_is_waited_for_and_one_far_ahead_is_refused() {
+    alone(|| {
+        let net = edge();
+        let (mut source, playlist) = recorded(&*net, TS);
+        let hint = playlist.split("URI=\"").last().unwrap();
+        let hint = hint.split('"').next().unwrap().to_owned();
+        let mut numbers = hint.split('.').map(|part| part.parse::<u64>().unwrap_or(0));
+        let (segment, part) = (numbers.next().unwrap(), numbers.next().unwrap());
+        let query = format!("index.m3u8?_HLS_msn={segment}&_HLS_part={part}");
+        let mut waiting = [
+            Client::get(EDGE, &hls(&query)),
+            Client::get(EDGE, &hls(&hint)),
+        ];
+        std::thread::sleep(StdDuration::from_millis(200));
+        assert!(waiting.iter().all(|client| !client.is_answered()));
+        // The same pictures again, whose time goes back.
+        for piece in TS.chunks(10_000) {
+            source.chunk(piece);
+        }
+        let (status, body) = waiting[0].all();
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(body));
+        assert!(matches!(waiting[1].head(), 200 | 404));
+        assert_eq!(
+            get(&format!("index.m3u8?_HLS_msn={}", segment + 100)).0,
+            400
+        );
+        assert_eq!(get("index.m3u8?_HLS_part=0").0, 400);
+        assert_eq!(get("index.m3u8?_HLS_msn=-1").0, 400);
+        assert_eq!(get("99999.ts").0, 404);
+    });
+}
+
+#[test]
+fn sessions_with_segments_are_bounded_and_sessions_without_a_source_cost_nothing() {
+    alone(|| {
+        let mut config = config();
+        config.hls_sessions = 0;
+        let net = channels(&NetworkConfig::Http(config));
+        assert_eq!(get("index.m3u8").0, 404);
+        assert_eq!(count(&*net, "streams"), 0);
+        let _source = source(&*net, &TS[..20_000]);
+        assert_eq!(get("index.m3u8").0, 503);
+        let post = format!(
+            "PUT {} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n",
+            hls("1.ts")
+        );
+        assert_eq!(Client::ask(EDGE, &post, b"").head(), 405);
+    });
+}
+
+#[test]
+fn clients_that_wait_and_break_off_leave_nothing() {
+    alone(|| {
+        let net = edge();
+        let mut source = source(&*net, &TS[..20_000]);
+        let waiting: Vec<Client> = (0..200)
+            .map(|_| Client::get(EDGE, &hls("index.m3u8")))
+            .collect();
+        std::thread::sleep(StdDuration::from_millis(200));
+        drop(waiting);
+        // Half a head, and nothing more.
+        let mut half = TcpStream::connect(EDGE).unwrap();
+        half.write_all(b"GET /hls/").unwrap();
+        for piece in TS[20_000..].chunks(10_000) {
+            source.chunk(piece);
+        }
+        assert_eq!(get("index.m3u8").0, 200);
+        half.set_read_timeout(Some(StdDuration::from_secs(30)))
+            .unwrap();
+        let _ = half.read(&mut [0; 100]);
+        drop(source);
+        until(&*net, "streams", 0);
+    });
+}
+
+#[test]
+fn the_list_and_the_player() {
+    alone(|| {
+        let net = edge();
+        let _source = source(&*net, &MP4[..MP4.len() / 2]);
+        let json = |path: &str| -> serde_json::Value {
+            let mut client = Client::get(EDGE, path);
+            let (status, body) = client.all();
+            assert_eq!(status, 200, "{path}");
+            serde_json::from_slice(body).unwrap()
+        };
+        let list = json("/sessions");
+        let session = &list["sessions"][0];
+        assert_eq!(session["session"], name(SESSION).as_str());
+        assert_eq!(session["container"], "mp4");
+        let mime = session["mime"].as_str().unwrap();
+        assert!(mime.starts_with("video/mp4; codecs=\"avc1."), "{mime}");
+        let play = session["play"].as_str().unwrap();
+        assert_eq!(&json(&play.replacen("/play/", "/info/", 1)), session);
+        let mut page = Client::get(EDGE, play);
+        let (status, body) = page.all();
+        let body = String::from_utf8_lossy(body);
+        assert_eq!(status, 200);
+        assert!(body.contains("<video") && !body.contains("NONCE") && !body.contains("innerHTML"));
+        assert!(
+            !body.contains("http:") && !body.contains("https:"),
+            "nothing from outside"
+        );
+        drop(net);
+        let mut config = config();
+        config.list.clear();
+        let _net = channels(&NetworkConfig::Http(config));
+        assert_eq!(Client::get(EDGE, "/sessions").head(), 403);
+    });
+}

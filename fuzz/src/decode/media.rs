@@ -1,0 +1,66 @@
+//! Streams of media, in two ways of cutting them, and the segments that are made of them. Asserts that the cut makes no
+//! difference, that units lie in order within the stream, and that segments stay within their bound.
+
+use media::hls::{Config, Recorder};
+use media::{Event, MAX_INIT, Reader};
+
+/// Reads a stream whose first byte says how the rest is cut.
+pub fn stream(bytes: &[u8]) {
+    let Some((&cut, stream)) = bytes.split_first() else {
+        return;
+    };
+    let whole = read(stream, stream.len().max(1));
+    let cut = read(stream, usize::from(cut).max(1));
+    assert_eq!(whole, cut);
+    let mut end = 0;
+    for event in whole {
+        if let Event::Unit(unit) = event {
+            assert!(unit.offset >= end && unit.len > 0);
+            end = unit.end();
+        }
+    }
+    assert!(end <= stream.len() as u64);
+}
+
+fn read(stream: &[u8], len: usize) -> Vec<Event> {
+    let (mut reader, mut events) = (Reader::new(), vec![]);
+    let config = Config {
+        bytes: 64 << 10,
+        ..Config::default()
+    };
+    let mut recorder: Option<Recorder<()>> = None;
+    for piece in stream.chunks(len) {
+        reader.push(piece);
+        while let Some(event) = reader.poll_event() {
+            assert!(reader.init().len() <= 2 * MAX_INIT);
+            if recorder.is_none() {
+                let of = reader.container().expect("events have a container");
+                recorder = Recorder::new(config.clone(), of);
+            }
+            if let Some(recorder) = &mut recorder {
+                match &event {
+                    Event::Init => recorder.set_init((), reader.init().len()),
+                    Event::Unit(unit) => {
+                        recorder.push(unit, [()]);
+                    }
+                }
+                assert!(recorder.bytes() <= config.bytes * 5 / 4 + reader.init().len());
+                let _ = recorder.playlist();
+            }
+            events.push(event);
+        }
+    }
+    events
+}
+
+/// The front of each sample of the crate's tests, cut to what a fuzzer changes well.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let samples: [&[u8]; 4] = [
+        include_bytes!("../../../crates/media/tests/samples/h264.ts"),
+        include_bytes!("../../../crates/media/tests/samples/mpeg2.ts"),
+        include_bytes!("../../../crates/media/tests/samples/vp8.webm"),
+        include_bytes!("../../../crates/media/tests/samples/h264.mp4"),
+    ];
+    let cut = |sample: &&[u8]| [&[200][..], &sample[..sample.len().min(12_000)]].concat();
+    samples.iter().map(cut).collect()
+}
