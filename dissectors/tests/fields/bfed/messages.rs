@@ -32,9 +32,10 @@ fn costs(fields: &mut Fields, list: &[GatewayCost]) {
 }
 
 fn address(fields: &mut Fields, address: &ChannelAddress) {
-    let (kind, socket) = match address {
-        ChannelAddress::Datagram(socket) => (1, socket),
-        ChannelAddress::Stream(socket) => (2, socket),
+    let (kinds, socket, certificate) = match address {
+        ChannelAddress::Datagram(socket) => ([1, 3], socket, None),
+        ChannelAddress::Stream(socket) => ([2, 4], socket, None),
+        ChannelAddress::Quic(socket, certificate) => ([6, 7], socket, Some(certificate)),
         ChannelAddress::Native(bytes) => {
             fields
                 .put("address_kind", 5)
@@ -43,17 +44,21 @@ fn address(fields: &mut Fields, address: &ChannelAddress) {
             return;
         }
     };
+    let more = certificate.map_or(0, |certificate| certificate.0.len());
     match socket {
         SocketAddr::V4(v4) => fields
-            .put("address_kind", kind)
-            .put("address_length", 6)
+            .put("address_kind", kinds[0])
+            .put("address_length", 6 + more)
             .put("address", v4.ip()),
         SocketAddr::V6(v6) => fields
-            .put("address_kind", kind + 2)
-            .put("address_length", 18)
+            .put("address_kind", kinds[1])
+            .put("address_length", 18 + more)
             .put("address6", v6.ip()),
     };
     fields.put("port", socket.port());
+    if let Some(certificate) = certificate {
+        fields.bytes("certificate", &certificate.0);
+    }
 }
 
 fn flows(fields: &mut Fields, flows: &[FlowChannel]) {
@@ -117,6 +122,7 @@ fn open(fields: &mut Fields, open: &open::Repr, body: &[u8]) -> Option<()> {
                     .flag("preserved", graceful.preserved)
                     .put("restart_time", graceful.restart_time_s);
             }
+            3 => drop(fields.put("transport", open.transport as u8)),
             _ => {
                 fields.bytes("unknown", value);
             }
@@ -255,6 +261,7 @@ fn cluster(fields: &mut Fields, message: &Message) {
         Message::Allocate(repr) => {
             fields.put("request", repr.request).put("epoch", repr.epoch);
             edge(fields, &repr.edge);
+            fields.put("transport", repr.transport as u8);
             session(fields, &repr.session);
         }
         Message::AllocateResponse(repr) => {
@@ -286,6 +293,11 @@ fn cluster(fields: &mut Fields, message: &Message) {
                 .put("want", repr.want as u8)
                 .put("redirects", repr.redirects);
             session(fields, &repr.session);
+            if let Some(token) = &repr.token {
+                fields
+                    .put("token_length", token.as_str().len())
+                    .put("token", token.as_str());
+            }
         }
         Message::Answer(repr) => answer(fields, repr),
         _ => unreachable!("a message of a peering"),

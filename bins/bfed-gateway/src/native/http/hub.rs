@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bfed::native::{ChannelId, Direction, NativeError, NativeFlow};
+use bfed::wire::data::MAX_PAYLOAD_LEN;
 use bfed::{Content, SessionName};
 use hyper::body::Bytes;
 use linux_net::wake::Waker;

@@ -59,7 +59,9 @@ impl Presented {
         let mut kept = String::with_capacity(2 * text.len());
         for line in text.lines() {
             let address = match line.split_once("URI=\"") {
-                Some((before, rest)) => rest.split_once('"').map(|(uri, after)| (before, uri, after)),
+                Some((before, rest)) => rest
+                    .split_once('"')
+                    .map(|(uri, after)| (before, uri, after)),
                 None if line.starts_with('#') || line.is_empty() => None,
                 None => Some(("", line, "")),
             };
@@ -107,7 +109,8 @@ mod tests {
     #[test]
     fn a_token_in_the_query_is_in_every_address_of_a_playlist() {
         let playlist = "#EXTM3U\n#EXT-X-MAP:URI=\"init.0.mp4\"\n#EXTINF:1.0,\n7.m4s\n#EXT-X-PART:DURATION=0.2,URI=\"8.0.m4s\",INDEPENDENT=YES\n";
-        let kept = presented("/hls/x/index.m3u8?_HLS_msn=8&token=v4.public.a-b_c").keep_in_playlist(playlist.into());
+        let kept = presented("/hls/x/index.m3u8?_HLS_msn=8&token=v4.public.a-b_c")
+            .keep_in_playlist(playlist.into());
         let expected = playlist
             .replace(".mp4", ".mp4?token=v4.public.a-b_c")
             .replace(".m4s", ".m4s?token=v4.public.a-b_c");
@@ -116,7 +119,11 @@ mod tests {
 
     #[test]
     fn what_is_no_token_changes_no_playlist() {
-        for uri in ["/hls/x/index.m3u8", "/hls/x/index.m3u8?token=a%22b", "/hls/x/index.m3u8?token="] {
+        for uri in [
+            "/hls/x/index.m3u8",
+            "/hls/x/index.m3u8?token=a%22b",
+            "/hls/x/index.m3u8?token=",
+        ] {
             let kept = presented(uri).keep_in_playlist("7.ts\n".into());
             assert_eq!(kept, "7.ts\n");
         }
