@@ -42,7 +42,12 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
             "bfed://example.org/a%20b/?flows=audio,video&sources=many",
             "bfed://7/239.1.2.3/?metric=latency",
         ]),
-        "decode_bfed_pattern" => texts(&["bfed://7/239.1.*", "bfed://*", "bfed://0.0.0.7/%61/b", "bfed://bn.example/m/"]),
+        "decode_bfed_pattern" => texts(&[
+            "bfed://7/239.1.*",
+            "bfed://*",
+            "bfed://0.0.0.7/%61/b",
+            "bfed://bn.example/m/",
+        ]),
         "decode_bfed_token" => texts(&[
             r#"{"exp":"2027-01-15T08:00:00Z","nbf":"2027-01-15T07:00:00Z","sessions":"bfed://*/news*","rights":["join"]}"#,
             r#"{"exp":"2027-01-15T08:00:00+02:00","sub":"a","sessions":"bfed://7","rights":["publish"],"client":"10.0.0.0/8"}"#,

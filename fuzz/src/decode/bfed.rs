@@ -81,7 +81,10 @@ pub fn pattern(bytes: &[u8]) {
     if let Ok(name) = &name {
         let owner = text.find("//").map_or(0, |at| at + 2);
         let end = text[owner..].find('/').map_or(text.len(), |at| owner + at);
-        let own: NamePattern = text[..end].to_ascii_lowercase().parse().expect("an owner is a pattern");
+        let own: NamePattern = text[..end]
+            .to_ascii_lowercase()
+            .parse()
+            .expect("an owner is a pattern");
         assert!(own.matches(name, None, &BTreeMap::new()));
     }
 }
@@ -93,7 +96,10 @@ pub fn token(bytes: &[u8]) {
     };
     // The public key of RFC 8032, test 1: its tokens do not occur.
     let key = "k4.public.11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
-    let verifier = Verifier::new(BnNum::new(7).expect("not 0"), vec![key.parse().expect("a key")]);
+    let verifier = Verifier::new(
+        BnNum::new(7).expect("not 0"),
+        vec![key.parse().expect("a key")],
+    );
     let session = SessionName::parse("bfed://7/news").expect("a name");
     let presented = Presented {
         token: text,

@@ -66,7 +66,9 @@ pub fn frames(bytes: &[u8]) {
     assert_eq!(taken, stream.len());
     if reader.end().is_ok() {
         // A length may be written longer than necessary (RFC 9000 §16), never shorter.
-        let least = again.iter().map(|(prefix, message)| prefix.len() + message.len());
+        let least = again
+            .iter()
+            .map(|(prefix, message)| prefix.len() + message.len());
         let least: usize = least.sum();
         assert!((least..=least + again.len() * (MAX_PREFIX - 1)).contains(&stream.len()));
     }
