@@ -63,6 +63,11 @@ const GOLDENS: &[(&str, &str)] = &[
         "62660101002400000102005a0000000700000001deadbeef000201020fff0204
          00030078",
     ),
+    (
+        "bfed open_with_quic",
+        "62660101002100000101005a0000000700000001deadbeef0002010200010301
+         02",
+    ),
     ("bfed keepalive", "6266010200080000"),
     (
         "bfed notification",
@@ -123,12 +128,18 @@ const GOLDENS: &[(&str, &str)] = &[
     ),
     (
         "bfed allocate",
-        "626601240024000000000004000000000000000200000000000a626665643a2f
-         2f372f6d",
+        "6266012400260000000000040000000000000002000000000100000a62666564
+         3a2f2f372f6d",
     ),
     (
         "bfed allocate_response",
         "62660125002a000000000004000000010000000101000006c00002021770000a
+         626665643a2f2f372f6d",
+    ),
+    (
+        "bfed allocate_response_with_quic",
+        "62660125004a000000000004000000010000000106000026c00002021770abab
+         abababababababababababababababababababababababababababababab000a
          626665643a2f2f372f6d",
     ),
     (
@@ -150,6 +161,11 @@ const GOLDENS: &[(&str, &str)] = &[
     (
         "bfed request",
         "62660130001c00000000006301010000000a626665643a2f2f372f6d",
+    ),
+    (
+        "bfed request_with_a_token",
+        "626601300021000000000063010100
+         00000a626665643a2f2f372f6d000376342e",
     ),
     (
         "bfed answer_translation",
