@@ -16,7 +16,7 @@ use nix::time::{ClockId, clock_gettime};
 use proto_core::TokenBucket;
 
 use crate::error::{AttachError, LoadError, MapError};
-use crate::publish::Published;
+use crate::publish::{Published, is_apart};
 use crate::sys::{Shared, Value};
 
 /// The program, aligned as the parser of ELF files wants it.
@@ -182,7 +182,7 @@ impl FastPath {
     }
 
     /// Sets an interface of the router: its number, the kernel's number, and what the program must know of it; `is_apart` is
-    /// set by the subnets published last ([`FastPath::set_links`]). A number beyond the limits, or one of the kernel's from
+    /// kept by the subnets ([`FastPath::set_links`]). A number beyond the limits, or one of the kernel's from
     /// 65,536, is the router's alone.
     ///
     /// # Errors
@@ -191,13 +191,29 @@ impl FastPath {
         if !self.has_room(iface, index) {
             return Ok(());
         }
-        let is_apart = self.published.is_apart(iface, &port).into();
+        let is_apart = is_apart(&self.published.subnets, iface, &port).into();
         let port = Port { is_apart, ..port };
         self.used_numbers = self.used_numbers.max(iface.0 + 1);
         // Only then packets go there.
         self.devices.set(iface.0.into(), index, None, 0)?;
         self.ports.set(iface.0.into(), Value(port), 0)?;
         Ok(self.numbers.set(index, u32::from(iface.0) + 1, 0)?)
+    }
+
+    /// Sets anew which interfaces have subnets of their own.
+    pub(crate) fn set_apart(
+        &mut self,
+        is_apart: impl Fn(Iface, &Port) -> bool,
+    ) -> Result<(), MapError> {
+        for iface in (0..self.used_numbers).map(Iface) {
+            let Value(port) = self.ports.get(&iface.0.into(), 0)?;
+            let is_apart = is_apart(iface, &port).into();
+            if port.is_apart != is_apart {
+                let port = Port { is_apart, ..port };
+                self.ports.set(iface.0.into(), Value(port), 0)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the tables have room for an interface.

@@ -12,6 +12,9 @@ use crate::MapError;
 use crate::program::{FastPath, record_key};
 use crate::sys::Value;
 
+/// By length and bits of a prefix: the number of the interface whose subnet it is, [`Iface::UNSET`] if that is unclear.
+pub(crate) type Subnets = BTreeMap<(u8, Ipv4Addr), u32>;
+
 /// What is in the map of records.
 #[derive(Debug)]
 pub struct Published {
@@ -19,7 +22,7 @@ pub struct Published {
     entries: Vec<Option<(Key<Ipv4Addr>, Record)>>,
     len: usize,
     refused: u64,
-    subnets: BTreeMap<(u8, Ipv4Addr), u32>,
+    pub(crate) subnets: Subnets,
 }
 
 /// Length and bits of a prefix of `len` bits.
@@ -28,6 +31,17 @@ fn subnet(address: Ipv4Addr, len: u8) -> (u8, Ipv4Addr) {
         .checked_shl(32 - u32::from(len.min(32)))
         .unwrap_or(0);
     (len, Ipv4Addr::from_bits(address.to_bits() & mask))
+}
+
+/// Whether the subnet of an interface is its alone, and has no other address of this router than its own.
+pub(crate) fn is_apart(subnets: &Subnets, iface: Iface, port: &Port) -> bool {
+    let own = subnet(port.address, port.prefix_len);
+    let is_own = |prefix: (u8, Ipv4Addr)| prefix == own || prefix == (32, port.address);
+    let is_in = |(len, address)| len >= port.prefix_len && subnet(address, port.prefix_len) == own;
+    subnets.get(&own) == Some(&u32::from(iface.0))
+        && subnets
+            .keys()
+            .all(|&prefix| is_own(prefix) || !is_in(prefix))
 }
 
 /// A link of the router: the number of its interface and its subnet.
@@ -62,20 +76,6 @@ impl Published {
     /// router.
     pub fn refused(&self) -> u64 {
         self.refused
-    }
-
-    /// Whether the subnet of an interface is its alone, and has no other address of this router than its own.
-    pub(crate) fn is_apart(&self, iface: Iface, port: &Port) -> bool {
-        let subnet = subnet(port.address, port.prefix_len);
-        let is_own = |prefix: (u8, Ipv4Addr)| prefix == subnet || prefix == (32, port.address);
-        let is_in = |(len, address): (u8, Ipv4Addr)| {
-            len >= port.prefix_len && self::subnet(address, port.prefix_len) == subnet
-        };
-        self.subnets.get(&subnet) == Some(&u32::from(iface.0))
-            && self
-                .subnets
-                .keys()
-                .all(|&prefix| is_own(prefix) || !is_in(prefix))
     }
 }
 
@@ -189,13 +189,13 @@ impl FastPath {
         })
     }
 
-    /// Sets the subnets and addresses of all interfaces. [`FastPath::set_port`] of all of them is to follow.
+    /// Sets the subnets and addresses of all interfaces.
     ///
     /// # Errors
     /// [`MapError`] by the kernel's answer.
     pub fn set_links(&mut self, links: impl IntoIterator<Item = Link>) -> Result<(), MapError> {
         let unclear = u32::from(Iface::UNSET.0);
-        let mut wanted = BTreeMap::new();
+        let mut wanted = Subnets::new();
         for (iface, config) in links {
             let own = config.address;
             // An interface without a subnet has its address alone.
@@ -207,6 +207,8 @@ impl FastPath {
             }
             wanted.insert((32, own), unclear);
         }
+        // A subnet that gets a neighbour within it must not be taken for one that is alone, not for a moment.
+        self.set_apart(|iface, port| port.is_apart == 1 && is_apart(&wanted, iface, port))?;
         // New ones first: an address that is on a link now is never taken for one that is on none.
         for (&(len, subnet), &number) in &wanted {
             let prefix = Prefix::new(len.into(), subnet.octets());
@@ -220,6 +222,56 @@ impl FastPath {
             let _ = self.links.remove(&Prefix::new(len.into(), subnet.octets()));
             self.published.subnets.remove(&(len, subnet));
         }
-        Ok(())
+        self.set_apart(|iface, port| is_apart(&wanted, iface, port))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNCLEAR: u32 = Iface::UNSET.0 as u32;
+
+    /// Interface 1 with 10.0.1.1/24, beside these.
+    fn beside(others: &[(u8, [u8; 4], u32)]) -> bool {
+        let port = Port {
+            address: [10, 0, 1, 1].into(),
+            prefix_len: 24,
+            ..Port::NONE
+        };
+        let own = [(24, [10, 0, 1, 0], 1), (32, [10, 0, 1, 1], UNCLEAR)];
+        let all = own.iter().chain(others);
+        let subnets = all.map(|&(len, bits, number)| ((len, bits.into()), number));
+        is_apart(&subnets.collect(), Iface(1), &port)
+    }
+
+    #[test]
+    fn a_subnet_is_apart_while_no_prefix_of_this_router_lies_within_it() {
+        assert!(beside(&[]));
+        assert!(beside(&[
+            (24, [10, 0, 2, 0], 2),
+            (32, [10, 0, 2, 1], UNCLEAR)
+        ]));
+        // Around it: the longer prefix decides.
+        assert!(beside(&[
+            (16, [10, 0, 0, 0], 2),
+            (32, [10, 0, 0, 9], UNCLEAR)
+        ]));
+        // An address of another interface, a smaller subnet, and the same subnet on two interfaces.
+        assert!(!beside(&[(32, [10, 0, 1, 9], UNCLEAR)]));
+        assert!(!beside(&[(25, [10, 0, 1, 128], 2)]));
+        assert!(!beside(&[(24, [10, 0, 1, 0], UNCLEAR)]));
+    }
+
+    #[test]
+    fn an_interface_without_an_address_or_of_another_number_is_not_apart() {
+        let subnets = Subnets::from([((24, [10, 0, 1, 0].into()), 2)]);
+        assert!(!is_apart(&subnets, Iface(1), &Port::NONE));
+        let port = Port {
+            address: [10, 0, 1, 1].into(),
+            prefix_len: 24,
+            ..Port::NONE
+        };
+        assert!(!is_apart(&subnets, Iface(1), &port));
     }
 }

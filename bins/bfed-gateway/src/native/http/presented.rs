@@ -85,7 +85,8 @@ impl Presented {
                 .get(LOCATION)
                 .and_then(|value| value.to_str().ok())
         {
-            if target.contains("token=") {
+            let query = target.split_once('?').map_or("", |(_, query)| query);
+            if query.split('&').any(|one| one.starts_with("token=")) {
                 return response;
             }
             let mark = if target.contains('?') { '&' } else { '?' };
