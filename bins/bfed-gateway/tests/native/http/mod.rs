@@ -3,6 +3,7 @@
 mod hostile;
 mod late;
 mod mediator;
+mod moq;
 mod secure;
 
 use std::io::{Read, Write};
