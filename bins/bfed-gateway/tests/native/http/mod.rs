@@ -4,6 +4,7 @@ mod hostile;
 mod late;
 mod mediator;
 mod moq;
+mod relay;
 mod secure;
 
 use std::io::{Read, Write};

@@ -38,7 +38,7 @@ fn moq_edge(moq: MoqConfig) -> Box<dyn Network> {
 }
 
 /// Runs a client within 30 seconds.
-fn run<T>(body: impl Future<Output = T>) -> T {
+pub(super) fn run<T>(body: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -49,7 +49,12 @@ fn run<T>(body: impl Future<Output = T>) -> T {
 
 /// An endpoint that accepts the test's certificate alone.
 fn endpoint(protocols: &[&str]) -> quinn::Endpoint {
-    let authority = CertificateDer::pem_file_iter(KEYS).unwrap().last();
+    endpoint_for(KEYS.as_ref(), protocols)
+}
+
+/// An endpoint that accepts certificates of the last authority in a file.
+pub(super) fn endpoint_for(file: &std::path::Path, protocols: &[&str]) -> quinn::Endpoint {
+    let authority = CertificateDer::pem_file_iter(file).unwrap().last();
     let mut roots = tokio_rustls::rustls::RootCertStore::empty();
     roots.add(authority.unwrap().unwrap()).unwrap();
     let mut tls = tokio_rustls::rustls::ClientConfig::builder_with_provider(Arc::new(
@@ -72,10 +77,10 @@ async fn raw(protocol: &str) -> Result<quinn::Connection, quinn::ConnectionError
 }
 
 /// A MoQ client: what it may read, and what it publishes.
-struct Peer {
+pub(super) struct Peer {
     _session: Session,
-    reads: origin::Producer,
-    writes: origin::Producer,
+    pub(super) reads: origin::Producer,
+    pub(super) writes: origin::Producer,
 }
 
 fn spawned() -> origin::Producer {
@@ -85,7 +90,7 @@ fn spawned() -> origin::Producer {
 }
 
 impl Peer {
-    async fn over(session: quic::Session) -> Peer {
+    pub(super) async fn over(session: quic::Session) -> Peer {
         let (reads, writes) = (spawned(), spawned());
         let client = moq_net::Client::new()
             .with_publisher(&writes)
@@ -116,7 +121,7 @@ impl Peer {
         Peer::over(session).await
     }
 
-    async fn track(&self, path: &str) -> Result<track::Subscriber, moq_net::Error> {
+    pub(super) async fn track(&self, path: &str) -> Result<track::Subscriber, moq_net::Error> {
         let consumer = self.reads.consume();
         let broadcast = consumer.routed_broadcast(path).await?;
         let late = track::Subscription::default().with_max_age(Duration::from_secs(30));
@@ -125,7 +130,7 @@ impl Peer {
 }
 
 /// The stream of a track: without headers of groups, all of which arrive.
-async fn bytes(track: track::Subscriber, len: usize) -> Vec<u8> {
+pub(super) async fn bytes(track: track::Subscriber, len: usize) -> Vec<u8> {
     let (mut groups, mut bytes) = (track.ordered(), Vec::new());
     while bytes.len() < len {
         let Some(mut group) = groups.next_group().await.unwrap() else {
@@ -144,8 +149,8 @@ async fn bytes(track: track::Subscriber, len: usize) -> Vec<u8> {
 }
 
 /// Waits for a counter.
-fn counts(net: &dyn Network, what: &str, at_least: u64) {
-    for _ in 0..100 {
+pub(super) fn counts(net: &dyn Network, what: &str, at_least: u64) {
+    for _ in 0..600 {
         if count(net, what) >= at_least {
             return;
         }
@@ -269,7 +274,51 @@ fn who_may_not_publish_is_disconnected() {
             broadcast.announce(origin::Route::default()).unwrap();
             peer._session.closed().await;
         });
-        assert_eq!(count(&*net, "sources"), 0);
+        assert_eq!(count(&*net, "moq_requests_denied"), 1);
+        assert_eq!(count(&*net, "chunks_received"), 0);
+    });
+}
+
+#[test]
+fn tokens_are_required_in_the_query() {
+    use bfed::authorise::{Right, Rules};
+    alone(|| {
+        let key = bfed_token::SigningKey::generate().unwrap();
+        let tokens = bfed_gateway::native::TokensConfig {
+            keys: vec![key.verifying_key().unwrap()],
+            required: vec![Right::Join],
+            token_file: None,
+        };
+        let access = access(&tokens, &Rules::default());
+        let config = NetworkConfig::Http(HttpConfig {
+            moq: Some(moq_config()),
+            ..config()
+        });
+        let role = Role::Channels { part: 0, parts: 1 };
+        let net = started(config.open(role, guarded(&access)).unwrap());
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now_s = since.unwrap().as_secs();
+        let sessions = "bfed://7/film".parse().unwrap();
+        let claims = bfed_token::Claims::new(sessions, vec![Right::Join], now_s, now_s + 600);
+        let token = key.issue(gateway().network, &claims).unwrap();
+        let good = format!("/?token={}", token.as_str());
+        let mut source = Client::put(EDGE, &path("bfed://7/film"));
+        source.chunk(TS);
+        run(async {
+            for (query, is_good) in [("/", false), ("/?token=v4.public.AAAA", false), (&good, true)] {
+                let peer = Peer::web(query).await;
+                let read = async {
+                    let track = peer.track("7/film").await.ok()?;
+                    let mut groups = track.ordered();
+                    let mut group = groups.next_group().await.ok()??;
+                    group.read_frame().await.ok()?
+                };
+                let read = tokio::time::timeout(Duration::from_secs(3), read);
+                let is_read = matches!(read.await, Ok(Some(_)));
+                assert_eq!(is_read, is_good, "{query}");
+            }
+        });
+        assert!(count(&*net, "moq_requests_denied") >= 2);
     });
 }
 
@@ -353,9 +402,11 @@ fn half_open_and_silent_clients_are_dropped() {
             let began = Instant::now();
             silent.closed().await;
             assert!(began.elapsed() >= Duration::from_secs(5));
-            Peer::raw("moq-lite-06").await;
+            let _peer = Peer::raw("moq-lite-06").await;
+            while count(&*net, "moq_clients_accepted") == 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
         });
-        counts(&*net, "moq_clients_accepted", 1);
     });
 }
 

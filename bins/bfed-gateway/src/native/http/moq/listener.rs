@@ -241,6 +241,9 @@ impl Client {
             let key: Key = (session.as_str().to_owned(), 0);
             let edge = &self.library.edge;
             let is_allowed = edge.may_publish(self.from) && edge.takes_source(&key, &session);
+            if !is_allowed {
+                add(&self.library.counts.denied);
+            }
             if !is_allowed || !self.may(Right::Publish, &session) {
                 return format!("may not publish {session}");
             }
