@@ -277,6 +277,9 @@ impl Configuration for Config {
                 if let Some(tls) = &config.tls {
                     host.address("network.tls-listen", Some(tls.listen));
                 }
+                if let Some(moq) = config.moq.as_ref().and_then(|moq| moq.listener.as_ref()) {
+                    host.address("network.moq-listen", Some(moq.listen));
+                }
                 None
             }
         };
