@@ -25,14 +25,27 @@ impl Kind {
                      export = [\"232.0.0.0/8\"]\n"
                 )
             }
-            Kind::Http => {
+            Kind::Http | Kind::Moq => {
+                let (kind, moq) = match self {
+                    Kind::Moq => ("moq", moq(own)),
+                    _ => ("http", String::new()),
+                };
                 format!(
-                    "kind = \"http\"\nlisten = \"{own}:8081\"\nmediator = \"{own}:8080\"\n\
-                     publish = [\"0.0.0.0/0\"]\n"
+                    "kind = \"{kind}\"\nlisten = \"{own}:8081\"\nmediator = \"{own}:8080\"\n\
+                     publish = [\"0.0.0.0/0\"]\n{moq}"
                 )
             }
         }
     }
+}
+
+/// The listener for MoQ, with a certificate that the scenario has made.
+fn moq(own: Ipv4Addr) -> String {
+    let scratch = Path::new(SCRATCH).display();
+    format!(
+        "moq-listen = \"{own}:8082\"\nmoq-pin = true\n\
+         moq-certificate = \"{scratch}/moq-certificate.pem\"\nmoq-key = \"{scratch}/moq-key.pem\"\n"
+    )
 }
 
 impl Federation {

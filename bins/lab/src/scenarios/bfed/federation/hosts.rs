@@ -44,7 +44,7 @@ impl Federation {
         match self.islands[at].design.kind {
             Kind::Ip => None,
             Kind::Ssm => Some(own.to_string()),
-            Kind::Http => Some(format!("http://{own}:8080")),
+            Kind::Http | Kind::Moq => Some(format!("http://{own}:8080")),
         }
     }
 

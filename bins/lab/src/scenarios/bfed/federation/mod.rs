@@ -39,6 +39,8 @@ pub(super) enum Kind {
     Ip,
     Ssm,
     Http,
+    /// HTTP, and Media over QUIC beside it.
+    Moq,
 }
 
 impl Kind {
@@ -47,6 +49,7 @@ impl Kind {
             Kind::Ip => "IP multicast",
             Kind::Ssm => "source-specific multicast",
             Kind::Http => "HTTP",
+            Kind::Moq => "HTTP and MoQ",
         }
     }
 }

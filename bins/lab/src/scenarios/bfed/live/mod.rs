@@ -7,6 +7,7 @@
 //! ```
 
 mod film;
+mod moq;
 mod viewers;
 
 use std::collections::{BTreeMap, HashMap};
@@ -47,15 +48,19 @@ pub(crate) struct Live {
 
 const GROUP: &str = "239.1.2.3:5004";
 const SESSION: &str = "bfed://1/239.1.2.3/5004/?content=real-time";
-const KINDS: [Kind; 3] = [Kind::Ip, Kind::Ssm, Kind::Http];
 /// The islands of the source and of the viewers, and the hops between them.
 const SOURCE: usize = 0;
 const VIEWERS: usize = 2;
 const HOPS: u64 = 2;
-/// The port of the server of an HTTP island.
+/// The ports of the servers of an HTTP island, the second with MoQ.
 const SERVER: u16 = 8081;
+const MOQ_SERVER: u16 = 8082;
 /// The viewer of HLS, in reports.
 const HLS: &str = "HLS";
+/// The viewer of Media over QUIC, in reports.
+const MOQ: &str = "MoQ";
+/// What it may be behind the hops between gateways, at the 95th percentile.
+const MOQ_LIMIT_MS: f64 = 150.0;
 /// What a viewer of HLS may be behind the source, at the 95th percentile.
 const HLS_LIMIT_S: f64 = 2.5;
 /// For the film to arrive before it is watched.
@@ -86,12 +91,22 @@ impl Scenario for Live {
             ),
             "viewer | loss, % | first picture after | pictures | missing | damaged | median | p95 | most",
         );
+        let certificate = moq::certificate()?;
+        if certificate.is_none() {
+            report.skip(
+                "MoQ",
+                "openssl is not installed: the listener has no certificate",
+            );
+        }
         for &loss in &self.loss {
             context.note(format!("loss of {loss} % on the first hop"));
             let setting = Setting {
                 live: self,
                 loss,
-                federation: self.build(loss)?,
+                federation: self.build(loss, certificate.as_ref())?,
+                certificate: certificate
+                    .as_ref()
+                    .map(|[certificate, _]| certificate.clone()),
             };
             setting.play(&mut report, &mut table)?;
         }
@@ -106,9 +121,13 @@ impl Scenario for Live {
 }
 
 impl Live {
-    fn build(&self, loss: f64) -> Result<Federation> {
+    fn build(&self, loss: f64, certificate: Option<&[PathBuf; 2]>) -> Result<Federation> {
         let shape = Shape::default().delayed(Duration::from_millis(self.delay));
-        let designs = KINDS.map(Design::new);
+        let home = match certificate {
+            Some(_) => Kind::Moq,
+            None => Kind::Http,
+        };
+        let designs = [Kind::Ip, Kind::Ssm, home].map(Design::new);
         let peerings = [Peering::new(0, 1), Peering::new(1, 2)];
         let mut federation = Federation::build(&designs, &peerings, shape, "")?;
         federation.start_all()?;
@@ -129,6 +148,8 @@ struct Setting<'a> {
     /// Percent.
     loss: f64,
     federation: Federation,
+    /// The certificate of the listener for MoQ.
+    certificate: Option<PathBuf>,
 }
 
 /// A viewer on a thread of its own.
@@ -141,10 +162,18 @@ impl Setting<'_> {
         let film = self.within(SOURCE, start)?;
         let stream = self.watch(viewers::stream, "/s/")?;
         let hls = self.watch(viewers::hls, "/hls/")?;
+        let moq = self
+            .certificate
+            .clone()
+            .map(|certificate| self.watch_moq(certificate));
         if headless::is_installed() {
             self.browse(report)?;
         }
-        for (name, viewer) in [("stream", stream), (HLS, hls)] {
+        let mut all = vec![("stream", stream), (HLS, hls)];
+        if let Some(moq) = moq.transpose()? {
+            all.push((MOQ, moq));
+        }
+        for (name, viewer) in all {
             let ended = viewer
                 .join()
                 .map_err(|_| anyhow!("a viewer has panicked"))?;
@@ -184,6 +213,15 @@ impl Setting<'_> {
         self.within(VIEWERS, || Ok(std::thread::spawn(move || view(&url, time))))
     }
 
+    /// Starts a viewer of MoQ.
+    fn watch_moq(&self, certificate: PathBuf) -> Result<Viewer> {
+        let server = SocketAddr::from((self.federation.address(VIEWERS), MOQ_SERVER));
+        let url = format!("https://{server}/");
+        let time = WARM_UP + Duration::from_secs_f64(self.live.seconds);
+        let view = move || moq::view(&url, &certificate, time);
+        self.within(VIEWERS, || Ok(std::thread::spawn(view)))
+    }
+
     /// Plays the session in a browser.
     fn browse(&self, report: &mut Report) -> Result<()> {
         let url = self.url("/play/");
@@ -217,6 +255,14 @@ impl Setting<'_> {
             format!("{name}, {loss} % loss: pictures arrive"),
             figures.pictures > 0,
         );
+        if name == MOQ {
+            report.timed(
+                format!("MoQ, {loss} % loss: behind the source beyond the hops, 95th percentile"),
+                figures.p95_ms - (HOPS * self.live.delay) as f64,
+                "ms",
+                Bound::AtMost(MOQ_LIMIT_MS),
+            );
+        }
         if name == HLS {
             let behind = figures.p95_ms / 1e3 + seen.hold_back.as_secs_f64();
             report.timed(

@@ -23,14 +23,14 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    fn take(&mut self, started: Instant, picture: Picture) {
+    pub(super) fn take(&mut self, started: Instant, picture: Picture) {
         self.first.get_or_insert_with(|| started.elapsed());
         self.pictures.insert(picture.time, picture);
     }
 }
 
 /// Runs a viewer on a thread without other work until that time has passed.
-fn watch(
+pub(super) fn watch(
     seconds: Duration,
     seen: &mut Seen,
     view: impl AsyncFnOnce(&mut Seen) -> Result<()>,
