@@ -277,7 +277,7 @@ impl Handle {
                 Err(error) => tracing::warn!(
                     event = "moq_certificate_rejected",
                     error,
-                    "certificate rejected, the old one stays"
+                    "certificate of the MoQ listener rejected, the old one stays"
                 ),
             }
         }
