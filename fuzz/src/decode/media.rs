@@ -62,6 +62,16 @@ fn read(stream: &[u8], len: usize) -> Vec<Event> {
     events
 }
 
+/// A header with everything, and an empty one.
+pub fn group_seeds() -> Vec<Vec<u8>> {
+    let whole = Header {
+        is_start: true,
+        init: b"initialisation",
+        prefix: b"prefix",
+    };
+    vec![whole.to_vec(), Header::default().to_vec()]
+}
+
 /// The front of each sample of the crate's tests, cut to what a fuzzer changes well.
 pub fn seeds() -> Vec<Vec<u8>> {
     let samples: [&[u8]; 4] = [
