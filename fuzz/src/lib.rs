@@ -43,6 +43,7 @@ targets! {
     decode_bfed_pattern = decode::bfed::pattern,
     decode_bfed_token = decode::bfed::token,
     decode_media = decode::media::stream,
+    decode_media_group = decode::media::group,
     lms_router = machine::router::run,
     lms_endpoint = machine::lms_endpoint::run,
     igmp_proxy = machine::igmp::igmp,

@@ -35,6 +35,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "decode_ldc_stream" => stream(),
         "decode_ldc_frames" => frames(),
         "decode_media" => crate::decode::media::seeds(),
+        "decode_media_group" => crate::decode::media::group_seeds(),
         "decode_bfed_message" => goldens("crates/bfed/tests/wire/golden.rs"),
         "decode_bfed_data" => goldens("crates/bfed/tests/wire/golden.rs"),
         "decode_bfed_name" => texts(&[

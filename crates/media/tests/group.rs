@@ -36,7 +36,7 @@ fn every_truncation_before_the_prefix_is_refused() {
         Header::parse(&vec![0; Header::MAX + 1]),
         Err(HeaderError::TooLong)
     );
-    assert_eq!(Header::parse(&vec![0; 6 + 65]), Err(HeaderError::TooLong));
+    assert_eq!(Header::parse(&[0; 6 + 65]), Err(HeaderError::TooLong));
     let mut long = vec![0; 6 + 2 * MAX_INIT + 1];
     long[2..6].copy_from_slice(&(2 * MAX_INIT as u32 + 1).to_be_bytes());
     assert_eq!(Header::parse(&long), Err(HeaderError::TooLong));

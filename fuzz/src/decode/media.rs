@@ -1,6 +1,7 @@
-//! Streams of media, in two ways of cutting them, and the segments that are made of them. Asserts that the cut makes no
+//! Headers of groups, and streams of media, in two ways of cutting them, and the segments that are made of them. Asserts that the cut makes no
 //! difference, that units lie in order within the stream, and that segments stay within their bound.
 
+use media::group::Header;
 use media::hls::{Config, Recorder};
 use media::{Event, MAX_INIT, Reader};
 
@@ -20,6 +21,14 @@ pub fn stream(bytes: &[u8]) {
         }
     }
     assert!(end <= stream.len() as u64);
+}
+
+/// The header of a group: what is parsed is written the same, but for flags that are ignored.
+pub fn group(bytes: &[u8]) {
+    if let Ok(header) = Header::parse(bytes) {
+        assert!(header.init.len() <= 2 * MAX_INIT);
+        assert_eq!(Header::parse(&header.to_vec()), Ok(header));
+    }
 }
 
 fn read(stream: &[u8], len: usize) -> Vec<Event> {
@@ -51,6 +60,16 @@ fn read(stream: &[u8], len: usize) -> Vec<Event> {
         }
     }
     events
+}
+
+/// A header with everything, and an empty one.
+pub fn group_seeds() -> Vec<Vec<u8>> {
+    let whole = Header {
+        is_start: true,
+        init: b"initialisation",
+        prefix: b"prefix",
+    };
+    vec![whole.to_vec(), Header::default().to_vec()]
 }
 
 /// The front of each sample of the crate's tests, cut to what a fuzzer changes well.

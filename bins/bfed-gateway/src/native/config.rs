@@ -215,7 +215,7 @@ fn tls(section: &Section<'_, '_>, keys: [&'static str; 3]) -> Option<TlsConfig> 
                 section.offset_of(listen),
                 listen,
                 "is incomplete",
-                &format!("write {listen}, {certificate} and {key}, or none of them"),
+                format!("write {listen}, {certificate} and {key}, or none of them"),
             );
             None
         }
@@ -255,7 +255,9 @@ fn relay(section: &Section<'_, '_>) -> Option<RelayConfig> {
     let wanted = "a URL such as \"https://relay.example:443/live\"";
     let url = section.get("relay", wanted, |value| {
         let text = text(value)?;
-        let url = text.parse::<url::Url>().map_err(|error| error.to_string())?;
+        let url = text
+            .parse::<url::Url>()
+            .map_err(|error| error.to_string())?;
         match url.scheme() == "https" && url.has_host() {
             true => Ok(url),
             false => Err(format!("{text:?} is no https URL")),

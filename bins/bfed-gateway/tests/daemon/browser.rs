@@ -303,10 +303,15 @@ fn a_stream_of_fragments_plays_through_media_source() {
 /// A certificate for ten days that browsers accept by its hash, and its key.
 fn short_lived(folder: &TempDir) -> [String; 2] {
     let files = ["certificate.pem", "key.pem"].map(|name| folder.path().join(name));
-    let arguments = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 10 -subj /CN=gateway";
+    let arguments =
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 10 -subj /CN=gateway";
     let mut command = Command::new("openssl");
     command.args(arguments.split_whitespace());
-    command.arg("-out").arg(&files[0]).arg("-keyout").arg(&files[1]);
+    command
+        .arg("-out")
+        .arg(&files[0])
+        .arg("-keyout")
+        .arg(&files[1]);
     let done = command.stderr(Stdio::null()).status().unwrap();
     assert!(done.success(), "openssl makes a certificate");
     files.map(|file| file.display().to_string())

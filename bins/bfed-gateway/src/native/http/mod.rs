@@ -59,8 +59,8 @@ use bfed_client::{Url, session_path};
 use super::{Access, ClientLimits, Counter, Network, Owner, Role};
 use hub::{Key, Shared};
 use moq::Moq;
-use server::Server;
 pub use moq::{MoqConfig, RelayConfig};
+use server::Server;
 pub use tls::TlsConfig;
 
 /// An HTTP network.

@@ -122,8 +122,7 @@ pub(super) fn read(
     };
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
     let chain: Vec<_> = chain.map_err(|error| wrong(certificate, keys[0], &error))?;
-    let private =
-        PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, keys[1], &error))?;
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, keys[1], &error))?;
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder
         .with_protocol_versions(&[&TLS13])

@@ -76,7 +76,7 @@ async fn raw(protocol: &str) -> Result<quinn::Connection, quinn::ConnectionError
     connecting.unwrap().await
 }
 
-/// A MoQ client: what it may read, and what it publishes.
+/// A MoQ client: the broadcasts it reads, and those it publishes.
 pub(super) struct Peer {
     _session: Session,
     pub(super) reads: origin::Producer,
@@ -115,7 +115,9 @@ impl Peer {
         let endpoint = endpoint(&[quic::ALPN]);
         let connection = endpoint.connect(MOQ.parse().unwrap(), "server.example");
         let connection = connection.unwrap().await.unwrap();
-        let url: url::Url = format!("https://server.example:4443{path}").parse().unwrap();
+        let url: url::Url = format!("https://server.example:4443{path}")
+            .parse()
+            .unwrap();
         let request = quic::proto::ConnectRequest::new(url).with_protocol("moq-lite-04");
         let session = quic::Session::connect(connection, request).await.unwrap();
         Peer::over(session).await
@@ -223,29 +225,33 @@ fn a_publisher_is_the_source_of_a_session() {
         let channel = up(&mut *net, &session).unwrap();
         let (stop, stopped) = std::sync::mpsc::channel();
         let publisher = std::thread::spawn(move || {
-                run(async {
-                    let peer = Peer::raw("moq-lite-06").await;
-                    let broadcast = peer.writes.create_broadcast("7/cam").unwrap();
-                    let track = broadcast.create_track("0", None).unwrap();
-                    broadcast.announce(origin::Route::default()).unwrap();
-                    track.used().await.unwrap();
-                    for (at, text) in ["one", "two"].iter().enumerate() {
-                        let mut group = track.append_group().unwrap();
-                        let time = moq_net::Timestamp::from_millis(at as u64).unwrap();
-                        let header = media::group::Header { is_start: true, init: b"[init]", prefix: b"" };
-                        group.write_frame(time, header.to_vec()).unwrap();
-                        group.write_frame(time, text.as_bytes().to_vec()).unwrap();
-                        group.finish().unwrap();
-                    }
-                    // A group without a header is not passed on.
+            run(async {
+                let peer = Peer::raw("moq-lite-06").await;
+                let broadcast = peer.writes.create_broadcast("7/cam").unwrap();
+                let track = broadcast.create_track("0", None).unwrap();
+                broadcast.announce(origin::Route::default()).unwrap();
+                track.used().await.unwrap();
+                for (at, text) in ["one", "two"].iter().enumerate() {
                     let mut group = track.append_group().unwrap();
-                    let time = moq_net::Timestamp::from_millis(9).unwrap();
-                    group.write_frame(time, b"\x07no header".to_vec()).unwrap();
+                    let time = moq_net::Timestamp::from_millis(at as u64).unwrap();
+                    let header = media::group::Header {
+                        is_start: true,
+                        init: b"[init]",
+                        prefix: b"",
+                    };
+                    group.write_frame(time, header.to_vec()).unwrap();
+                    group.write_frame(time, text.as_bytes().to_vec()).unwrap();
                     group.finish().unwrap();
-                    while stopped.try_recv().is_err() {
-                        tokio::time::sleep(Duration::from_millis(20)).await;
-                    }
-                });
+                }
+                // A group without a header is not passed on.
+                let mut group = track.append_group().unwrap();
+                let time = moq_net::Timestamp::from_millis(9).unwrap();
+                group.write_frame(time, b"\x07no header".to_vec()).unwrap();
+                group.finish().unwrap();
+                while stopped.try_recv().is_err() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            });
         });
         let mut received = Vec::new();
         while received.len() < 12 {
@@ -305,7 +311,11 @@ fn tokens_are_required_in_the_query() {
         let mut source = Client::put(EDGE, &path("bfed://7/film"));
         source.chunk(TS);
         run(async {
-            for (query, is_good) in [("/", false), ("/?token=v4.public.AAAA", false), (&good, true)] {
+            for (query, is_good) in [
+                ("/", false),
+                ("/?token=v4.public.AAAA", false),
+                (&good, true),
+            ] {
                 let peer = Peer::web(query).await;
                 let read = async {
                     let track = peer.track("7/film").await.ok()?;
@@ -433,7 +443,7 @@ fn long_and_malformed_requests_end_their_session_and_no_other() {
                         _ => break,
                     }
                 }
-                // The stream's window, and what is read before the bound.
+                // The stream's window, and the bytes that are read before the bound.
                 assert!(sent <= (256 << 10) + (32 << 10), "{sent} bytes were taken");
                 let _ = send.finish();
                 let answer = tokio::time::timeout(Duration::from_secs(5), receive.read_to_end(64));
@@ -463,7 +473,12 @@ fn names_that_are_no_sessions_and_flows_that_are_not_there_are_not_found() {
             let broadcast = peer.reads.consume().routed_broadcast("7/x").await.unwrap();
             for flow in ["1", "00", "-1", "video", ""] {
                 let track = broadcast.track(flow).unwrap();
-                assert!(track.subscribe(track::Subscription::default()).await.is_err());
+                assert!(
+                    track
+                        .subscribe(track::Subscription::default())
+                        .await
+                        .is_err()
+                );
             }
         });
     });

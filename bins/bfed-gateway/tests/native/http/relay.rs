@@ -10,6 +10,8 @@ use std::time::Duration;
 use bfed_gateway::native::http::{MoqConfig, RelayConfig};
 use moq_net::origin;
 use tempfile::TempDir;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use web_transport_quinn as quic;
 
 use super::moq::{Peer, bytes, counts, endpoint_for, run};
@@ -24,7 +26,11 @@ fn keys(folder: &Path) -> Option<(PathBuf, PathBuf)> {
                      -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE";
     let mut command = Command::new("openssl");
     command.args(arguments.split_whitespace());
-    command.arg("-keyout").arg(&key).arg("-out").arg(&certificate);
+    command
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate);
     let done = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
     done.is_ok_and(|status| status.success())
         .then_some((certificate, key))
@@ -123,7 +129,13 @@ fn sessions_pass_a_relay_in_both_directions_and_survive_its_restart() {
                         None => tokio::time::sleep(Duration::from_millis(10)).await,
                     }
                 };
-                assert_eq!(upcall, Upcall::Data { channel: cam, len: 7 });
+                assert_eq!(
+                    upcall,
+                    Upcall::Data {
+                        channel: cam,
+                        len: 7
+                    }
+                );
             });
             drop(relay);
             counts(&*net, "moq_relay_failures", 1);
@@ -148,7 +160,10 @@ fn a_relay_that_never_answers_is_tried_again_and_the_rest_works() {
         let channel = up(&mut *net, &name("bfed://7/talk")).unwrap();
         let mut source = Client::put(EDGE, &path("bfed://7/talk"));
         source.chunk(b"hello");
-        assert_eq!(soon(&mut *net), (Upcall::Data { channel, len: 5 }, b"hello".to_vec()));
+        assert_eq!(
+            soon(&mut *net),
+            (Upcall::Data { channel, len: 5 }, b"hello".to_vec())
+        );
         for _ in 0..4 {
             std::thread::sleep(Duration::from_secs(3));
             if count(&*net, "moq_relay_failures") > 0 {
@@ -157,5 +172,40 @@ fn a_relay_that_never_answers_is_tried_again_and_the_rest_works() {
         }
         assert!(count(&*net, "moq_relay_failures") > 0);
         assert_eq!(count(&*net, "moq_relay_connections"), 0);
+    });
+}
+
+#[test]
+fn a_relay_that_announces_without_end_is_left() {
+    alone(|| {
+        let folder = TempDir::new().unwrap();
+        let Some((certificate, key)) = keys(folder.path()) else {
+            eprintln!("SKIPPED: no openssl here, no relay was tried");
+            return;
+        };
+        let chain = CertificateDer::pem_file_iter(&certificate).unwrap();
+        let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
+        let key = PrivateKeyDer::from_pem_file(key).unwrap();
+        let net = gateway_at(&certificate, &[]);
+        run(async {
+            let at = "127.0.0.1:4444".parse().unwrap();
+            let server = quic::ServerBuilder::new().with_addr(at);
+            let mut server = server.with_certificate(chain, key).unwrap();
+            let request = server.accept().await.unwrap();
+            let accepted = quic::proto::ConnectResponse::OK.with_protocol("moq-lite-06");
+            let session = request.respond(accepted).await.unwrap();
+            let (announces, driver) = origin::Producer::new(origin::Config::default());
+            tokio::spawn(moq_net::time::run(driver));
+            let relay = moq_net::Server::new().with_publisher(&announces);
+            let now = std::time::Instant::now();
+            let (session, driver) = relay.accept(now, session).await.unwrap();
+            tokio::spawn(moq_net::time::run(driver));
+            let all: Vec<_> = (0..5000)
+                .map(|at| announces.publish(format!("7/{at}"), origin::Route::default()))
+                .collect();
+            session.closed().await;
+            assert!(all.iter().all(Result::is_ok));
+        });
+        counts(&*net, "moq_relay_failures", 1);
     });
 }

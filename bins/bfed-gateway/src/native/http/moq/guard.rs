@@ -84,11 +84,7 @@ impl poll::RecvStream for Received {
         context: &mut Context<'_>,
         into: &mut [u8],
     ) -> Poll<Result<Option<usize>, Self::Error>> {
-        let read = ready!(poll::RecvStream::poll_read(
-            &mut self.stream,
-            context,
-            into
-        ))?;
+        let read = ready!(poll::RecvStream::poll_read(&mut self.stream, context, into))?;
         if let Some(len) = read {
             self.decide(&into[..len]);
             if !self.admit(len) {

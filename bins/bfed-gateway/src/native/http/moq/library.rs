@@ -16,6 +16,8 @@ use super::super::hub::{Key, Shared};
 use super::super::presented::Presented;
 use super::groups::{Grouper, Part};
 
+/// Most sessions at a time.
+const MAX_OPEN: usize = 4096;
 /// Time that a session without subscribers is kept.
 const LINGER: Duration = Duration::from_secs(5);
 /// Priority of real-time sessions before that of bulk sessions, in `track::Info`; higher is sent first.
@@ -108,14 +110,17 @@ impl Library {
         if !self.edge.is_available(&key, session, presented).await {
             return Err(Error::NotFound);
         }
-        Ok(self.broadcast(session))
+        self.broadcast(session)
     }
 
     /// Returns the broadcast of a session, which is opened if it is not there.
-    fn broadcast(self: &Arc<Self>, session: &SessionName) -> broadcast::Consumer {
+    fn broadcast(self: &Arc<Self>, session: &SessionName) -> Result<broadcast::Consumer, Error> {
         let mut open = self.open();
         if let Some(found) = open.get(session.as_str()) {
-            return found.consume();
+            return Ok(found.consume());
+        }
+        if open.len() >= MAX_OPEN {
+            return Err(Error::NotFound);
         }
         let mut info = broadcast::Info::new();
         info.pool = self.pool.clone();
@@ -124,7 +129,7 @@ impl Library {
         let consumer = producer.consume();
         let (library, session) = (Arc::clone(self), session.clone());
         tokio::spawn(async move { library.serve(session, producer).await });
-        consumer
+        Ok(consumer)
     }
 
     /// Serves the tracks of a session while it has subscribers.

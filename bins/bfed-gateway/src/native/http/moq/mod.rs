@@ -40,8 +40,8 @@ use super::tls::{self, Stamp, TlsConfig};
 use crate::native::Counter;
 use library::{Counts, Library};
 use listener::Limits;
-pub use relay::RelayConfig;
 use relay::Relay;
+pub use relay::RelayConfig;
 
 /// Time after which a silent peer is gone.
 const IDLE: Duration = Duration::from_secs(15);
@@ -88,7 +88,10 @@ impl Default for MoqConfig {
 /// Returns the versions that are offered, the preferred one first.
 fn versions() -> Versions {
     let names = ["moq-lite-06", "moq-lite-05", "moq-lite-04", "moq-lite-03"];
-    let all: Vec<Version> = names.iter().filter_map(|name| Version::from_alpn(name)).collect();
+    let all: Vec<Version> = names
+        .iter()
+        .filter_map(|name| Version::from_alpn(name))
+        .collect();
     Versions::from(all)
 }
 
@@ -131,8 +134,8 @@ impl Moq {
         };
         if let Some(listener) = &config.listener {
             let port = usize::from(listener.listen.port()) + part;
-            let port =
-                u16::try_from(port).map_err(|_| "moq-listen: no port is left for each data node")?;
+            let port = u16::try_from(port)
+                .map_err(|_| "moq-listen: no port is left for each data node")?;
             address = SocketAddr::new(listener.listen.ip(), port);
             handle.listener = Some((listener.clone(), port));
             server = Some(handle.read(listener)?);
@@ -227,9 +230,13 @@ impl Handle {
         let provider = Arc::new(ring::default_provider());
         let hash = leaf.map(|leaf| quic::crypto::sha256(&provider, &leaf));
         let hash = hash.map(|hash| hash.as_ref().iter().map(|b| format!("{b:02x}")).collect());
-        let mut current = self.certificate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self
+            .certificate
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         *current = (Some(stamp), hash.unwrap_or_default());
-        let crypto = quinn::crypto::rustls::QuicServerConfig::try_from(ServerConfig::clone(&config));
+        let crypto =
+            quinn::crypto::rustls::QuicServerConfig::try_from(ServerConfig::clone(&config));
         let crypto = crypto.map_err(|error| error.to_string())?;
         let mut server = quinn::ServerConfig::with_crypto(Arc::new(crypto));
         server
@@ -249,7 +256,10 @@ impl Handle {
             };
             let stamp = tls::stamp(&[config.certificate.clone(), config.key.clone()]);
             {
-                let mut current = self.certificate.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut current = self
+                    .certificate
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
                 if current.0.as_ref() == Some(&stamp) {
                     continue;
                 }
@@ -267,7 +277,7 @@ impl Handle {
                 Err(error) => tracing::warn!(
                     event = "moq_certificate_rejected",
                     error,
-                    "certificate rejected, the old one stays"
+                    "certificate of the MoQ listener rejected, the old one stays"
                 ),
             }
         }
@@ -281,7 +291,10 @@ impl Handle {
     /// Returns what a player needs to subscribe to a flow here.
     pub(super) fn offer(&self, session: &str, flow: usize) -> Option<Value> {
         let port = self.port()?;
-        let current = self.certificate.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self
+            .certificate
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         Some(json!({
             "port": port,
             "broadcast": session.strip_prefix("bfed://").unwrap_or(session),
@@ -296,7 +309,7 @@ impl Handle {
         channel: ChannelId,
     ) -> Option<impl Future<Output = ()> + Send + 'static> {
         let handle = Arc::clone(self);
-        self.has_relay.then(|| async move {
+        self.has_relay.then_some(async move {
             // The relay is there once the server's thread runs.
             loop {
                 if let Some(relay) = handle.relay.get() {

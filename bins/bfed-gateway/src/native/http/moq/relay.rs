@@ -19,9 +19,9 @@ use url::Url;
 use web_transport_quinn as quic;
 use web_transport_quinn::quinn;
 
+use super::super::presented::Presented;
 use super::guard::Guarded;
 use super::library::{Library, add, path_of, session_of};
-use super::super::presented::Presented;
 use super::{ingest, versions};
 
 /// Time to connect.
@@ -129,7 +129,7 @@ impl Relay {
     /// Keeps a connection to the relay.
     pub(super) async fn run(self: Arc<Self>) {
         let mut pause = PAUSE;
-        // The sessions are joined when somebody subscribes to them at the relay.
+        // A session is joined when the relay subscribes to it.
         let served = self.serve();
         let connected = async {
             loop {
@@ -180,7 +180,7 @@ impl Relay {
             });
         }
         while all.join_next().await.is_some() {}
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Connects, and returns why the connection ended.
