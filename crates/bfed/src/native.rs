@@ -8,6 +8,7 @@
 //! | `recvd_data` | [`Upcall::Data`] |
 //! | `recvd_join_request` | [`Upcall::Join`] |
 //! | `recvd_leave_request` | [`Upcall::Leave`] |
+//! | (the paper has no containers of media) | [`Upcall::Init`], [`NativeNet::send_init`] |
 //! | (the paper has no call for the answer to a client) | [`NativeNet::answer`], on [`Event::Answer`](crate::Event::Answer), [`Moved`](crate::Event::Moved) and [`Ended`](crate::Event::Ended) |
 //!
 //! It is a machine too: calls return at once, upcalls are polled, and sockets belong to the driver.
@@ -54,6 +55,14 @@ proto_core::errors! {
 pub enum Upcall {
     /// Data arrived on a channel (`recvd_data`): `len` bytes, after the unused bytes for a header.
     Data {
+        /// The channel.
+        channel: ChannelId,
+        /// Length in bytes.
+        len: usize,
+    },
+    /// The container of a channel's flow has an initialisation, or another one than before: `len` bytes, after the
+    /// unused bytes for a header; 0 if the flow has none any more. Data that follows it belongs to it.
+    Init {
         /// The channel.
         channel: ChannelId,
         /// Length in bytes.
@@ -153,6 +162,10 @@ pub trait NativeNet {
     ) -> Result<(), NativeError> {
         Err(NativeError::Refused)
     }
+
+    /// Takes the initialisation of the container of a channel's flow, before the data that belongs to it; empty if the
+    /// flow has none any more. It is not part of the data: receivers that join late need it in front of theirs.
+    fn send_init(&mut self, now: Instant, channel: ChannelId, init: &[u8]) {}
 
     /// Returns the costs of gateways of this network for a session of this network, from the root of the native tree
     /// (§5.2.2). `None` if they are still being measured; [`Upcall::Sroutes`] follows.

@@ -80,6 +80,22 @@ impl Reader {
         }
     }
 
+    /// Creates a reader that goes on anywhere in a stream whose initialisation is known: [`Event::Init`] comes first, then
+    /// the units from the next fragment or cluster on. Offsets count the bytes after the initialisation. Returns `None` if
+    /// `init` is not the initialisation of a container that needs one.
+    #[must_use]
+    pub fn resume(init: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new();
+        reader.push(init);
+        reader.at = 0;
+        match &mut reader.state {
+            State::Mp4(mp4) => mp4.resume(),
+            State::WebM(webm) => webm.resume(),
+            State::Sniffing(_) | State::Ts(_) | State::Unknown => return None,
+        }
+        (!reader.output.init.is_empty()).then_some(reader)
+    }
+
     /// Reads the next bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         let at = self.at;

@@ -205,10 +205,14 @@ impl Worker {
                 DataEvent::Resume(Destination::Stream(conn)) => {
                     self.output.set_paused(conn, false);
                 }
-                DataEvent::Pause(Destination::Native(channel)) => {
+                DataEvent::Pause(
+                    Destination::Native(channel) | Destination::NativeInit(channel),
+                ) => {
                     self.node.native_mut().set_paused(channel, true);
                 }
-                DataEvent::Resume(Destination::Native(channel)) => {
+                DataEvent::Resume(
+                    Destination::Native(channel) | Destination::NativeInit(channel),
+                ) => {
                     self.node.native_mut().set_paused(channel, false);
                 }
                 // Reports, and QUIC's acknowledgements, tell a sender of datagrams.
@@ -330,6 +334,15 @@ impl Worker {
                     let end = at + HEADER_LEN + len;
                     self.frames.push((Meta::Native(channel), at..end));
                     at = end;
+                }
+                Some(Upcall::Init { channel, len }) => {
+                    // The data before it goes first.
+                    self.forward_native(now);
+                    let init = &self.buffer[at + HEADER_LEN..at + HEADER_LEN + len];
+                    // What is refused is counted.
+                    let _ = self.node.plane().set_init(now, channel, init);
+                    self.transmit(now);
+                    at = 0;
                 }
                 // Clients ask the mediator.
                 Some(_) => {}

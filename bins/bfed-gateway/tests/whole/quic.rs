@@ -53,7 +53,7 @@ fn streams(line: &[Gateway], counts: &[u64]) {
     }
 }
 
-fn over_quic(line: &[Gateway]) {
+pub(super) fn over_quic(line: &[Gateway]) {
     for gateway in line {
         assert!(gateway.counter("sockets", "quic_connected") > 0);
         assert_eq!(gateway.counter("sockets", "streams_opened"), 0, "TCP");

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 
 use proto_core::time::{Duration, Instant};
 
+use super::init::Exchange;
 use super::link::Links;
 use super::table::Key;
 use super::tfrc::{Receiver, Sender};
@@ -132,6 +133,8 @@ pub(super) struct Rest {
     pub(super) path: Option<PathId>,
     /// Since when the edge has been full without progress.
     pub(super) full_since: Option<Instant>,
+    /// Its part in the distribution of the flow's initialisation.
+    pub(super) init: Exchange,
     /// When the plane's timer for it expires.
     pub(super) due: Option<Instant>,
 }
@@ -192,7 +195,9 @@ impl Edge {
             Destination::Datagram(from) => Some(Key::datagram(from, self.rest.label_in?)),
             Destination::Stream(conn) => Some(Key::stream(conn, self.rest.label_in?)),
             Destination::Path(path) => Some(Key::path(path, self.rest.label_in?)),
-            Destination::Native(channel) => Some(Key::native(channel)),
+            Destination::Native(channel) | Destination::NativeInit(channel) => {
+                Some(Key::native(channel))
+            }
         }
     }
 

@@ -10,9 +10,10 @@ use super::liveness::ProbeResult;
 use super::plane::Cursor;
 use super::table::{Entry, Found, Key};
 use super::{DataError, Destination, EdgeId, HEADER_LEN, Meta, PathId, Plane, Transmit, Verdict};
-use crate::types::{ConnId, FlowLabel};
+use crate::types::ConnId;
 use crate::wire::data::{Kind, MAX_PAYLOAD_LEN, Packet};
 use crate::wire::fragment::Repr as Fragment;
+use crate::wire::init::ATTACH_INIT;
 use crate::wire::report::Repr as Report;
 
 /// Most packets that [`Plane::prefetch`] examines: the prefetched lines must still be cached when they are forwarded.
@@ -132,10 +133,16 @@ impl Plane {
                 }
                 self.data(now, meta, &packet).map(Some)
             }
-            Kind::Attach => self.attached(meta, packet.label()).map(|()| None),
+            Kind::Attach => self.attached(now, meta, &packet).map(|()| None),
             Kind::Report => self.reported(now, meta, &packet).map(|()| None),
             Kind::Probe => self.probed(now, meta, &packet).map(|()| None),
             Kind::Echo => self.echoed(now, meta, &packet).map(|()| None),
+            Kind::Init => {
+                let found = self.init(now, meta, &packet)?;
+                self.take_init(now, found.entry, packet.payload())
+                    .map(|()| None)
+            }
+            Kind::InitRequest => self.init_requested(now, meta, &packet).map(|()| None),
         }
     }
 
@@ -165,6 +172,23 @@ impl Plane {
         }
     }
 
+    /// Returns where an INIT came from. The answer that there is none has no place in the sequence of a UDP channel.
+    #[cold]
+    fn init(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        packet: &Packet<&[u8]>,
+    ) -> Result<Found, DataError> {
+        match *meta {
+            Meta::Datagram(from) if packet.sequence() == 0 => {
+                let found = self.table.get(&Key::datagram(from, packet.label()));
+                found.ok_or(DataError::UnknownFlow)
+            }
+            _ => self.data(now, meta, packet),
+        }
+    }
+
     /// Updates loss and rate statistics of a UDP channel.
     fn received(&mut self, now: Instant, at: u32, packet: &Packet<&[u8]>) -> Result<(), DataError> {
         let edge = self.edges.get_mut(at).ok_or(DataError::UnknownFlow)?;
@@ -187,7 +211,13 @@ impl Plane {
     }
 
     /// Handles an ATTACH, with which the other side of a TCP channel names its flow.
-    fn attached(&mut self, meta: &Meta, label: FlowLabel) -> Result<(), DataError> {
+    fn attached(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        packet: &Packet<&[u8]>,
+    ) -> Result<(), DataError> {
+        let label = packet.label();
         let (conn, from) = match *meta {
             Meta::Stream(conn, from) => (conn, Err(from)),
             Meta::PathStream(conn, path) => (conn, Ok(path)),
@@ -213,6 +243,9 @@ impl Plane {
             return Err(DataError::NotYours);
         }
         self.set_stream(id, conn);
+        if packet.sequence() & ATTACH_INIT != 0 {
+            self.want_init(now, id);
+        }
         Ok(())
     }
 
@@ -364,9 +397,16 @@ impl Plane {
     /// Checks on the slow path whether the flow accepts packets from the edge.
     #[inline]
     fn enter(&mut self, from: Entry, payload_len: u64) -> Result<(), DataError> {
+        let now = self.now;
         let flow = self.flow_mut(from.flow).ok_or(DataError::UnknownFlow)?;
         if !flow.multi && flow.up.is_none_or(|up| up.index != from.edge) {
             return Err(DataError::WrongDirection);
+        }
+        if flow.awaits_init {
+            if now < flow.rest.gate {
+                return Err(DataError::BeforeInit);
+            }
+            flow.awaits_init = false;
         }
         flow.packets += 1;
         flow.bytes += payload_len;

@@ -56,6 +56,7 @@ mod edge;
 mod flow;
 mod fragment;
 mod ingress;
+mod init;
 mod link;
 mod liveness;
 mod node;
@@ -117,6 +118,8 @@ pub enum Destination {
     Path(PathId),
     /// A channel of the native network: `NativeNet::send_data`.
     Native(ChannelId),
+    /// The same, but the bytes are the initialisation of the flow's container: `NativeNet::send_init`.
+    NativeInit(ChannelId),
 }
 
 /// A packet to send.
@@ -172,6 +175,12 @@ proto_core::drop_reasons! {
         TooLate = "too_late",
         /// Frames that waited for a receiver that was disconnected because it made no progress.
         Stalled = "stalled",
+        /// Data over datagrams that came before the answer to the first INIT_REQUEST.
+        BeforeInit = "before_init",
+        /// An initialisation that is too long, or for which the peer that sent it has no room left.
+        InitRefused = "init_refused",
+        /// An INIT_REQUEST too soon after the last one that was answered.
+        InitRate = "init_rate",
         /// A message of an old control node.
         Fenced = "fenced",
         /// A malformed or unexpected message of the control node.
@@ -203,6 +212,9 @@ pub struct PlaneConfig {
     pub mtu: usize,
     /// Longest time that a frame of a real-time session waits, and a fragment for the others of its frame.
     pub real_time_delay: Duration,
+    /// Longest time for which data that comes over datagrams is dropped, while the sender has not said which
+    /// initialisation the flow has.
+    pub init_wait: Duration,
     /// A receiver of bulk data that makes no progress for this long, while its source is paused, is disconnected.
     pub stall_timeout: Duration,
 }
@@ -223,6 +235,7 @@ impl Default for PlaneConfig {
             max_queue_bytes: 512 * 1024,
             mtu: 1500,
             real_time_delay: Duration::from_millis(500),
+            init_wait: Duration::from_millis(750),
             stall_timeout: Duration::from_secs(10),
         }
     }

@@ -13,6 +13,7 @@ use rand_core::{Rng, SeedableRng};
 use super::edge::Edge;
 use super::flow::{Flow, FlowCounts};
 use super::fragment::{Assembly, Joined};
+use super::init::InitBytes;
 use super::link::Links;
 use super::liveness::{self, LivenessTable};
 use super::node::DataEvent;
@@ -78,7 +79,7 @@ pub struct Cursor {
 #[derive(Debug)]
 pub struct Plane {
     pub(super) config: PlaneConfig,
-    rng: ChaCha12Rng,
+    pub(super) rng: ChaCha12Rng,
     pub(super) edges: Slots<Edge>,
     /// The generation of the next edge.
     generation: u32,
@@ -91,10 +92,11 @@ pub struct Plane {
     pub(super) paths: Paths,
     pub(super) liveness: LivenessTable,
     pub(super) assembly: Assembly,
+    pub(super) inits: InitBytes,
     pub(super) timers: BTreeSet<(Instant, EdgeId)>,
     /// Edges whose queue may be sent.
     pub(super) ready: BTreeSet<EdgeId>,
-    /// Edges on which an ATTACH is to be sent.
+    /// Edges on which an ATTACH, or a first INIT_REQUEST, is to be sent before everything else.
     pub(super) attach: VecDeque<EdgeId>,
     pub(super) events: VecDeque<DataEvent>,
     /// Edges that need a TCP channel, and its address.
@@ -121,6 +123,7 @@ impl Plane {
             links: Links::new(),
             paths: Paths::default(),
             liveness: LivenessTable::new(now),
+            inits: InitBytes::default(),
             timers: BTreeSet::new(),
             ready: BTreeSet::new(),
             attach: VecDeque::new(),
@@ -180,7 +183,8 @@ impl Plane {
 
     /// Removes a flow, whose edges are removed before.
     pub(super) fn remove_flow(&mut self, flow: u32) {
-        self.flows.remove(flow);
+        let init = self.flows.remove(flow).and_then(|flow| flow.rest.init);
+        self.inits.forget(init);
     }
 
     /// Adds an edge, over the link to a peer with its rate limit in bit/s (0 for none) or over the native network.
@@ -229,6 +233,7 @@ impl Plane {
         if let Some(flow) = self.flow_mut(flow) {
             flow.add(id, up);
         }
+        self.begin_init(now, id);
         Some(id)
     }
 
@@ -270,6 +275,7 @@ impl Plane {
             self.paths.remove(path);
         }
         self.assembly.forget(edge.link, id);
+        self.inits.abandon(edge.link, &edge.rest.init);
         if edge.rest.is_waiting_for_turn {
             self.links.leave(edge.link, edge.rest.session, id);
         }
@@ -313,11 +319,18 @@ impl Plane {
                 continue;
             };
             edge.unproved = false;
+            edge.rest.init.ask_now(now);
             if let Some(sender) = &mut edge.sender {
                 sender.ready(now);
             }
-            if edge.waits() {
+            let init = &edge.rest.init;
+            let (waits, asks) = (edge.waits() || init.waits(), init.asks());
+            if waits {
                 self.ready.insert(id);
+            }
+            if asks {
+                // Before the PROBE that lets the sender start: what it has is sent before the first data.
+                self.attach.push_back(id);
             }
         }
     }
@@ -567,6 +580,6 @@ fn max_payload(
             Some((max, max))
         }
         Destination::Path(path) => Some((paths.max_payload(path), MIN_PATH_PAYLOAD)),
-        Destination::Stream(_) | Destination::Native(_) => None,
+        Destination::Stream(_) | Destination::Native(_) | Destination::NativeInit(_) => None,
     }
 }

@@ -63,7 +63,9 @@ impl Way {
         let (carrier, channel) = match edge.to? {
             Destination::Stream(conn) => (Carrier::Stream, conn.0),
             Destination::Native(channel) => (Carrier::Native, channel.0),
-            Destination::Datagram(_) | Destination::Path(_) => return None,
+            Destination::Datagram(_) | Destination::Path(_) | Destination::NativeInit(_) => {
+                return None;
+            }
         };
         Some(Way {
             channel,

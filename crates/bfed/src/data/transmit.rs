@@ -11,6 +11,7 @@ use super::node::DataEvent;
 use super::{DataError, Destination, EdgeId, HEADER_LEN, Plane, Transmit};
 use crate::types::Content;
 use crate::wire::data::{Kind, Repr};
+use crate::wire::init::ATTACH_INIT;
 use crate::wire::report;
 
 impl Plane {
@@ -180,6 +181,7 @@ impl Plane {
                 .filter(|_| waits)
                 .map(|sender| sender.poll_timeout()),
             edge.stalls_at(stall),
+            edge.rest.init.poll_timeout(),
         ];
         let due = times.into_iter().flatten().min();
         if due == edge.rest.due {
@@ -244,11 +246,16 @@ impl Plane {
         if buffer.len() < HEADER_LEN + report::LEN {
             return None;
         }
-        if let Some(transmit) = self.next_attach(buffer).or_else(|| self.next_sign(buffer)) {
+        if let Some(transmit) = self
+            .next_attach(now, buffer)
+            .or_else(|| self.next_sign(buffer))
+        {
             return Some(transmit);
         }
         while let Some(&id) = self.ready.first() {
-            if let Some(transmit) = self.report(now, id, buffer) {
+            let report = self.report(now, id, buffer);
+            let asks = report.or_else(|| self.ask_init(now, id, buffer));
+            if let Some(transmit) = asks.or_else(|| self.say_none(id, buffer)) {
                 return Some(transmit);
             }
             let bounded = self
@@ -348,12 +355,24 @@ impl Plane {
         }
     }
 
-    fn next_attach(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+    fn next_attach(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         while let Some(id) = self.attach.pop_front() {
+            if self.edge(id).is_some_and(|edge| edge.rest.init.asks()) {
+                let request = self.ask_init(now, id, buffer);
+                self.schedule(id);
+                if request.is_some() {
+                    return request;
+                }
+                continue;
+            }
             let label = self.edge(id).and_then(|edge| edge.rest.label_in);
             let to = self.edge(id).and_then(|edge| edge.to);
             if let (Some(label), Some(to)) = (label, to) {
-                Repr::new(Kind::Attach, label).emit(buffer);
+                Repr {
+                    sequence: ATTACH_INIT,
+                    ..Repr::new(Kind::Attach, label)
+                }
+                .emit(buffer);
                 return Some(Transmit {
                     edge: id,
                     to,
@@ -419,7 +438,7 @@ impl Plane {
     fn dequeue(&mut self, now: Instant, id: EdgeId, buffer: &mut [u8]) -> Option<Transmit> {
         let edge = self.edges.get_mut(id.index)?;
         let len = edge.front_len().filter(|_| !edge.blocked)?;
-        let to = edge.to?;
+        let mut to = edge.to?;
         if !edge.allowed(now, &mut self.links, len) {
             return None;
         }
@@ -427,6 +446,9 @@ impl Plane {
         let room = edge.rest.full_since.is_some() && !edge.is_full(&self.config);
         edge.rest.full_since = edge.rest.full_since.filter(|_| !room).map(|_| now);
         let (kind, frame) = (frame.kind, frame.bytes);
+        if let (Kind::Init, Destination::Native(channel)) = (kind, to) {
+            to = Destination::NativeInit(channel);
+        }
         let end = HEADER_LEN + frame.len();
         buffer[HEADER_LEN..end].copy_from_slice(&frame);
         let range = edge.stamp(now, kind, frame.len(), buffer)..end;

@@ -27,6 +27,10 @@
 //! Type 6, FRAGMENT: like DATA, with a [`fragment`](super::fragment) of a frame that is too long for one datagram
 //! as its payload. Over UDP only.
 //!
+//! Type 7, INIT: an [initialisation](super::init) of the flow, or a piece of one; its label is that of the DATA. Type 8,
+//! INIT_REQUEST: the receiver of a flow asks for it. Over UDP only. In an ATTACH, the sequence says what the
+//! receiver understands: [`ATTACH_INIT`](super::init::ATTACH_INIT).
+//!
 //! In PROBE and ECHO, the last two words are a cookie of 64 bits. The cookie of an ECHO is random for each address
 //! and peer; a PROBE repeats the cookie of the last ECHO, and has 0 before the first. DATA is sent only to an
 //! address from which a PROBE with its cookie came.
@@ -55,6 +59,10 @@ pub enum Kind {
     Echo = 5,
     /// A part of a frame of the session.
     Fragment = 6,
+    /// The initialisation of the flow's container, or a piece of it.
+    Init = 7,
+    /// Asks for the initialisation.
+    InitRequest = 8,
 }
 
 /// The version of data packets. They follow the control protocol, whose OPEN agrees on a version: a new one here comes
@@ -102,7 +110,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         if bytes.len() < HEADER_LEN {
             return Err(ParseError::Truncated);
         }
-        if !(1..=6).contains(&(bytes[0] & 15)) {
+        if !(1..=8).contains(&(bytes[0] & 15)) {
             return Err(ParseError::Type);
         }
         if bytes[1] != 0 {
@@ -134,7 +142,9 @@ impl<T: AsRef<[u8]>> Packet<T> {
             3 => Kind::Report,
             4 => Kind::Probe,
             5 => Kind::Echo,
-            _ => Kind::Fragment,
+            6 => Kind::Fragment,
+            7 => Kind::Init,
+            _ => Kind::InitRequest,
         }
     }
 

@@ -181,6 +181,7 @@ pub mod attributes;
 pub mod client;
 pub mod data;
 pub mod fragment;
+pub mod init;
 pub mod join;
 pub mod liveness;
 mod message;

@@ -5,6 +5,7 @@ mod fake;
 mod forward;
 mod fragments;
 mod ingress;
+mod init;
 mod links;
 mod loss;
 mod memory;
