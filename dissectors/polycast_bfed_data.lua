@@ -6,12 +6,14 @@ package.path = here .. "?.lua;" .. package.path
 local polycast = require("polycast_shared")
 
 local DATA, ATTACH, REPORT, PROBE, ECHO, FRAGMENT = 1, 2, 3, 4, 5, 6
+local INIT, INIT_REQUEST = 7, 8
 local TYPES = {
 	[DATA] = "DATA", [ATTACH] = "ATTACH", [REPORT] = "REPORT", [PROBE] = "PROBE", [ECHO] = "ECHO",
-	[FRAGMENT] = "FRAGMENT",
+	[FRAGMENT] = "FRAGMENT", [INIT] = "INIT", [INIT_REQUEST] = "INIT_REQUEST",
 }
 local HEADER_LEN, REPORT_LEN, MAX_PAYLOAD_LEN = 20, 16, 65000
 local FRAGMENT_LEN, MAX_FRAGMENTS = 8, 64
+local INIT_LEN, MAX_INIT_LEN = 8, 64000
 
 local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast)", {
 	version = { "uint8", "Version", base.DEC, nil, 0xf0 },
@@ -25,6 +27,9 @@ local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast
 	frame = { "uint32", "Frame", base.DEC },
 	index = { "uint8", "Index of the fragment", base.DEC },
 	count = { "uint8", "Fragments", base.DEC },
+	generation = { "uint32", "Generation of the initialisation", base.HEX },
+	total = { "uint16", "Length of the initialisation", base.DEC },
+	offset = { "uint16", "Offset in the initialisation", base.DEC },
 	payload = { "bytes", "Payload" },
 	echo = { "uint32", "Time of the newest packet (us)", base.DEC },
 	delay = { "uint32", "How long ago that came (us)", base.DEC },
@@ -59,6 +64,19 @@ local function packet(reader)
 		reader:zero(2)
 		reader:expect(count >= 2 and count <= MAX_FRAGMENTS and index < count, "no such fragment")
 		reader:rest("payload")
+	elseif kind == INIT then
+		reader:expect(length >= INIT_LEN, "an INIT without its front")
+		reader:number("generation", 4)
+		local total, offset = reader:number("total", 2), reader:number("offset", 2)
+		local bytes = length - INIT_LEN
+		reader:expect(total <= MAX_INIT_LEN and offset + bytes <= total, "longer than its total")
+		reader:expect(total == 0 or bytes > 0, "an INIT without bytes")
+		reader:rest("payload")
+	elseif kind == INIT_REQUEST then
+		reader:expect(length == INIT_LEN, "an INIT_REQUEST has 8 bytes")
+		reader:number("generation", 4)
+		reader:zero(2)
+		reader:number("offset", 2)
 	elseif kind == REPORT and reader:left_on_wire() == REPORT_LEN then
 		reader:number("echo", 4)
 		reader:number("delay", 4)
@@ -109,12 +127,12 @@ local function over_udp(tvb, pinfo, tree)
 	return ours
 end
 
--- A TCP channel: its first packet is an ATTACH of 20 bytes, all zero but type and label.
+-- A TCP channel: its first packet is an ATTACH of 20 bytes, all zero but type, label and what its sender understands.
 local function over_tcp(tvb, pinfo, tree)
 	if tvb:captured_len() < HEADER_LEN or tvb(0, 4):uint() ~= 0x12000000 or tvb(4, 4):uint() == 0 then
 		return false
 	end
-	if not polycast.is_zero(tvb(8, 12)) then
+	if tvb(8, 4):uint() > 1 or not polycast.is_zero(tvb(12, 8)) then
 		return false
 	end
 	pinfo.conversation = data.proto

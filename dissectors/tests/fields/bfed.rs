@@ -2,7 +2,7 @@
 
 mod messages;
 
-use bfed::wire::{Header, data, fragment, report};
+use bfed::wire::{Header, data, fragment, init, report};
 
 use crate::Fields;
 use crate::goldens::{Golden, hex};
@@ -39,6 +39,18 @@ fn packet(bytes: &[u8]) -> Option<Fields> {
             .put("index", fragment.index)
             .put("count", fragment.count)
             .bytes("payload", &packet.payload()[fragment::LEN..]);
+    } else if repr.kind == data::Kind::Init {
+        let (init, bytes) = init::Repr::parse(packet.payload()).ok()?;
+        fields
+            .put("generation", init.generation)
+            .put("total", init.total)
+            .put("offset", init.offset)
+            .bytes("payload", bytes);
+    } else if repr.kind == data::Kind::InitRequest {
+        let request = init::Request::parse(packet.payload()).ok()?;
+        fields
+            .put("generation", request.generation)
+            .put("offset", request.offset);
     } else if repr.payload_len > 0 {
         fields.bytes("payload", packet.payload());
     }
@@ -204,6 +216,14 @@ const GOLDENS: &[(&str, &str)] = &[
     (
         "bfed fragment_packet",
         "1600000caabbccdd00000007000f424000007530010203040103000064617461",
+    ),
+    (
+        "bfed init_packet",
+        "1700000caabbccdd0000000000000000000000000102030405dc03e8696e6974",
+    ),
+    (
+        "bfed init_request_packet",
+        "18000008aabbccdd00000000000000000000000001020304000003e8",
     ),
     (
         "bfed report_packet",

@@ -153,7 +153,7 @@ impl Bench {
     fn allowed(&self, to: Destination) {
         match to {
             Destination::Datagram(to) => assert!(self.named.contains(&to), "{to} was never named"),
-            Destination::Native(channel) => assert!(self.node.native().open.contains_key(&channel)),
+            Destination::Native(channel) | Destination::NativeInit(channel) => assert!(self.node.native().open.contains_key(&channel)),
             Destination::Stream(conn) => assert!(conn.0 <= self.next_conn),
             Destination::Path(_) => {}
         }
@@ -194,7 +194,7 @@ impl Bench {
         assert!(copy.range.end <= frame.len());
         match copy.to {
             Destination::Datagram(to) => assert!(self.named.contains(&to), "{to} was never named"),
-            Destination::Native(channel) => assert!(self.node.native().open.contains_key(&channel)),
+            Destination::Native(channel) | Destination::NativeInit(channel) => assert!(self.node.native().open.contains_key(&channel)),
             Destination::Stream(_) | Destination::Path(_) => {}
         }
     }
@@ -296,6 +296,8 @@ impl Bench {
             Kind::Report,
             Kind::Probe,
             Kind::Echo,
+            Kind::Init,
+            Kind::InitRequest,
         ]);
         let most = match kind {
             Kind::Probe | Kind::Echo => usize::from(script.u8() == 0),

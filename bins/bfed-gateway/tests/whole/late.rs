@@ -69,9 +69,9 @@ fn line(quic: bool) -> (Vec<Gateway>, Vec<SocketAddr>) {
     (line, servers)
 }
 
-/// The initialisation of a stream, the offsets and prefixes of units that a decoder can start with, and the end of the
+/// The initialisation of a stream, the offsets of units that a decoder can start with, and the end of the
 /// last unit.
-fn parts(stream: &[u8]) -> (Vec<u8>, Vec<(usize, Vec<u8>)>, usize) {
+fn parts(stream: &[u8]) -> (Vec<u8>, Vec<usize>, usize) {
     let mut reader = Reader::new();
     reader.push(stream);
     let events: Vec<_> = std::iter::from_fn(|| reader.poll_event()).collect();
@@ -80,9 +80,7 @@ fn parts(stream: &[u8]) -> (Vec<u8>, Vec<(usize, Vec<u8>)>, usize) {
         Event::Init => None,
     });
     let starts = events.into_iter().filter_map(|event| match event {
-        Event::Unit(unit) if unit.is_start => {
-            Some((unit.offset as usize, unit.prefix.as_bytes().to_vec()))
-        }
+        Event::Unit(unit) if unit.is_start => Some(unit.offset as usize),
         _ => None,
     });
     let starts = starts.collect();
@@ -101,7 +99,7 @@ impl Source {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let (_, starts, end) = parts(stream);
-        let (stream, first) = (&stream[..end], starts[0].0);
+        let (stream, first) = (&stream[..end], starts[0]);
         let thread = std::thread::spawn(move || {
             let mut rest = stream;
             while !stopped.load(Ordering::Relaxed) {
@@ -178,7 +176,7 @@ fn late(session: &str, stream: &'static [u8], quic: bool) {
             String::from_utf8_lossy(&body[..80])
         );
         let (_, starts, _) = parts(body);
-        assert_eq!(starts[0].0, init.len(), "goes on with a key frame");
+        assert_eq!(starts[0], init.len(), "goes on with a key frame");
         // In WebM, the head of a cluster is inserted where a unit lies within one.
         let [rest, within] = [0, CLUSTER].map(|head| &body[init.len() + head..]);
         let is_there = stream

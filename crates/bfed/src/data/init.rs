@@ -12,7 +12,7 @@
 //!
 //! A receiver over datagrams drops data until its first request is answered, for
 //! [`PlaneConfig::init_wait`](super::PlaneConfig::init_wait) at most, so that the initialisation comes before the data. It requests it as soon as the sender's address is proved, then after 0.25 s, 0.5 s and so on
-//! up to [`LONGEST_WAIT`], with the bytes that it has: what was lost is sent again. Receivers of releases that do not
+//! up to [`LONGEST_WAIT`], with the number of bytes that it has, and lost pieces are sent again. Receivers of releases that do not
 //! know initialisations get none.
 //!
 //! # Bounds

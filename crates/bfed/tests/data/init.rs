@@ -313,6 +313,85 @@ fn over_datagrams_it_is_requested_and_lost_pieces_are_requested_again() {
 }
 
 #[test]
+fn over_datagrams_no_data_comes_before_it() {
+    let wait = |millis| {
+        let mut station = Station::with(1, |config| {
+            config.plane.init_wait = Duration::from_millis(millis);
+        });
+        let theirs = [datagram(PARENT, Some(label()))];
+        station.subscribe(true, LIVE_UP, PEER, &theirs).unwrap();
+        station
+            .subscribe(false, LIVE_UP, Edge::Native, &[])
+            .unwrap();
+        answer_probe(&mut station);
+        let first = station.drain();
+        let kind = Packet::new_checked(&first[0].1[..]).unwrap().kind();
+        assert_eq!(
+            kind,
+            Kind::InitRequest,
+            "before the PROBE that lets data go"
+        );
+        station
+    };
+    let data = |sequence| packet(Kind::Data, label(), sequence, b"data");
+    let none = packet(Kind::Init, label(), 0, &piece(0, 0, 0, &[]));
+    // The answer is an initialisation, or that there is none, or nothing.
+    let mut station = wait(750);
+    dropped(
+        station.packet(from_parent(), data(1)),
+        DataError::BeforeInit,
+    );
+    let init = packet(Kind::Init, label(), 2, &piece(9, 4, 0, b"init"));
+    assert!(station.packet(from_parent(), init).is_err());
+    station.packet(from_parent(), data(3)).unwrap();
+    let expected = [(true, b"init".to_vec()), (false, b"data".to_vec())];
+    assert_eq!(native(&station.drain()), expected);
+    let mut station = wait(750);
+    assert!(station.packet(from_parent(), none).is_err());
+    let sent = station.packet(from_parent(), data(1)).unwrap();
+    assert_eq!(native(&sent), [(false, b"data".to_vec())]);
+    let mut station = wait(750);
+    station.wait(740);
+    dropped(
+        station.packet(from_parent(), data(1)),
+        DataError::BeforeInit,
+    );
+    station.wait(10);
+    let sent = station.packet(from_parent(), data(2)).unwrap();
+    assert_eq!(native(&sent), [(false, b"data".to_vec())]);
+}
+
+#[test]
+fn a_receiver_that_asks_where_there_is_none_is_told_so() {
+    let mut station = source(LIVE);
+    let own = station.subscribe(false, LIVE, PEER, &[datagram(CHILD, None)]);
+    let label = own.unwrap()[0].label.unwrap();
+    let mut payload = [0; init::LEN];
+    Request::default().emit(&mut payload);
+    let asked = packet(Kind::InitRequest, label, 0, &payload);
+    let from = Meta::Datagram(CHILD.into());
+    assert!(matches!(
+        station.packet(from, asked.clone()),
+        Err(Verdict::Taken)
+    ));
+    assert_eq!(inits(&station.drain()), [], "the address is not proved");
+    station.prove(CHILD.into(), label);
+    let sent = station.drain();
+    let answer = (
+        init::Repr {
+            generation: 0,
+            total: 0,
+            offset: 0,
+        },
+        vec![],
+    );
+    assert_eq!(inits(&sent), [answer]);
+    // It is no part of the flow's sequence.
+    let data = station.native_data(1, b"data").unwrap();
+    assert_eq!(Packet::new_checked(&data[0].1[..]).unwrap().sequence(), 1);
+}
+
+#[test]
 fn a_receiver_over_datagrams_gets_what_it_lacks_within_a_rate() {
     let mut station = source(LIVE);
     let own = station.subscribe(false, LIVE, PEER, &[datagram(CHILD, None)]);
@@ -381,7 +460,7 @@ fn a_child_cannot_set_it_and_neither_can_a_stranger() {
         station.packet(stranger, packet(Kind::Init, label(), 1, &init)),
         DataError::UnknownFlow,
     );
-    // In a session of many sources there is none, whoever sends it.
+    // In a session of many sources there is none, not even from upstream.
     let talk = "bfed://2/talk/?content=real-time&multi-source=true";
     let mut many = Station::new(1);
     many.allocate(talk, PEER);

@@ -555,6 +555,39 @@ fn fragment_packet() {
 }
 
 #[test]
+fn init_packet() {
+    let mut payload = *b"........init";
+    let init = wire::init::Repr {
+        generation: 0x0102_0304,
+        total: 1500,
+        offset: 1000,
+    };
+    init.emit(&mut payload);
+    assert_eq!(wire::init::Repr::parse(&payload), Ok((init, &b"init"[..])));
+    golden_packet(
+        "1700000caabbccdd0000000000000000000000000102030405dc03e8696e6974",
+        header(data::Kind::Init, payload.len()),
+        &payload,
+    );
+}
+
+#[test]
+fn init_request_packet() {
+    let mut payload = [0xff; wire::init::LEN];
+    let request = wire::init::Request {
+        generation: 0x0102_0304,
+        offset: 1000,
+    };
+    request.emit(&mut payload);
+    assert_eq!(wire::init::Request::parse(&payload), Ok(request));
+    golden_packet(
+        "18000008aabbccdd00000000000000000000000001020304000003e8",
+        header(data::Kind::InitRequest, payload.len()),
+        &payload,
+    );
+}
+
+#[test]
 fn report_packet() {
     let report = report::Repr {
         echo_us: 1_000_000,
