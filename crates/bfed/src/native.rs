@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | `allocate_channel`, `subscribe`, `refresh`, `unsubscribe`, `reclaim_channel`, `send_data` | the same, called by the [`DataNode`](crate::data::DataNode); `send_data` by its driver |
 //! | `get_sroutes` | the same, called by the control node's driver on [`Event::GetSroutes`](crate::Event::GetSroutes) |
-//! | `recvd_data` | [`Upcall::Data`] |
+//! | `recvd_data` | [`Upcall::Data`], [`Upcall::Frame`] |
 //! | `recvd_join_request` | [`Upcall::Join`] |
 //! | `recvd_leave_request` | [`Upcall::Leave`] |
 //! | (the paper has no containers of media) | [`Upcall::Init`], [`NativeNet::send_init`] |
@@ -15,11 +15,12 @@
 
 use alloc::vec::Vec;
 
-use proto_core::time::Instant;
+use proto_core::time::{Duration, Instant};
 
 use crate::event::{ClientId, ClientRequest, Sroutes};
 use crate::name::SessionName;
 use crate::types::GatewayId;
+pub use crate::wire::class::Priority;
 use crate::wire::client::AnswerRepr;
 use crate::wire::sroute::Outcome;
 
@@ -50,6 +51,15 @@ proto_core::errors! {
     }
 }
 
+/// What the source of a frame says of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct FrameClass {
+    /// How much it matters.
+    pub priority: Priority,
+    /// How long it is worth sending; `None`: as the session's name says, or else as the gateway is configured.
+    pub lifetime: Option<Duration>,
+}
+
 /// An upcall of a native network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Upcall {
@@ -59,6 +69,15 @@ pub enum Upcall {
         channel: ChannelId,
         /// Length in bytes.
         len: usize,
+    },
+    /// As [`Upcall::Data`], with what its source says of the frame.
+    Frame {
+        /// The channel.
+        channel: ChannelId,
+        /// Length in bytes.
+        len: usize,
+        /// Priority and lifetime.
+        class: FrameClass,
     },
     /// The container of a channel's flow has an initialisation, or another one than before: `len` bytes, after the
     /// unused bytes for a header; 0 if the flow has none any more. Data that follows it belongs to it.

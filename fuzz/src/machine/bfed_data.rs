@@ -311,6 +311,8 @@ impl Bench {
             timestamp_us: script.u32(),
             rtt_us: script.u16().into(),
             payload_len: payload.len(),
+            class: bfed::wire::class::Class::NONE,
+            age_ms: 0,
         };
         let mut bytes = vec![0; HEADER_LEN + payload.len()];
         bytes[HEADER_LEN..].copy_from_slice(payload);

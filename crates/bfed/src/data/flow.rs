@@ -8,6 +8,7 @@ use proto_core::time::Instant;
 use super::EdgeId;
 use super::init::Init;
 use crate::types::Content;
+use crate::wire::class::Class;
 
 /// Counters of one flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -58,6 +59,8 @@ pub(super) struct Rest {
     /// Number of full edges.
     pub(super) full: usize,
     pub(super) dropped: u64,
+    /// The class of its frames whose source says nothing; none in bulk flows.
+    pub(super) class: Class,
     /// When data is forwarded although upstream has not said which initialisation the flow has.
     pub(super) gate: Instant,
     /// The initialisation of its container, if it has one.
@@ -65,7 +68,7 @@ pub(super) struct Rest {
 }
 
 impl Flow {
-    pub(super) fn new(content: Content, multi: bool) -> Self {
+    pub(super) fn new(content: Content, multi: bool, class: Class) -> Self {
         Flow {
             packets: 0,
             bytes: 0,
@@ -81,6 +84,7 @@ impl Flow {
                 out: Vec::new(),
                 full: 0,
                 dropped: 0,
+                class,
                 gate: Instant::ZERO,
                 init: None,
             }),

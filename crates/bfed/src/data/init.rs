@@ -35,6 +35,7 @@ use rand_core::Rng;
 use super::table::{Entry, Key};
 use super::{DataError, Destination, EdgeId, HEADER_LEN, MIN_PATH_PAYLOAD, Meta, Plane, Transmit};
 use crate::native::ChannelId;
+use crate::wire::class::Priority;
 use crate::wire::data::{Kind, Packet, Repr};
 use crate::wire::init::{self, MAX_INIT_LEN, Request};
 
@@ -135,6 +136,11 @@ impl Exchange {
     /// Returns whether something is to be said once the address is proved.
     pub(super) fn waits(&self) -> bool {
         self.says_none
+    }
+
+    /// Returns whether the receiver is of a release that knows initialisations and classes.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted
     }
 
     /// Returns whether this edge requests initialisations.
@@ -368,7 +374,8 @@ impl Plane {
         // Packets that follow must wait for it.
         self.close_shortcut(at);
         for payload in payloads {
-            self.enqueue(now, id, Kind::Init, payload);
+            let timing = self.timing_of(at, now, Priority::Key);
+            self.enqueue(now, id, (Kind::Init, payload), timing);
         }
         self.ready.insert(id);
     }

@@ -12,7 +12,7 @@
 //!
 //! | edge | transport | congestion |
 //! | --- | --- | --- |
-//! | to a peer, real-time | UDP, at the rate that [`tfrc`] and the rate limit of the link allow | frames older than [`PlaneConfig::real_time_delay`] are dropped, and the oldest of a full queue |
+//! | to a peer, real-time | UDP, at the rate that [`tfrc`] and the rate limit of the link allow | frames that would arrive after their deadline are dropped, and the least important of a full queue |
 //! | to a peer over QUIC, real-time | QUIC datagrams, at the rate that QUIC's congestion control and the rate limit of the link allow | as above |
 //! | to a peer, bulk | TCP, or a QUIC stream | the session's source is paused, data in flight is queued; a receiver that makes no progress for ten seconds is disconnected |
 //! | native | the native network's own | as above, by the session's content |
@@ -62,6 +62,7 @@ mod liveness;
 mod node;
 mod paths;
 mod plane;
+mod queue;
 mod session;
 mod sessions;
 mod shortcut;
@@ -74,7 +75,7 @@ use core::ops::Range;
 
 use proto_core::time::Duration;
 
-use crate::native::ChannelId;
+use crate::native::{ChannelId, FrameClass};
 use crate::types::ConnId;
 use crate::wire::ParseError;
 use crate::wire::data::MAX_PAYLOAD_LEN;
@@ -105,6 +106,8 @@ pub enum Meta {
     PathStream(ConnId, PathId),
     /// From the native network: unused bytes take the place of the header.
     Native(ChannelId),
+    /// The same, with the class that its source gave it.
+    Frame(ChannelId, FrameClass),
 }
 
 /// Where a packet is sent.
@@ -165,13 +168,15 @@ proto_core::drop_reasons! {
         NotYours = "not_yours",
         /// A copy for a TCP channel that is not open yet.
         NotAttached = "not_attached",
-        /// The oldest frame of a full queue.
+        /// The oldest one of the least important frames of a full queue.
         QueueFull = "queue_full",
         /// A PROBE without an ECHO: too many came from addresses that are not proved.
         ProbeRate = "probe_rate",
         /// A frame that is too long even in fragments, or whose fragments did not arrive in time.
         Incomplete = "incomplete",
-        /// A frame of a real-time session that waited too long.
+        /// A frame that waited so long that a more important one behind it might have come too late.
+        Yielded = "yielded",
+        /// A frame of a real-time session that would arrive after its deadline.
         TooLate = "too_late",
         /// Frames that waited for a receiver that was disconnected because it made no progress.
         Stalled = "stalled",
@@ -205,12 +210,13 @@ impl From<ParseError> for DataError {
 pub struct PlaneConfig {
     /// Most edges of all sessions.
     pub max_edges: usize,
-    /// Most bytes that wait for one edge. Real-time: the oldest frame is dropped; bulk: the source is paused when
+    /// Most bytes that wait for one edge. Real-time: the least important frame is dropped; bulk: the source is paused when
     /// the edge is blocked, or when half of this waits for a link with a rate limit.
     pub max_queue_bytes: usize,
     /// Longest IP packet sent to other data nodes, in bytes: longer frames are sent in fragments.
     pub mtu: usize,
-    /// Longest time that a frame of a real-time session waits, and a fragment for the others of its frame.
+    /// Lifetime of a frame of a real-time session whose source declares none; longest time that a frame without a class
+    /// waits, and a fragment for the others of its frame.
     pub real_time_delay: Duration,
     /// Longest time for which data that comes over datagrams is dropped, while the sender has not said which
     /// initialisation the flow has.

@@ -9,6 +9,8 @@
 use alloc::collections::BTreeMap;
 use core::net::SocketAddr;
 
+use proto_core::time::Duration;
+
 use super::HEADER_LEN;
 use crate::types::KeyDigest;
 use crate::wire::data::MAX_PAYLOAD_LEN;
@@ -28,6 +30,8 @@ struct Path {
     edges: u32,
     /// Longest payload of a packet in bytes.
     max_payload: usize,
+    /// Round-trip time; 0 until it is known.
+    rtt: Duration,
 }
 
 /// All paths.
@@ -51,6 +55,7 @@ impl Paths {
             key,
             edges: 0,
             max_payload: MIN_PATH_PAYLOAD,
+            rtt: Duration::ZERO,
         });
         path.edges += 1;
         id
@@ -86,6 +91,16 @@ impl Paths {
     pub(super) fn max_payload(&self, id: PathId) -> usize {
         let path = self.paths.get(&id);
         path.map_or(MIN_PATH_PAYLOAD, |path| path.max_payload)
+    }
+
+    pub(super) fn rtt(&self, id: PathId) -> Duration {
+        self.paths.get(&id).map_or(Duration::ZERO, |path| path.rtt)
+    }
+
+    pub(super) fn set_rtt(&mut self, id: PathId, rtt: Duration) {
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.rtt = rtt;
+        }
     }
 
     /// Sets the longest datagram that the path takes, in bytes.

@@ -18,12 +18,14 @@ use super::link::Links;
 use super::liveness::{self, LivenessTable};
 use super::node::DataEvent;
 use super::paths::{MIN_PATH_PAYLOAD, Paths};
+use super::queue::Timing;
 use super::shortcut;
 use super::table::{Entry, Found, Key, Table};
 use super::tfrc::{Receiver, Sender};
 use super::{DataError, Destination, Drops, EdgeId, HEADER_LEN, PathId, PlaneConfig, Transmit};
 use crate::slots::Slots;
 use crate::types::{ConnId, Content, FlowLabel, KeyDigest, PeerId};
+use crate::wire::class::{Class, Priority};
 use crate::wire::data::Kind;
 
 /// Counters of a plane.
@@ -71,6 +73,8 @@ pub struct Cursor {
     pub(super) end: usize,
     /// Whether it is sent as a frame or as a fragment.
     pub(super) kind: Kind,
+    /// The class of the frame, and when it began.
+    pub(super) timing: Timing,
     /// The payload, once an edge has queued it.
     pub(super) shared: Option<Arc<[u8]>>,
 }
@@ -177,8 +181,35 @@ impl Plane {
         counts
     }
 
-    pub(super) fn add_flow(&mut self, content: Content, multi: bool) -> u32 {
-        self.flows.insert_with(|_| Flow::new(content, multi))
+    /// Adds a flow. `lifetime` is that of its frames, if the session's name says so.
+    pub(super) fn add_flow(
+        &mut self,
+        content: Content,
+        multi: bool,
+        lifetime: Option<Duration>,
+    ) -> u32 {
+        let lifetime = lifetime.unwrap_or(self.config.real_time_delay);
+        let class = match content {
+            Content::RealTime => Class::new(Priority::Normal, lifetime),
+            Content::Bulk => Class::NONE,
+        };
+        self.flows.insert_with(|_| Flow::new(content, multi, class))
+    }
+
+    /// Returns class and time of a frame of a flow that enters the federation here.
+    pub(super) fn timing_of(&self, flow: u32, now: Instant, priority: Priority) -> Timing {
+        let flow = self.flows.get(flow);
+        let class = flow.map_or(Class::NONE, |flow| flow.rest.class);
+        Timing {
+            class: class.with_priority(priority),
+            born: now,
+        }
+    }
+
+    /// Returns how long a packet that leaves now is on its way, as far as that is known.
+    pub(super) fn transit(&self, id: EdgeId) -> Duration {
+        self.edge(id)
+            .map_or(Duration::ZERO, |edge| transit(&self.paths, edge))
     }
 
     /// Removes a flow, whose edges are removed before.
@@ -431,12 +462,20 @@ impl Plane {
                 // The native network gets the frame once it is complete.
                 continue;
             }
+            if cursor.timing.class.is_some() {
+                let arrival = now + transit(&self.paths, edge);
+                if cursor.timing.expires().is_some_and(|at| at < arrival) {
+                    self.lose(id, DataError::TooLate, 1);
+                    continue;
+                }
+            }
             if let Some(to) = edge.to.filter(|_| !edge.blocked && !edge.waits())
                 && !self.links.is_waited_for(edge.link)
                 && edge.allowed(now, &mut self.links, len)
             {
                 self.stats.copied(flow, len);
-                let range = edge.stamp(now, cursor.kind, len, frame)..cursor.end;
+                let time = (cursor.timing, transit(&self.paths, edge));
+                let range = edge.stamp(now, cursor.kind, time, frame, len)..cursor.end;
                 let bound = edge.sender.is_some() || self.links.is_bounded(edge.link);
                 // With many sources, the edge that it came from is another output.
                 if flow.outs() == 1 && !bound {
@@ -463,7 +502,7 @@ impl Plane {
             .shared
             .get_or_insert_with(|| frame[HEADER_LEN..cursor.end].into())
             .clone();
-        self.enqueue(now, id, cursor.kind, shared);
+        self.enqueue(now, id, (cursor.kind, shared), cursor.timing);
     }
 
     /// Sends a frame that is longer than a datagram in fragments.
@@ -478,18 +517,26 @@ impl Plane {
     ) {
         // A fragment that is too long for the next link is not split again: its frame is, once it is complete.
         if cursor.kind == Kind::Data {
-            self.enqueue_fragments(now, id, max, &frame[HEADER_LEN..cursor.end]);
+            let payload = &frame[HEADER_LEN..cursor.end];
+            self.enqueue_fragments(now, id, max, payload, cursor.timing);
         }
     }
 
     /// Queues the fragments of a frame, each with a payload of at most `max` bytes.
-    fn enqueue_fragments(&mut self, now: Instant, id: EdgeId, max: usize, frame: &[u8]) {
+    fn enqueue_fragments(
+        &mut self,
+        now: Instant,
+        id: EdgeId,
+        max: usize,
+        frame: &[u8],
+        timing: Timing,
+    ) {
         let Some(pieces) = self.assembly.cut(frame, max) else {
             self.lose(id, DataError::Incomplete, 1);
             return;
         };
         for piece in pieces {
-            self.enqueue(now, id, Kind::Fragment, piece);
+            self.enqueue(now, id, (Kind::Fragment, piece), timing);
         }
         self.ready.insert(id);
     }
@@ -497,7 +544,7 @@ impl Plane {
     /// Handles a fragment: if it completes its frame, the frame is sent to native networks, and in shorter fragments to
     /// links that do not take these.
     #[cold]
-    pub(super) fn join(&mut self, now: Instant, from: Entry, payload: &[u8]) {
+    pub(super) fn join(&mut self, now: Instant, from: Entry, payload: &[u8], timing: Timing) {
         let (flow, edge) = (self.flows.get(from.flow), self.edges.get(from.edge));
         let Some((flow, edge)) = flow.zip(edge) else {
             return;
@@ -528,8 +575,8 @@ impl Plane {
         if let Joined::Whole(frame) = joined {
             for (id, piece) in whole {
                 match piece {
-                    Some(max) => self.enqueue_fragments(now, id, max, &frame),
-                    None => self.enqueue(now, id, Kind::Data, frame.clone()),
+                    Some(max) => self.enqueue_fragments(now, id, max, &frame, timing),
+                    None => self.enqueue(now, id, (Kind::Data, frame.clone()), timing),
                 }
                 self.ready.insert(id);
             }
@@ -561,9 +608,24 @@ impl Plane {
         self.paths.leads_to(address)
     }
 
+    /// Sets the round-trip time of a path.
+    pub fn set_rtt(&mut self, id: PathId, rtt: Duration) {
+        self.paths.set_rtt(id, rtt);
+    }
+
     /// Sets the longest datagram that a path takes, in bytes: at least [`MIN_PATH_PAYLOAD`] and a header.
     pub fn set_max_datagram(&mut self, id: PathId, len: usize) {
         self.paths.set_max_datagram(id, len);
+    }
+}
+
+/// Returns half of the round-trip time of an edge, as far as it is known.
+#[inline]
+fn transit(paths: &Paths, edge: &Edge) -> Duration {
+    match (edge.to, &edge.sender) {
+        (Some(Destination::Path(path)), _) => paths.rtt(path) / 2,
+        (_, Some(sender)) => Duration::from_micros(u64::from(sender.rtt_us() / 2)),
+        _ => Duration::ZERO,
     }
 }
 

@@ -8,6 +8,7 @@ use super::edge::Edge;
 use super::flow::Flow;
 use super::liveness::SignContent;
 use super::node::DataEvent;
+use super::queue::{Timing, Waiting};
 use super::{DataError, Destination, EdgeId, HEADER_LEN, Plane, Transmit};
 use crate::types::Content;
 use crate::wire::data::{Kind, Repr};
@@ -83,7 +84,13 @@ impl Plane {
         }
     }
 
-    pub(super) fn enqueue(&mut self, now: Instant, id: EdgeId, kind: Kind, frame: Arc<[u8]>) {
+    pub(super) fn enqueue(
+        &mut self,
+        now: Instant,
+        id: EdgeId,
+        frame: (Kind, Arc<[u8]>),
+        timing: Timing,
+    ) {
         let config = self.config;
         let Some(flow) = self.edge(id).map(|edge| edge.flow) else {
             return;
@@ -91,19 +98,20 @@ impl Plane {
         let Some(content) = self.flow_mut(flow).map(|flow| flow.content) else {
             return;
         };
+        self.drop_late(now, id);
         let Some(edge) = self.edge_mut(id) else {
             return;
         };
         let was_full = edge.rest.full_since.is_some();
-        let late = match content {
-            Content::RealTime => edge.drop_older(now - config.real_time_delay),
-            Content::Bulk => 0,
+        let expires = match content {
+            Content::RealTime => timing.expires().or(Some(now + config.real_time_delay)),
+            Content::Bulk => None,
         };
-        let dropped = edge.push(now, (kind, frame), content, &config);
+        let packet = Waiting::new(now, timing, expires, frame);
+        let dropped = edge.push(now, packet, content, &config);
         let full = edge.rest.full_since.is_some();
         self.stats.queued += 1;
         self.lose(id, DataError::QueueFull, dropped);
-        self.lose(id, DataError::TooLate, late);
         self.queue_for_turn(now, id);
         if full && !was_full {
             self.pause(flow);
@@ -342,16 +350,17 @@ impl Plane {
         self.schedule(id);
     }
 
-    /// Drops frames of a real-time session that waited too long.
+    /// Drops frames of a real-time session that would arrive too late, or that give way.
     fn drop_late(&mut self, now: Instant, id: EdgeId) {
-        let since = now - self.config.real_time_delay;
+        let arrival = now + self.transit(id);
         let Some(edge) = self.edges.get_mut(id.index) else {
             return;
         };
         let flow = self.flows.get(edge.flow);
-        if flow.is_some_and(|flow| flow.content == Content::RealTime) {
-            let late = edge.drop_older(since);
-            self.lose(id, DataError::TooLate, late);
+        if edge.waits() && flow.is_some_and(|flow| flow.content == Content::RealTime) {
+            let lost = edge.drop_late(arrival);
+            self.lose(id, DataError::TooLate, lost.late);
+            self.lose(id, DataError::Yielded, lost.yielded);
         }
     }
 
@@ -436,6 +445,7 @@ impl Plane {
     }
 
     fn dequeue(&mut self, now: Instant, id: EdgeId, buffer: &mut [u8]) -> Option<Transmit> {
+        let transit = self.transit(id);
         let edge = self.edges.get_mut(id.index)?;
         let len = edge.front_len().filter(|_| !edge.blocked)?;
         let mut to = edge.to?;
@@ -445,13 +455,13 @@ impl Plane {
         let frame = edge.pop()?;
         let room = edge.rest.full_since.is_some() && !edge.is_full(&self.config);
         edge.rest.full_since = edge.rest.full_since.filter(|_| !room).map(|_| now);
-        let (kind, frame) = (frame.kind, frame.bytes);
+        let (kind, timing, frame) = (frame.kind, frame.timing, frame.bytes);
         if let (Kind::Init, Destination::Native(channel)) = (kind, to) {
             to = Destination::NativeInit(channel);
         }
         let end = HEADER_LEN + frame.len();
         buffer[HEADER_LEN..end].copy_from_slice(&frame);
-        let range = edge.stamp(now, kind, frame.len(), buffer)..end;
+        let range = edge.stamp(now, kind, (timing, transit), buffer, frame.len())..end;
         let at = edge.flow;
         if let Some(flow) = self.flows.get_mut(at) {
             self.stats.copied(flow, frame.len());

@@ -178,6 +178,7 @@ macro_rules! whole_messages {
 pub mod address;
 pub mod allocate;
 pub mod attributes;
+pub mod class;
 pub mod client;
 pub mod data;
 pub mod fragment;

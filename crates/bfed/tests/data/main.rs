@@ -1,5 +1,6 @@
 //! Data nodes: forwarding, queues, rates, control messages, hostile packets.
 
+mod classes;
 mod control;
 mod fake;
 mod forward;
