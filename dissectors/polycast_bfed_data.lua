@@ -18,6 +18,9 @@ local INIT_LEN, MAX_INIT_LEN = 8, 64000
 local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast)", {
 	version = { "uint8", "Version", base.DEC, nil, 0xf0 },
 	type = { "uint8", "Type", base.DEC, TYPES, 0x0f },
+	flags = { "uint8", "Class: priority (0x60), lifetime (0x1f)", base.HEX },
+	age = { "uint16", "Age (ms)", base.DEC },
+	rtt_units = { "uint16", "Round-trip time (32 us)", base.DEC },
 	payload_length = { "uint16", "Length of the payload", base.DEC },
 	label = { "uint32", "Flow label", base.HEX },
 	sequence = { "uint32", "Sequence", base.DEC },
@@ -37,13 +40,20 @@ local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast
 	loss = { "uint32", "Loss event rate (2^-32)", base.DEC },
 })
 
+-- Whether a packet of that type may have these flags.
+local function are_flags(kind, flags)
+	local is_data = kind == DATA or kind == FRAGMENT
+	return flags == 0 or is_data and flags < 0x80 and flags % 0x20 ~= 0
+end
+
 local function packet(reader)
 	local version, kind = reader:version_and_type()
 	reader:expect(version == 1, "another version")
 	if not TYPES[kind] then
 		reader:stop_here("unknown type")
 	end
-	reader:zero(1)
+	local flags = reader:number("flags", 1)
+	reader:expect(are_flags(kind, flags), "reserved flags are not 0")
 	local length = reader:number("payload_length", 2)
 	local label = reader:number("label", 4)
 	local sequence = reader:number("sequence", 4)
@@ -51,7 +61,12 @@ local function packet(reader)
 		reader:number("cookie", 8)
 	else
 		reader:number("timestamp", 4)
-		reader:number("rtt", 4)
+		if flags ~= 0 then
+			reader:number("rtt_units", 2)
+			reader:number("age", 2)
+		else
+			reader:number("rtt", 4)
+		end
 	end
 	reader:expect(label ~= 0, "no label")
 	reader:expect(length <= MAX_PAYLOAD_LEN, "a payload longer than 65,000 bytes")
@@ -98,7 +113,8 @@ end
 
 -- What is no packet of ours is one packet up to its end, which is then refused.
 local function packet_length(tvb, pinfo, offset)
-	if tvb(offset, 1):bitfield(0, 4) ~= 1 or tvb(offset + 1, 1):uint() ~= 0 then
+	local kind, flags = tvb(offset, 1):bitfield(4, 4), tvb(offset + 1, 1):uint()
+	if tvb(offset, 1):bitfield(0, 4) ~= 1 or not are_flags(kind, flags) then
 		return tvb:len() - offset
 	end
 	return HEADER_LEN + tvb(offset + 2, 2):uint()
@@ -113,7 +129,10 @@ function data.proto.dissector(tvb, pinfo, tree)
 end
 
 local function over_udp(tvb, pinfo, tree)
-	if tvb:captured_len() < HEADER_LEN or tvb(0, 1):bitfield(0, 4) ~= 1 or tvb(1, 1):uint() ~= 0 then
+	if tvb:captured_len() < HEADER_LEN or tvb(0, 1):bitfield(0, 4) ~= 1 then
+		return false
+	end
+	if not are_flags(tvb(0, 1):bitfield(4, 4), tvb(1, 1):uint()) then
 		return false
 	end
 	local kind, length = tvb(0, 1):bitfield(4, 4), tvb(2, 2):uint()

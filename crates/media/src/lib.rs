@@ -4,7 +4,7 @@
 //! [`Reader`] takes the bytes of a stream in pieces of any size. It recognises the container and reports the
 //! initialisation bytes, and units with their time, their duration and whether a decoder can start there. It holds no
 //! payload: units are ranges of the stream, and the caller keeps the bytes that it needs. [`hls`] makes live playlists
-//! of units.
+//! of units. [`rtp`] tells the priorities of RTP packets.
 //!
 //! # Driving the reader
 //!
@@ -42,6 +42,7 @@
 //! | `webm`, `ebml` | WebM: the stream; EBML's numbers |
 //! | `codecs` | codec strings of RFC 6381 |
 //! | [`hls`] | playlists with partial segments |
+//! | [`rtp`] | priorities of RTP packets |
 //!
 //! # Units and limits
 //!
@@ -72,6 +73,7 @@ mod mp4;
 mod nal;
 mod psi;
 mod reader;
+pub mod rtp;
 mod ts;
 mod unit;
 mod webm;

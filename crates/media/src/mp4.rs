@@ -54,6 +54,12 @@ impl Mp4 {
         self.open
     }
 
+    pub(crate) fn is_in_start(&self) -> bool {
+        self.fragment
+            .as_ref()
+            .is_some_and(|fragment| fragment.is_start)
+    }
+
     /// Forgets the place in the stream, whose next byte has offset 0.
     pub(crate) fn resume(&mut self) {
         self.at = 0;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::ebml;
 use crate::mp4::Mp4;
 use crate::ts::{PACKET, SYNC, Ts};
-use crate::unit::{Event, Output};
+use crate::unit::{Event, Output, Priority};
 use crate::webm::WebM;
 
 /// Bytes within which a container must show itself.
@@ -159,6 +159,21 @@ impl Reader {
     #[must_use]
     pub fn codecs(&self) -> &[String] {
         &self.output.codecs
+    }
+
+    /// Returns how much the unit matters to which the next byte may belong, as far as is known.
+    #[must_use]
+    pub fn open_priority(&self) -> Priority {
+        let is_start = match &self.state {
+            State::Ts(ts) => ts.is_in_start(),
+            State::Mp4(mp4) => mp4.is_in_start(),
+            State::WebM(webm) => webm.is_in_start(),
+            State::Sniffing(_) | State::Unknown => false,
+        };
+        match is_start {
+            true => Priority::Key,
+            false => Priority::Other,
+        }
     }
 
     /// Returns the offset from which on bytes may belong to a unit that is not reported yet.

@@ -19,7 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration as StdDuration;
 
-use bfed::data::{DataError, DataEvent, Destination, HEADER_LEN, Meta, PREFETCH_MAX};
+use bfed::data::{Ages, DataError, DataEvent, Destination, HEADER_LEN, Meta, PREFETCH_MAX};
 use bfed::native::Upcall;
 use bfed::{DataNode, Instant, NodeId};
 use linux_net::poll::{self, Watch};
@@ -85,6 +85,7 @@ pub(crate) struct Snapshot {
     pub(crate) sockets: Counts,
     pub(crate) native: Counts,
     pub(crate) native_gauges: Counts,
+    pub(crate) ages: Ages,
 }
 
 /// The thread's state.
@@ -335,6 +336,15 @@ impl Worker {
                     self.frames.push((Meta::Native(channel), at..end));
                     at = end;
                 }
+                Some(Upcall::Frame {
+                    channel,
+                    len,
+                    class,
+                }) => {
+                    let end = at + HEADER_LEN + len;
+                    self.frames.push((Meta::Frame(channel, class), at..end));
+                    at = end;
+                }
                 Some(Upcall::Init { channel, len }) => {
                     // The data before it goes first.
                     self.forward_native(now);
@@ -535,6 +545,7 @@ impl Worker {
             sockets: self.output.counters().map(named).into(),
             native: native.into_iter().map(named).collect(),
             native_gauges: native_gauges.into_iter().map(named).collect(),
+            ages: stats.ages,
         }
     }
 }

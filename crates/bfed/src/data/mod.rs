@@ -85,6 +85,7 @@ pub use ingress::PREFETCH_MAX;
 pub use node::{DataConfig, DataEvent, DataNode, NodeTransmit};
 pub use paths::{MIN_PATH_PAYLOAD, PathId};
 pub use plane::{Cursor, Plane, PlaneStats};
+pub use queue::{AGE_BOUNDS_MS, Ages};
 
 /// Handle of an edge: one way in or out of a session's flow. The handle of a removed edge is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -18,7 +18,7 @@ use super::link::Links;
 use super::liveness::{self, LivenessTable};
 use super::node::DataEvent;
 use super::paths::{MIN_PATH_PAYLOAD, Paths};
-use super::queue::Timing;
+use super::queue::{Ages, Timing};
 use super::shortcut;
 use super::table::{Entry, Found, Key, Table};
 use super::tfrc::{Receiver, Sender};
@@ -45,6 +45,8 @@ pub struct PlaneStats {
     pub reports: u64,
     /// Times a bulk session's source was paused.
     pub pauses: u64,
+    /// Ages of the real-time frames that native networks got.
+    pub ages: Ages,
     /// Packets and copies dropped, by reason.
     pub drops: Drops,
 }
@@ -475,10 +477,15 @@ impl Plane {
             {
                 self.stats.copied(flow, len);
                 let time = (cursor.timing, transit(&self.paths, edge));
+                if let Destination::Native(_) = to {
+                    self.stats.ages.delivered(now, &cursor.timing);
+                }
                 let range = edge.stamp(now, cursor.kind, time, frame, len)..cursor.end;
                 let bound = edge.sender.is_some() || self.links.is_bounded(edge.link);
                 // With many sources, the edge that it came from is another output.
-                if flow.outs() == 1 && !bound {
+                // Ages of frames with a class are compared and counted.
+                let is_timed = cursor.timing.class.is_some();
+                if flow.outs() == 1 && !bound && !is_timed {
                     self.open_shortcut(cursor.from.place, from, id);
                 }
                 return Some(Transmit {

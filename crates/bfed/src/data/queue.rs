@@ -50,6 +50,32 @@ impl Timing {
     }
 }
 
+/// Upper bounds of the buckets of [`Ages`] in milliseconds, but for the last one.
+pub const AGE_BOUNDS_MS: [u64; 9] = [10, 25, 50, 100, 200, 300, 500, 1000, 2500];
+
+/// Ages of frames: how long after the source's gateway took them in they were given to a native network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ages {
+    /// Frames in each bucket: up to each of [`AGE_BOUNDS_MS`], and above.
+    pub buckets: [u64; AGE_BOUNDS_MS.len() + 1],
+    /// The sum of all ages in microseconds.
+    pub sum_us: u64,
+}
+
+impl Ages {
+    /// Counts a frame that has a class.
+    pub(super) fn delivered(&mut self, now: Instant, timing: &Timing) {
+        if timing.class.is_some() {
+            let age = now - timing.born;
+            let bucket = AGE_BOUNDS_MS
+                .iter()
+                .position(|&bound| age <= Duration::from_millis(bound));
+            self.buckets[bucket.unwrap_or(AGE_BOUNDS_MS.len())] += 1;
+            self.sum_us += age.total_micros();
+        }
+    }
+}
+
 /// A queued frame or fragment.
 #[derive(Debug)]
 pub(super) struct Waiting {

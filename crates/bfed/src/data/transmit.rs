@@ -456,8 +456,10 @@ impl Plane {
         let room = edge.rest.full_since.is_some() && !edge.is_full(&self.config);
         edge.rest.full_since = edge.rest.full_since.filter(|_| !room).map(|_| now);
         let (kind, timing, frame) = (frame.kind, frame.timing, frame.bytes);
-        if let (Kind::Init, Destination::Native(channel)) = (kind, to) {
-            to = Destination::NativeInit(channel);
+        match (kind, to) {
+            (Kind::Init, Destination::Native(channel)) => to = Destination::NativeInit(channel),
+            (_, Destination::Native(_)) => self.stats.ages.delivered(now, &timing),
+            _ => {}
         }
         let end = HEADER_LEN + frame.len();
         buffer[HEADER_LEN..end].copy_from_slice(&frame);

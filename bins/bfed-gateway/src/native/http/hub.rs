@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bfed::native::{ChannelId, Direction, NativeError, NativeFlow};
+use bfed::native::{ChannelId, Direction, FrameClass, NativeError, NativeFlow};
 use bfed::wire::data::MAX_PAYLOAD_LEN;
 use bfed::{Content, SessionName};
 use hyper::body::Bytes;
@@ -42,8 +42,8 @@ pub(super) type Key = (String, usize);
 /// What the data node gets of a source.
 #[derive(Clone, Debug)]
 pub(super) enum Item {
-    /// A frame.
-    Data(Bytes),
+    /// A frame, and what its source says of it.
+    Data(Bytes, FrameClass),
     /// The initialisation of the container; empty if there is none any more.
     Init(Bytes),
 }
@@ -51,7 +51,7 @@ pub(super) enum Item {
 impl Item {
     fn len(&self) -> usize {
         match self {
-            Item::Data(bytes) | Item::Init(bytes) => bytes.len(),
+            Item::Data(bytes, _) | Item::Init(bytes) => bytes.len(),
         }
     }
 }
@@ -90,6 +90,8 @@ struct Stream {
     busy: Option<ChannelId>,
     readers: Vec<u64>,
     sources: usize,
+    /// How long the source's frames are worth sending, if it has said so.
+    deadline: Option<bfed::Duration>,
     /// What viewers that arrive late get; of a session of one source, without numbered frames.
     live: Option<Live>,
 }
@@ -436,7 +438,12 @@ impl Hub {
     }
 
     /// Adds a source.
-    pub(super) fn add_source(&mut self, key: &Key, session: &SessionName) -> Result<(), NoSource> {
+    pub(super) fn add_source(
+        &mut self,
+        key: &Key,
+        session: &SessionName,
+        deadline: Option<bfed::Duration>,
+    ) -> Result<(), NoSource> {
         let stream = self.stream(key, session);
         if stream.sources > 0 && !stream.multi {
             self.counts.refused += 1;
@@ -446,6 +453,7 @@ impl Hub {
             stream.restart();
         }
         stream.sources += 1;
+        stream.deadline = deadline;
         self.queue_init(key);
         Ok(())
     }
@@ -581,8 +589,9 @@ impl Hub {
             return false;
         }
         self.queue_init(key);
+        let class = self.class_of(key);
         for channel in listens {
-            self.queue(channel, Item::Data(data.clone()));
+            self.queue(channel, Item::Data(data.clone(), class));
         }
         self.counts.received += 1;
         true

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bfed::wire::init::MAX_INIT_LEN;
 use hyper::body::Bytes;
 use media::hls::{Config, Recorder};
-use media::{Container, Event, Prefix, Reader, Unit};
+use media::{Container, Event, Prefix, Priority, Reader, Unit};
 use tokio::sync::Notify;
 
 /// Time after the last request for which segments are made.
@@ -48,6 +48,8 @@ pub(super) struct Live {
     init: Bytes,
     /// The initialisation of a container without which its stream cannot be joined, and has not been taken yet.
     changed_init: Option<Bytes>,
+    /// How much the bytes matter that came last.
+    priority: Priority,
     /// The last unit that a decoder can start with.
     start: Option<(u64, Prefix)>,
     /// There has been one.
@@ -106,10 +108,15 @@ impl Live {
         self.chunks.push_back(data.clone());
         self.end += data.len() as u64;
         let (mut started, mut changed) = (false, false);
+        self.priority = Priority::Other;
         while let Some(event) = self.reader.poll_event() {
             match event {
-                Event::Init => changed |= self.initialise(),
+                Event::Init => {
+                    self.priority = Priority::Key;
+                    changed |= self.initialise();
+                }
                 Event::Unit(unit) => {
+                    self.priority = self.priority.max(unit.priority());
                     if unit.is_start && unit.offset >= self.first {
                         self.start = Some((unit.offset, unit.prefix));
                         self.has_starts = true;
@@ -119,6 +126,7 @@ impl Live {
                 }
             }
         }
+        self.priority = self.priority.max(self.reader.open_priority());
         if self.is_unknown() {
             self.chunks.clear();
         }
@@ -147,6 +155,11 @@ impl Live {
             self.reader = Reader::new();
         }
         begins
+    }
+
+    /// Returns how much the bytes matter that came last; of an unknown container all matter alike.
+    pub(super) fn priority(&self) -> Priority {
+        self.priority
     }
 
     /// Returns whether the initialisation is too long for other gateways.

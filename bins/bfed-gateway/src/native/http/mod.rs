@@ -55,7 +55,7 @@ use bfed::wire::data::HEADER_LEN;
 use bfed::{Instant, NativeNet, Prefix};
 use bfed_client::{Url, session_path};
 
-use super::{Access, ClientLimits, Counter, Network, Owner, Role};
+use super::{Access, ClientLimits, Counter, Network, Owner, Role, upcall};
 use hub::{Item, Key, Shared};
 use server::Server;
 pub use tls::TlsConfig;
@@ -358,10 +358,7 @@ impl NativeNet for HttpNet {
         self.server.start();
         let (channel, item) = self.shared.received()?;
         let (upcall, bytes) = match item {
-            Item::Data(bytes) => {
-                let len = bytes.len();
-                (Upcall::Data { channel, len }, bytes)
-            }
+            Item::Data(bytes, class) => (upcall(channel, bytes.len(), class), bytes),
             Item::Init(bytes) => {
                 let len = bytes.len();
                 (Upcall::Init { channel, len }, bytes)

@@ -7,6 +7,7 @@ use std::time::Duration as StdDuration;
 use bfed_gateway::native::{Network, NetworkConfig};
 use media::{Event, Reader};
 
+use bfed::native::{FrameClass, Priority};
 use bfed::wire::data::{HEADER_LEN, MAX_PAYLOAD_LEN};
 
 use super::*;
@@ -128,7 +129,7 @@ fn upcalls(net: &mut dyn Network, until: usize) -> Vec<(bool, Vec<u8>)> {
         while let Some(upcall) = net.poll_upcall(now(), &mut buffer) {
             let (is_init, len) = match upcall {
                 Upcall::Init { len, .. } => (true, len),
-                Upcall::Data { len, .. } => (false, len),
+                Upcall::Data { len, .. } | Upcall::Frame { len, .. } => (false, len),
                 other => panic!("{other:?}"),
             };
             all.push((is_init, buffer[HEADER_LEN..HEADER_LEN + len].to_vec()));
@@ -450,5 +451,97 @@ fn the_list_and_the_player() {
         config.list.clear();
         let _net = channels(&NetworkConfig::Http(config));
         assert_eq!(Client::get(EDGE, "/sessions").head(), 403);
+    });
+}
+
+/// Classes of the frames that the data node gets of a source, by their bytes.
+fn classes(net: &mut dyn Network, len: usize) -> Vec<(FrameClass, Vec<u8>)> {
+    let mut all: Vec<(FrameClass, Vec<u8>)> = vec![];
+    let mut buffer = vec![0; HEADER_LEN + MAX_PAYLOAD_LEN];
+    for _ in 0..500 {
+        while let Some(upcall) = net.poll_upcall(now(), &mut buffer) {
+            let (class, len) = match upcall {
+                Upcall::Frame { class, len, .. } => (class, len),
+                Upcall::Data { len, .. } => (FrameClass::default(), len),
+                _ => continue,
+            };
+            all.push((class, buffer[HEADER_LEN..HEADER_LEN + len].to_vec()));
+        }
+        if all.iter().map(|one| one.1.len()).sum::<usize>() >= len {
+            break;
+        }
+        std::thread::sleep(StdDuration::from_millis(10));
+    }
+    all
+}
+
+#[test]
+fn frames_with_bytes_of_key_frames_are_more_important_than_others() {
+    alone(|| {
+        for stream in [TS, MP4, WEBM] {
+            let mut net = edge();
+            let live = "bfed://7/film/?content=real-time";
+            up(&mut *net, &name(live)).unwrap();
+            let mut source = Client::put(EDGE, &path(live));
+            for piece in stream.chunks(700) {
+                source.chunk(piece);
+                // Each in a frame of its own.
+                std::thread::sleep(StdDuration::from_millis(1));
+            }
+            let all = classes(&mut *net, stream.len());
+            let mut reader = Reader::new();
+            reader.push(stream);
+            let starts: Vec<_> = std::iter::from_fn(|| reader.poll_event())
+                .filter_map(|event| match event {
+                    Event::Unit(unit) if unit.is_start => Some(unit.offset..unit.end()),
+                    _ => None,
+                })
+                .collect();
+            assert!(starts.len() > 2);
+            let (mut at, mut others) = (0, 0);
+            for (class, bytes) in &all {
+                let end = at + bytes.len() as u64;
+                // The head of a picture tells, which may be some packets after its first byte.
+                let is_within =
+                    |start: &std::ops::Range<u64>| at > start.start + 700 && end <= start.end;
+                if starts.iter().any(is_within) {
+                    assert_eq!(class.priority, Priority::Key, "bytes {at} to {end}");
+                }
+                if starts
+                    .iter()
+                    .all(|start| end <= start.start || at >= start.end)
+                {
+                    others += u64::from(class.priority == Priority::Normal);
+                }
+                at = end;
+            }
+            assert!(others > all.len() as u64 / 4, "{others} of {}", all.len());
+        }
+    });
+}
+
+#[test]
+fn a_source_declares_how_long_its_frames_are_worth_sending() {
+    alone(|| {
+        let mut net = edge();
+        let live = "bfed://7/film/?content=real-time";
+        up(&mut *net, &name(live)).unwrap();
+        let ask = |value: &str| {
+            let path = path(live);
+            let head = format!(
+                "PUT {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nPolycast-Deadline: {value}\r\n"
+            );
+            Client::ask(EDGE, &head, b"")
+        };
+        for wrong in ["0", "60001", "soon", "-1", "1.5"] {
+            assert_eq!(ask(wrong).head(), 400, "{wrong}");
+        }
+        let mut source = ask("150");
+        source.chunk(b"data");
+        let expected = FrameClass {
+            priority: Priority::Normal,
+            lifetime: Some(bfed::Duration::from_millis(150)),
+        };
+        assert_eq!(classes(&mut *net, 4), [(expected, b"data".to_vec())]);
     });
 }

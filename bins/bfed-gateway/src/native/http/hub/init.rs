@@ -1,7 +1,9 @@
-//! Initialisations of containers, and what a data node gets that subscribes in the middle of a stream.
+//! Initialisations of containers, classes of frames, and what a data node gets that subscribes in the middle of a stream.
 
 use bfed::Content;
-use bfed::native::ChannelId;
+use bfed::native::{ChannelId, FrameClass, Priority};
+
+use crate::native::priority;
 
 use super::{Hub, Item, Join, Key, Live, longest_frame};
 
@@ -25,11 +27,27 @@ impl Hub {
         if content == Content::RealTime {
             pieces.truncate(1);
         }
+        let class = FrameClass {
+            priority: Priority::Key,
+            lifetime: None,
+        };
         for mut piece in pieces {
             while !piece.is_empty() {
                 let frame = piece.split_to(piece.len().min(longest_frame(content)));
-                self.queue(channel, Item::Data(frame));
+                self.queue(channel, Item::Data(frame, class));
             }
+        }
+    }
+
+    /// Returns what the source says of the frame that came last.
+    pub(super) fn class_of(&self, key: &Key) -> FrameClass {
+        let Some(stream) = self.streams.get(key) else {
+            return FrameClass::default();
+        };
+        let live = stream.live.as_ref();
+        FrameClass {
+            priority: live.map_or(Priority::Normal, |live| priority(live.priority())),
+            lifetime: stream.deadline,
         }
     }
 
