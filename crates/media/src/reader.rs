@@ -80,7 +80,7 @@ impl Reader {
         }
     }
 
-    /// Creates a reader that goes on anywhere in a stream whose initialisation is known: [`Event::Init`] comes first, then
+    /// Creates a reader that starts in the middle of a stream whose initialisation is known: [`Event::Init`] comes first, then
     /// the units from the next fragment or cluster on. Offsets count the bytes after the initialisation. Returns `None` if
     /// `init` is not the initialisation of a container that needs one.
     #[must_use]

@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn units_of_h264() {
-        let mut read = |payload: &[u8]| reader().read(&packet(96, 0, payload));
+        let read = |payload: &[u8]| reader().read(&packet(96, 0, payload));
         assert_eq!(read(&[0x65, 1]), Some(Priority::Key));
         assert_eq!(read(&[0x67]), Some(Priority::Key));
         assert_eq!(read(&[0x41, 1]), Some(Priority::Other));

@@ -153,7 +153,9 @@ impl Bench {
     fn allowed(&self, to: Destination) {
         match to {
             Destination::Datagram(to) => assert!(self.named.contains(&to), "{to} was never named"),
-            Destination::Native(channel) | Destination::NativeInit(channel) => assert!(self.node.native().open.contains_key(&channel)),
+            Destination::Native(channel) | Destination::NativeInit(channel) => {
+                assert!(self.node.native().open.contains_key(&channel))
+            }
             Destination::Stream(conn) => assert!(conn.0 <= self.next_conn),
             Destination::Path(_) => {}
         }
@@ -194,7 +196,9 @@ impl Bench {
         assert!(copy.range.end <= frame.len());
         match copy.to {
             Destination::Datagram(to) => assert!(self.named.contains(&to), "{to} was never named"),
-            Destination::Native(channel) | Destination::NativeInit(channel) => assert!(self.node.native().open.contains_key(&channel)),
+            Destination::Native(channel) | Destination::NativeInit(channel) => {
+                assert!(self.node.native().open.contains_key(&channel))
+            }
             Destination::Stream(_) | Destination::Path(_) => {}
         }
     }

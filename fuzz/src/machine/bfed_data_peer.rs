@@ -12,13 +12,13 @@ use std::net::SocketAddr;
 use bfed::data::{DataEvent, Destination, EdgeId, HEADER_LEN, Meta, Transmit, Verdict};
 use bfed::native::Direction;
 use bfed::wire::data::{Kind, Packet, Repr};
-use bfed::wire::{fragment, init};
 use bfed::wire::join::FlowChannel;
 use bfed::wire::node::Heartbeat;
 use bfed::wire::reclaim::Repr as Reclaim;
 use bfed::wire::report::{self, Repr as Report};
 use bfed::wire::subscribe::{Edge, Repr as Subscribe};
 use bfed::wire::{MAX_MESSAGE_LEN, Message};
+use bfed::wire::{fragment, init};
 use bfed::{
     ChannelAddress, ConnId, DataConfig, DataNode, Duration, FlowLabel, Instant, NodeId, PeerId,
     SessionName,

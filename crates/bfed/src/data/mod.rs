@@ -175,7 +175,7 @@ proto_core::drop_reasons! {
         ProbeRate = "probe_rate",
         /// A frame that is too long even in fragments, or whose fragments did not arrive in time.
         Incomplete = "incomplete",
-        /// A frame that waited so long that a more important one behind it might have come too late.
+        /// A frame that had waited for half of its time while a more important one waited behind it.
         Yielded = "yielded",
         /// A frame of a real-time session that would arrive after its deadline.
         TooLate = "too_late",
@@ -183,7 +183,7 @@ proto_core::drop_reasons! {
         Stalled = "stalled",
         /// Data over datagrams that came before the answer to the first INIT_REQUEST.
         BeforeInit = "before_init",
-        /// An initialisation that is too long, or for which the peer that sent it has no room left.
+        /// An initialisation that is too long, or that exceeds the bytes that its peer may have here.
         InitRefused = "init_refused",
         /// An INIT_REQUEST too soon after the last one that was answered.
         InitRate = "init_rate",

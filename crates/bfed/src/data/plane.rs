@@ -362,7 +362,7 @@ impl Plane {
                 self.ready.insert(id);
             }
             if asks {
-                // Before the PROBE that lets the sender start: what it has is sent before the first data.
+                // Before the PROBE that lets the sender start, so that the initialisation precedes the data.
                 self.attach.push_back(id);
             }
         }

@@ -6,7 +6,7 @@
 //! | --- | --- | --- |
 //! | that would arrive after its deadline | when it would leave | `too_late` |
 //! | that has waited for half of the time that it had, while a more important one waits behind it | when it would leave | `yielded` |
-//! | the oldest one of the least important ones, with the other fragments of its frame | when there is no room | `queue_full` |
+//! | the oldest one of the least important ones, with the other fragments of its frame | when the queue is full | `queue_full` |
 //!
 //! The order stays because frames of one flow can be pieces of one stream of bytes. Packets of bulk sessions have no
 //! deadline, and all the same priority.
