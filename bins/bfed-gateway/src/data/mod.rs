@@ -536,6 +536,7 @@ impl Worker {
                 ("queued", stats.queued),
                 ("reports", stats.reports),
                 ("pauses", stats.pauses),
+                ("frames_timed", stats.ages.buckets.iter().sum()),
             ]
             .map(named)
             .into(),

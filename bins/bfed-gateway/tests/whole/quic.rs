@@ -98,6 +98,10 @@ fn a_film_comes_over_quic_with_frames_of_any_length() {
     );
     over_quic(&line);
     assert!(line[2].counter("sockets", "quic_datagrams_received") > 40);
+    assert!(
+        line[2].counter("plane", "frames_timed") > 0,
+        "with their age"
+    );
 }
 
 #[test]

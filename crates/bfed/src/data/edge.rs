@@ -251,6 +251,11 @@ impl Edge {
         frame
     }
 
+    /// Returns whether a part of an initialisation is queued.
+    pub(super) fn has_init(&self) -> bool {
+        self.rest.queue.has_init()
+    }
+
     /// Returns the length of the oldest frame in bytes.
     pub(super) fn front_len(&self) -> Option<usize> {
         self.rest.queue.front().map(|frame| frame.bytes.len())

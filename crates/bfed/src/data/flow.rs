@@ -61,6 +61,8 @@ pub(super) struct Rest {
     pub(super) dropped: u64,
     /// The class of its frames whose source says nothing; none in bulk flows.
     pub(super) class: Class,
+    /// An initialisation has been asked for: the next parent's answer is not waited for.
+    pub(super) has_asked: bool,
     /// When data is forwarded although upstream has not said which initialisation the flow has.
     pub(super) gate: Instant,
     /// The initialisation of its container, if it has one.
@@ -85,6 +87,7 @@ impl Flow {
                 full: 0,
                 dropped: 0,
                 class,
+                has_asked: false,
                 gate: Instant::ZERO,
                 init: None,
             }),

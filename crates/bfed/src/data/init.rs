@@ -11,7 +11,8 @@
 //! | datagrams | in pieces, as its receiver requests them, and after each change |
 //!
 //! A receiver over datagrams drops data until its first request is answered, for
-//! [`PlaneConfig::init_wait`](super::PlaneConfig::init_wait) at most, so that the initialisation comes before the data. It requests it as soon as the sender's address is proved, then after 0.25 s, 0.5 s and so on
+//! [`PlaneConfig::init_wait`](super::PlaneConfig::init_wait) at most and only when the flow begins here, so that the
+//! initialisation comes before the data. It requests it as soon as the sender's address is proved, then after 0.25 s, 0.5 s and so on
 //! up to [`LONGEST_WAIT`], with the number of bytes that it has, and lost pieces are sent again. Receivers of releases that do not
 //! know initialisations get none.
 //!
@@ -21,7 +22,7 @@
 //! | --- | --- |
 //! | an initialisation | [`MAX_INIT_LEN`] |
 //! | those from one peer, or from the native network, also incomplete ones | [`MAX_BYTES`]; another one is refused and counted |
-//! | answers to a receiver's requests | one in [`ANSWER_INTERVAL`], from the edge's queue and within its rate |
+//! | answers to a receiver's requests | one in [`ANSWER_INTERVAL`], within the edge's rate, and none while the last one is in its queue |
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -32,6 +33,7 @@ use alloc::vec::Vec;
 use proto_core::time::{Duration, Instant};
 use rand_core::Rng;
 
+use super::edge::Edge;
 use super::table::{Entry, Key};
 use super::{DataError, Destination, EdgeId, HEADER_LEN, MIN_PATH_PAYLOAD, Meta, Plane, Transmit};
 use crate::native::ChannelId;
@@ -331,7 +333,8 @@ impl Plane {
             let at = edge.flow;
             self.ready.insert(id);
             if let Some(flow) = self.flows.get_mut(at) {
-                flow.awaits_init = flow.rest.init.is_none();
+                // Where the parent changes, frames go on; what the new one says follows.
+                flow.awaits_init = !core::mem::replace(&mut flow.rest.has_asked, true);
                 flow.rest.gate = now + wait;
             }
         }
@@ -418,7 +421,8 @@ impl Plane {
         if request.generation == init.generation && offset >= init.bytes.len() {
             return Ok(());
         }
-        if answered_at.is_some_and(|last| last + ANSWER_INTERVAL > now) {
+        let is_soon = answered_at.is_some_and(|last| last + ANSWER_INTERVAL > now);
+        if is_soon || self.edge(id).is_some_and(Edge::has_init) {
             return Err(DataError::InitRate);
         }
         if let Some(edge) = self.edge_mut(id) {

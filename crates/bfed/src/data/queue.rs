@@ -167,6 +167,12 @@ impl Queue {
             .sum()
     }
 
+    /// Returns whether an initialisation, or a piece of one, waits.
+    pub(super) fn has_init(&self) -> bool {
+        let mut all = self.inner.iter().flat_map(|inner| &inner.classes).flatten();
+        all.any(|packet| packet.kind == Kind::Init)
+    }
+
     pub(super) fn front(&self) -> Option<&Waiting> {
         let inner = self.inner.as_ref()?;
         inner.classes[inner.first()?].front()

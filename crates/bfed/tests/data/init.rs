@@ -359,6 +359,12 @@ fn over_datagrams_no_data_comes_before_it() {
     station.wait(10);
     let sent = station.packet(from_parent(), data(2)).unwrap();
     assert_eq!(native(&sent), [(false, b"data".to_vec())]);
+    // The session moves to another parent: nothing is lost.
+    let next = ([10, 0, 0, 7], 4000);
+    let theirs = [datagram(next, Some(label()))];
+    station.subscribe(true, LIVE_UP, OTHER, &theirs).unwrap();
+    let sent = station.packet(Meta::Datagram(next.into()), data(1));
+    assert_eq!(native(&sent.unwrap()), [(false, b"data".to_vec())]);
 }
 
 #[test]
@@ -424,6 +430,15 @@ fn a_receiver_over_datagrams_gets_what_it_lacks_within_a_rate() {
     let generation = sent[0].0.generation;
     assert!(!sent.is_empty());
     assert_eq!(sent[0].1, init[..sent[0].1.len()]);
+    // What still waits is not queued again.
+    station.wait(250);
+    let waits = station.packet(from, request(0, 0));
+    let again = station.packet(from, request(0, 0));
+    assert!(
+        matches!(waits, Err(Verdict::Taken)),
+        "all is gone, or too old"
+    );
+    dropped(again, DataError::InitRate);
     // With the part that it has, the rest is sent; with all, nothing.
     station.wait(2000);
     station.drain();
