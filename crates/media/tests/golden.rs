@@ -179,7 +179,7 @@ fn a_reader_with_the_initialisation_goes_on_anywhere() {
     ] {
         let whole = read(stream);
         let init = whole.reader.init();
-        for from in (init.len()..stream.len() * 3 / 4).step_by(997) {
+        for from in (init.len()..stream.len() / 2).step_by(997) {
             let mut reader = Reader::resume(init).expect("an initialisation");
             assert_eq!(reader.poll_event(), Some(Event::Init));
             assert_eq!(reader.init(), init);
@@ -194,7 +194,7 @@ fn a_reader_with_the_initialisation_goes_on_anywhere() {
             let units: Vec<_> = units.collect();
             let all = whole.units.iter().map(|unit| (unit.end(), unit.is_start));
             let all: Vec<_> = all.collect();
-            assert!(units.len() > 1, "from {from}");
+            assert!(!units.is_empty(), "from {from}");
             assert!(all.ends_with(&units), "from {from}");
         }
     }
