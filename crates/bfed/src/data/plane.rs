@@ -17,14 +17,14 @@ use super::init::InitBytes;
 use super::link::Links;
 use super::liveness::{self, LivenessTable};
 use super::node::DataEvent;
-use super::paths::{MIN_PATH_PAYLOAD, Paths};
+use super::paths::{Paths, max_payload, transit};
 use super::queue::{Ages, Timing};
 use super::shortcut;
 use super::table::{Entry, Found, Key, Table};
 use super::tfrc::{Receiver, Sender};
-use super::{DataError, Destination, Drops, EdgeId, HEADER_LEN, PathId, PlaneConfig, Transmit};
+use super::{DataError, Destination, Drops, EdgeId, HEADER_LEN, PlaneConfig, Transmit};
 use crate::slots::Slots;
-use crate::types::{ConnId, Content, FlowLabel, KeyDigest, PeerId};
+use crate::types::{ConnId, Content, FlowLabel, PeerId};
 use crate::wire::class::{Class, Priority};
 use crate::wire::data::Kind;
 
@@ -206,12 +206,6 @@ impl Plane {
             class: class.with_priority(priority),
             born: now,
         }
-    }
-
-    /// Returns how long a packet that leaves now is on its way, as far as that is known.
-    pub(super) fn transit(&self, id: EdgeId) -> Duration {
-        self.edge(id)
-            .map_or(Duration::ZERO, |edge| transit(&self.paths, edge))
     }
 
     /// Removes a flow, whose edges are removed before.
@@ -588,67 +582,5 @@ impl Plane {
                 self.ready.insert(id);
             }
         }
-    }
-
-    /// Returns the path with that address and certificate, if an edge has it.
-    #[must_use]
-    pub fn path(&self, address: SocketAddr, key: KeyDigest) -> Option<PathId> {
-        self.paths.find(address, key)
-    }
-
-    /// Returns the address of a path, and the certificate that the data node there must prove. `None` once no edge has
-    /// the path.
-    #[must_use]
-    pub fn path_end(&self, id: PathId) -> Option<(SocketAddr, KeyDigest)> {
-        self.paths.end(id)
-    }
-
-    /// Returns the path of an edge. An edge without one uses TCP, UDP or the native network.
-    #[must_use]
-    pub fn path_of(&self, id: EdgeId) -> Option<PathId> {
-        self.edge(id)?.rest.path
-    }
-
-    /// Returns whether there are paths to that address: QUIC packets from other addresses are not expected.
-    #[must_use]
-    pub fn has_path_to(&self, address: SocketAddr) -> bool {
-        self.paths.leads_to(address)
-    }
-
-    /// Sets the round-trip time of a path.
-    pub fn set_rtt(&mut self, id: PathId, rtt: Duration) {
-        self.paths.set_rtt(id, rtt);
-    }
-
-    /// Sets the longest datagram that a path takes, in bytes: at least [`MIN_PATH_PAYLOAD`] and a header.
-    pub fn set_max_datagram(&mut self, id: PathId, len: usize) {
-        self.paths.set_max_datagram(id, len);
-    }
-}
-
-/// Returns half of the round-trip time of an edge, as far as it is known.
-#[inline]
-fn transit(paths: &Paths, edge: &Edge) -> Duration {
-    match (edge.to, &edge.sender) {
-        (Some(Destination::Path(path)), _) => paths.rtt(path) / 2,
-        (_, Some(sender)) => Duration::from_micros(u64::from(sender.rtt_us() / 2)),
-        _ => Duration::ZERO,
-    }
-}
-
-/// Returns the longest payload of a datagram, and that of a fragment; `None` where packets are not datagrams.
-#[inline]
-fn max_payload(
-    config: &PlaneConfig,
-    paths: &Paths,
-    to: Option<Destination>,
-) -> Option<(usize, usize)> {
-    match to? {
-        Destination::Datagram(to) => {
-            let max = config.payload_len(to);
-            Some((max, max))
-        }
-        Destination::Path(path) => Some((paths.max_payload(path), MIN_PATH_PAYLOAD)),
-        Destination::Stream(_) | Destination::Native(_) | Destination::NativeInit(_) => None,
     }
 }
