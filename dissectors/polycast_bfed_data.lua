@@ -6,16 +6,21 @@ package.path = here .. "?.lua;" .. package.path
 local polycast = require("polycast_shared")
 
 local DATA, ATTACH, REPORT, PROBE, ECHO, FRAGMENT = 1, 2, 3, 4, 5, 6
+local INIT, INIT_REQUEST = 7, 8
 local TYPES = {
 	[DATA] = "DATA", [ATTACH] = "ATTACH", [REPORT] = "REPORT", [PROBE] = "PROBE", [ECHO] = "ECHO",
-	[FRAGMENT] = "FRAGMENT",
+	[FRAGMENT] = "FRAGMENT", [INIT] = "INIT", [INIT_REQUEST] = "INIT_REQUEST",
 }
 local HEADER_LEN, REPORT_LEN, MAX_PAYLOAD_LEN = 20, 16, 65000
 local FRAGMENT_LEN, MAX_FRAGMENTS = 8, 64
+local INIT_LEN, MAX_INIT_LEN = 8, 64000
 
 local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast)", {
 	version = { "uint8", "Version", base.DEC, nil, 0xf0 },
 	type = { "uint8", "Type", base.DEC, TYPES, 0x0f },
+	flags = { "uint8", "Class: priority (0x60), lifetime (0x1f)", base.HEX },
+	age = { "uint16", "Age (ms)", base.DEC },
+	rtt_units = { "uint16", "Round-trip time (32 us)", base.DEC },
 	payload_length = { "uint16", "Length of the payload", base.DEC },
 	label = { "uint32", "Flow label", base.HEX },
 	sequence = { "uint32", "Sequence", base.DEC },
@@ -25,6 +30,9 @@ local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast
 	frame = { "uint32", "Frame", base.DEC },
 	index = { "uint8", "Index of the fragment", base.DEC },
 	count = { "uint8", "Fragments", base.DEC },
+	generation = { "uint32", "Generation of the initialisation", base.HEX },
+	total = { "uint16", "Length of the initialisation", base.DEC },
+	offset = { "uint16", "Offset in the initialisation", base.DEC },
 	payload = { "bytes", "Payload" },
 	echo = { "uint32", "Time of the newest packet (us)", base.DEC },
 	delay = { "uint32", "How long ago that came (us)", base.DEC },
@@ -32,13 +40,20 @@ local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast
 	loss = { "uint32", "Loss event rate (2^-32)", base.DEC },
 })
 
+-- Whether a packet of that type may have these flags.
+local function are_flags(kind, flags)
+	local is_data = kind == DATA or kind == FRAGMENT
+	return flags == 0 or is_data and flags < 0x80 and flags % 0x20 ~= 0
+end
+
 local function packet(reader)
 	local version, kind = reader:version_and_type()
 	reader:expect(version == 1, "another version")
 	if not TYPES[kind] then
 		reader:stop_here("unknown type")
 	end
-	reader:zero(1)
+	local flags = reader:number("flags", 1)
+	reader:expect(are_flags(kind, flags), "reserved flags are not 0")
 	local length = reader:number("payload_length", 2)
 	local label = reader:number("label", 4)
 	local sequence = reader:number("sequence", 4)
@@ -46,7 +61,12 @@ local function packet(reader)
 		reader:number("cookie", 8)
 	else
 		reader:number("timestamp", 4)
-		reader:number("rtt", 4)
+		if flags ~= 0 then
+			reader:number("rtt_units", 2)
+			reader:number("age", 2)
+		else
+			reader:number("rtt", 4)
+		end
 	end
 	reader:expect(label ~= 0, "no label")
 	reader:expect(length <= MAX_PAYLOAD_LEN, "a payload longer than 65,000 bytes")
@@ -59,6 +79,19 @@ local function packet(reader)
 		reader:zero(2)
 		reader:expect(count >= 2 and count <= MAX_FRAGMENTS and index < count, "no such fragment")
 		reader:rest("payload")
+	elseif kind == INIT then
+		reader:expect(length >= INIT_LEN, "an INIT without its front")
+		reader:number("generation", 4)
+		local total, offset = reader:number("total", 2), reader:number("offset", 2)
+		local bytes = length - INIT_LEN
+		reader:expect(total <= MAX_INIT_LEN and offset + bytes <= total, "longer than its total")
+		reader:expect(total == 0 or bytes > 0, "an INIT without bytes")
+		reader:rest("payload")
+	elseif kind == INIT_REQUEST then
+		reader:expect(length == INIT_LEN, "an INIT_REQUEST has 8 bytes")
+		reader:number("generation", 4)
+		reader:zero(2)
+		reader:number("offset", 2)
 	elseif kind == REPORT and reader:left_on_wire() == REPORT_LEN then
 		reader:number("echo", 4)
 		reader:number("delay", 4)
@@ -80,7 +113,8 @@ end
 
 -- What is no packet of ours is one packet up to its end, which is then refused.
 local function packet_length(tvb, pinfo, offset)
-	if tvb(offset, 1):bitfield(0, 4) ~= 1 or tvb(offset + 1, 1):uint() ~= 0 then
+	local kind, flags = tvb(offset, 1):bitfield(4, 4), tvb(offset + 1, 1):uint()
+	if tvb(offset, 1):bitfield(0, 4) ~= 1 or not are_flags(kind, flags) then
 		return tvb:len() - offset
 	end
 	return HEADER_LEN + tvb(offset + 2, 2):uint()
@@ -95,7 +129,10 @@ function data.proto.dissector(tvb, pinfo, tree)
 end
 
 local function over_udp(tvb, pinfo, tree)
-	if tvb:captured_len() < HEADER_LEN or tvb(0, 1):bitfield(0, 4) ~= 1 or tvb(1, 1):uint() ~= 0 then
+	if tvb:captured_len() < HEADER_LEN or tvb(0, 1):bitfield(0, 4) ~= 1 then
+		return false
+	end
+	if not are_flags(tvb(0, 1):bitfield(4, 4), tvb(1, 1):uint()) then
 		return false
 	end
 	local kind, length = tvb(0, 1):bitfield(4, 4), tvb(2, 2):uint()
@@ -109,12 +146,12 @@ local function over_udp(tvb, pinfo, tree)
 	return ours
 end
 
--- A TCP channel: its first packet is an ATTACH of 20 bytes, all zero but type and label.
+-- A TCP channel: its first packet is an ATTACH of 20 bytes, all zero but type, label and what its sender understands.
 local function over_tcp(tvb, pinfo, tree)
 	if tvb:captured_len() < HEADER_LEN or tvb(0, 4):uint() ~= 0x12000000 or tvb(4, 4):uint() == 0 then
 		return false
 	end
-	if not polycast.is_zero(tvb(8, 12)) then
+	if tvb(8, 4):uint() > 1 or not polycast.is_zero(tvb(12, 8)) then
 		return false
 	end
 	pinfo.conversation = data.proto

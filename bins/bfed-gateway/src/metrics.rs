@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use bfed::data::AGE_BOUNDS_MS;
 use daemon_kit::metric::{Kind, Lines, Metric, Page, counter, gauge, reloads, uptime};
 
 use crate::daemon::GatewayState;
@@ -186,6 +187,21 @@ pub const METRICS: &[Metric<Snapshot>] = &[
             let bounds = LATENCY_BOUNDS_S.into_iter().chain([f64::INFINITY]);
             let buckets: Vec<(f64, u64)> = bounds.zip(latency.buckets).collect();
             lines.histogram(latency.sum_us as f64 / 1e6, &buckets)
+        },
+    ),
+    Metric::new(
+        Kind::Histogram,
+        "frame_age_seconds",
+        &[],
+        "Age of real-time frames when the native network gets them, from the source's gateway on",
+        |page, lines| {
+            let nodes = &page.now.counters.data;
+            let sum_us: u64 = nodes.iter().map(|node| node.ages.sum_us).sum();
+            let bounds = AGE_BOUNDS_MS.into_iter().map(|bound| bound as f64 / 1e3);
+            let bounds = bounds.chain([f64::INFINITY]).enumerate();
+            let count = |at: usize| nodes.iter().map(|node| node.ages.buckets[at]).sum();
+            let buckets: Vec<(f64, u64)> = bounds.map(|(at, bound)| (bound, count(at))).collect();
+            lines.histogram(sum_us as f64 / 1e6, &buckets)
         },
     ),
     gauge(

@@ -5,20 +5,22 @@
 //! | --- | --- |
 //! | `allocate_channel`, `subscribe`, `refresh`, `unsubscribe`, `reclaim_channel`, `send_data` | the same, called by the [`DataNode`](crate::data::DataNode); `send_data` by its driver |
 //! | `get_sroutes` | the same, called by the control node's driver on [`Event::GetSroutes`](crate::Event::GetSroutes) |
-//! | `recvd_data` | [`Upcall::Data`] |
+//! | `recvd_data` | [`Upcall::Data`], [`Upcall::Frame`] |
 //! | `recvd_join_request` | [`Upcall::Join`] |
 //! | `recvd_leave_request` | [`Upcall::Leave`] |
+//! | (the paper has no containers of media) | [`Upcall::Init`], [`NativeNet::send_init`] |
 //! | (the paper has no call for the answer to a client) | [`NativeNet::answer`], on [`Event::Answer`](crate::Event::Answer), [`Moved`](crate::Event::Moved) and [`Ended`](crate::Event::Ended) |
 //!
 //! It is a machine too: calls return at once, upcalls are polled, and sockets belong to the driver.
 
 use alloc::vec::Vec;
 
-use proto_core::time::Instant;
+use proto_core::time::{Duration, Instant};
 
 use crate::event::{ClientId, ClientRequest, Sroutes};
 use crate::name::SessionName;
 use crate::types::GatewayId;
+pub use crate::wire::class::Priority;
 use crate::wire::client::AnswerRepr;
 use crate::wire::sroute::Outcome;
 
@@ -49,11 +51,37 @@ proto_core::errors! {
     }
 }
 
+/// What the source of a frame says of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct FrameClass {
+    /// How much it matters.
+    pub priority: Priority,
+    /// How long it is worth sending; `None`: as the session's name says, or else as the gateway is configured.
+    pub lifetime: Option<Duration>,
+}
+
 /// An upcall of a native network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Upcall {
     /// Data arrived on a channel (`recvd_data`): `len` bytes, after the unused bytes for a header.
     Data {
+        /// The channel.
+        channel: ChannelId,
+        /// Length in bytes.
+        len: usize,
+    },
+    /// As [`Upcall::Data`], with what its source says of the frame.
+    Frame {
+        /// The channel.
+        channel: ChannelId,
+        /// Length in bytes.
+        len: usize,
+        /// Priority and lifetime.
+        class: FrameClass,
+    },
+    /// The container of a channel's flow has an initialisation, or another one than before: `len` bytes, after the
+    /// unused bytes for a header; 0 if the flow has none any more. Data that follows it belongs to it.
+    Init {
         /// The channel.
         channel: ChannelId,
         /// Length in bytes.
@@ -153,6 +181,10 @@ pub trait NativeNet {
     ) -> Result<(), NativeError> {
         Err(NativeError::Refused)
     }
+
+    /// Takes the initialisation of the container of a channel's flow, before the data that belongs to it; empty if the
+    /// flow has none any more. It is not part of the data: receivers that join late need it in front of theirs.
+    fn send_init(&mut self, now: Instant, channel: ChannelId, init: &[u8]) {}
 
     /// Returns the costs of gateways of this network for a session of this network, from the root of the native tree
     /// (§5.2.2). `None` if they are still being measured; [`Upcall::Sroutes`] follows.

@@ -4,7 +4,7 @@
 //! [`Reader`] takes the bytes of a stream in pieces of any size. It recognises the container and reports the
 //! initialisation bytes, and units with their time, their duration and whether a decoder can start there. It holds no
 //! payload: units are ranges of the stream, and the caller keeps the bytes that it needs. [`hls`] makes live playlists
-//! of units.
+//! of units. [`rtp`] tells the priorities of RTP packets.
 //!
 //! # Driving the reader
 //!
@@ -43,6 +43,7 @@
 //! | `codecs` | codec strings of RFC 6381 |
 //! | [`hls`] | playlists with partial segments |
 //! | [`group`] | the header of a group of Media over QUIC |
+//! | [`rtp`] | priorities of RTP packets |
 //!
 //! # Units and limits
 //!
@@ -74,6 +75,7 @@ mod mp4;
 mod nal;
 mod psi;
 mod reader;
+pub mod rtp;
 mod ts;
 mod unit;
 mod webm;

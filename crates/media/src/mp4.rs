@@ -54,6 +54,18 @@ impl Mp4 {
         self.open
     }
 
+    pub(crate) fn is_in_start(&self) -> bool {
+        self.fragment
+            .as_ref()
+            .is_some_and(|fragment| fragment.is_start)
+    }
+
+    /// Forgets the place in the stream, whose next byte has offset 0.
+    pub(crate) fn resume(&mut self) {
+        self.at = 0;
+        self.state = self.lost();
+    }
+
     pub(crate) fn push(&mut self, at: u64, mut bytes: &[u8], out: &mut Output) {
         self.at = at;
         while !bytes.is_empty() {

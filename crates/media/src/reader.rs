@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::ebml;
 use crate::mp4::Mp4;
 use crate::ts::{PACKET, SYNC, Ts};
-use crate::unit::{Event, Output};
+use crate::unit::{Event, Output, Priority};
 use crate::webm::WebM;
 
 /// Bytes within which a container must show itself.
@@ -80,6 +80,22 @@ impl Reader {
         }
     }
 
+    /// Creates a reader that starts in the middle of a stream whose initialisation is known: [`Event::Init`] comes first, then
+    /// the units from the next fragment or cluster on. Offsets count the bytes after the initialisation. Returns `None` if
+    /// `init` is not the initialisation of a container that needs one.
+    #[must_use]
+    pub fn resume(init: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new();
+        reader.push(init);
+        reader.at = 0;
+        match &mut reader.state {
+            State::Mp4(mp4) => mp4.resume(),
+            State::WebM(webm) => webm.resume(),
+            State::Sniffing(_) | State::Ts(_) | State::Unknown => return None,
+        }
+        (!reader.output.init.is_empty()).then_some(reader)
+    }
+
     /// Reads the next bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         let at = self.at;
@@ -143,6 +159,21 @@ impl Reader {
     #[must_use]
     pub fn codecs(&self) -> &[String] {
         &self.output.codecs
+    }
+
+    /// Returns how much the unit matters to which the next byte may belong, as far as is known.
+    #[must_use]
+    pub fn open_priority(&self) -> Priority {
+        let is_start = match &self.state {
+            State::Ts(ts) => ts.is_in_start(),
+            State::Mp4(mp4) => mp4.is_in_start(),
+            State::WebM(webm) => webm.is_in_start(),
+            State::Sniffing(_) | State::Unknown => false,
+        };
+        match is_start {
+            true => Priority::Key,
+            false => Priority::Other,
+        }
     }
 
     /// Returns the offset from which on bytes may belong to a unit that is not reported yet.

@@ -61,6 +61,11 @@ impl Ts {
         self.frame.as_ref().map_or(next, |frame| frame.offset)
     }
 
+    pub(crate) fn is_in_start(&self) -> bool {
+        let frame = self.frame.as_ref();
+        frame.is_some_and(|frame| frame.random_access || frame.search.is_key())
+    }
+
     pub(crate) fn push(&mut self, at: u64, mut bytes: &[u8], out: &mut Output) {
         self.at = at;
         while let Some(&first) = bytes.first() {

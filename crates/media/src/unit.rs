@@ -14,9 +14,12 @@ pub const MAX_UNIT: u64 = 64 << 20;
 const MAX_DURATION_US: u64 = 10_000_000;
 
 /// How much a unit matters to a viewer, for queues that must drop something.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Priority {
+    /// No later unit needs it.
+    Discardable,
     /// Later units may need it; a decoder cannot start with it.
+    #[default]
     Other,
     /// A decoder can start with it; every unit until the next one needs it.
     Key,

@@ -82,6 +82,18 @@ impl WebM {
         self.open
     }
 
+    pub(crate) fn is_in_start(&self) -> bool {
+        let main = self.main.map(|(track, _)| track);
+        self.block
+            .is_some_and(|block| block.is_key && Some(block.track) == main)
+    }
+
+    /// Forgets the place in the stream, whose next byte has offset 0.
+    pub(crate) fn resume(&mut self) {
+        self.at = 0;
+        self.state = self.lost();
+    }
+
     pub(crate) fn push(&mut self, at: u64, mut bytes: &[u8], out: &mut Output) {
         self.at = at;
         while !bytes.is_empty() {

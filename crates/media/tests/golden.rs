@@ -168,3 +168,42 @@ fn absurd_sizes_take_no_memory_and_end_no_unit() {
         assert!(read(&stream).units.is_empty());
     }
 }
+
+/// From any byte on, the units are those of the whole stream, from the next place on where one begins.
+#[test]
+fn a_reader_with_the_initialisation_goes_on_anywhere() {
+    for stream in [
+        &include_bytes!("samples/h264.mp4")[..],
+        include_bytes!("samples/audio.mp4"),
+        include_bytes!("samples/vp8.webm"),
+    ] {
+        let whole = read(stream);
+        let init = whole.reader.init();
+        for from in (init.len()..stream.len() / 2).step_by(997) {
+            let mut reader = Reader::resume(init).expect("an initialisation");
+            assert_eq!(reader.poll_event(), Some(Event::Init));
+            assert_eq!(reader.init(), init);
+            reader.push(&stream[from..]);
+            let units =
+                std::iter::from_fn(|| reader.poll_event()).filter_map(|event| match event {
+                    Event::Unit(unit) => {
+                        Some((unit.offset + from as u64 + unit.len, unit.is_start))
+                    }
+                    Event::Init => None,
+                });
+            let units: Vec<_> = units.collect();
+            let all = whole.units.iter().map(|unit| (unit.end(), unit.is_start));
+            let all: Vec<_> = all.collect();
+            assert!(!units.is_empty(), "from {from}");
+            assert!(all.ends_with(&units), "from {from}");
+        }
+    }
+    for none in [
+        &b""[..],
+        b"ftyp",
+        include_bytes!("samples/h264.ts"),
+        &[0; 5000],
+    ] {
+        assert!(Reader::resume(none).is_none());
+    }
+}

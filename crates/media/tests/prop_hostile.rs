@@ -59,6 +59,27 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
+    fn any_initialisation_and_any_bytes_after_it(
+        magic in prop::sample::select(&MAGIC[..]),
+        bytes in prop::collection::vec(any::<u8>(), 0..3000),
+        stream in sample(),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let init = stream.split_at(cut.index(stream.len())).0.to_vec();
+        for init in [init, [magic, &bytes].concat()] {
+            if let Some(mut reader) = Reader::resume(&init) {
+                reader.push(&bytes);
+                reader.push(&stream);
+                while let Some(event) = reader.poll_event() {
+                    if let Event::Unit(unit) = event {
+                        prop_assert!(unit.end() <= (bytes.len() + stream.len()) as u64);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
     fn any_bytes(
         magic in prop::sample::select(&MAGIC[..]),
         bytes in prop::collection::vec(any::<u8>(), 0..6000),

@@ -2,7 +2,7 @@
 
 mod messages;
 
-use bfed::wire::{Header, data, fragment, report};
+use bfed::wire::{Header, data, fragment, init, report};
 
 use crate::Fields;
 use crate::goldens::{Golden, hex};
@@ -15,15 +15,20 @@ fn packet(bytes: &[u8]) -> Option<Fields> {
     fields
         .put("version", 1)
         .put("type", repr.kind as u8)
+        .put("flags", repr.class.bits())
         .put("payload_length", repr.payload_len)
         .put("label", repr.label.get())
         .put("sequence", repr.sequence);
     if matches!(repr.kind, data::Kind::Probe | data::Kind::Echo) {
         fields.put("cookie", packet.cookie());
     } else {
-        fields
-            .put("timestamp", repr.timestamp_us)
-            .put("rtt", repr.rtt_us);
+        fields.put("timestamp", repr.timestamp_us);
+        match repr.class.is_some() {
+            true => fields
+                .put("rtt_units", repr.rtt_us / 32)
+                .put("age", repr.age_ms),
+            false => fields.put("rtt", repr.rtt_us),
+        };
     }
     if repr.kind == data::Kind::Report {
         let report = report::Repr::parse(packet.payload()).ok()?;
@@ -39,6 +44,18 @@ fn packet(bytes: &[u8]) -> Option<Fields> {
             .put("index", fragment.index)
             .put("count", fragment.count)
             .bytes("payload", &packet.payload()[fragment::LEN..]);
+    } else if repr.kind == data::Kind::Init {
+        let (init, bytes) = init::Repr::parse(packet.payload()).ok()?;
+        fields
+            .put("generation", init.generation)
+            .put("total", init.total)
+            .put("offset", init.offset)
+            .bytes("payload", bytes);
+    } else if repr.kind == data::Kind::InitRequest {
+        let request = init::Request::parse(packet.payload()).ok()?;
+        fields
+            .put("generation", request.generation)
+            .put("offset", request.offset);
     } else if repr.payload_len > 0 {
         fields.bytes("payload", packet.payload());
     }
@@ -206,6 +223,18 @@ const GOLDENS: &[(&str, &str)] = &[
         "1600000caabbccdd00000007000f424000007530010203040103000064617461",
     ),
     (
+        "bfed data_packet_with_a_class",
+        "116e0004aabbccdd00000007000f424003e8002864617461",
+    ),
+    (
+        "bfed init_packet",
+        "1700000caabbccdd0000000000000000000000000102030405dc03e8696e6974",
+    ),
+    (
+        "bfed init_request_packet",
+        "18000008aabbccdd00000000000000000000000001020304000003e8",
+    ),
+    (
         "bfed report_packet",
         "13000010aabbccdd000000000000000000000000000f4240000000fa0001e848
          02000000",
@@ -215,7 +244,7 @@ const GOLDENS: &[(&str, &str)] = &[
 pub(crate) fn goldens() -> Vec<Golden> {
     let golden = |&(name, text): &(&'static str, &str)| {
         let bytes = hex(text);
-        if name.ends_with("_packet") {
+        if name.contains("_packet") {
             return Golden::new(name, bytes, Carrier::Udp(5002), packet);
         }
         let mut golden = Golden::new(name, bytes, Carrier::Tcp(4140), message);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bfed::authorise::{NamePattern, Right};
 use bfed::wire::data::{Packet, Repr};
-use bfed::wire::{Frames, MAX_MESSAGE_LEN, Message, report, update};
+use bfed::wire::{Frames, MAX_MESSAGE_LEN, Message, init, report, update};
 use bfed::{BnNum, SessionName};
 use bfed_token::{Claims, Presented, Verifier};
 
@@ -30,7 +30,7 @@ fn one(bytes: &[u8]) {
     assert_eq!(Message::parse(&out), Ok(message));
 }
 
-/// Data packets and the reports in them.
+/// Data packets, and the reports and initialisations in them.
 pub fn data(bytes: &[u8]) {
     let Ok(packet) = Packet::new_checked(bytes) else {
         return;
@@ -44,6 +44,17 @@ pub fn data(bytes: &[u8]) {
         let mut out = vec![0; bfed::wire::report::LEN];
         value.emit(&mut out);
         assert_eq!(report::Repr::parse(&out), Ok(value));
+    }
+    if let Ok((value, rest)) = init::Repr::parse(packet.payload()) {
+        let mut out = packet.payload().to_vec();
+        value.emit(&mut out);
+        assert_eq!(out, packet.payload());
+        assert!(usize::from(value.offset) + rest.len() <= init::MAX_INIT_LEN);
+    }
+    if let Ok(value) = init::Request::parse(packet.payload()) {
+        let mut out = [0; init::LEN];
+        value.emit(&mut out);
+        assert_eq!(out, packet.payload());
     }
 }
 

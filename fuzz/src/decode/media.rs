@@ -3,6 +3,7 @@
 
 use media::group::Header;
 use media::hls::{Config, Recorder};
+use media::rtp::{self, Format};
 use media::{Event, MAX_INIT, Reader};
 
 /// Reads a stream whose first byte says how the rest is cut.
@@ -21,6 +22,42 @@ pub fn stream(bytes: &[u8]) {
         }
     }
     assert!(end <= stream.len() as u64);
+    packets(stream);
+    resumed(stream);
+}
+
+/// The bytes as packets of RTP.
+fn packets(bytes: &[u8]) {
+    let all: Vec<_> = (0..=255)
+        .map(|number| {
+            (
+                number,
+                if number % 2 == 0 {
+                    Format::H264
+                } else {
+                    Format::Vp8
+                },
+            )
+        })
+        .collect();
+    let (mut known, mut none) = (rtp::Reader::new(&all), rtp::Reader::new(&[]));
+    for packet in bytes.chunks(40) {
+        let _ = known.read(packet);
+        assert_eq!(none.read(packet), None);
+    }
+}
+
+/// The bytes as an initialisation, and again as what follows it.
+fn resumed(bytes: &[u8]) {
+    let Some(mut reader) = Reader::resume(bytes) else {
+        return;
+    };
+    reader.push(bytes);
+    while let Some(event) = reader.poll_event() {
+        if let Event::Unit(unit) = event {
+            assert!(unit.end() <= bytes.len() as u64);
+        }
+    }
 }
 
 /// The header of a group: what is parsed is written the same, but for flags that are ignored.
@@ -56,6 +93,7 @@ fn read(stream: &[u8], len: usize) -> Vec<Event> {
                 assert!(recorder.bytes() <= config.bytes * 5 / 4 + reader.init().len());
                 let _ = recorder.playlist();
             }
+            let _ = reader.open_priority();
             events.push(event);
         }
     }

@@ -153,7 +153,9 @@ impl Bench {
     fn allowed(&self, to: Destination) {
         match to {
             Destination::Datagram(to) => assert!(self.named.contains(&to), "{to} was never named"),
-            Destination::Native(channel) => assert!(self.node.native().open.contains_key(&channel)),
+            Destination::Native(channel) | Destination::NativeInit(channel) => {
+                assert!(self.node.native().open.contains_key(&channel))
+            }
             Destination::Stream(conn) => assert!(conn.0 <= self.next_conn),
             Destination::Path(_) => {}
         }
@@ -194,7 +196,9 @@ impl Bench {
         assert!(copy.range.end <= frame.len());
         match copy.to {
             Destination::Datagram(to) => assert!(self.named.contains(&to), "{to} was never named"),
-            Destination::Native(channel) => assert!(self.node.native().open.contains_key(&channel)),
+            Destination::Native(channel) | Destination::NativeInit(channel) => {
+                assert!(self.node.native().open.contains_key(&channel))
+            }
             Destination::Stream(_) | Destination::Path(_) => {}
         }
     }
@@ -296,6 +300,8 @@ impl Bench {
             Kind::Report,
             Kind::Probe,
             Kind::Echo,
+            Kind::Init,
+            Kind::InitRequest,
         ]);
         let most = match kind {
             Kind::Probe | Kind::Echo => usize::from(script.u8() == 0),
@@ -309,6 +315,8 @@ impl Bench {
             timestamp_us: script.u32(),
             rtt_us: script.u16().into(),
             payload_len: payload.len(),
+            class: bfed::wire::class::Class::NONE,
+            age_ms: 0,
         };
         let mut bytes = vec![0; HEADER_LEN + payload.len()];
         bytes[HEADER_LEN..].copy_from_slice(payload);

@@ -12,13 +12,13 @@ use std::net::SocketAddr;
 use bfed::data::{DataEvent, Destination, EdgeId, HEADER_LEN, Meta, Transmit, Verdict};
 use bfed::native::Direction;
 use bfed::wire::data::{Kind, Packet, Repr};
-use bfed::wire::fragment;
 use bfed::wire::join::FlowChannel;
 use bfed::wire::node::Heartbeat;
 use bfed::wire::reclaim::Repr as Reclaim;
 use bfed::wire::report::{self, Repr as Report};
 use bfed::wire::subscribe::{Edge, Repr as Subscribe};
 use bfed::wire::{MAX_MESSAGE_LEN, Message};
+use bfed::wire::{fragment, init};
 use bfed::{
     ChannelAddress, ConnId, DataConfig, DataNode, Duration, FlowLabel, Instant, NodeId, PeerId,
     SessionName,
@@ -33,8 +33,8 @@ const QUEUE: usize = 16 * 1024;
 /// Room for the longest packet and the longest message.
 const BUFFER: usize = 70_000;
 const _: () = assert!(BUFFER >= MAX_MESSAGE_LEN);
-/// Queues, one frame beyond each; frames of the liar that are not whole; the rest.
-const BOUND: usize = 16 * (QUEUE + 4096) * 2 + (2 << 20) * 2 + (512 << 10);
+/// Queues, one frame beyond each; frames of the liar that are not whole; initialisations; the rest.
+const BOUND: usize = 16 * (QUEUE + 4096) * 2 + (2 << 20) * 2 + (4 << 20) * 2 + (512 << 10);
 /// Packets that are not answers, to addresses that have not proved themselves: 100 a second for a peer, and a
 /// quarter of a second's at once.
 const SIGNS_PER_SECOND: u64 = 100;
@@ -287,7 +287,7 @@ impl Bench {
         match copy.to {
             Destination::Path(_) => unreachable!("this data node has no key"),
             Destination::Stream(conn) => self.honest.got += u64::from(conn == self.honest.down),
-            Destination::Native(channel) => {
+            Destination::Native(channel) | Destination::NativeInit(channel) => {
                 assert!(self.node.native().open.contains_key(&channel));
                 self.native_frames += 1;
             }
@@ -401,7 +401,7 @@ impl Bench {
             rtt_us: script.u32(),
             ..Repr::new(Kind::Data, label)
         };
-        let (kind, payload) = match script.pick(6) {
+        let (kind, payload) = match script.pick(8) {
             0 => (Kind::Data, script.bytes().to_vec()),
             1 => {
                 let mut payload = vec![0; fragment::LEN];
@@ -429,7 +429,27 @@ impl Bench {
             }
             3 => (Kind::Attach, vec![]),
             4 => (Kind::Probe, vec![]),
-            _ => (Kind::Echo, vec![]),
+            5 => (Kind::Echo, vec![]),
+            6 => {
+                let len = usize::from(script.u16()) % 1400;
+                let mut payload = vec![7; init::LEN + len];
+                init::Repr {
+                    generation: script.u8().into(),
+                    total: script.u16(),
+                    offset: if script.flag() { 0 } else { script.u16() },
+                }
+                .emit(&mut payload);
+                (Kind::Init, payload)
+            }
+            _ => {
+                let mut payload = vec![0; init::LEN];
+                init::Request {
+                    generation: script.u8().into(),
+                    offset: script.u16(),
+                }
+                .emit(&mut payload);
+                (Kind::InitRequest, payload)
+            }
         };
         let mut repr = Repr { kind, ..any };
         if matches!(kind, Kind::Probe | Kind::Echo) && script.flag() {

@@ -313,7 +313,7 @@ impl Driver {
                 Upcall::Leave(session) => self.node.leave(now, &session),
                 Upcall::Sroutes { request, answer } => self.node.sroutes(now, request, answer),
                 // Data nodes receive the data.
-                Upcall::Data { .. } => {}
+                Upcall::Data { .. } | Upcall::Frame { .. } | Upcall::Init { .. } => {}
             }
         }
     }

@@ -111,6 +111,7 @@ impl Output {
                     node.plane().blocked(copy.edge);
                 }
             }
+            Destination::NativeInit(channel) => node.native_mut().send_init(now, channel, bytes),
             Destination::Native(channel) => {
                 match node.native_mut().send_data(now, channel, bytes) {
                     Ok(()) => {}

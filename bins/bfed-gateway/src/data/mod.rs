@@ -19,7 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration as StdDuration;
 
-use bfed::data::{DataError, DataEvent, Destination, HEADER_LEN, Meta, PREFETCH_MAX};
+use bfed::data::{Ages, DataError, DataEvent, Destination, HEADER_LEN, Meta, PREFETCH_MAX};
 use bfed::native::Upcall;
 use bfed::{DataNode, Instant, NodeId};
 use linux_net::poll::{self, Watch};
@@ -86,6 +86,7 @@ pub(crate) struct Snapshot {
     pub(crate) sockets: Counts,
     pub(crate) native: Counts,
     pub(crate) native_gauges: Counts,
+    pub(crate) ages: Ages,
 }
 
 /// The thread's state.
@@ -206,10 +207,14 @@ impl Worker {
                 DataEvent::Resume(Destination::Stream(conn)) => {
                     self.output.set_paused(conn, false);
                 }
-                DataEvent::Pause(Destination::Native(channel)) => {
+                DataEvent::Pause(
+                    Destination::Native(channel) | Destination::NativeInit(channel),
+                ) => {
                     self.node.native_mut().set_paused(channel, true);
                 }
-                DataEvent::Resume(Destination::Native(channel)) => {
+                DataEvent::Resume(
+                    Destination::Native(channel) | Destination::NativeInit(channel),
+                ) => {
                     self.node.native_mut().set_paused(channel, false);
                 }
                 // Reports, and QUIC's acknowledgements, tell a sender of datagrams.
@@ -331,6 +336,24 @@ impl Worker {
                     let end = at + HEADER_LEN + len;
                     self.frames.push((Meta::Native(channel), at..end));
                     at = end;
+                }
+                Some(Upcall::Frame {
+                    channel,
+                    len,
+                    class,
+                }) => {
+                    let end = at + HEADER_LEN + len;
+                    self.frames.push((Meta::Frame(channel, class), at..end));
+                    at = end;
+                }
+                Some(Upcall::Init { channel, len }) => {
+                    // The data before it goes first.
+                    self.forward_native(now);
+                    let init = &self.buffer[at + HEADER_LEN..at + HEADER_LEN + len];
+                    // What is refused is counted.
+                    let _ = self.node.plane().set_init(now, channel, init);
+                    self.transmit(now);
+                    at = 0;
                 }
                 // Clients ask the mediator.
                 Some(_) => {}
@@ -514,6 +537,7 @@ impl Worker {
                 ("queued", stats.queued),
                 ("reports", stats.reports),
                 ("pauses", stats.pauses),
+                ("frames_timed", stats.ages.buckets.iter().sum()),
             ]
             .map(named)
             .into(),
@@ -523,6 +547,7 @@ impl Worker {
             sockets: self.output.counters().map(named).into(),
             native: native.into_iter().map(named).collect(),
             native_gauges: native_gauges.into_iter().map(named).collect(),
+            ages: stats.ages,
         }
     }
 }

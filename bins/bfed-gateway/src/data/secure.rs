@@ -102,6 +102,12 @@ impl Worker {
             Event::Readable(conn) => self.read_quic(now, conn),
             Event::Drained(edge) => self.node.plane().writable(now, edge),
             Event::Took(edge) => self.node.plane().takes(now, edge),
+            Event::Rtt((address, key), rtt) => {
+                let plane = self.node.plane();
+                if let Some(path) = plane.path(address, key) {
+                    plane.set_rtt(path, rtt);
+                }
+            }
             Event::MaxDatagram((address, key), len) => {
                 let plane = self.node.plane();
                 if let Some(path) = plane.path(address, key) {

@@ -6,6 +6,7 @@ use bfed::{Prefix, SessionName};
 use bfed_client::Url;
 use daemon_kit::reader::{Section, shown};
 use daemon_kit::value::{LISTEN, listen, text};
+use media::rtp::{Format, MAX_PAYLOAD_TYPE};
 use toml::de::DeValue;
 
 use super::http::{MoqConfig, RelayConfig, TlsConfig};
@@ -56,7 +57,27 @@ fn link(section: &Section<'_, '_>) -> Link {
         dscp: section.number("dscp", 0..=63u8, default.dscp),
         max_payload: (payload > 0).then_some(payload),
         receive_buffer: section.number("receive-buffer", 4096u32..=1 << 30, 4 << 20) as usize,
+        rtp: rtp(section),
     }
+}
+
+/// `rtp`: payload types whose packets tell their priority.
+fn rtp(section: &Section<'_, '_>) -> Vec<(u8, Format)> {
+    let wants = "payload types and their formats, such as [\"96 h264\", \"97 vp8\"]";
+    let listed = section.list("rtp", wants, |value| {
+        let text = text(value)?;
+        let (number, format) = text.split_once(' ').unwrap_or((&text, ""));
+        let number = number.parse().ok();
+        let number = number.filter(|number| *number <= MAX_PAYLOAD_TYPE);
+        let number = number.ok_or(format!("{text:?} has no payload type from 0 to 127"))?;
+        match format.trim() {
+            "h264" => Ok((number, Format::H264)),
+            "vp8" => Ok((number, Format::Vp8)),
+            other => Err(format!("{other:?} is not a format: h264, vp8")),
+        }
+    });
+    let listed = listed.map(|at| at.value).unwrap_or_default();
+    listed.into_iter().map(|at| at.value).collect()
 }
 
 fn groups(section: &Section<'_, '_>, default: &str, specific: bool) -> Groups {

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use bfed::native::{ChannelId, NativeError, Upcall};
+use bfed::native::{ChannelId, FrameClass, NativeError, Priority, Upcall};
 use bfed::wire::data::{HEADER_LEN, MAX_PAYLOAD_LEN};
 use bfed::{Content, SessionName};
 use bfed_client::GroupAddress;
@@ -19,7 +19,9 @@ use linux_net::link;
 use linux_net::poll::Set;
 use linux_net::udp::Batch;
 
-use super::Counter;
+use media::rtp::{self, Format};
+
+use super::{Counter, priority, upcall};
 
 /// Key of the sending socket; channels have lower numbers.
 const SENDER: u64 = u64::MAX;
@@ -43,6 +45,8 @@ pub struct Link {
     pub max_payload: Option<u16>,
     /// Receive buffer of a channel in bytes.
     pub receive_buffer: usize,
+    /// Payload types of RTP whose packets tell their priority.
+    pub rtp: Vec<(u8, Format)>,
 }
 
 impl Default for Link {
@@ -53,6 +57,7 @@ impl Default for Link {
             dscp: 0,
             max_payload: None,
             receive_buffer: 4 << 20,
+            rtp: Vec::new(),
         }
     }
 }
@@ -158,6 +163,8 @@ struct Channel {
     to: Option<SocketAddr>,
     listener: Option<UdpSocket>,
     paused: bool,
+    /// Reads the priorities of its packets, if it receives.
+    rtp: Option<Box<rtp::Reader>>,
 }
 
 /// Datagrams of one channel that leave together.
@@ -181,7 +188,7 @@ pub(super) struct Channels {
     next: u64,
     batch: Batch,
     spool: Vec<u8>,
-    received: VecDeque<(ChannelId, Range<usize>)>,
+    received: VecDeque<(ChannelId, Range<usize>, FrameClass)>,
     gathered: Option<Gathered>,
     /// Buffer for the next datagrams to gather.
     spare: Vec<u8>,
@@ -234,6 +241,7 @@ impl Channels {
             to,
             listener: None,
             paused: false,
+            rtp: None,
         };
         self.channels.insert(channel, new);
         channel
@@ -273,6 +281,8 @@ impl Channels {
         match opened {
             Ok(socket) => {
                 channel.listener = Some(socket);
+                let formats = &self.link.rtp;
+                channel.rtp = (!formats.is_empty()).then(|| Box::new(rtp::Reader::new(formats)));
                 channel.to = Some(to.group);
                 Ok(())
             }
@@ -473,10 +483,10 @@ impl Channels {
         if self.received.is_empty() {
             self.read();
         }
-        let (channel, range) = self.received.pop_front()?;
+        let (channel, range, class) = self.received.pop_front()?;
         let len = range.len();
         buffer[HEADER_LEN..HEADER_LEN + len].copy_from_slice(&self.spool[range]);
-        Some(Upcall::Data { channel, len })
+        Some(upcall(channel, len, class))
     }
 
     /// Reads one batch of each readable socket, up to the limit.
@@ -487,11 +497,10 @@ impl Channels {
         };
         for ready in ready {
             let id = ChannelId(ready.key);
-            let socket = self
-                .channels
-                .get(&id)
-                .and_then(|channel| channel.listener.as_ref());
-            let Some(socket) = socket.filter(|_| ready.readable) else {
+            let Some(channel) = self.channels.get_mut(&id).filter(|_| ready.readable) else {
+                continue;
+            };
+            let Some(socket) = &channel.listener else {
                 continue;
             };
             if self.spool.len() >= SPOOL {
@@ -512,7 +521,14 @@ impl Channels {
                 }
                 let start = self.spool.len();
                 self.spool.extend_from_slice(datagram.payload);
-                self.received.push_back((id, start..self.spool.len()));
+                let reader = channel.rtp.as_mut();
+                let known = reader.and_then(|reader| reader.read(datagram.payload));
+                let class = FrameClass {
+                    priority: known.map_or(Priority::Normal, priority),
+                    lifetime: None,
+                };
+                self.received
+                    .push_back((id, start..self.spool.len(), class));
                 self.counts.received += 1;
             }
         }

@@ -46,7 +46,7 @@ use std::error::Error;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use bfed::native::ChannelId;
+use bfed::native::{ChannelId, FrameClass, Priority, Upcall};
 use bfed::{GatewayId, Instant, NativeNet};
 
 pub use access::{Access, AccessConfig, NotAdmitted, TokensConfig};
@@ -105,6 +105,27 @@ pub trait Network: NativeNet + AsFd + Send {
     /// Returns how long clients waited for the addresses of sessions, if the network has clients.
     fn join_latency(&self) -> Option<&JoinLatency> {
         None
+    }
+}
+
+/// Returns the priority of a frame that is a unit of media, or a part of one.
+fn priority(of: media::Priority) -> Priority {
+    match of {
+        media::Priority::Discardable => Priority::Discardable,
+        media::Priority::Other => Priority::Normal,
+        media::Priority::Key => Priority::Key,
+    }
+}
+
+/// Returns the upcall for a frame.
+fn upcall(channel: ChannelId, len: usize, class: FrameClass) -> Upcall {
+    match class == FrameClass::default() {
+        true => Upcall::Data { channel, len },
+        false => Upcall::Frame {
+            channel,
+            len,
+            class,
+        },
     }
 }
 

@@ -102,7 +102,9 @@ pub(crate) fn soon(network: &mut dyn Network) -> (Upcall, Vec<u8>) {
     for _ in 0..50 {
         if let Some(upcall) = network.poll_upcall(now(), &mut buffer) {
             let data = match upcall {
-                Upcall::Data { len, .. } => buffer[HEADER_LEN..HEADER_LEN + len].to_vec(),
+                Upcall::Data { len, .. } | Upcall::Frame { len, .. } => {
+                    buffer[HEADER_LEN..HEADER_LEN + len].to_vec()
+                }
                 _ => vec![],
             };
             return (upcall, data);

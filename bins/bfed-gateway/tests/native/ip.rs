@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bfed::ClientRequest;
-use bfed::native::{Direction, NativeError, Upcall};
+use bfed::native::{Direction, FrameClass, NativeError, Priority, Upcall};
 use bfed::wire::client::{Answer, AnswerRepr, Want};
 use bfed::wire::notification::{Reason, Repr as Notification};
 use bfed::wire::sroute::Outcome;
@@ -585,5 +585,36 @@ fn peers_have_the_groups_that_are_exported_and_no_others() {
         nothing(&mut *net);
         // Sessions from elsewhere come in groups of the pool, exported or not.
         down(&mut *net, &name("bfed://9/x")).unwrap();
+    });
+}
+
+#[test]
+fn packets_of_rtp_tell_their_priority() {
+    alone(|| {
+        let mut config = config();
+        config.data.link.rtp = vec![(96, media::rtp::Format::H264)];
+        let mut net = channels(&NetworkConfig::Ip(config));
+        let session = name("bfed://7/239.1.2.3/5004/?content=real-time");
+        let channel = up(&mut *net, &session).unwrap();
+        let source = Host::bound(([127, 0, 0, 1], 0).into());
+        let packet = |number: u8, unit: u8| [&[0x80, number], &[0; 10][..], &[unit, 1]].concat();
+        let frame = |priority| Upcall::Frame {
+            channel,
+            len: 14,
+            class: FrameClass {
+                priority,
+                lifetime: None,
+            },
+        };
+        let data = Upcall::Data { channel, len: 14 };
+        for (packet, expected) in [
+            (packet(96, 0x65), frame(Priority::Key)),
+            (packet(96, 0x41), data.clone()),
+            (packet(96, 0x01), frame(Priority::Discardable)),
+            (packet(97, 0x65), data),
+        ] {
+            source.send(([239, 1, 2, 3], 5004).into(), &packet);
+            assert_eq!(soon(&mut *net), (expected, packet));
+        }
     });
 }

@@ -85,6 +85,10 @@ fn a_film_comes_through_with_its_frames_as_they_were() {
     let is_sent = |got: &Vec<u8>| (0..number).any(|at| *got == frame(at, 1200));
     assert!(got.iter().all(is_sent), "a frame that nobody sent");
     assert!(got.is_sorted(), "out of order");
+    assert!(
+        line[1].counter("plane", "frames_timed") >= 90,
+        "with their age"
+    );
 }
 
 #[test]

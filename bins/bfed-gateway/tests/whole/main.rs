@@ -5,6 +5,7 @@ mod cluster;
 mod etcd;
 mod fake;
 mod forward;
+mod late;
 #[cfg(feature = "etcd")]
 mod lease;
 #[path = "../../../../crates/bfed/tests/support/native.rs"]
@@ -18,6 +19,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use bfed_gateway::config::Mode;
+use bfed_gateway::native::NetworkConfig;
 use bfed_gateway::status::{self, Show};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -56,6 +58,16 @@ impl Gateway {
     }
 
     fn run(mode: Mode, folder: TempDir, text: &str) -> Gateway {
+        Gateway::run_with(mode, folder, text, None)
+    }
+
+    /// Runs a gateway whose native network is `network`, or in the hands of the test.
+    fn run_with(
+        mode: Mode,
+        folder: TempDir,
+        text: &str,
+        network: Option<NetworkConfig>,
+    ) -> Gateway {
         let file = folder.path().join("gateway.toml");
         std::fs::write(&file, text).unwrap();
         let hand = Hand::default();
@@ -63,7 +75,10 @@ impl Gateway {
         let (opened, is_open) = std::sync::mpsc::channel();
         let own_hand = hand.clone();
         let thread = std::thread::spawn(move || {
-            let open = |role, _| Ok(own_hand.open(role));
+            let open = |role, owner| match &network {
+                Some(network) => network.open(role, owner),
+                None => Ok(own_hand.open(role)),
+            };
             let run = bfed_gateway::open_with(mode, &file, &open).unwrap();
             opened.send(()).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread()

@@ -53,7 +53,7 @@ fn streams(line: &[Gateway], counts: &[u64]) {
     }
 }
 
-fn over_quic(line: &[Gateway]) {
+pub(super) fn over_quic(line: &[Gateway]) {
     for gateway in line {
         assert!(gateway.counter("sockets", "quic_connected") > 0);
         assert_eq!(gateway.counter("sockets", "streams_opened"), 0, "TCP");
@@ -98,6 +98,10 @@ fn a_film_comes_over_quic_with_frames_of_any_length() {
     );
     over_quic(&line);
     assert!(line[2].counter("sockets", "quic_datagrams_received") > 40);
+    assert!(
+        line[2].counter("plane", "frames_timed") > 0,
+        "with their age"
+    );
 }
 
 #[test]

@@ -1,19 +1,19 @@
 //! Edges: one way in or out of a flow.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::sync::Arc;
 
 use proto_core::time::{Duration, Instant};
 
+use super::init::Exchange;
 use super::link::Links;
+use super::queue::{Lost, Queue, Timing, Waiting};
 use super::table::Key;
 use super::tfrc::{Receiver, Sender};
 use super::{Destination, HEADER_LEN, PathId, PlaneConfig};
 use crate::native::ChannelId;
 use crate::types::{ConnId, Content, FlowLabel};
+use crate::wire::class::Class;
 use crate::wire::data::{Kind, Repr};
-use crate::wire::fragment::Repr as Fragment;
 
 use core::net::SocketAddr;
 
@@ -30,61 +30,6 @@ pub(crate) enum Carrier {
     PathStream(SocketAddr, PathId),
     /// The native network.
     Native(ChannelId),
-}
-
-/// A queued frame or fragment.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    came: Instant,
-    pub(super) kind: Kind,
-    pub(super) bytes: Arc<[u8]>,
-}
-
-impl Waiting {
-    /// Returns the number of the frame that it is a fragment of.
-    fn frame(&self) -> Option<u32> {
-        let repr = Fragment::parse(&self.bytes).ok();
-        repr.filter(|_| self.kind == Kind::Fragment)
-            .map(|repr| repr.frame)
-    }
-}
-
-/// Queue of frames.
-#[derive(Debug, Default)]
-struct Queue {
-    frames: VecDeque<Waiting>,
-    bytes: usize,
-}
-
-impl Queue {
-    fn push(&mut self, came: Instant, kind: Kind, bytes: Arc<[u8]>) {
-        self.bytes += bytes.len();
-        self.frames.push_back(Waiting { came, kind, bytes });
-    }
-
-    fn pop(&mut self) -> Option<Waiting> {
-        let frame = self.frames.pop_front()?;
-        self.bytes -= frame.bytes.len();
-        Some(frame)
-    }
-
-    /// Drops the oldest frame with all its fragments. Returns the number of packets.
-    fn drop_oldest(&mut self) -> u64 {
-        let Some(number) = self.pop().map(|first| first.frame()) else {
-            return 0;
-        };
-        let mut dropped = 1;
-        while number.is_some()
-            && self
-                .frames
-                .front()
-                .is_some_and(|next| next.frame() == number)
-        {
-            self.pop();
-            dropped += 1;
-        }
-        dropped
-    }
 }
 
 /// One way in or out of a flow. It fits in one cache line, with all data needed for each packet sent.
@@ -132,6 +77,8 @@ pub(super) struct Rest {
     pub(super) path: Option<PathId>,
     /// Since when the edge has been full without progress.
     pub(super) full_since: Option<Instant>,
+    /// Its part in the distribution of the flow's initialisation.
+    pub(super) init: Exchange,
     /// When the plane's timer for it expires.
     pub(super) due: Option<Instant>,
 }
@@ -192,7 +139,9 @@ impl Edge {
             Destination::Datagram(from) => Some(Key::datagram(from, self.rest.label_in?)),
             Destination::Stream(conn) => Some(Key::stream(conn, self.rest.label_in?)),
             Destination::Path(path) => Some(Key::path(path, self.rest.label_in?)),
-            Destination::Native(channel) => Some(Key::native(channel)),
+            Destination::Native(channel) | Destination::NativeInit(channel) => {
+                Some(Key::native(channel))
+            }
         }
     }
 
@@ -218,6 +167,16 @@ impl Edge {
         allowed
     }
 
+    /// Returns whether packets of this kind have classes on this edge.
+    fn has_classes(&self, kind: Kind) -> bool {
+        let is_datagrams = matches!(
+            self.to,
+            Some(Destination::Datagram(_) | Destination::Path(_))
+        );
+        let is_data = matches!(kind, Kind::Data | Kind::Fragment);
+        is_datagrams && is_data && self.rest.init.is_wanted()
+    }
+
     /// Writes the header of the next packet to the front of `frame`. Returns where the packet begins: native edges
     /// have no header.
     #[inline]
@@ -225,8 +184,9 @@ impl Edge {
         &mut self,
         now: Instant,
         kind: Kind,
-        payload_len: usize,
+        (timing, transit): (Timing, Duration),
         frame: &mut [u8],
+        payload_len: usize,
     ) -> usize {
         let Some(label) = self.label_out else {
             return HEADER_LEN;
@@ -237,6 +197,10 @@ impl Edge {
             timestamp_us = now.total_micros() as u32;
             rtt_us = sender.rtt_us();
         }
+        let (mut class, mut age_ms) = (Class::NONE, 0);
+        if timing.class.is_some() && self.has_classes(kind) {
+            (class, age_ms) = (timing.class, timing.age_ms(now, transit));
+        }
         let header = Repr {
             kind,
             label,
@@ -244,44 +208,35 @@ impl Edge {
             timestamp_us,
             rtt_us,
             payload_len,
+            class,
+            age_ms,
         };
         header.emit(frame);
         0
     }
 
-    /// Queues a frame. Returns the number of older packets that were dropped for it.
+    /// Queues a packet. Returns the number of packets that were dropped for it.
     pub(super) fn push(
         &mut self,
         now: Instant,
-        (kind, frame): (Kind, Arc<[u8]>),
+        packet: Waiting,
         content: Content,
         config: &PlaneConfig,
     ) -> u64 {
-        let mut dropped = 0;
         // Bulk sources are paused long before; what still arrives replaces the oldest frames.
-        while self.rest.queue.bytes + frame.len() > config.max_queue_bytes
-            && !self.rest.queue.frames.is_empty()
-        {
-            dropped += self.rest.queue.drop_oldest();
-        }
-        self.rest.queue.push(now, kind, frame);
-        self.waits = true;
+        let dropped = self.rest.queue.push(packet, config.max_queue_bytes);
+        self.waits = !self.rest.queue.is_empty();
         if content == Content::Bulk && self.is_full(config) {
             self.rest.full_since.get_or_insert(now);
         }
         dropped
     }
 
-    /// Drops frames queued before `since`. Returns their number.
-    pub(super) fn drop_older(&mut self, since: Instant) -> u64 {
-        let mut dropped = 0;
-        let queue = &mut self.rest.queue;
-        while queue.frames.front().is_some_and(|frame| frame.came < since) {
-            queue.pop();
-            dropped += 1;
-        }
-        self.waits = !queue.frames.is_empty();
-        dropped
+    /// Drops packets that would arrive too late at `arrival`, or that give way.
+    pub(super) fn drop_late(&mut self, arrival: Instant) -> Lost {
+        let lost = self.rest.queue.drop_late(arrival);
+        self.waits = !self.rest.queue.is_empty();
+        lost
     }
 
     /// Returns whether the edge itself lets its queue be sent.
@@ -292,28 +247,29 @@ impl Edge {
     /// Removes the oldest frame.
     pub(super) fn pop(&mut self) -> Option<Waiting> {
         let frame = self.rest.queue.pop();
-        self.waits = !self.rest.queue.frames.is_empty();
+        self.waits = !self.rest.queue.is_empty();
         frame
+    }
+
+    /// Returns whether a part of an initialisation is queued.
+    pub(super) fn has_init(&self) -> bool {
+        self.rest.queue.has_init()
     }
 
     /// Returns the length of the oldest frame in bytes.
     pub(super) fn front_len(&self) -> Option<usize> {
-        self.rest
-            .queue
-            .frames
-            .front()
-            .map(|frame| frame.bytes.len())
+        self.rest.queue.front().map(|frame| frame.bytes.len())
     }
 
     /// Clears the queue. Returns the number of frames.
     pub(super) fn clear(&mut self) -> u64 {
         self.waits = false;
-        core::mem::take(&mut self.rest.queue).frames.len() as u64
+        core::mem::take(&mut self.rest.queue).len() as u64
     }
 
     /// Returns whether the queue is long enough to pause the source of a bulk session.
     pub(super) fn is_full(&self, config: &PlaneConfig) -> bool {
-        self.rest.queue.bytes > config.max_queue_bytes / 2
+        self.rest.queue.bytes() > config.max_queue_bytes / 2
     }
 
     /// Returns when the edge counts as stalled.

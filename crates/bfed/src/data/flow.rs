@@ -3,8 +3,12 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use proto_core::time::Instant;
+
 use super::EdgeId;
+use super::init::Init;
 use crate::types::Content;
+use crate::wire::class::Class;
 
 /// Counters of one flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,6 +43,8 @@ pub(super) struct Flow {
     outs: u32,
     pub(super) multi: bool,
     pub(super) paused: bool,
+    /// Nothing is forwarded until upstream has said which initialisation the flow has, or `Rest::gate` has passed.
+    pub(super) awaits_init: bool,
     pub(super) content: Content,
     pub(super) rest: Box<Rest>,
 }
@@ -46,17 +52,25 @@ pub(super) struct Flow {
 const _: () = assert!(size_of::<Option<Flow>>() == 64);
 
 /// State for further edges and for changes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Rest {
     /// The other edges that packets are sent on.
     out: Vec<EdgeId>,
     /// Number of full edges.
     pub(super) full: usize,
     pub(super) dropped: u64,
+    /// The class of its frames whose source says nothing; none in bulk flows.
+    pub(super) class: Class,
+    /// An initialisation has been asked for: the next parent's answer is not waited for.
+    pub(super) has_asked: bool,
+    /// When data is forwarded although upstream has not said which initialisation the flow has.
+    pub(super) gate: Instant,
+    /// The initialisation of its container, if it has one.
+    pub(super) init: Option<Init>,
 }
 
 impl Flow {
-    pub(super) fn new(content: Content, multi: bool) -> Self {
+    pub(super) fn new(content: Content, multi: bool, class: Class) -> Self {
         Flow {
             packets: 0,
             bytes: 0,
@@ -66,8 +80,17 @@ impl Flow {
             outs: 0,
             multi,
             paused: false,
+            awaits_init: false,
             content,
-            rest: Box::default(),
+            rest: Box::new(Rest {
+                out: Vec::new(),
+                full: 0,
+                dropped: 0,
+                class,
+                has_asked: false,
+                gate: Instant::ZERO,
+                init: None,
+            }),
         }
     }
 

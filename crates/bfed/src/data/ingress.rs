@@ -3,16 +3,20 @@
 use core::hint::black_box;
 use core::net::SocketAddr;
 
-use proto_core::time::Instant;
+use proto_core::time::{Duration, Instant};
 
 use super::flow::Flow;
 use super::liveness::ProbeResult;
 use super::plane::Cursor;
+use super::queue::Timing;
 use super::table::{Entry, Found, Key};
 use super::{DataError, Destination, EdgeId, HEADER_LEN, Meta, PathId, Plane, Transmit, Verdict};
-use crate::types::{ConnId, FlowLabel};
+use crate::native::FrameClass;
+use crate::types::{ConnId, Content};
+use crate::wire::class::Class;
 use crate::wire::data::{Kind, MAX_PAYLOAD_LEN, Packet};
 use crate::wire::fragment::Repr as Fragment;
+use crate::wire::init::ATTACH_INIT;
 use crate::wire::report::Repr as Report;
 
 /// Most packets that [`Plane::prefetch`] examines: the prefetched lines must still be cached when they are forwarded.
@@ -65,8 +69,8 @@ impl Plane {
         self.now = now;
         self.stats.packets += 1;
         match self.ingress(now, meta, frame) {
-            Ok(Some(from)) if is_fragment(meta, frame) => self.start_fragment(now, from, frame),
-            Ok(Some(from)) => self.start(from, frame),
+            Ok(Some(from)) if is_fragment(meta, frame) => self.start_fragment(meta, from, frame),
+            Ok(Some(from)) => self.start(meta, from, frame),
             Ok(None) => Verdict::Taken,
             Err(reason) => self.dropped(reason),
         }
@@ -114,7 +118,7 @@ impl Plane {
         meta: &Meta,
         frame: &[u8],
     ) -> Result<Option<Found>, DataError> {
-        if let Meta::Native(channel) = *meta {
+        if let Meta::Native(channel) | Meta::Frame(channel, _) = *meta {
             let fits = (HEADER_LEN..=HEADER_LEN + MAX_PAYLOAD_LEN).contains(&frame.len());
             if !fits {
                 return Err(DataError::Malformed);
@@ -132,10 +136,16 @@ impl Plane {
                 }
                 self.data(now, meta, &packet).map(Some)
             }
-            Kind::Attach => self.attached(meta, packet.label()).map(|()| None),
+            Kind::Attach => self.attached(now, meta, &packet).map(|()| None),
             Kind::Report => self.reported(now, meta, &packet).map(|()| None),
             Kind::Probe => self.probed(now, meta, &packet).map(|()| None),
             Kind::Echo => self.echoed(now, meta, &packet).map(|()| None),
+            Kind::Init => {
+                let found = self.init(now, meta, &packet)?;
+                self.take_init(now, found.entry, packet.payload())
+                    .map(|()| None)
+            }
+            Kind::InitRequest => self.init_requested(now, meta, &packet).map(|()| None),
         }
     }
 
@@ -161,7 +171,24 @@ impl Plane {
                 let found = self.table.get(&Key::stream(conn, packet.label()));
                 found.ok_or(DataError::UnknownFlow)
             }
-            Meta::Native(_) => Err(DataError::UnknownFlow),
+            Meta::Native(_) | Meta::Frame(..) => Err(DataError::UnknownFlow),
+        }
+    }
+
+    /// Returns where an INIT came from. The answer that there is none has no place in the sequence of a UDP channel.
+    #[cold]
+    fn init(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        packet: &Packet<&[u8]>,
+    ) -> Result<Found, DataError> {
+        match *meta {
+            Meta::Datagram(from) if packet.sequence() == 0 => {
+                let found = self.table.get(&Key::datagram(from, packet.label()));
+                found.ok_or(DataError::UnknownFlow)
+            }
+            _ => self.data(now, meta, packet),
         }
     }
 
@@ -187,7 +214,13 @@ impl Plane {
     }
 
     /// Handles an ATTACH, with which the other side of a TCP channel names its flow.
-    fn attached(&mut self, meta: &Meta, label: FlowLabel) -> Result<(), DataError> {
+    fn attached(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        packet: &Packet<&[u8]>,
+    ) -> Result<(), DataError> {
+        let label = packet.label();
         let (conn, from) = match *meta {
             Meta::Stream(conn, from) => (conn, Err(from)),
             Meta::PathStream(conn, path) => (conn, Ok(path)),
@@ -213,6 +246,9 @@ impl Plane {
             return Err(DataError::NotYours);
         }
         self.set_stream(id, conn);
+        if packet.sequence() & ATTACH_INIT != 0 {
+            self.want_init(now, id);
+        }
         Ok(())
     }
 
@@ -320,7 +356,7 @@ impl Plane {
     }
 
     #[inline(always)]
-    fn start(&mut self, from: Found, frame: &mut [u8]) -> Verdict {
+    fn start(&mut self, meta: &Meta, from: Found, frame: &mut [u8]) -> Verdict {
         let end = frame.len();
         let len = (end - HEADER_LEN) as u64;
         if let Some(way) = self.table.shortcut_of(from).enter(end) {
@@ -329,14 +365,16 @@ impl Plane {
             self.stats.copied_bytes += len;
             return Verdict::Only(way.copy(frame));
         }
-        match self.enter(from.entry, len) {
-            Ok(()) => self.stats.bytes += len,
+        let timing = match self.enter(meta, from.entry, frame) {
+            Ok(timing) => timing,
             Err(reason) => return self.dropped(reason),
-        }
+        };
+        self.stats.bytes += len;
         Verdict::Forward(Cursor {
             from,
             next: 0,
             end,
+            timing,
             kind: Kind::Data,
             shared: None,
         })
@@ -344,40 +382,83 @@ impl Plane {
 
     /// Forwards a fragment as it is; native networks get the whole frame with its last fragment.
     #[cold]
-    fn start_fragment(&mut self, now: Instant, from: Found, frame: &[u8]) -> Verdict {
+    fn start_fragment(&mut self, meta: &Meta, from: Found, frame: &[u8]) -> Verdict {
         let end = frame.len();
-        let len = (end - HEADER_LEN) as u64;
-        match self.enter(from.entry, len) {
-            Ok(()) => self.stats.bytes += len,
+        let timing = match self.enter(meta, from.entry, frame) {
+            Ok(timing) => timing,
             Err(reason) => return self.dropped(reason),
-        }
-        self.join(now, from.entry, &frame[HEADER_LEN..]);
+        };
+        self.stats.bytes += (end - HEADER_LEN) as u64;
+        self.join(self.now, from.entry, &frame[HEADER_LEN..], timing);
         Verdict::Forward(Cursor {
             from,
             next: 0,
             end,
+            timing,
             kind: Kind::Fragment,
             shared: None,
         })
     }
 
-    /// Checks on the slow path whether the flow accepts packets from the edge.
+    /// Checks on the slow path whether the flow accepts a packet from the edge. Returns its class and when it began.
     #[inline]
-    fn enter(&mut self, from: Entry, payload_len: u64) -> Result<(), DataError> {
+    fn enter(&mut self, meta: &Meta, from: Entry, frame: &[u8]) -> Result<Timing, DataError> {
+        let now = self.now;
         let flow = self.flow_mut(from.flow).ok_or(DataError::UnknownFlow)?;
         if !flow.multi && flow.up.is_none_or(|up| up.index != from.edge) {
             return Err(DataError::WrongDirection);
         }
+        if flow.awaits_init {
+            if now < flow.rest.gate {
+                return Err(DataError::BeforeInit);
+            }
+            flow.awaits_init = false;
+        }
         flow.packets += 1;
-        flow.bytes += payload_len;
-        Ok(())
+        flow.bytes += (frame.len() - HEADER_LEN) as u64;
+        match flow.content {
+            Content::Bulk => Ok(Timing::now(now)),
+            Content::RealTime => timing(now, meta, flow.rest.class, frame),
+        }
+    }
+}
+
+/// Returns class and beginning of a real-time frame; `own` is the flow's class, for a frame that enters the federation
+/// here.
+#[inline]
+fn timing(now: Instant, meta: &Meta, own: Class, frame: &[u8]) -> Result<Timing, DataError> {
+    match *meta {
+        Meta::Native(_) => Ok(Timing {
+            class: own,
+            born: now,
+        }),
+        Meta::Frame(_, FrameClass { priority, lifetime }) => {
+            let class = lifetime.map_or(own, |lifetime| Class::new(priority, lifetime));
+            Ok(Timing {
+                class: class.with_priority(priority),
+                born: now,
+            })
+        }
+        Meta::Stream(..) | Meta::PathStream(..) => Ok(Timing::now(now)),
+        Meta::Datagram(_) | Meta::Path(_) => {
+            let packet = Packet::new_checked(frame)?;
+            let age = Duration::from_millis(u64::from(packet.age_ms()));
+            let class = packet.class();
+            if class.lifetime().is_some_and(|lifetime| age > lifetime) {
+                return Err(DataError::TooLate);
+            }
+            Ok(Timing {
+                class,
+                born: now - age,
+            })
+        }
     }
 }
 
 /// Returns the lookup key of a data packet, `None` for other packets.
 #[inline(always)]
 fn key(meta: &Meta, frame: &[u8]) -> Option<Key> {
-    if let Meta::Native(channel) = *meta {
+    if let Meta::Native(channel) | Meta::Frame(channel, _) = *meta {
         return Some(Key::native(channel));
     }
     let packet = Packet::new_checked(frame).ok();
@@ -388,12 +469,12 @@ fn key(meta: &Meta, frame: &[u8]) -> Option<Key> {
         Meta::Stream(conn, _) | Meta::PathStream(conn, _) => {
             Some(Key::stream(conn, packet.label()))
         }
-        Meta::Native(_) => None,
+        Meta::Native(_) | Meta::Frame(..) => None,
     }
 }
 
 /// Returns whether the packet is a fragment; the native network delivers whole frames.
 #[inline]
 fn is_fragment(meta: &Meta, frame: &[u8]) -> bool {
-    !matches!(meta, Meta::Native(_)) && frame[0] & 15 == Kind::Fragment as u8
+    !matches!(meta, Meta::Native(_) | Meta::Frame(..)) && frame[0] & 15 == Kind::Fragment as u8
 }

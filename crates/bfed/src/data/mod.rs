@@ -12,7 +12,7 @@
 //!
 //! | edge | transport | congestion |
 //! | --- | --- | --- |
-//! | to a peer, real-time | UDP, at the rate that [`tfrc`] and the rate limit of the link allow | frames older than [`PlaneConfig::real_time_delay`] are dropped, and the oldest of a full queue |
+//! | to a peer, real-time | UDP, at the rate that [`tfrc`] and the rate limit of the link allow | frames that would arrive after their deadline are dropped, and the least important of a full queue |
 //! | to a peer over QUIC, real-time | QUIC datagrams, at the rate that QUIC's congestion control and the rate limit of the link allow | as above |
 //! | to a peer, bulk | TCP, or a QUIC stream | the session's source is paused, data in flight is queued; a receiver that makes no progress for ten seconds is disconnected |
 //! | native | the native network's own | as above, by the session's content |
@@ -56,11 +56,13 @@ mod edge;
 mod flow;
 mod fragment;
 mod ingress;
+mod init;
 mod link;
 mod liveness;
 mod node;
 mod paths;
 mod plane;
+mod queue;
 mod session;
 mod sessions;
 mod shortcut;
@@ -73,7 +75,7 @@ use core::ops::Range;
 
 use proto_core::time::Duration;
 
-use crate::native::ChannelId;
+use crate::native::{ChannelId, FrameClass};
 use crate::types::ConnId;
 use crate::wire::ParseError;
 use crate::wire::data::MAX_PAYLOAD_LEN;
@@ -83,6 +85,7 @@ pub use ingress::PREFETCH_MAX;
 pub use node::{DataConfig, DataEvent, DataNode, NodeTransmit};
 pub use paths::{MIN_PATH_PAYLOAD, PathId};
 pub use plane::{Cursor, Plane, PlaneStats};
+pub use queue::{AGE_BOUNDS_MS, Ages};
 
 /// Handle of an edge: one way in or out of a session's flow. The handle of a removed edge is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -104,6 +107,8 @@ pub enum Meta {
     PathStream(ConnId, PathId),
     /// From the native network: unused bytes take the place of the header.
     Native(ChannelId),
+    /// The same, with the class that its source gave it.
+    Frame(ChannelId, FrameClass),
 }
 
 /// Where a packet is sent.
@@ -117,6 +122,8 @@ pub enum Destination {
     Path(PathId),
     /// A channel of the native network: `NativeNet::send_data`.
     Native(ChannelId),
+    /// The same, but the bytes are the initialisation of the flow's container: `NativeNet::send_init`.
+    NativeInit(ChannelId),
 }
 
 /// A packet to send.
@@ -162,16 +169,24 @@ proto_core::drop_reasons! {
         NotYours = "not_yours",
         /// A copy for a TCP channel that is not open yet.
         NotAttached = "not_attached",
-        /// The oldest frame of a full queue.
+        /// The oldest one of the least important frames of a full queue.
         QueueFull = "queue_full",
         /// A PROBE without an ECHO: too many came from addresses that are not proved.
         ProbeRate = "probe_rate",
         /// A frame that is too long even in fragments, or whose fragments did not arrive in time.
         Incomplete = "incomplete",
-        /// A frame of a real-time session that waited too long.
+        /// A frame that had waited for half of its time while a more important one waited behind it.
+        Yielded = "yielded",
+        /// A frame of a real-time session that would arrive after its deadline.
         TooLate = "too_late",
         /// Frames that waited for a receiver that was disconnected because it made no progress.
         Stalled = "stalled",
+        /// Data over datagrams that came before the answer to the first INIT_REQUEST.
+        BeforeInit = "before_init",
+        /// An initialisation that is too long, or that exceeds the bytes that its peer may have here.
+        InitRefused = "init_refused",
+        /// An INIT_REQUEST too soon after the last one that was answered.
+        InitRate = "init_rate",
         /// A message of an old control node.
         Fenced = "fenced",
         /// A malformed or unexpected message of the control node.
@@ -196,13 +211,17 @@ impl From<ParseError> for DataError {
 pub struct PlaneConfig {
     /// Most edges of all sessions.
     pub max_edges: usize,
-    /// Most bytes that wait for one edge. Real-time: the oldest frame is dropped; bulk: the source is paused when
+    /// Most bytes that wait for one edge. Real-time: the least important frame is dropped; bulk: the source is paused when
     /// the edge is blocked, or when half of this waits for a link with a rate limit.
     pub max_queue_bytes: usize,
     /// Longest IP packet sent to other data nodes, in bytes: longer frames are sent in fragments.
     pub mtu: usize,
-    /// Longest time that a frame of a real-time session waits, and a fragment for the others of its frame.
+    /// Lifetime of a frame of a real-time session whose source declares none; longest time that a frame without a class
+    /// waits, and a fragment for the others of its frame.
     pub real_time_delay: Duration,
+    /// Longest time for which data that comes over datagrams is dropped, while the sender has not said which
+    /// initialisation the flow has.
+    pub init_wait: Duration,
     /// A receiver of bulk data that makes no progress for this long, while its source is paused, is disconnected.
     pub stall_timeout: Duration,
 }
@@ -223,6 +242,7 @@ impl Default for PlaneConfig {
             max_queue_bytes: 512 * 1024,
             mtu: 1500,
             real_time_delay: Duration::from_millis(500),
+            init_wait: Duration::from_millis(750),
             stall_timeout: Duration::from_secs(10),
         }
     }

@@ -13,16 +13,19 @@ use rand_core::{Rng, SeedableRng};
 use super::edge::Edge;
 use super::flow::{Flow, FlowCounts};
 use super::fragment::{Assembly, Joined};
+use super::init::InitBytes;
 use super::link::Links;
 use super::liveness::{self, LivenessTable};
 use super::node::DataEvent;
-use super::paths::{MIN_PATH_PAYLOAD, Paths};
+use super::paths::{Paths, max_payload, transit};
+use super::queue::{Ages, Timing};
 use super::shortcut;
 use super::table::{Entry, Found, Key, Table};
 use super::tfrc::{Receiver, Sender};
-use super::{DataError, Destination, Drops, EdgeId, HEADER_LEN, PathId, PlaneConfig, Transmit};
+use super::{DataError, Destination, Drops, EdgeId, HEADER_LEN, PlaneConfig, Transmit};
 use crate::slots::Slots;
-use crate::types::{ConnId, Content, FlowLabel, KeyDigest, PeerId};
+use crate::types::{ConnId, Content, FlowLabel, PeerId};
+use crate::wire::class::{Class, Priority};
 use crate::wire::data::Kind;
 
 /// Counters of a plane.
@@ -42,6 +45,8 @@ pub struct PlaneStats {
     pub reports: u64,
     /// Times a bulk session's source was paused.
     pub pauses: u64,
+    /// Ages of the real-time frames that native networks got.
+    pub ages: Ages,
     /// Packets and copies dropped, by reason.
     pub drops: Drops,
 }
@@ -70,6 +75,8 @@ pub struct Cursor {
     pub(super) end: usize,
     /// Whether it is sent as a frame or as a fragment.
     pub(super) kind: Kind,
+    /// The class of the frame, and when it began.
+    pub(super) timing: Timing,
     /// The payload, once an edge has queued it.
     pub(super) shared: Option<Arc<[u8]>>,
 }
@@ -78,7 +85,7 @@ pub struct Cursor {
 #[derive(Debug)]
 pub struct Plane {
     pub(super) config: PlaneConfig,
-    rng: ChaCha12Rng,
+    pub(super) rng: ChaCha12Rng,
     pub(super) edges: Slots<Edge>,
     /// The generation of the next edge.
     generation: u32,
@@ -91,10 +98,11 @@ pub struct Plane {
     pub(super) paths: Paths,
     pub(super) liveness: LivenessTable,
     pub(super) assembly: Assembly,
+    pub(super) inits: InitBytes,
     pub(super) timers: BTreeSet<(Instant, EdgeId)>,
     /// Edges whose queue may be sent.
     pub(super) ready: BTreeSet<EdgeId>,
-    /// Edges on which an ATTACH is to be sent.
+    /// Edges on which an ATTACH, or a first INIT_REQUEST, is to be sent before everything else.
     pub(super) attach: VecDeque<EdgeId>,
     pub(super) events: VecDeque<DataEvent>,
     /// Edges that need a TCP channel, and its address.
@@ -121,6 +129,7 @@ impl Plane {
             links: Links::new(),
             paths: Paths::default(),
             liveness: LivenessTable::new(now),
+            inits: InitBytes::default(),
             timers: BTreeSet::new(),
             ready: BTreeSet::new(),
             attach: VecDeque::new(),
@@ -174,13 +183,35 @@ impl Plane {
         counts
     }
 
-    pub(super) fn add_flow(&mut self, content: Content, multi: bool) -> u32 {
-        self.flows.insert_with(|_| Flow::new(content, multi))
+    /// Adds a flow. `lifetime` is that of its frames, if the session's name says so.
+    pub(super) fn add_flow(
+        &mut self,
+        content: Content,
+        multi: bool,
+        lifetime: Option<Duration>,
+    ) -> u32 {
+        let lifetime = lifetime.unwrap_or(self.config.real_time_delay);
+        let class = match content {
+            Content::RealTime => Class::new(Priority::Normal, lifetime),
+            Content::Bulk => Class::NONE,
+        };
+        self.flows.insert_with(|_| Flow::new(content, multi, class))
+    }
+
+    /// Returns class and time of a frame of a flow that enters the federation here.
+    pub(super) fn timing_of(&self, flow: u32, now: Instant, priority: Priority) -> Timing {
+        let flow = self.flows.get(flow);
+        let class = flow.map_or(Class::NONE, |flow| flow.rest.class);
+        Timing {
+            class: class.with_priority(priority),
+            born: now,
+        }
     }
 
     /// Removes a flow, whose edges are removed before.
     pub(super) fn remove_flow(&mut self, flow: u32) {
-        self.flows.remove(flow);
+        let init = self.flows.remove(flow).and_then(|flow| flow.rest.init);
+        self.inits.forget(init);
     }
 
     /// Adds an edge, over the link to a peer with its rate limit in bit/s (0 for none) or over the native network.
@@ -229,6 +260,7 @@ impl Plane {
         if let Some(flow) = self.flow_mut(flow) {
             flow.add(id, up);
         }
+        self.begin_init(now, id);
         Some(id)
     }
 
@@ -270,6 +302,7 @@ impl Plane {
             self.paths.remove(path);
         }
         self.assembly.forget(edge.link, id);
+        self.inits.abandon(edge.link, &edge.rest.init);
         if edge.rest.is_waiting_for_turn {
             self.links.leave(edge.link, edge.rest.session, id);
         }
@@ -313,11 +346,18 @@ impl Plane {
                 continue;
             };
             edge.unproved = false;
+            edge.rest.init.ask_now(now);
             if let Some(sender) = &mut edge.sender {
                 sender.ready(now);
             }
-            if edge.waits() {
+            let init = &edge.rest.init;
+            let (waits, asks) = (edge.waits() || init.waits(), init.asks());
+            if waits {
                 self.ready.insert(id);
+            }
+            if asks {
+                // Before the PROBE that lets the sender start, so that the initialisation precedes the data.
+                self.attach.push_back(id);
             }
         }
     }
@@ -418,15 +458,28 @@ impl Plane {
                 // The native network gets the frame once it is complete.
                 continue;
             }
+            if cursor.timing.class.is_some() {
+                let arrival = now + transit(&self.paths, edge);
+                if cursor.timing.expires().is_some_and(|at| at < arrival) {
+                    self.lose(id, DataError::TooLate, 1);
+                    continue;
+                }
+            }
             if let Some(to) = edge.to.filter(|_| !edge.blocked && !edge.waits())
                 && !self.links.is_waited_for(edge.link)
                 && edge.allowed(now, &mut self.links, len)
             {
                 self.stats.copied(flow, len);
-                let range = edge.stamp(now, cursor.kind, len, frame)..cursor.end;
+                let time = (cursor.timing, transit(&self.paths, edge));
+                if let Destination::Native(_) = to {
+                    self.stats.ages.delivered(now, &cursor.timing);
+                }
+                let range = edge.stamp(now, cursor.kind, time, frame, len)..cursor.end;
                 let bound = edge.sender.is_some() || self.links.is_bounded(edge.link);
                 // With many sources, the edge that it came from is another output.
-                if flow.outs() == 1 && !bound {
+                // Ages of frames with a class are compared and counted.
+                let is_timed = cursor.timing.class.is_some();
+                if flow.outs() == 1 && !bound && !is_timed {
                     self.open_shortcut(cursor.from.place, from, id);
                 }
                 return Some(Transmit {
@@ -450,7 +503,7 @@ impl Plane {
             .shared
             .get_or_insert_with(|| frame[HEADER_LEN..cursor.end].into())
             .clone();
-        self.enqueue(now, id, cursor.kind, shared);
+        self.enqueue(now, id, (cursor.kind, shared), cursor.timing);
     }
 
     /// Sends a frame that is longer than a datagram in fragments.
@@ -465,18 +518,26 @@ impl Plane {
     ) {
         // A fragment that is too long for the next link is not split again: its frame is, once it is complete.
         if cursor.kind == Kind::Data {
-            self.enqueue_fragments(now, id, max, &frame[HEADER_LEN..cursor.end]);
+            let payload = &frame[HEADER_LEN..cursor.end];
+            self.enqueue_fragments(now, id, max, payload, cursor.timing);
         }
     }
 
     /// Queues the fragments of a frame, each with a payload of at most `max` bytes.
-    fn enqueue_fragments(&mut self, now: Instant, id: EdgeId, max: usize, frame: &[u8]) {
+    fn enqueue_fragments(
+        &mut self,
+        now: Instant,
+        id: EdgeId,
+        max: usize,
+        frame: &[u8],
+        timing: Timing,
+    ) {
         let Some(pieces) = self.assembly.cut(frame, max) else {
             self.lose(id, DataError::Incomplete, 1);
             return;
         };
         for piece in pieces {
-            self.enqueue(now, id, Kind::Fragment, piece);
+            self.enqueue(now, id, (Kind::Fragment, piece), timing);
         }
         self.ready.insert(id);
     }
@@ -484,7 +545,7 @@ impl Plane {
     /// Handles a fragment: if it completes its frame, the frame is sent to native networks, and in shorter fragments to
     /// links that do not take these.
     #[cold]
-    pub(super) fn join(&mut self, now: Instant, from: Entry, payload: &[u8]) {
+    pub(super) fn join(&mut self, now: Instant, from: Entry, payload: &[u8], timing: Timing) {
         let (flow, edge) = (self.flows.get(from.flow), self.edges.get(from.edge));
         let Some((flow, edge)) = flow.zip(edge) else {
             return;
@@ -515,58 +576,11 @@ impl Plane {
         if let Joined::Whole(frame) = joined {
             for (id, piece) in whole {
                 match piece {
-                    Some(max) => self.enqueue_fragments(now, id, max, &frame),
-                    None => self.enqueue(now, id, Kind::Data, frame.clone()),
+                    Some(max) => self.enqueue_fragments(now, id, max, &frame, timing),
+                    None => self.enqueue(now, id, (Kind::Data, frame.clone()), timing),
                 }
                 self.ready.insert(id);
             }
         }
-    }
-
-    /// Returns the path with that address and certificate, if an edge has it.
-    #[must_use]
-    pub fn path(&self, address: SocketAddr, key: KeyDigest) -> Option<PathId> {
-        self.paths.find(address, key)
-    }
-
-    /// Returns the address of a path, and the certificate that the data node there must prove. `None` once no edge has
-    /// the path.
-    #[must_use]
-    pub fn path_end(&self, id: PathId) -> Option<(SocketAddr, KeyDigest)> {
-        self.paths.end(id)
-    }
-
-    /// Returns the path of an edge. An edge without one uses TCP, UDP or the native network.
-    #[must_use]
-    pub fn path_of(&self, id: EdgeId) -> Option<PathId> {
-        self.edge(id)?.rest.path
-    }
-
-    /// Returns whether there are paths to that address: QUIC packets from other addresses are not expected.
-    #[must_use]
-    pub fn has_path_to(&self, address: SocketAddr) -> bool {
-        self.paths.leads_to(address)
-    }
-
-    /// Sets the longest datagram that a path takes, in bytes: at least [`MIN_PATH_PAYLOAD`] and a header.
-    pub fn set_max_datagram(&mut self, id: PathId, len: usize) {
-        self.paths.set_max_datagram(id, len);
-    }
-}
-
-/// Returns the longest payload of a datagram, and that of a fragment; `None` where packets are not datagrams.
-#[inline]
-fn max_payload(
-    config: &PlaneConfig,
-    paths: &Paths,
-    to: Option<Destination>,
-) -> Option<(usize, usize)> {
-    match to? {
-        Destination::Datagram(to) => {
-            let max = config.payload_len(to);
-            Some((max, max))
-        }
-        Destination::Path(path) => Some((paths.max_payload(path), MIN_PATH_PAYLOAD)),
-        Destination::Stream(_) | Destination::Native(_) => None,
     }
 }

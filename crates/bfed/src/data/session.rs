@@ -105,7 +105,8 @@ fn transport(address: &ChannelAddress) -> Transport {
 impl Session {
     pub(super) fn new(name: &SessionName, plane: &mut Plane) -> Self {
         let flow_names: Vec<String> = name.flows().map(Into::into).collect();
-        let add = |_: &String| plane.add_flow(name.content(), name.multi_source());
+        let lifetime = name.deadline();
+        let add = |_: &String| plane.add_flow(name.content(), name.multi_source(), lifetime);
         let flows = flow_names.iter().map(add).collect();
         Session {
             name: name.clone(),

@@ -10,6 +10,7 @@
 //! | both edges have their channels | `set_stream`, `unset_stream` |
 //! | the output edge is not blocked, so that nothing waits for it either | `blocked` |
 //! | no rate limits it: it is neither UDP nor QUIC, and its link has no limit | `set_bound` |
+//! | its frames have no class, so that no deadline has to be compared | (a flow whose peer begins to send classes keeps it until another change) |
 //!
 //! After that, the next packet takes the slow path, and opens the shortcut again if the conditions hold. A shortcut
 //! counts its packets; the counts move to the flow when it closes, and before they overflow.
@@ -63,7 +64,9 @@ impl Way {
         let (carrier, channel) = match edge.to? {
             Destination::Stream(conn) => (Carrier::Stream, conn.0),
             Destination::Native(channel) => (Carrier::Native, channel.0),
-            Destination::Datagram(_) | Destination::Path(_) => return None,
+            Destination::Datagram(_) | Destination::Path(_) | Destination::NativeInit(_) => {
+                return None;
+            }
         };
         Some(Way {
             channel,

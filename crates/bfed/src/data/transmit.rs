@@ -8,9 +8,11 @@ use super::edge::Edge;
 use super::flow::Flow;
 use super::liveness::SignContent;
 use super::node::DataEvent;
+use super::queue::{Timing, Waiting};
 use super::{DataError, Destination, EdgeId, HEADER_LEN, Plane, Transmit};
 use crate::types::Content;
 use crate::wire::data::{Kind, Repr};
+use crate::wire::init::ATTACH_INIT;
 use crate::wire::report;
 
 impl Plane {
@@ -82,7 +84,13 @@ impl Plane {
         }
     }
 
-    pub(super) fn enqueue(&mut self, now: Instant, id: EdgeId, kind: Kind, frame: Arc<[u8]>) {
+    pub(super) fn enqueue(
+        &mut self,
+        now: Instant,
+        id: EdgeId,
+        frame: (Kind, Arc<[u8]>),
+        timing: Timing,
+    ) {
         let config = self.config;
         let Some(flow) = self.edge(id).map(|edge| edge.flow) else {
             return;
@@ -90,19 +98,20 @@ impl Plane {
         let Some(content) = self.flow_mut(flow).map(|flow| flow.content) else {
             return;
         };
+        self.drop_late(now, id);
         let Some(edge) = self.edge_mut(id) else {
             return;
         };
         let was_full = edge.rest.full_since.is_some();
-        let late = match content {
-            Content::RealTime => edge.drop_older(now - config.real_time_delay),
-            Content::Bulk => 0,
+        let expires = match content {
+            Content::RealTime => timing.expires().or(Some(now + config.real_time_delay)),
+            Content::Bulk => None,
         };
-        let dropped = edge.push(now, (kind, frame), content, &config);
+        let packet = Waiting::new(now, timing, expires, frame);
+        let dropped = edge.push(now, packet, content, &config);
         let full = edge.rest.full_since.is_some();
         self.stats.queued += 1;
         self.lose(id, DataError::QueueFull, dropped);
-        self.lose(id, DataError::TooLate, late);
         self.queue_for_turn(now, id);
         if full && !was_full {
             self.pause(flow);
@@ -180,6 +189,7 @@ impl Plane {
                 .filter(|_| waits)
                 .map(|sender| sender.poll_timeout()),
             edge.stalls_at(stall),
+            edge.rest.init.poll_timeout(),
         ];
         let due = times.into_iter().flatten().min();
         if due == edge.rest.due {
@@ -244,11 +254,16 @@ impl Plane {
         if buffer.len() < HEADER_LEN + report::LEN {
             return None;
         }
-        if let Some(transmit) = self.next_attach(buffer).or_else(|| self.next_sign(buffer)) {
+        if let Some(transmit) = self
+            .next_attach(now, buffer)
+            .or_else(|| self.next_sign(buffer))
+        {
             return Some(transmit);
         }
         while let Some(&id) = self.ready.first() {
-            if let Some(transmit) = self.report(now, id, buffer) {
+            let report = self.report(now, id, buffer);
+            let asks = report.or_else(|| self.ask_init(now, id, buffer));
+            if let Some(transmit) = asks.or_else(|| self.say_none(id, buffer)) {
                 return Some(transmit);
             }
             let bounded = self
@@ -335,25 +350,38 @@ impl Plane {
         self.schedule(id);
     }
 
-    /// Drops frames of a real-time session that waited too long.
+    /// Drops frames of a real-time session that would arrive too late, or that give way.
     fn drop_late(&mut self, now: Instant, id: EdgeId) {
-        let since = now - self.config.real_time_delay;
+        let arrival = now + self.transit(id);
         let Some(edge) = self.edges.get_mut(id.index) else {
             return;
         };
         let flow = self.flows.get(edge.flow);
-        if flow.is_some_and(|flow| flow.content == Content::RealTime) {
-            let late = edge.drop_older(since);
-            self.lose(id, DataError::TooLate, late);
+        if edge.waits() && flow.is_some_and(|flow| flow.content == Content::RealTime) {
+            let lost = edge.drop_late(arrival);
+            self.lose(id, DataError::TooLate, lost.late);
+            self.lose(id, DataError::Yielded, lost.yielded);
         }
     }
 
-    fn next_attach(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+    fn next_attach(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         while let Some(id) = self.attach.pop_front() {
+            if self.edge(id).is_some_and(|edge| edge.rest.init.asks()) {
+                let request = self.ask_init(now, id, buffer);
+                self.schedule(id);
+                if request.is_some() {
+                    return request;
+                }
+                continue;
+            }
             let label = self.edge(id).and_then(|edge| edge.rest.label_in);
             let to = self.edge(id).and_then(|edge| edge.to);
             if let (Some(label), Some(to)) = (label, to) {
-                Repr::new(Kind::Attach, label).emit(buffer);
+                Repr {
+                    sequence: ATTACH_INIT,
+                    ..Repr::new(Kind::Attach, label)
+                }
+                .emit(buffer);
                 return Some(Transmit {
                     edge: id,
                     to,
@@ -417,19 +445,25 @@ impl Plane {
     }
 
     fn dequeue(&mut self, now: Instant, id: EdgeId, buffer: &mut [u8]) -> Option<Transmit> {
+        let transit = self.transit(id);
         let edge = self.edges.get_mut(id.index)?;
         let len = edge.front_len().filter(|_| !edge.blocked)?;
-        let to = edge.to?;
+        let mut to = edge.to?;
         if !edge.allowed(now, &mut self.links, len) {
             return None;
         }
         let frame = edge.pop()?;
         let room = edge.rest.full_since.is_some() && !edge.is_full(&self.config);
         edge.rest.full_since = edge.rest.full_since.filter(|_| !room).map(|_| now);
-        let (kind, frame) = (frame.kind, frame.bytes);
+        let (kind, timing, frame) = (frame.kind, frame.timing, frame.bytes);
+        match (kind, to) {
+            (Kind::Init, Destination::Native(channel)) => to = Destination::NativeInit(channel),
+            (_, Destination::Native(_)) => self.stats.ages.delivered(now, &timing),
+            _ => {}
+        }
         let end = HEADER_LEN + frame.len();
         buffer[HEADER_LEN..end].copy_from_slice(&frame);
-        let range = edge.stamp(now, kind, frame.len(), buffer)..end;
+        let range = edge.stamp(now, kind, (timing, transit), buffer, frame.len())..end;
         let at = edge.flow;
         if let Some(flow) = self.flows.get_mut(at) {
             self.stats.copied(flow, frame.len());

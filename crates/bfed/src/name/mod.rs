@@ -18,6 +18,7 @@
 //! | `content` | `bulk-data` (default), `real-time`; `rtp` in any case means `real-time` | table; UDP or TCP between gateways |
 //! | `multi-source` | `false` (default), `true` | table; trees in both directions |
 //! | `single-source` | the opposite of `multi-source` | |
+//! | `deadline` | 1 to 60000: milliseconds; others are ignored | how long frames of real-time content are worth sending |
 //! | any other | kept in the name | nothing |
 //!
 //! A known parameter that occurs twice, contradicts another, or has another value is an error.
@@ -34,6 +35,8 @@ mod escape;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+
+use proto_core::time::Duration;
 
 use crate::types::{BnNum, Content, Metric, Table};
 use escape::{Place, normalise};
@@ -189,6 +192,17 @@ impl SessionName {
         query
             .split('&')
             .filter_map(|parameter| parameter.split_once('='))
+    }
+
+    /// Returns how long a frame is worth sending, if the name says so.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        let mut all = self.parameters();
+        let (_, value) = all.find(|(name, _)| *name == "deadline")?;
+        let millis = value.parse().ok()?;
+        (1..=60_000)
+            .contains(&millis)
+            .then(|| Duration::from_millis(millis))
     }
 
     /// Returns its routing table.

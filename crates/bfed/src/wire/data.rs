@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! +---------------+---------------+-------------------------------+
-//! |  version 1 (4)|  flags        |  length of the payload        |
-//! |  type      (4)|  0            |                               |
+//! |  version 1 (4)|  flags:       |  length of the payload        |
+//! |  type      (4)|  class        |                               |
 //! +---------------+---------------+-------------------------------+
 //! |  flow label                                                   |
 //! +---------------------------------------------------------------+
@@ -14,6 +14,9 @@
 //! |  round-trip time that the sender knows, microseconds; 0: none |
 //! +---------------------------------------------------------------+
 //! ```
+//!
+//! Flags are the [class](super::class) of a frame, in DATA and FRAGMENT over UDP, and 0 in all others. With a class, the
+//! last word is the round-trip time in units of 32 us, and the age of the frame.
 //!
 //! Type 1, DATA: the label is the sender's. Type 2, ATTACH, opens a TCP channel: the dialling side names the flow
 //! by its label; no payload. Type 3, REPORT: see [`report`](super::report); its label is that of the DATA that it
@@ -27,11 +30,16 @@
 //! Type 6, FRAGMENT: like DATA, with a [`fragment`](super::fragment) of a frame that is too long for one datagram
 //! as its payload. Over UDP only.
 //!
+//! Type 7, INIT: an [initialisation](super::init) of the flow, or a piece of one; its label is that of the DATA. Type 8,
+//! INIT_REQUEST: the receiver of a flow asks for it. Over UDP only. In an ATTACH, the sequence says what the
+//! receiver understands: [`ATTACH_INIT`](super::init::ATTACH_INIT).
+//!
 //! In PROBE and ECHO, the last two words are a cookie of 64 bits. The cookie of an ECHO is random for each address
 //! and peer; a PROBE repeats the cookie of the last ECHO, and has 0 before the first. DATA is sent only to an
 //! address from which a PROBE with its cookie came.
 
 use super::ParseError;
+use super::class::Class;
 use crate::types::FlowLabel;
 
 /// Length of the header of a data packet.
@@ -55,11 +63,24 @@ pub enum Kind {
     Echo = 5,
     /// A part of a frame of the session.
     Fragment = 6,
+    /// The initialisation of the flow's container, or a piece of it.
+    Init = 7,
+    /// Asks for the initialisation.
+    InitRequest = 8,
 }
 
 /// The version of data packets. They follow the control protocol, whose OPEN agrees on a version: a new one here comes
 /// with a new one there.
 const VERSION: u8 = 1 + cfg!(polycast_next_version) as u8;
+
+/// Microseconds of one unit of the round-trip time in a header with a class.
+const RTT_UNIT_US: u32 = 32;
+
+/// Returns a round-trip time in units, rounded up: only 0 is none.
+#[inline]
+fn rtt_units(rtt_us: u32) -> u32 {
+    rtt_us.div_ceil(RTT_UNIT_US).min(u32::from(u16::MAX))
+}
 
 /// View of a packet.
 #[derive(Clone, Copy, Debug)]
@@ -102,11 +123,14 @@ impl<T: AsRef<[u8]>> Packet<T> {
         if bytes.len() < HEADER_LEN {
             return Err(ParseError::Truncated);
         }
-        if !(1..=6).contains(&(bytes[0] & 15)) {
+        if !(1..=8).contains(&(bytes[0] & 15)) {
             return Err(ParseError::Type);
         }
         if bytes[1] != 0 {
-            return Err(ParseError::Reserved);
+            let is_data = matches!(bytes[0] & 15, 1 | 6);
+            if !is_data || Class::from_bits(bytes[1]).is_none() {
+                return Err(ParseError::Reserved);
+            }
         }
         let len = usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
         if len > MAX_PAYLOAD_LEN {
@@ -134,7 +158,9 @@ impl<T: AsRef<[u8]>> Packet<T> {
             3 => Kind::Report,
             4 => Kind::Probe,
             5 => Kind::Echo,
-            _ => Kind::Fragment,
+            6 => Kind::Fragment,
+            7 => Kind::Init,
+            _ => Kind::InitRequest,
         }
     }
 
@@ -160,7 +186,26 @@ impl<T: AsRef<[u8]>> Packet<T> {
     /// Returns the sender's round-trip time in microseconds; 0 for none.
     #[inline]
     pub fn rtt_us(&self) -> u32 {
-        u32::from_be_bytes(word(self.buffer.as_ref(), 16))
+        let last = word(self.buffer.as_ref(), 16);
+        match self.class().is_some() {
+            true => u32::from(u16::from_be_bytes([last[0], last[1]])) * RTT_UNIT_US,
+            false => u32::from_be_bytes(last),
+        }
+    }
+
+    /// Returns the class.
+    #[inline]
+    pub fn class(&self) -> Class {
+        Class::from_bits(self.buffer.as_ref()[1]).unwrap_or_default()
+    }
+
+    /// Returns the age of the frame in milliseconds; 0 without a class.
+    #[inline]
+    pub fn age_ms(&self) -> u16 {
+        match self.class().is_some() {
+            true => u16::from_be_bytes(word(self.buffer.as_ref(), 18)),
+            false => 0,
+        }
     }
 
     /// Returns the cookie of a PROBE or ECHO; 0 for none.
@@ -187,10 +232,14 @@ pub struct Repr {
     pub sequence: u32,
     /// When it is sent, in microseconds.
     pub timestamp_us: u32,
-    /// The sender's round-trip time in microseconds; 0 for none.
+    /// The sender's round-trip time in microseconds; 0 for none. With a class: a multiple of 32, up to 2 s.
     pub rtt_us: u32,
     /// Length of the payload in bytes.
     pub payload_len: usize,
+    /// The class of the frame.
+    pub class: Class,
+    /// The age of the frame in milliseconds; it counts only with a class.
+    pub age_ms: u16,
 }
 
 impl Repr {
@@ -205,6 +254,8 @@ impl Repr {
             timestamp_us: 0,
             rtt_us: 0,
             payload_len: 0,
+            class: Class::NONE,
+            age_ms: 0,
         }
     }
 
@@ -228,6 +279,8 @@ impl Repr {
             timestamp_us: packet.timestamp_us(),
             rtt_us: packet.rtt_us(),
             payload_len: packet.payload().len(),
+            class: packet.class(),
+            age_ms: packet.age_ms(),
         }
     }
 
@@ -245,12 +298,17 @@ impl Repr {
     pub fn emit(&self, packet: &mut [u8]) {
         // Written in words: assembling single bytes costs as much as the lookup of the flow.
         let packet = &mut packet[..HEADER_LEN];
-        let first =
-            u32::from(VERSION << 4 | self.kind as u8) << 24 | self.payload_len as u32 & 0xffff;
+        let first = u32::from(VERSION << 4 | self.kind as u8) << 24
+            | u32::from(self.class.bits()) << 16
+            | self.payload_len as u32 & 0xffff;
         let label = u64::from(first) << 32 | u64::from(self.label.get());
         let time = u64::from(self.sequence) << 32 | u64::from(self.timestamp_us);
         packet[..8].copy_from_slice(&label.to_be_bytes());
         packet[8..16].copy_from_slice(&time.to_be_bytes());
-        packet[16..].copy_from_slice(&self.rtt_us.to_be_bytes());
+        let last = match self.class.is_some() {
+            true => rtt_units(self.rtt_us) << 16 | u32::from(self.age_ms),
+            false => self.rtt_us,
+        };
+        packet[16..].copy_from_slice(&last.to_be_bytes());
     }
 }

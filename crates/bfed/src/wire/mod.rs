@@ -178,9 +178,11 @@ macro_rules! whole_messages {
 pub mod address;
 pub mod allocate;
 pub mod attributes;
+pub mod class;
 pub mod client;
 pub mod data;
 pub mod fragment;
+pub mod init;
 pub mod join;
 pub mod liveness;
 mod message;

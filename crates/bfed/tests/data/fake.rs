@@ -46,6 +46,8 @@ impl Station {
         let address = ([10, 0, 0, number], 4000).into();
         config.datagram = Some(address);
         config.stream = Some(address);
+        // Most tests have no node at the other end that would answer.
+        config.plane.init_wait = Duration::ZERO;
         change(&mut config);
         let mut node = DataNode::new(config, Box::new(FakeNative::default()), [number; 32], now);
         node.connected(now);
@@ -255,7 +257,7 @@ fn carry(from: &mut Station, at: &mut Station) {
 
 pub(crate) fn payload(sent: &Sent) -> &[u8] {
     match sent.0 {
-        Destination::Native(_) => &sent.1,
+        Destination::Native(_) | Destination::NativeInit(_) => &sent.1,
         _ => &sent.1[HEADER_LEN..],
     }
 }

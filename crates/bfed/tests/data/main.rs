@@ -1,10 +1,12 @@
 //! Data nodes: forwarding, queues, rates, control messages, hostile packets.
 
+mod classes;
 mod control;
 mod fake;
 mod forward;
 mod fragments;
 mod ingress;
+mod init;
 mod links;
 mod loss;
 mod memory;

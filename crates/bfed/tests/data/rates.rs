@@ -73,6 +73,8 @@ fn bulk() -> Station {
         timestamp_us,
         rtt_us,
         payload_len,
+        class: bfed::wire::class::Class::NONE,
+        age_ms: 0,
     }
     .emit(&mut attach);
     let _ = station.packet(Meta::Stream(ConnId(7), [10, 0, 0, 2].into()), attach);
@@ -235,6 +237,8 @@ fn a_link_carries_no_more_than_its_bound() {
             timestamp_us,
             rtt_us,
             payload_len,
+            class: bfed::wire::class::Class::NONE,
+            age_ms: 0,
         }
         .emit(&mut attach);
         let conn = ConnId(label.get().into());

@@ -225,6 +225,8 @@ fn ask(
         timestamp_us: 0,
         rtt_us: 0,
         payload_len: 0,
+        class: bfed::wire::class::Class::NONE,
+        age_ms: 0,
     };
     let mut bytes = vec![0; repr.buffer_len()];
     repr.emit(&mut bytes);

@@ -152,7 +152,9 @@ impl Line {
         for (to, bytes) in sent {
             let (at, meta) = match to {
                 // These data nodes have no keys.
-                Destination::Native(_) | Destination::Path(_) => continue,
+                Destination::Native(_) | Destination::NativeInit(_) | Destination::Path(_) => {
+                    continue;
+                }
                 Destination::Datagram(to) => {
                     let at = self
                         .stations

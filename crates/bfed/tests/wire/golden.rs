@@ -1,6 +1,7 @@
 //! A golden byte vector for each drawing of `docs/wire.md`, both ways.
 
 use crate::common::{channel, conference, cost, gateway, name, unhex};
+use bfed::wire::class::{Class, Priority};
 use bfed::wire::transport::Transport;
 use bfed::wire::{
     Message, allocate, attributes, client, data, join, liveness, no_route, node, notification,
@@ -486,6 +487,64 @@ fn header(kind: data::Kind, payload_len: usize) -> data::Repr {
         timestamp_us: 0,
         rtt_us: 0,
         payload_len,
+        class: Class::NONE,
+        age_ms: 0,
+    }
+}
+
+#[test]
+fn data_packet_with_a_class() {
+    let repr = data::Repr {
+        sequence: 7,
+        timestamp_us: 1_000_000,
+        rtt_us: 32_000,
+        class: Class::new(Priority::Key, Duration::from_millis(500)),
+        age_ms: 40,
+        ..header(data::Kind::Data, 4)
+    };
+    golden_packet(
+        "116e0004aabbccdd00000007000f424003e8002864617461",
+        repr,
+        b"data",
+    );
+}
+
+#[test]
+fn classes() {
+    // Lifetimes are rounded down to one that a header can name.
+    for (millis, named) in [(0, 10), (10, 10), (19, 10), (399, 300), (1_000_000, 60_000)] {
+        let class = Class::new(Priority::Normal, Duration::from_millis(millis));
+        assert_eq!(class.lifetime(), Some(Duration::from_millis(named)));
+    }
+    for bits in 0..=255 {
+        let class = Class::from_bits(bits);
+        let refused = bits != 0 && (bits & 128 != 0 || bits & 31 == 0);
+        assert_eq!(class.is_none(), refused, "{bits}");
+        let Some(class) = class else { continue };
+        assert_eq!((class.bits(), class.is_some()), (bits, bits != 0));
+        assert_eq!(class.lifetime().is_some(), bits != 0);
+        assert_eq!(class.with_priority(class.priority()), class);
+    }
+    assert_eq!(Class::NONE.priority(), Priority::Normal);
+    // Flags are of DATA and FRAGMENT alone.
+    for kind in 1..=8 {
+        let bytes = unhex(&format!(
+            "1{kind}6e0004aabbccdd00000007000f424003e8002864617461"
+        ));
+        let is_data = matches!(kind, 1 | 6);
+        assert_eq!(data::Packet::new_checked(&bytes[..]).is_ok(), is_data);
+    }
+    // Longer round-trip times are told as the longest.
+    let mut bytes = [0; data::HEADER_LEN];
+    for (rtt_us, told) in [(0, 0), (1, 32), (32, 32), (33, 64), (u32::MAX, 65_535 * 32)] {
+        let repr = data::Repr {
+            rtt_us,
+            class: Class::new(Priority::Key, Duration::from_millis(500)),
+            ..header(data::Kind::Data, 0)
+        };
+        repr.emit(&mut bytes);
+        let packet = data::Packet::new_checked(&bytes[..]).unwrap();
+        assert_eq!(packet.rtt_us(), told);
     }
 }
 
@@ -550,6 +609,39 @@ fn fragment_packet() {
     golden_packet(
         "1600000caabbccdd00000007000f424000007530010203040103000064617461",
         repr,
+        &payload,
+    );
+}
+
+#[test]
+fn init_packet() {
+    let mut payload = *b"........init";
+    let init = wire::init::Repr {
+        generation: 0x0102_0304,
+        total: 1500,
+        offset: 1000,
+    };
+    init.emit(&mut payload);
+    assert_eq!(wire::init::Repr::parse(&payload), Ok((init, &b"init"[..])));
+    golden_packet(
+        "1700000caabbccdd0000000000000000000000000102030405dc03e8696e6974",
+        header(data::Kind::Init, payload.len()),
+        &payload,
+    );
+}
+
+#[test]
+fn init_request_packet() {
+    let mut payload = [0xff; wire::init::LEN];
+    let request = wire::init::Request {
+        generation: 0x0102_0304,
+        offset: 1000,
+    };
+    request.emit(&mut payload);
+    assert_eq!(wire::init::Request::parse(&payload), Ok(request));
+    golden_packet(
+        "18000008aabbccdd00000000000000000000000001020304000003e8",
+        header(data::Kind::InitRequest, payload.len()),
         &payload,
     );
 }

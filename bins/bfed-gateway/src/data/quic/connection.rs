@@ -67,6 +67,8 @@ pub(crate) struct Connection {
     /// Datagrams that had no room: one for each blocked edge.
     held: VecDeque<(EdgeId, Bytes)>,
     max_datagram: usize,
+    /// The round-trip time that was reported.
+    rtt: std::time::Duration,
     /// When its timer expires.
     pub(super) due: Option<Instant>,
 }
@@ -90,6 +92,7 @@ impl Connection {
             early: VecDeque::new(),
             held: VecDeque::new(),
             max_datagram: 0,
+            rtt: std::time::Duration::ZERO,
             due: None,
         }
     }
@@ -479,7 +482,7 @@ impl Quic {
         }
     }
 
-    /// Reports a change of the longest datagram.
+    /// Reports changes of the longest datagram and of the round-trip time.
     fn check_datagrams(&mut self, index: usize) {
         let Some(connection) = self.connections.get_mut(&index) else {
             return;
@@ -491,6 +494,14 @@ impl Quic {
         if std::mem::replace(&mut connection.max_datagram, max) != max {
             let end = (connection.remote, key);
             self.events.push_back(Event::MaxDatagram(end, max));
+        }
+        let rtt = connection.inner.rtt();
+        if rtt.abs_diff(connection.rtt) * 8 >= rtt {
+            connection.rtt = rtt;
+            let end = (connection.remote, key);
+            let micros = u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX);
+            self.events
+                .push_back(Event::Rtt(end, bfed::Duration::from_micros(micros)));
         }
     }
 }

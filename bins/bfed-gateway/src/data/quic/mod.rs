@@ -118,6 +118,8 @@ pub(crate) enum Event {
     Took(EdgeId),
     /// The longest datagram of a connection has changed.
     MaxDatagram(End, usize),
+    /// The round-trip time of a connection has changed by an eighth or more.
+    Rtt(End, Duration),
 }
 
 /// A stream's connection and its number there.

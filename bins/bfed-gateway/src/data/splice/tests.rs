@@ -87,7 +87,14 @@ impl Stage {
         stage.until(|stage| stage.source.peek(&mut attach).is_ok());
         stage.source.set_nonblocking(false).unwrap();
         stage.source.read_exact(&mut attach).unwrap();
-        assert_eq!(attach[..], packet(Kind::Attach, UP, &[])[..]);
+        let mut expected = [0; HEADER_LEN];
+        let header = Repr::new(Kind::Attach, UP);
+        Repr {
+            sequence: bfed::wire::init::ATTACH_INIT,
+            ..header
+        }
+        .emit(&mut expected);
+        assert_eq!(attach, expected);
         stage
     }
 

@@ -244,7 +244,13 @@ impl Edge {
         self.list.iter().any(|prefix| prefix.contains(host))
     }
 
-    async fn put(&self, key: Key, session: SessionName, mut body: Incoming) -> Response<Answer> {
+    async fn put(
+        &self,
+        key: Key,
+        session: SessionName,
+        deadline: Option<bfed::Duration>,
+        mut body: Incoming,
+    ) -> Response<Answer> {
         let foreign = self.is_foreign(&key, &session);
         if foreign && !(session.multi_source() && self.shared.hub().has_down(&key)) {
             return text(
@@ -258,7 +264,7 @@ impl Edge {
                 format!("sources send to {origin}"),
             );
         }
-        let Ok(_source) = Source::new(&self.shared, &key, &session) else {
+        let Ok(_source) = Source::new(&self.shared, &key, &session, deadline) else {
             return text(StatusCode::CONFLICT, "the session has a source");
         };
         let mut count = 0;
@@ -309,8 +315,9 @@ impl<'a> Source<'a> {
         shared: &'a Shared,
         key: &'a Key,
         session: &SessionName,
+        deadline: Option<bfed::Duration>,
     ) -> Result<Self, NoSource> {
-        shared.hub().add_source(key, session)?;
+        shared.hub().add_source(key, session, deadline)?;
         Ok(Source(shared, key))
     }
 }
@@ -376,7 +383,10 @@ impl Site for Edge {
         match (request.method(), &view) {
             (&Method::GET, _) => presented.keep(self.get(&asked, &key, &session, cut).await),
             (&Method::PUT | &Method::POST, View::Stream) => match self.may_publish(from.ip()) {
-                true => self.put(key, session, request.into_body()).await,
+                true => match deadline(&request) {
+                    Ok(deadline) => self.put(key, session, deadline, request.into_body()).await,
+                    Err(why) => text(StatusCode::BAD_REQUEST, why),
+                },
                 false => text(
                     StatusCode::FORBIDDEN,
                     "this host may not be a source: network.publish does not list it",
@@ -410,6 +420,24 @@ impl Site for Edge {
                 }
             }
         }
+    }
+}
+
+/// Header of a source's request: how long its frames are worth sending, in milliseconds.
+const DEADLINE: &str = "polycast-deadline";
+
+/// Returns what the source's request says of the lifetime of its frames.
+fn deadline<B>(request: &Request<B>) -> Result<Option<bfed::Duration>, &'static str> {
+    let Some(value) = request.headers().get(DEADLINE) else {
+        return Ok(None);
+    };
+    let millis = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
+    match millis.filter(|millis| (1..=60_000).contains(millis)) {
+        Some(millis) => Ok(Some(bfed::Duration::from_millis(millis))),
+        None => Err("polycast-deadline is a number of milliseconds from 1 to 60000"),
     }
 }
 
@@ -458,7 +486,7 @@ pub(super) async fn fetch(
         return;
     };
     while shared.hub().listens(channel) {
-        if let Ok(_source) = Source::new(&shared, &key, &session) {
+        if let Ok(_source) = Source::new(&shared, &key, &session, None) {
             let (shared, key) = (&*shared, &key);
             let read = read(&from, token.as_ref(), |data| async {
                 publish(shared, key, session.content(), data).await;

@@ -1,6 +1,7 @@
 //! The streams of one server, their readers and their sources. Data comes from the data node's thread and from sources'
 //! connections; the queue of each reader is bounded.
 
+mod init;
 mod reader;
 mod viewers;
 
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bfed::native::{ChannelId, Direction, NativeError, NativeFlow};
+use bfed::native::{ChannelId, Direction, FrameClass, NativeError, NativeFlow};
 use bfed::wire::data::MAX_PAYLOAD_LEN;
 use bfed::{Content, SessionName};
 use hyper::body::Bytes;
@@ -38,6 +39,23 @@ pub(super) fn longest_frame(content: Content) -> usize {
 /// A flow of a session: the session's name, and the flow's number.
 pub(super) type Key = (String, usize);
 
+/// What the data node gets of a source.
+#[derive(Clone, Debug)]
+pub(super) enum Item {
+    /// A frame, and what its source says of it.
+    Data(Bytes, FrameClass),
+    /// The initialisation of the container; empty if there is none any more.
+    Init(Bytes),
+}
+
+impl Item {
+    fn len(&self) -> usize {
+        match self {
+            Item::Data(bytes, _) | Item::Init(bytes) => bytes.len(),
+        }
+    }
+}
+
 /// State shared by the server's thread and the data node's.
 pub(super) struct Shared {
     hub: Mutex<Hub>,
@@ -54,6 +72,7 @@ struct Counts {
     dropped: u64,
     cut: u64,
     refused: u64,
+    long_inits: u64,
 }
 
 #[derive(Default)]
@@ -71,6 +90,8 @@ struct Stream {
     busy: Option<ChannelId>,
     readers: Vec<u64>,
     sources: usize,
+    /// How long the source's frames are worth sending, if it has said so.
+    deadline: Option<bfed::Duration>,
     /// What viewers that arrive late get; of a session of one source, without numbered frames.
     live: Option<Live>,
 }
@@ -94,7 +115,7 @@ pub(super) struct Hub {
     channels: BTreeMap<ChannelId, Key>,
     readers: BTreeMap<u64, Reader>,
     next: u64,
-    received: VecDeque<(ChannelId, Bytes)>,
+    received: VecDeque<(ChannelId, Item)>,
     received_bytes: usize,
     writable: VecDeque<ChannelId>,
     bounds: Bounds,
@@ -142,22 +163,22 @@ impl Shared {
     }
 
     /// Returns the next data for the data node.
-    pub(super) fn received(&self) -> Option<(ChannelId, Bytes)> {
+    pub(super) fn received(&self) -> Option<(ChannelId, Item)> {
         let mut hub = self.hub();
-        let Some((channel, data)) = hub.received.pop_front() else {
+        let Some((channel, item)) = hub.received.pop_front() else {
             if hub.writable.is_empty() {
                 self.waker.reset();
             }
             return None;
         };
         let before = hub.received_bytes;
-        hub.received_bytes -= data.len();
+        hub.received_bytes -= item.len();
         let room = before >= MAX_RECEIVED / 2 && hub.received_bytes < MAX_RECEIVED / 2;
         drop(hub);
         if room {
             self.room.notify_waiters();
         }
-        Some((channel, data))
+        Some((channel, item))
     }
 
     /// Returns a channel that takes data again.
@@ -312,30 +333,6 @@ impl Hub {
         Ok(())
     }
 
-    /// Gives the data node the bytes that it missed: of a bulk session all since the last key frame, of a real-time session
-    /// the initialisation alone, because late frames are dropped on the way.
-    fn begin_late(&mut self, channel: ChannelId) {
-        let Some(Join::Now(mut pieces)) = self
-            .of(channel)
-            .and_then(|s| s.live.as_ref())
-            .map(Live::join)
-        else {
-            return;
-        };
-        let content = self.of(channel).map(|stream| stream.content);
-        let content = content.unwrap_or_default();
-        if content == Content::RealTime {
-            pieces.truncate(1);
-        }
-        for mut piece in pieces {
-            self.received_bytes += piece.len();
-            while !piece.is_empty() {
-                let frame = piece.split_to(piece.len().min(longest_frame(content)));
-                self.received.push_back((channel, frame));
-            }
-        }
-    }
-
     /// Unsubscribes the data node.
     pub(super) fn unsubscribe(&mut self, channel: ChannelId) {
         if let Some(stream) = self.of(channel) {
@@ -383,7 +380,7 @@ impl Hub {
             stream.busy = stream.busy.filter(|busy| *busy != channel);
         }
         self.received.retain(|(of, _)| *of != channel);
-        self.received_bytes = self.received.iter().map(|(_, data)| data.len()).sum();
+        self.received_bytes = self.received.iter().map(|(_, item)| item.len()).sum();
         if ends {
             self.end_readers(&key);
         }
@@ -441,7 +438,12 @@ impl Hub {
     }
 
     /// Adds a source.
-    pub(super) fn add_source(&mut self, key: &Key, session: &SessionName) -> Result<(), NoSource> {
+    pub(super) fn add_source(
+        &mut self,
+        key: &Key,
+        session: &SessionName,
+        deadline: Option<bfed::Duration>,
+    ) -> Result<(), NoSource> {
         let stream = self.stream(key, session);
         if stream.sources > 0 && !stream.multi {
             self.counts.refused += 1;
@@ -451,6 +453,8 @@ impl Hub {
             stream.restart();
         }
         stream.sources += 1;
+        stream.deadline = deadline;
+        self.queue_init(key);
         Ok(())
     }
 
@@ -522,11 +526,15 @@ impl Hub {
         let Some(stream) = self.streams.get_mut(key) else {
             return true;
         };
-        let started = stream.live.as_mut().is_some_and(|live| live.push(data));
+        let live = stream.live.as_mut();
+        let (begins, started) = live.map_or((false, false), |live| {
+            (live.begins_with(data), live.push(data))
+        });
         for id in &stream.readers {
             let Some(reader) = self.readers.get_mut(id).filter(|reader| !reader.ended) else {
                 continue;
             };
+            reader.waits &= !(begins && reader.is_fresh);
             if reader.waits {
                 let joined = stream.live.as_ref().filter(|_| started).map(Live::join);
                 if let Some(Join::Now(pieces)) = joined {
@@ -580,9 +588,10 @@ impl Hub {
         if held || !self.deliver(key, data) {
             return false;
         }
+        self.queue_init(key);
+        let class = self.class_of(key);
         for channel in listens {
-            self.received_bytes += data.len();
-            self.received.push_back((channel, data.clone()));
+            self.queue(channel, Item::Data(data.clone(), class));
         }
         self.counts.received += 1;
         true

@@ -10,9 +10,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bfed::wire::init::MAX_INIT_LEN;
 use hyper::body::Bytes;
 use media::hls::{Config, Recorder};
-use media::{Container, Event, Prefix, Reader, Unit};
+use media::{Container, Event, Prefix, Priority, Reader, Unit};
 use tokio::sync::Notify;
 
 /// Time after the last request for which segments are made.
@@ -22,6 +23,9 @@ const UNASKED: Duration = Duration::from_secs(60);
 const CHUNK_COST: u64 = 128;
 /// Average length of pieces from which on they are worth sharing, in bytes.
 const MIN_PIECE: u64 = 512;
+
+/// Bytes by which the beginning of a stream is recognised: the head of `ftyp`, or of EBML with its first element.
+const FRONT: usize = 12;
 
 /// Where a new reader of a stream begins.
 pub(super) enum Join {
@@ -42,6 +46,10 @@ pub(super) struct Live {
     /// Most bytes in `chunks`.
     max: u64,
     init: Bytes,
+    /// The initialisation of a container without which its stream cannot be joined, and has not been taken yet.
+    changed_init: Option<Bytes>,
+    /// How much the bytes matter that came last.
+    priority: Priority,
     /// The last unit that a decoder can start with.
     start: Option<(u64, Prefix)>,
     /// There has been one.
@@ -67,7 +75,9 @@ impl Live {
 
     /// Forgets the old source, but for its segments: a new one follows.
     pub(super) fn restart(&mut self) {
+        let changed_init = self.own_init().map(|_| Bytes::new());
         *self = Live {
+            changed_init: changed_init.or_else(|| self.changed_init.take()),
             recorder: self.recorder.take(),
             playlist: self.playlist.take(),
             asked: self.asked.take(),
@@ -98,10 +108,15 @@ impl Live {
         self.chunks.push_back(data.clone());
         self.end += data.len() as u64;
         let (mut started, mut changed) = (false, false);
+        self.priority = Priority::Other;
         while let Some(event) = self.reader.poll_event() {
             match event {
-                Event::Init => changed |= self.initialise(),
+                Event::Init => {
+                    self.priority = Priority::Key;
+                    changed |= self.initialise();
+                }
                 Event::Unit(unit) => {
+                    self.priority = self.priority.max(unit.priority());
                     if unit.is_start && unit.offset >= self.first {
                         self.start = Some((unit.offset, unit.prefix));
                         self.has_starts = true;
@@ -111,6 +126,7 @@ impl Live {
                 }
             }
         }
+        self.priority = self.priority.max(self.reader.open_priority());
         if self.is_unknown() {
             self.chunks.clear();
         }
@@ -123,8 +139,68 @@ impl Live {
         started
     }
 
+    /// Returns the initialisation, if readers cannot begin without it and other gateways can have it.
+    pub(super) fn own_init(&self) -> Option<Bytes> {
+        let needed = self.container().is_some_and(Container::needs_init);
+        let fits = (1..=MAX_INIT_LEN).contains(&self.init.len());
+        (needed && fits).then(|| self.init.clone())
+    }
+
+    /// Returns whether these bytes are the beginning of the stream whose initialisation was set before. They are read as
+    /// such.
+    pub(super) fn begins_with(&mut self, data: &[u8]) -> bool {
+        let front = &data[..data.len().min(FRONT)];
+        let begins = self.end == 0 && front.len() == FRONT && self.init.starts_with(front);
+        if begins {
+            self.reader = Reader::new();
+        }
+        begins
+    }
+
+    /// Returns how much the bytes matter that came last; of an unknown container all matter alike.
+    pub(super) fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// Returns whether the initialisation is too long for other gateways.
+    pub(super) fn is_init_long(&self) -> bool {
+        self.init.len() > MAX_INIT_LEN
+    }
+
+    /// Returns the initialisation once after each change; empty if there is none any more.
+    pub(super) fn take_changed_init(&mut self) -> Option<Bytes> {
+        self.changed_init.take()
+    }
+
+    /// Continues a stream after its initialisation, from anywhere. Returns false if nothing changes: the stream has that
+    /// initialisation already, or it is of no known container.
+    pub(super) fn set_init(&mut self, init: &[u8]) -> bool {
+        let known = self.own_init().unwrap_or_default();
+        if known == init {
+            return false;
+        }
+        if init.is_empty() {
+            self.restart();
+            return true;
+        }
+        let Some(reader) = Reader::resume(init) else {
+            return false;
+        };
+        self.restart();
+        self.reader = reader;
+        while let Some(event) = self.reader.poll_event() {
+            if event == Event::Init {
+                self.initialise();
+            }
+        }
+        true
+    }
+
     fn initialise(&mut self) -> bool {
-        self.init = Bytes::copy_from_slice(self.reader.init());
+        let before = core::mem::replace(&mut self.init, Bytes::copy_from_slice(self.reader.init()));
+        if self.container().is_some_and(Container::needs_init) && self.init != before {
+            self.changed_init = Some(self.own_init().unwrap_or_default());
+        }
         if self.container().is_some_and(Container::needs_init) {
             self.start = None;
         }

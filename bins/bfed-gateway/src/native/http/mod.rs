@@ -56,8 +56,8 @@ use bfed::wire::data::HEADER_LEN;
 use bfed::{Instant, NativeNet, Prefix};
 use bfed_client::{Url, session_path};
 
-use super::{Access, ClientLimits, Counter, Network, Owner, Role};
-use hub::{Key, Shared};
+use super::{Access, ClientLimits, Counter, Network, Owner, Role, upcall};
+use hub::{Item, Key, Shared};
 use moq::Moq;
 pub use moq::{MoqConfig, RelayConfig};
 use server::Server;
@@ -371,12 +371,22 @@ impl NativeNet for HttpNet {
         self.shared.hub().send(id, data)
     }
 
+    fn send_init(&mut self, _: Instant, id: ChannelId, init: &[u8]) {
+        self.shared.hub().set_init(id, init);
+    }
+
     fn poll_upcall(&mut self, _: Instant, buffer: &mut [u8]) -> Option<Upcall> {
         self.server.start();
-        let (channel, data) = self.shared.received()?;
-        let len = data.len();
-        buffer[HEADER_LEN..HEADER_LEN + len].copy_from_slice(&data);
-        Some(Upcall::Data { channel, len })
+        let (channel, item) = self.shared.received()?;
+        let (upcall, bytes) = match item {
+            Item::Data(bytes, class) => (upcall(channel, bytes.len(), class), bytes),
+            Item::Init(bytes) => {
+                let len = bytes.len();
+                (Upcall::Init { channel, len }, bytes)
+            }
+        };
+        buffer[HEADER_LEN..HEADER_LEN + bytes.len()].copy_from_slice(&bytes);
+        Some(upcall)
     }
 }
 

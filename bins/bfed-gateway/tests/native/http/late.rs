@@ -7,6 +7,9 @@ use std::time::Duration as StdDuration;
 use bfed_gateway::native::{Network, NetworkConfig};
 use media::{Event, Reader};
 
+use bfed::native::{FrameClass, Priority};
+use bfed::wire::data::{HEADER_LEN, MAX_PAYLOAD_LEN};
+
 use super::*;
 
 const TS: &[u8] = include_bytes!("../../../../../crates/media/tests/samples/h264.ts");
@@ -115,6 +118,116 @@ fn a_gateway_that_subscribes_late_begins_as_a_reader_does() {
             received.extend(soon(&mut *net).1);
         }
         assert_eq!(received, expected);
+    });
+}
+
+/// What the data node gets of a source: initialisations and data.
+fn upcalls(net: &mut dyn Network, until: usize) -> Vec<(bool, Vec<u8>)> {
+    let mut all: Vec<(bool, Vec<u8>)> = vec![];
+    let mut buffer = vec![0; HEADER_LEN + MAX_PAYLOAD_LEN];
+    for _ in 0..500 {
+        while let Some(upcall) = net.poll_upcall(now(), &mut buffer) {
+            let (is_init, len) = match upcall {
+                Upcall::Init { len, .. } => (true, len),
+                Upcall::Data { len, .. } | Upcall::Frame { len, .. } => (false, len),
+                other => panic!("{other:?}"),
+            };
+            all.push((is_init, buffer[HEADER_LEN..HEADER_LEN + len].to_vec()));
+        }
+        let data = all.iter().filter(|one| !one.0).map(|one| one.1.len());
+        if data.sum::<usize>() >= until {
+            break;
+        }
+        std::thread::sleep(StdDuration::from_millis(10));
+    }
+    all
+}
+
+#[test]
+fn the_data_node_gets_initialisations_of_containers_that_need_them() {
+    alone(|| {
+        for (stream, needed) in [(MP4, true), (WEBM, true), (TS, false)] {
+            let mut net = edge();
+            up(&mut *net, &name(SESSION)).unwrap();
+            let source = source(&*net, stream);
+            let inits: Vec<_> = upcalls(&mut *net, stream.len())
+                .into_iter()
+                .filter_map(|(is_init, bytes)| is_init.then_some(bytes))
+                .collect();
+            let expected = if needed { vec![init(stream)] } else { vec![] };
+            assert_eq!(inits, expected);
+            // The next source may be of another container.
+            drop(source);
+            std::thread::sleep(StdDuration::from_millis(100));
+            let mut next = Client::put(EDGE, &path(SESSION));
+            next.chunk(b"text");
+            let after = upcalls(&mut *net, 4);
+            let expected = if needed { vec![(true, vec![])] } else { vec![] };
+            assert_eq!(after[..after.len() - 1], expected);
+        }
+    });
+}
+
+#[test]
+fn viewers_of_a_gateway_that_joins_late_wait_for_a_key_frame_after_the_initialisation() {
+    alone(|| {
+        for stream in [MP4, WEBM] {
+            let mut net = edge();
+            let foreign = name("bfed://9/film");
+            let (channel, _) = down(&mut *net, &foreign).unwrap();
+            // Lets the edge serve it without the mediator.
+            net.send_init(now(), channel, &init(stream));
+            net.send_data(now(), channel, &stream[3000..3001]).unwrap();
+            let mut reader = Client::get(EDGE, &path("bfed://9/film"));
+            assert_eq!(reader.head(), 200);
+            for piece in stream[3001..].chunks(1000) {
+                net.send_data(now(), channel, piece).unwrap();
+            }
+            let body = reader.until(init(stream).len() + 4000).to_vec();
+            assert!(body.starts_with(&init(stream)));
+            let mut seen = Reader::new();
+            seen.push(&body);
+            let first = std::iter::from_fn(|| seen.poll_event()).find_map(|event| match event {
+                Event::Unit(unit) => Some(unit),
+                Event::Init => None,
+            });
+            assert!(first.is_some_and(|unit| unit.is_start));
+        }
+    });
+}
+
+#[test]
+fn a_stream_that_begins_after_its_initialisation_is_passed_on_as_it_is() {
+    alone(|| {
+        for stream in [MP4, WEBM] {
+            let mut net = edge();
+            let (channel, _) = down(&mut *net, &name("bfed://9/film")).unwrap();
+            net.send_data(now(), channel, &[]).unwrap();
+            let mut reader = Client::get(EDGE, &path("bfed://9/film"));
+            assert_eq!(reader.head(), 200);
+            net.send_init(now(), channel, &init(stream));
+            for piece in stream.chunks(1000) {
+                net.send_data(now(), channel, piece).unwrap();
+            }
+            assert_eq!(reader.until(stream.len()), stream);
+        }
+    });
+}
+
+#[test]
+fn hostile_initialisations_change_nothing() {
+    alone(|| {
+        let mut net = edge();
+        let (channel, _) = down(&mut *net, &name("bfed://9/film")).unwrap();
+        net.send_data(now(), channel, &[]).unwrap();
+        let mut reader = Client::get(EDGE, &path("bfed://9/film"));
+        assert_eq!(reader.head(), 200);
+        for junk in [&b"junk"[..], &[0; 60_000], TS, &MP4[..100], &WEBM[..100]] {
+            net.send_init(now(), channel, junk);
+        }
+        net.send_init(now(), ChannelId(99), &init(MP4));
+        net.send_data(now(), channel, b"data").unwrap();
+        assert_eq!(reader.until(4), b"data");
     });
 }
 
@@ -338,5 +451,97 @@ fn the_list_and_the_player() {
         config.list.clear();
         let _net = channels(&NetworkConfig::Http(config));
         assert_eq!(Client::get(EDGE, "/sessions").head(), 403);
+    });
+}
+
+/// Classes of the frames that the data node gets of a source, by their bytes.
+fn classes(net: &mut dyn Network, len: usize) -> Vec<(FrameClass, Vec<u8>)> {
+    let mut all: Vec<(FrameClass, Vec<u8>)> = vec![];
+    let mut buffer = vec![0; HEADER_LEN + MAX_PAYLOAD_LEN];
+    for _ in 0..500 {
+        while let Some(upcall) = net.poll_upcall(now(), &mut buffer) {
+            let (class, len) = match upcall {
+                Upcall::Frame { class, len, .. } => (class, len),
+                Upcall::Data { len, .. } => (FrameClass::default(), len),
+                _ => continue,
+            };
+            all.push((class, buffer[HEADER_LEN..HEADER_LEN + len].to_vec()));
+        }
+        if all.iter().map(|one| one.1.len()).sum::<usize>() >= len {
+            break;
+        }
+        std::thread::sleep(StdDuration::from_millis(10));
+    }
+    all
+}
+
+#[test]
+fn frames_with_bytes_of_key_frames_are_more_important_than_others() {
+    alone(|| {
+        for stream in [TS, MP4, WEBM] {
+            let mut net = edge();
+            let live = "bfed://7/film/?content=real-time";
+            up(&mut *net, &name(live)).unwrap();
+            let mut source = Client::put(EDGE, &path(live));
+            for piece in stream.chunks(700) {
+                source.chunk(piece);
+                // Each in a frame of its own.
+                std::thread::sleep(StdDuration::from_millis(1));
+            }
+            let all = classes(&mut *net, stream.len());
+            let mut reader = Reader::new();
+            reader.push(stream);
+            let starts: Vec<_> = std::iter::from_fn(|| reader.poll_event())
+                .filter_map(|event| match event {
+                    Event::Unit(unit) if unit.is_start => Some(unit.offset..unit.end()),
+                    _ => None,
+                })
+                .collect();
+            assert!(starts.len() > 2);
+            let (mut at, mut others) = (0, 0);
+            for (class, bytes) in &all {
+                let end = at + bytes.len() as u64;
+                // The head of a picture tells, which may be some packets after its first byte.
+                let is_within =
+                    |start: &std::ops::Range<u64>| at > start.start + 700 && end <= start.end;
+                if starts.iter().any(is_within) {
+                    assert_eq!(class.priority, Priority::Key, "bytes {at} to {end}");
+                }
+                if starts
+                    .iter()
+                    .all(|start| end <= start.start || at >= start.end)
+                {
+                    others += u64::from(class.priority == Priority::Normal);
+                }
+                at = end;
+            }
+            assert!(others > all.len() as u64 / 4, "{others} of {}", all.len());
+        }
+    });
+}
+
+#[test]
+fn a_source_declares_how_long_its_frames_are_worth_sending() {
+    alone(|| {
+        let mut net = edge();
+        let live = "bfed://7/film/?content=real-time";
+        up(&mut *net, &name(live)).unwrap();
+        let ask = |value: &str| {
+            let path = path(live);
+            let head = format!(
+                "PUT {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nPolycast-Deadline: {value}\r\n"
+            );
+            Client::ask(EDGE, &head, b"")
+        };
+        for wrong in ["0", "60001", "soon", "-1", "1.5"] {
+            assert_eq!(ask(wrong).head(), 400, "{wrong}");
+        }
+        let mut source = ask("150");
+        source.chunk(b"data");
+        let expected = FrameClass {
+            priority: Priority::Normal,
+            lifetime: Some(bfed::Duration::from_millis(150)),
+        };
+        assert_eq!(classes(&mut *net, 4), [(expected, b"data".to_vec())]);
     });
 }

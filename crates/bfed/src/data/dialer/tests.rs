@@ -20,7 +20,7 @@ fn seconds(time: u64) -> Duration {
 /// A plane with that many edges that wait for TCP channels, and its dialer.
 fn plane(count: usize) -> (Dialer, Plane, Vec<EdgeId>) {
     let mut plane = Plane::new(PlaneConfig::default(), [1; 32], START);
-    let flow = plane.add_flow(Content::Bulk, true);
+    let flow = plane.add_flow(Content::Bulk, true, None);
     let mut ids = Vec::new();
     for number in 1..=count {
         let mut edge = Edge::new(flow, false, Carrier::Stream(address()));

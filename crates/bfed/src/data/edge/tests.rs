@@ -1,8 +1,10 @@
 //! The queue of an edge.
 
+use alloc::sync::Arc;
 use alloc::vec;
 
 use super::*;
+use crate::wire::fragment::Repr as Fragment;
 
 const START: Instant = Instant::from_secs(100);
 
@@ -18,7 +20,16 @@ fn config() -> PlaneConfig {
 }
 
 fn push(edge: &mut Edge, content: Content, bytes: &[u8]) -> u64 {
-    edge.push(START, (Kind::Data, bytes.into()), content, &config())
+    push_at(edge, START, content, (Kind::Data, bytes.into()))
+}
+
+fn push_at(edge: &mut Edge, now: Instant, content: Content, frame: (Kind, Arc<[u8]>)) -> u64 {
+    let expires = match content {
+        Content::RealTime => Some(now + Duration::from_millis(500)),
+        Content::Bulk => None,
+    };
+    let packet = Waiting::new(now, Timing::now(now), expires, frame);
+    edge.push(now, packet, content, &config())
 }
 
 /// Queues a fragment of 100 bytes of a frame.
@@ -30,12 +41,8 @@ fn fragment(edge: &mut Edge, frame: u32, index: u8) -> u64 {
         count: 10,
     }
     .emit(&mut bytes);
-    edge.push(
-        START,
-        (Kind::Fragment, bytes.into()),
-        Content::RealTime,
-        &config(),
-    )
+    let frame = (Kind::Fragment, bytes.into());
+    push_at(edge, START, Content::RealTime, frame)
 }
 
 #[test]
@@ -99,12 +106,8 @@ fn a_bulk_queue_is_full_when_more_than_half_of_it_waits() {
     assert!(edge.is_full(&config()));
     assert_eq!(edge.stalls_at(timeout), Some(START + timeout));
     // Later frames do not move that time.
-    edge.push(
-        START + timeout,
-        (Kind::Data, [0].into()),
-        Content::Bulk,
-        &config(),
-    );
+    let frame = (Kind::Data, [0].into());
+    push_at(&mut edge, START + timeout, Content::Bulk, frame);
     assert_eq!(edge.stalls_at(timeout), Some(START + timeout));
     // A receiver of real-time data is never stalled.
     let mut edge = Edge::new(0, false, Carrier::Native(ChannelId(1)));
@@ -118,12 +121,13 @@ fn frames_that_waited_too_long_are_dropped() {
     let millis = Duration::from_millis;
     for time in 0..4 {
         let frame = (Kind::Data, [time as u8].into());
-        edge.push(START + millis(time), frame, Content::RealTime, &config());
+        push_at(&mut edge, START + millis(time), Content::RealTime, frame);
     }
-    assert_eq!(edge.drop_older(START), 0);
-    assert_eq!(edge.drop_older(START + millis(2)), 2);
+    let late = |edge: &mut Edge, after| edge.drop_late(START + millis(after)).late;
+    assert_eq!(late(&mut edge, 500), 0);
+    assert_eq!(late(&mut edge, 502), 2);
     assert!(edge.waits());
-    assert_eq!(edge.drop_older(START + millis(4)), 2);
+    assert_eq!(late(&mut edge, 504), 2);
     assert!(!edge.waits());
 }
 

@@ -23,7 +23,7 @@ fn outs(flow: &Flow) -> Vec<u32> {
 #[test]
 fn packets_are_sent_on_all_edges_but_the_upstream_one_with_one_source() {
     for multi in [false, true] {
-        let mut flow = Flow::new(Content::Bulk, multi);
+        let mut flow = Flow::new(Content::Bulk, multi, Class::NONE);
         assert_eq!(outs(&flow), []);
         flow.add(edge(1), true);
         for id in 2..=4 {
@@ -59,7 +59,7 @@ fn counts_of_the_shortcut_and_of_other_flows_are_added() {
         copies: 7,
         dropped: 2,
     };
-    let mut flow = Flow::new(Content::Bulk, false);
+    let mut flow = Flow::new(Content::Bulk, false, Class::NONE);
     flow.rest.dropped = 11;
     flow.add_counts(&one);
     flow.add_counts(&one);

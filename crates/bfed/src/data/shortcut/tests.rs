@@ -18,7 +18,7 @@ const SOURCE: Meta = Meta::Native(ChannelId(1));
 /// A plane that forwards from one native channel to another; the flow, and the edge of the source.
 fn plane() -> (Plane, u32, EdgeId) {
     let mut plane = Plane::new(PlaneConfig::default(), [1; 32], NOW);
-    let flow = plane.add_flow(Content::Bulk, false);
+    let flow = plane.add_flow(Content::Bulk, false, None);
     let mut add = |up, channel| {
         let edge = Edge::new(flow, up, EdgeCarrier::Native(ChannelId(channel)));
         plane.add_edge(NOW, edge, None).expect("few edges")
@@ -79,7 +79,7 @@ const LABEL_OUT: FlowLabel = label(80);
 /// A plane that forwards from one TCP channel to another; the flow, and the edge of the receiver.
 fn stream_plane() -> (Plane, u32, EdgeId) {
     let mut plane = Plane::new(PlaneConfig::default(), [1; 32], NOW);
-    let flow = plane.add_flow(Content::Bulk, false);
+    let flow = plane.add_flow(Content::Bulk, false, None);
     let mut add = |up, conn, label_in, label_out| {
         let remote = ([192, 0, 2, conn as u8], 4004).into();
         let mut edge = Edge::new(flow, up, EdgeCarrier::Stream(remote));

@@ -253,8 +253,10 @@ impl Host {
                     io.send(port, &packet.emit());
                 }
             }
-            // Data nodes without keys have no paths.
-            Destination::Datagram(SocketAddr::V6(_)) | Destination::Path(_) => {}
+            // Data nodes without keys have no paths, and these networks no containers.
+            Destination::Datagram(SocketAddr::V6(_))
+            | Destination::Path(_)
+            | Destination::NativeInit(_) => {}
             Destination::Stream(conn) => {
                 self.output
                     .push(Output::Packet(conn, copy.edge, bytes.to_vec()));

@@ -18,6 +18,8 @@ pub(super) struct Reader {
     pub(super) took: Instant,
     /// It begins with the next key frame, and gets nothing before it.
     pub(super) waits: bool,
+    /// It has got nothing yet.
+    pub(super) is_fresh: bool,
     pub(super) ended: bool,
     pub(super) task: Option<TaskWaker>,
     /// Ends the connection.
@@ -32,6 +34,7 @@ impl Reader {
             bytes: 0,
             took: Instant::now(),
             waits: false,
+            is_fresh: true,
             ended: false,
             task: None,
             cut,
@@ -43,6 +46,7 @@ impl Reader {
         if self.queue.is_empty() {
             self.took = Instant::now();
         }
+        self.is_fresh = false;
         self.bytes += data.len();
         self.queue.push_back(data);
         self.wake();

@@ -119,6 +119,7 @@ impl Hub {
             ("frames_dropped_slow_reader", counts.dropped),
             ("readers_cut_off", counts.cut),
             ("sources_refused", counts.refused),
+            ("inits_too_long", counts.long_inits),
         ]
     }
 }

@@ -20,7 +20,7 @@ pub(super) async fn flow(
     let source = broadcast.track(&key.1.to_string())?;
     let wanted = track::Subscription::default().with_max_age(library.max_age);
     let mut groups = source.subscribe(wanted).await?.ordered();
-    let Ok(_source) = Source::new(&library.shared, key, session) else {
+    let Ok(_source) = Source::new(&library.shared, key, session, None) else {
         return Err(Error::Duplicate);
     };
     let mut joiner = Joiner::default();
