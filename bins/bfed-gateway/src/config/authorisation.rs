@@ -111,8 +111,8 @@ fn check(section: &Section<'_, '_>, rule: &Rule, network: &NetworkConfig) {
             "write two rules",
         );
     }
-    if matches!(network, NetworkConfig::Ip(_)) {
-        let wrong = "is unknown in an IP multicast network, where one request serves all clients";
+    if matches!(network, NetworkConfig::Ip(_) | NetworkConfig::External(_)) {
+        let wrong = "is unknown in this kind of network, where one request serves all clients";
         complain("clients", wrong, "leave it out");
     }
     if rule.rights == [Right::Carry] {

@@ -268,6 +268,12 @@ impl Configuration for Config {
             NetworkConfig::None => None,
             NetworkConfig::Ip(config) => Some(&config.data.link),
             NetworkConfig::Ssm(config) => Some(&config.data.link),
+            NetworkConfig::External(config) => {
+                if let Err(why) = config.gid() {
+                    host.complain("network.socket-group", why);
+                }
+                None
+            }
             NetworkConfig::Http(config) => {
                 host.address("network.listen", Some(config.listen));
                 if let Some(tls) = &config.tls {

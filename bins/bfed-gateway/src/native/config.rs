@@ -5,11 +5,14 @@ use std::net::SocketAddr;
 use bfed::Prefix;
 use bfed_client::Url;
 use daemon_kit::reader::{Section, shown};
-use daemon_kit::value::{LISTEN, listen, text};
+use daemon_kit::value::{LISTEN, MODE, listen, mode, text};
 use toml::de::DeValue;
 
 use super::http::TlsConfig;
-use super::{ClientLimits, Groups, GroupsConfig, HttpConfig, Link, MulticastConfig, NetworkConfig};
+use super::{
+    ClientLimits, ExternalConfig, Groups, GroupsConfig, HttpConfig, Link, MulticastConfig,
+    NetworkConfig,
+};
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -17,6 +20,7 @@ enum Kind {
     Ip,
     Ssm,
     Http,
+    External,
 }
 
 impl NetworkConfig {
@@ -28,12 +32,14 @@ impl NetworkConfig {
             ("ip", Kind::Ip),
             ("ssm", Kind::Ssm),
             ("http", Kind::Http),
+            ("external", Kind::External),
         ];
         let config = match section.choice("kind", &kinds, Kind::None) {
             None | Some(Kind::None) => NetworkConfig::None,
             Some(Kind::Ip) => NetworkConfig::Ip(ip(&section)),
             Some(Kind::Ssm) => NetworkConfig::Ssm(ssm(&section)),
             Some(Kind::Http) => NetworkConfig::Http(http(&section)),
+            Some(Kind::External) => NetworkConfig::External(external(&section)),
         };
         section.finish();
         config
@@ -271,5 +277,30 @@ fn http(section: &Section<'_, '_>) -> HttpConfig {
         limits: limits(section),
         cost: cost(section),
         ..config
+    }
+}
+
+fn external(section: &Section<'_, '_>) -> ExternalConfig {
+    let wants = "an absolute path, such as \"/run/polycast/external\"";
+    let directory = section.get("directory", wants, |value| {
+        let path = std::path::PathBuf::from(text(value)?);
+        // The address of a Unix socket holds 107 bytes, 13 of them for the name of the socket.
+        match path.as_os_str().len() {
+            _ if !path.is_absolute() => Err(format!("{path:?} is not an absolute path")),
+            0..=94 => Ok(path),
+            _ => Err(format!("{path:?} is longer than 94 bytes")),
+        }
+    });
+    let default = ExternalConfig::default();
+    let group = section.get("socket-group", "the name of a group of users", text);
+    ExternalConfig {
+        directory: directory.map_or(default.directory, |at| at.value),
+        mode: section
+            .get("socket-mode", MODE, mode)
+            .map_or(default.mode, |at| at.value),
+        group: group.map(|at| at.value),
+        queue: section.number("queue", 65_536u32..=1 << 30, 4 << 20) as usize,
+        limits: limits(section),
+        cost: cost(section),
     }
 }

@@ -46,6 +46,14 @@ pub(super) trait Front: AsFd + Send {
     /// Releases what belongs to requests that expired.
     fn expire(&mut self) {}
 
+    /// Handles the passing of time: called before requests are read, too.
+    fn handle_timeout(&mut self, _now: Instant) {}
+
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout).
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
     /// Returns the counters of this kind of network.
     fn counters(&self) -> Vec<Counter>;
 }
@@ -237,6 +245,7 @@ impl<F: Front> NativeNet for Mediator<F> {
     }
 
     fn poll_upcall(&mut self, now: Instant, _: &mut [u8]) -> Option<Upcall> {
+        self.front.handle_timeout(now);
         loop {
             if let Some(upcall) = self.clients.poll_upcall() {
                 return Some(upcall);
@@ -262,11 +271,13 @@ impl<F: Front> NativeNet for Mediator<F> {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.clients.handle_timeout(now);
+        self.front.handle_timeout(now);
         self.front.expire();
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.clients.poll_timeout()
+        let front = self.front.poll_timeout();
+        front.into_iter().chain(self.clients.poll_timeout()).min()
     }
 }
 

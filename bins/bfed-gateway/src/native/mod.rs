@@ -28,11 +28,13 @@
 //! | `ip` | IP multicast of any source: [`ip`] |
 //! | `ssm` | source-specific multicast: [`ssm`] |
 //! | `http` | bodies without end over HTTP: [`http`] |
+//! | `external` | a process of the network's operator, over Unix sockets: [`external`] |
 
 mod access;
 mod clients;
 mod config;
 mod datagrams;
+pub mod external;
 mod groups;
 pub mod http;
 pub mod ip;
@@ -51,6 +53,7 @@ use bfed::{GatewayId, Instant, NativeNet};
 pub use access::{Access, AccessConfig, NotAdmitted, TokensConfig};
 pub use clients::{ClientLimits, JoinLatency, LATENCY_BOUNDS_S};
 pub use datagrams::Link;
+pub use external::ExternalConfig;
 pub use groups::{GroupsConfig, MulticastConfig};
 pub use http::HttpConfig;
 pub use none::NoNetwork;
@@ -125,6 +128,8 @@ pub enum NetworkConfig {
     Ssm(MulticastConfig),
     /// `kind = "http"`: sessions over plain HTTP.
     Http(HttpConfig),
+    /// `kind = "external"`: a process over Unix sockets.
+    External(ExternalConfig),
 }
 
 /// The gateway that opens a network.
@@ -149,6 +154,7 @@ impl NetworkConfig {
             NetworkConfig::Ip(_) => "ip",
             NetworkConfig::Ssm(_) => "ssm",
             NetworkConfig::Http(_) => "http",
+            NetworkConfig::External(_) => "external",
         }
     }
 
@@ -175,6 +181,7 @@ impl NetworkConfig {
             NetworkConfig::Ip(config) => ip::open(config, role, owner)?,
             NetworkConfig::Ssm(config) => ssm::open(config, role, owner)?,
             NetworkConfig::Http(config) => http::open(config, role, owner)?,
+            NetworkConfig::External(config) => external::open(config, role, owner)?,
         })
     }
 }

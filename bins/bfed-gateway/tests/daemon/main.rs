@@ -3,6 +3,7 @@
 mod authorisation;
 mod browser;
 mod common;
+mod external;
 mod floods;
 mod metrics;
 mod peering;

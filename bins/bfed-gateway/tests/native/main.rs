@@ -1,6 +1,7 @@
 //! Native networks on real sockets, each test in a network namespace of its own.
 
 mod common;
+mod external;
 mod http;
 mod ip;
 mod ssm;
