@@ -2,6 +2,7 @@
 
 pub mod bfed;
 pub mod dyram;
+pub mod external;
 pub mod ldc;
 pub mod lms;
 pub mod ltp;
