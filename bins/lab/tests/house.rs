@@ -13,6 +13,7 @@ const PROTOCOLS: &[&str] = &[
     "tcpxm",
     "bfed",
     "media",
+    "sap",
     "mcp-control",
 ];
 
