@@ -39,6 +39,8 @@ pub enum Show {
     Nodes,
     /// Authorisation rules: sessions that each admits, and requests that it denied
     Rules,
+    /// Sessions that hosts of the native network announce by SAP
+    Announced,
     /// All counters
     Counters,
 }
@@ -108,6 +110,7 @@ impl Document for Show {
                 "copies",
             ]),
             Show::Rules => Layout::List(&["rule", "action", "sessions", "denied"]),
+            Show::Announced => Layout::List(&["session", "title", "host"]),
             Show::Counters => Layout::Counters,
         }
     }
@@ -182,7 +185,7 @@ impl StatusHandle {
             Show::Nodes => nodes(&mut document, &own),
             Show::Counters => add_counters(&mut document, &own),
             Show::Rules => self.add_denials(&mut document),
-            Show::Routes | Show::Peers | Show::Sessions => {}
+            Show::Routes | Show::Peers | Show::Sessions | Show::Announced => {}
         }
         Some(Ok(document))
     }
@@ -256,7 +259,7 @@ const NO_CONTROL: &str = "this process has only data nodes; ask the one with the
 
 impl StatusSource for StatusHandle {
     type Question = Question;
-    const USAGE: &'static str = "ask with one line such as {\"show\": \"overview\"}; known: overview, routes, peers, sessions, nodes, rules, counters; or {\"drain\": NODE}";
+    const USAGE: &'static str = "ask with one line such as {\"show\": \"overview\"}; known: overview, routes, peers, sessions, nodes, rules, announced, counters; or {\"drain\": NODE}";
     const PREFIX: &'static str = "bfed_gateway";
     type Snapshot = metrics::Snapshot;
     const METRICS: &'static [Metric<metrics::Snapshot>] = metrics::METRICS;

@@ -235,6 +235,12 @@ impl Announcer {
             .map(|((from, _, _), learned)| (*from, &learned.description))
     }
 
+    /// Returns the time of the last call.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
     /// Returns the number of own announcements.
     #[must_use]
     pub fn announced_count(&self) -> usize {

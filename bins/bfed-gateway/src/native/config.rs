@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use bfed::Prefix;
 use bfed_client::Url;
 use daemon_kit::reader::{Section, shown};
-use daemon_kit::value::{LISTEN, MODE, listen, mode, text};
+use daemon_kit::value::{LISTEN, MODE, boolean, listen, mode, text};
 use toml::de::DeValue;
 
 use super::http::TlsConfig;
 use super::{
     ClientLimits, ExternalConfig, Groups, GroupsConfig, HttpConfig, Link, MulticastConfig,
-    NetworkConfig,
+    NetworkConfig, SapConfig,
 };
 
 #[derive(Clone, Copy)]
@@ -132,6 +132,15 @@ fn unicast(
     found.map_or(default, |at| at.value)
 }
 
+/// `announce` and `learn-from`: announcements by SAP.
+fn sap(section: &Section<'_, '_>, announce: bool) -> SapConfig {
+    let announces = section.get("announce", "true or false", boolean);
+    SapConfig {
+        announce: announces.map_or(announce, |at| at.value),
+        learn_from: hosts(section, "learn-from").unwrap_or_default(),
+    }
+}
+
 /// `export`: groups of this network that peers may have.
 fn export(section: &Section<'_, '_>) -> Vec<Prefix> {
     let wants = "prefixes of groups, such as [\"239.1.0.0/16\"]";
@@ -178,6 +187,7 @@ fn ip(section: &Section<'_, '_>) -> MulticastConfig {
     MulticastConfig {
         data,
         mediator: group.map_or(default, |at| at.value),
+        sap: sap(section, true),
         limits: limits(section),
         cost: cost(section),
     }
@@ -192,6 +202,7 @@ fn ssm(section: &Section<'_, '_>) -> MulticastConfig {
     MulticastConfig {
         data,
         mediator: unicast(section, "mediator", any, ": only its source can send there"),
+        sap: sap(section, false),
         limits: limits(section),
         cost: cost(section),
     }

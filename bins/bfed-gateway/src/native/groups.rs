@@ -13,10 +13,11 @@ use bfed::native::{ChannelId, Direction, NativeError, NativeFlow, Upcall};
 use bfed::{Instant, NativeNet, Prefix, SessionName};
 use bfed_client::GroupAddress;
 
+use super::announce::Presenter;
 use super::clients::ClientLimits;
 use super::datagrams::{Channels, Link};
 use super::pool::{Groups, Pool};
-use super::{Counter, Network, Role};
+use super::{Counter, Network, Owner, Role, SapConfig};
 
 /// Configuration of the data side of a network of groups.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +39,8 @@ pub struct MulticastConfig {
     pub data: GroupsConfig,
     /// The mediator: its group, or where it listens in a source-specific network.
     pub mediator: SocketAddr,
+    /// Announcements by SAP.
+    pub sap: SapConfig,
     /// Bounds of the mediator.
     pub limits: ClientLimits,
     /// Cost of this gateway for sessions of this network, from their root on; `None`: not told.
@@ -50,6 +53,8 @@ pub(super) struct GroupNet {
     channels: Channels,
     pool: Pool,
     config: GroupsConfig,
+    /// Announces sessions from elsewhere, where that is configured.
+    presenter: Option<Presenter>,
     /// Whether groups are source-specific.
     specific: bool,
     /// The mediator's group, which no session may use.
@@ -82,17 +87,26 @@ pub(super) fn own_group(
 
 impl GroupNet {
     pub(super) fn open(
-        config: &GroupsConfig,
+        config: &MulticastConfig,
         role: Role,
         specific: bool,
-        reserved: Option<SocketAddr>,
+        owner: &Owner,
     ) -> Result<Self, String> {
+        // The mediator's group, where it has one.
+        let reserved = (!specific).then_some(config.mediator);
+        let (announces, config) = (config.sap.announce, &config.data);
         let (part, parts) = match role {
             Role::Channels { part, parts } => (part, parts),
             Role::Mediator => (0, 1),
         };
+        let first = config.groups.first();
+        let presenter = announces.then(|| {
+            let start = (owner.seed, owner.now);
+            Presenter::open(&config.link, first, role, specific, start)
+        });
         Ok(GroupNet {
-            channels: Channels::open(&config.link, config.groups.first())?,
+            channels: Channels::open(&config.link, first)?,
+            presenter: presenter.transpose()?,
             pool: Pool::new(config.groups, part, parts),
             config: config.clone(),
             specific,
@@ -116,7 +130,7 @@ impl AsFd for GroupNet {
 impl NativeNet for GroupNet {
     fn allocate_channel(
         &mut self,
-        _: Instant,
+        now: Instant,
         flow: NativeFlow<'_>,
     ) -> Result<(ChannelId, Vec<u8>), NativeError> {
         if flow.direction == Direction::Up {
@@ -130,6 +144,9 @@ impl NativeNet for GroupNet {
         let group = self.pool.take().ok_or(NativeError::Full)?;
         let group = SocketAddr::new(group, self.config.port);
         let address = self.address(group).to_string().into_bytes();
+        if let Some(presenter) = &mut self.presenter {
+            presenter.add(now, flow, group);
+        }
         Ok((self.channels.add(flow.session, Some(group)), address))
     }
 
@@ -165,10 +182,13 @@ impl NativeNet for GroupNet {
         self.channels.silence(channel);
     }
 
-    fn reclaim_channel(&mut self, _: Instant, flow: NativeFlow<'_>, channel: ChannelId) {
+    fn reclaim_channel(&mut self, now: Instant, flow: NativeFlow<'_>, channel: ChannelId) {
         let group = self.channels.remove(channel);
         if let Some(group) = group.filter(|_| flow.direction == Direction::Down) {
             self.pool.give_back(group.ip());
+            if let Some(presenter) = &mut self.presenter {
+                presenter.remove(now, flow);
+            }
         }
     }
 
@@ -178,6 +198,16 @@ impl NativeNet for GroupNet {
 
     fn poll_upcall(&mut self, _: Instant, buffer: &mut [u8]) -> Option<Upcall> {
         self.channels.poll_data(buffer)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if let Some(presenter) = &mut self.presenter {
+            presenter.handle_timeout(now);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.presenter.as_ref().and_then(Presenter::poll_timeout)
     }
 }
 
@@ -197,6 +227,7 @@ impl Network for GroupNet {
     fn counters(&self) -> Vec<Counter> {
         let mut counters = self.channels.counters();
         counters.push(("sessions_refused", self.refused));
+        counters.extend(self.presenter.iter().flat_map(Presenter::counters));
         counters
     }
 

@@ -14,8 +14,9 @@ use bfed::{ClientId, Cost, Duration, GatewayId, Instant, NativeNet, Scope, Sessi
 
 use proto_core::{RateLimit, TokenBucket};
 
+use super::announce::Learner;
 use super::clients::{ClientKey, ClientLimits, Clients, JoinLatency, PendingRequest, Refused};
-use super::{Access, Counter, Network, Owner};
+use super::{Access, AnnouncedSession, Counter, MulticastConfig, Network, Owner};
 
 /// Takes a request of a client. Returns its number, if it will be answered.
 pub(super) type TakeRequest<'a, K> =
@@ -52,6 +53,11 @@ pub(super) trait Front: AsFd + Send {
     /// Returns when to call [`handle_timeout`](Self::handle_timeout).
     fn poll_timeout(&self) -> Option<Instant> {
         None
+    }
+
+    /// Returns the sessions of this network that its hosts announce.
+    fn announced(&self) -> Vec<AnnouncedSession> {
+        Vec::new()
     }
 
     /// Returns the counters of this kind of network.
@@ -159,6 +165,24 @@ struct Counts {
     full: u64,
     not_admitted: u64,
     answers: Answered,
+}
+
+/// Opens the mediator of a network of groups, which learns from announcements where that is configured.
+pub(super) fn open<F: Front + 'static>(
+    front: F,
+    config: &MulticastConfig,
+    specific: bool,
+    owner: Owner,
+    requests: (Scope, Duration),
+) -> Result<Box<dyn Network>, String> {
+    if config.sap.learn_from.is_empty() {
+        let mediator = Mediator::new(front, owner, config.cost, config.limits, requests);
+        return Ok(Box::new(mediator));
+    }
+    let (network, start) = (owner.gateway.network, (owner.seed, owner.now));
+    let front = Learner::open(front, config, specific, network, start)?;
+    let mediator = Mediator::new(front, owner, config.cost, config.limits, requests);
+    Ok(Box::new(mediator))
 }
 
 /// A network's mediator. The administrator sets the cost of this gateway; without one, the network tells nothing
@@ -300,6 +324,10 @@ impl<F: Front> Network for Mediator<F> {
 
     fn gauges(&self) -> Vec<Counter> {
         vec![("client_sessions", self.clients.session_count() as u64)]
+    }
+
+    fn announced(&self) -> Vec<AnnouncedSession> {
+        self.front.announced()
     }
 
     fn join_latency(&self) -> Option<&JoinLatency> {

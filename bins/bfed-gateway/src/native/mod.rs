@@ -31,6 +31,7 @@
 //! | `external` | a process of the network's operator, over Unix sockets: [`external`] |
 
 mod access;
+mod announce;
 mod clients;
 mod config;
 mod datagrams;
@@ -51,6 +52,7 @@ use bfed::native::ChannelId;
 use bfed::{GatewayId, Instant, NativeNet};
 
 pub use access::{Access, AccessConfig, NotAdmitted, TokensConfig};
+pub use announce::{AnnouncedSession, SapConfig};
 pub use clients::{ClientLimits, JoinLatency, LATENCY_BOUNDS_S};
 pub use datagrams::Link;
 pub use external::ExternalConfig;
@@ -101,6 +103,11 @@ pub trait Network: NativeNet + AsFd + Send {
 
     /// Returns values that go up and down, named like counters.
     fn gauges(&self) -> Vec<Counter> {
+        Vec::new()
+    }
+
+    /// Returns the sessions of this network that its hosts announce.
+    fn announced(&self) -> Vec<AnnouncedSession> {
         Vec::new()
     }
 
