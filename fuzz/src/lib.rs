@@ -43,6 +43,7 @@ targets! {
     decode_bfed_pattern = decode::bfed::pattern,
     decode_bfed_token = decode::bfed::token,
     decode_bfed_external = decode::external::client,
+    decode_sap = decode::sap::packets,
     decode_media = decode::media::stream,
     lms_router = machine::router::run,
     lms_endpoint = machine::lms_endpoint::run,

@@ -54,6 +54,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
             "v4.public.AAAA",
         ]),
         "decode_bfed_external" => crate::decode::external::seeds(),
+        "decode_sap" => crate::decode::sap::seeds(),
         "lms_router" => machine::router::seeds(),
         "lms_endpoint" => machine::lms_endpoint::seeds(),
         "igmp_proxy" => machine::igmp::igmp_seeds(),

@@ -8,4 +8,5 @@ pub mod lms;
 pub mod ltp;
 pub mod mcp;
 pub mod media;
+pub mod sap;
 pub mod tcpxm;

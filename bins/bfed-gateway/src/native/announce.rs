@@ -230,7 +230,7 @@ impl Presenter {
         }
     }
 
-    /// Sends what is due.
+    /// Sends the packets that are due.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.machine.handle_timeout(now);
         let mut buffer = [0; MAX_PACKET_LEN];

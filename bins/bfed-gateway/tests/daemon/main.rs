@@ -1,5 +1,6 @@
 //! The real program on loopback.
 
+mod announced;
 mod authorisation;
 mod browser;
 mod common;
