@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::control::{self, Command};
 use crate::daemon::GatewayState;
+use crate::native::listing;
 use crate::{data, metrics};
 
 /// Counts by name.
@@ -188,6 +189,30 @@ impl StatusHandle {
             Show::Routes | Show::Peers | Show::Sessions | Show::Announced => {}
         }
         Some(Ok(document))
+    }
+
+    /// Returns the list of sessions that members of the native network can have: those that this process presents, and
+    /// those that hosts of the network announce.
+    pub(crate) async fn listing(&self) -> Result<Value, Unavailable> {
+        let mut rows = BTreeMap::new();
+        let announced = self.ask(Command::Announced).await.transpose()?;
+        for one in announced.into_iter().flatten() {
+            for flow in 0..one.session.flow_count() {
+                let mut row = listing::row(&one.session, flow);
+                row.insert("title".to_owned(), json!(one.title));
+                row.insert("announced_by".to_owned(), json!(one.host));
+                rows.insert((one.session.clone(), flow), row);
+            }
+        }
+        for node in &self.data {
+            for one in node.ask(data::Command::Presented).await? {
+                rows.insert((one.session.clone(), one.flow), one.row());
+            }
+        }
+        let (network, kind) = (self.state.network_number, self.state.network);
+        let mediator = self.state.mediator.as_deref();
+        let rows = rows.into_values().collect();
+        Ok(listing::document(network, kind, mediator, rows))
     }
 
     /// Adds the denials of readers and sources at this process's own servers.

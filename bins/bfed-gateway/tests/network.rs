@@ -84,7 +84,10 @@ fn wrong_values_are_reported() {
             "not a set of permissions",
         ),
         ("kind = \"external\"\ngroups = 0", "unknown"),
-        ("kind = \"ip\"\nlearn-from = [\"x\"]", "not an address prefix"),
+        (
+            "kind = \"ip\"\nlearn-from = [\"x\"]",
+            "not an address prefix",
+        ),
         ("kind = \"ip\"\ncolour = 0", "unknown"),
     ] {
         let problems = read(&format!("[network]\n{text}")).unwrap_err();

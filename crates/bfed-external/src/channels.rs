@@ -269,6 +269,14 @@ impl Channels {
         }
     }
 
+    /// Returns the sessions from elsewhere: their names, those of the flows, and the addresses.
+    pub fn presented(&self) -> impl Iterator<Item = (&SessionName, &str, &str)> {
+        self.channels.values().filter_map(|channel| {
+            let address = channel.address.as_deref()?;
+            Some((&channel.session, channel.flow.as_str(), address))
+        })
+    }
+
     /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> [(&'static str, u64); 6] {

@@ -30,7 +30,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::config::Config;
 use crate::limiter::LogLimiter;
-use crate::native::{JoinLatency, Network};
+use crate::native::{AnnouncedSession, JoinLatency, Network};
 use crate::status::{Counts, Show};
 pub(crate) use coordinator::{Coordinated, Resignation, StoreEvent};
 pub(crate) use peering::{Call, Caller, Members, Outcome, Port, Registrant, call, nodes, peers};
@@ -70,6 +70,8 @@ pub(crate) enum Input {
 pub(crate) enum Command {
     /// Return a status document.
     Show(Show, oneshot::Sender<Value>),
+    /// Return the sessions that hosts of the native network announce.
+    Announced(oneshot::Sender<Vec<AnnouncedSession>>),
     /// Return all counters.
     Counters(oneshot::Sender<Snapshot>),
     /// Return the control node's part of the status page.
@@ -447,6 +449,9 @@ impl Driver {
     fn command(&mut self, command: Command) {
         let now = self.clock.now();
         match command {
+            Command::Announced(reply) => {
+                let _ = reply.send(self.network.announced());
+            }
             Command::Show(what, reply) => {
                 let _ = reply.send(self.show(what));
             }

@@ -6,6 +6,7 @@
 //! | of a session of this network | what its name says: `bfed://NETWORK/239.1.2.3/5004`, `bfed://NETWORK/10.0.0.1@232.1.2.3/5004` |
 //! | of a session that comes through another gateway of this network | what that gateway's TRANSLATION says |
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -16,8 +17,9 @@ use bfed_client::GroupAddress;
 use super::announce::Presenter;
 use super::clients::ClientLimits;
 use super::datagrams::{Channels, Link};
+use super::listing::MAX_LISTED;
 use super::pool::{Groups, Pool};
-use super::{Counter, Network, Owner, Role, SapConfig};
+use super::{Counter, Network, Owner, PresentedFlow, Role, SapConfig};
 
 /// Configuration of the data side of a network of groups.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,6 +57,8 @@ pub(super) struct GroupNet {
     config: GroupsConfig,
     /// Announces sessions from elsewhere, where that is configured.
     presenter: Option<Presenter>,
+    /// Flows of sessions from elsewhere, by their numbers.
+    presented: BTreeMap<ChannelId, (SessionName, usize)>,
     /// Whether groups are source-specific.
     specific: bool,
     /// The mediator's group, which no session may use.
@@ -107,6 +111,7 @@ impl GroupNet {
         Ok(GroupNet {
             channels: Channels::open(&config.link, first)?,
             presenter: presenter.transpose()?,
+            presented: BTreeMap::new(),
             pool: Pool::new(config.groups, part, parts),
             config: config.clone(),
             specific,
@@ -147,7 +152,11 @@ impl NativeNet for GroupNet {
         if let Some(presenter) = &mut self.presenter {
             presenter.add(now, flow, group);
         }
-        Ok((self.channels.add(flow.session, Some(group)), address))
+        let channel = self.channels.add(flow.session, Some(group));
+        if let Some(at) = flow.session.flows().position(|name| name == flow.name) {
+            self.presented.insert(channel, (flow.session.clone(), at));
+        }
+        Ok((channel, address))
     }
 
     fn subscribe(
@@ -183,6 +192,7 @@ impl NativeNet for GroupNet {
     }
 
     fn reclaim_channel(&mut self, now: Instant, flow: NativeFlow<'_>, channel: ChannelId) {
+        self.presented.remove(&channel);
         let group = self.channels.remove(channel);
         if let Some(group) = group.filter(|_| flow.direction == Direction::Down) {
             self.pool.give_back(group.ip());
@@ -233,5 +243,20 @@ impl Network for GroupNet {
 
     fn gauges(&self) -> Vec<Counter> {
         vec![("channels", self.channels.len() as u64)]
+    }
+
+    fn presented(&self) -> Vec<PresentedFlow> {
+        let all = self.presented.iter().take(MAX_LISTED + 1);
+        all.filter_map(|(channel, (session, flow))| {
+            let address = self.address(self.channels.destination(*channel)?);
+            Some(PresentedFlow {
+                session: session.clone(),
+                flow: *flow,
+                address: address.to_string(),
+                mime: None,
+                readers: None,
+            })
+        })
+        .collect()
     }
 }

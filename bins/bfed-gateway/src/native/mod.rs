@@ -39,6 +39,7 @@ pub mod external;
 mod groups;
 pub mod http;
 pub mod ip;
+pub(crate) mod listing;
 mod mediator;
 mod none;
 mod pool;
@@ -58,6 +59,7 @@ pub use datagrams::Link;
 pub use external::ExternalConfig;
 pub use groups::{GroupsConfig, MulticastConfig};
 pub use http::HttpConfig;
+pub use listing::PresentedFlow;
 pub use none::NoNetwork;
 pub use pool::{Groups, MAX_GROUPS};
 
@@ -108,6 +110,11 @@ pub trait Network: NativeNet + AsFd + Send {
 
     /// Returns the sessions of this network that its hosts announce.
     fn announced(&self) -> Vec<AnnouncedSession> {
+        Vec::new()
+    }
+
+    /// Returns the flows that members of the network receive here, [`listing::MAX_LISTED`] and one more at most.
+    fn presented(&self) -> Vec<PresentedFlow> {
         Vec::new()
     }
 
@@ -162,6 +169,21 @@ impl NetworkConfig {
             NetworkConfig::Ssm(_) => "ssm",
             NetworkConfig::Http(_) => "http",
             NetworkConfig::External(_) => "external",
+        }
+    }
+
+    /// Returns where clients ask for sessions; `None` where there is no such place.
+    #[must_use]
+    pub fn mediator(&self) -> Option<String> {
+        match self {
+            NetworkConfig::None => None,
+            NetworkConfig::Ip(config) | NetworkConfig::Ssm(config) => {
+                Some(config.mediator.to_string())
+            }
+            NetworkConfig::Http(config) => config.mediator_url().ok().map(|url| url.to_string()),
+            NetworkConfig::External(config) => {
+                Some(config.directory.join("control.sock").display().to_string())
+            }
         }
     }
 

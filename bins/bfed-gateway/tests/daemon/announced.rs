@@ -9,6 +9,9 @@ use linux_net::netns::Namespace;
 use linux_net::udp::Batch;
 use sap::{Description, Media, Origin, Packet};
 
+use bfed_gateway::status::Show;
+use serde_json::Value;
+
 use crate::common::*;
 
 /// The group and port of the session in island 1, where sources announce it, and where pool 239.255.0.0/18 of island 2 is
@@ -68,6 +71,23 @@ impl Host {
     }
 }
 
+/// The list of sessions of a gateway.
+fn list(gateway: &Daemon) -> Value {
+    let overview = gateway.show(Show::Overview);
+    let page: SocketAddr = overview["page"].as_str().unwrap().parse().unwrap();
+    let answer = say(
+        page,
+        b"GET /sessions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
+    );
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(
+        head.contains("200 OK") && head.contains("application/json"),
+        "{head}"
+    );
+    serde_json::from_str(body).unwrap()
+}
+
 /// What a source in island 1 announces.
 fn announcement() -> Vec<u8> {
     let mut media = Media::new("video", SESSION.parse().unwrap(), "RTP/AVP", "33");
@@ -108,7 +128,8 @@ fn gateways() -> [Daemon; 2] {
     ];
     let start = |own: usize| {
         let network = format!("[network]\nkind = \"ip\"\n{}", islands[own]);
-        let rest = format!("{network}{}", peer(2 - own as u32, at[1 - own]));
+        let page = "[status]\npage = \"127.0.0.1:0\"\n";
+        let rest = format!("{network}{page}{}", peer(2 - own as u32, at[1 - own]));
         Daemon::start("run", own as u32 + 1, &listen(at[own]), &rest)
     };
     let gateways = [start(0), start(1)];
@@ -130,7 +151,7 @@ fn what_is_announced_in_one_island_is_announced_where_the_other_presents_it() {
             let source = Host::new("lo", SESSION.parse().unwrap(), false);
             let url = eventually("the announcement", || {
                 source.send(SAP_OF_SESSION, &announcement());
-                let list = first.show(bfed_gateway::status::Show::Announced);
+                let list = first.show(Show::Announced);
                 let row = &list["announced"][0];
                 assert!(row.is_null() || row["title"] == "Evening news");
                 row["session"].as_str().map(str::to_owned)
@@ -163,6 +184,34 @@ fn what_is_announced_in_one_island_is_announced_where_the_other_presents_it() {
                 (media.protocol.as_str(), media.format.as_str()),
                 ("RTP/AVP", "33")
             );
+            // Both lists have it: as it is announced, and as it is presented.
+            let (here, there) = (list(&first), list(&second));
+            assert_eq!(
+                (&here["format"], &here["network"], &there["network"]),
+                (&1.into(), &1.into(), &2.into())
+            );
+            assert_eq!(there["mediator"], "239.255.98.102:25190");
+            let (here, there) = (&here["sessions"][0], &there["sessions"][0]);
+            for key in [
+                "session",
+                "title",
+                "media",
+                "content",
+                "owner",
+                "flow",
+                "flow_name",
+            ] {
+                assert_eq!(here[key], there[key], "{key}");
+            }
+            assert_eq!(
+                (&here["title"], &here["media"]),
+                (&"Evening news".into(), &"video:RTP/AVP:33".into())
+            );
+            assert_eq!(
+                (&here["announced_by"], &here["address"]),
+                (&"127.0.0.1".into(), &Value::Null)
+            );
+            assert_eq!(there["address"], media.group.to_string());
             // A player that has read nothing but the announcement receives the source's data.
             let mut player = Host::new("island2", media.group, true);
             eventually("the data", || {

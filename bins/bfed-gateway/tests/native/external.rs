@@ -134,6 +134,11 @@ fn data_goes_both_ways() {
     );
     let (channel, address) = down(&mut *net, &name("bfed://9/x")).unwrap();
     assert_eq!(address, "room 1");
+    let presented = net.presented();
+    assert_eq!(
+        (presented.len(), presented[0].address.as_str()),
+        (1, "room 1")
+    );
     net.send_data(now(), channel, b"from elsewhere").unwrap();
     let session = name("bfed://7/own");
     let own = up(&mut *net, &session).unwrap();

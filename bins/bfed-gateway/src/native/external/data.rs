@@ -8,7 +8,8 @@ use bfed_external::{Channels, Greeting, Limits, Link, Part};
 
 use super::ExternalConfig;
 use super::port::{Ended, Port};
-use crate::native::{Counter, Network};
+use crate::native::listing::MAX_LISTED;
+use crate::native::{Counter, Network, PresentedFlow};
 
 /// The data side.
 pub(super) struct ExternalNet {
@@ -185,5 +186,17 @@ impl Network for ExternalNet {
 
     fn gauges(&self) -> Vec<Counter> {
         self.channels.gauges().into()
+    }
+
+    fn presented(&self) -> Vec<PresentedFlow> {
+        let all = self.channels.presented().take(MAX_LISTED + 1);
+        all.map(|(session, flow, address)| PresentedFlow {
+            session: session.clone(),
+            flow: session.flows().position(|name| name == flow).unwrap_or(0),
+            address: address.to_owned(),
+            mime: None,
+            readers: None,
+        })
+        .collect()
     }
 }

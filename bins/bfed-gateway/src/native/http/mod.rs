@@ -55,7 +55,8 @@ use bfed::wire::data::HEADER_LEN;
 use bfed::{Instant, NativeNet, Prefix};
 use bfed_client::{Url, session_path};
 
-use super::{Access, ClientLimits, Counter, Network, Owner, Role};
+use super::listing::MAX_LISTED;
+use super::{Access, ClientLimits, Counter, Network, Owner, PresentedFlow, Role};
 use hub::{Key, Shared};
 use server::Server;
 pub use tls::TlsConfig;
@@ -192,7 +193,7 @@ impl HttpConfig {
         Some(url.trim_end_matches('/').to_owned())
     }
 
-    fn mediator_url(&self) -> Result<Url, String> {
+    pub(super) fn mediator_url(&self) -> Result<Url, String> {
         match &self.ask {
             Some(url) => Ok(url.clone()),
             None => {
@@ -245,6 +246,7 @@ impl HttpNet {
         let edge = edge::Edge {
             shared: Arc::clone(&shared),
             network: owner.gateway.network,
+            base: base.clone(),
             origin: origin.clone(),
             publish: config.publish.clone(),
             list: config.list.clone(),
@@ -375,5 +377,12 @@ impl Network for HttpNet {
 
     fn gauges(&self) -> Vec<Counter> {
         self.shared.hub().gauges()
+    }
+
+    fn presented(&self) -> Vec<PresentedFlow> {
+        let all = self.shared.hub().all_viewed(MAX_LISTED + 1);
+        let all = all.iter();
+        all.filter_map(|viewed| view::presented(viewed, &self.base))
+            .collect()
     }
 }
