@@ -241,7 +241,7 @@ impl Parts {
         let bind = |address| Exporter::bind(address).map_err(RunError::open("status.page"));
         let page = config.page.map(bind).transpose()?;
         let ports = control::Ports::new();
-        ports.configure(&config);
+        ports.configure(&config, &Default::default());
         Ok(Parts {
             ports,
             marker: Marker::new(mode, &config),

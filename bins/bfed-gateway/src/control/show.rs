@@ -131,7 +131,7 @@ impl Driver {
             let known = self.config.peers.get(&peer.peer);
             json!({
                 "gateway": peer.gateway.to_string(),
-                "address": known.and_then(|known| known.address),
+                "address": known.and_then(|known| known.address.as_ref()).map(ToString::to_string),
                 "state": state(peer.state),
                 "stale": peer.stale,
                 "routes": peer.routes,

@@ -137,6 +137,36 @@ fn gateways() -> [Daemon; 2] {
     gateways
 }
 
+/// Both lists have the session: as it is announced, and as it is presented at that group.
+fn compare(here: &Value, there: &Value, group: SocketAddr) {
+    assert_eq!(
+        (&here["format"], &here["network"], &there["network"]),
+        (&1.into(), &1.into(), &2.into())
+    );
+    assert_eq!(there["mediator"], "239.255.98.102:25190");
+    let (here, there) = (&here["sessions"][0], &there["sessions"][0]);
+    for key in [
+        "session",
+        "title",
+        "media",
+        "content",
+        "owner",
+        "flow",
+        "flow_name",
+    ] {
+        assert_eq!(here[key], there[key], "{key}");
+    }
+    assert_eq!(
+        (&here["title"], &here["media"]),
+        (&"Evening news".into(), &"video:RTP/AVP:33".into())
+    );
+    assert_eq!(
+        (&here["announced_by"], &here["address"]),
+        (&"127.0.0.1".into(), &Value::Null)
+    );
+    assert_eq!(there["address"], group.to_string());
+}
+
 #[test]
 fn what_is_announced_in_one_island_is_announced_where_the_other_presents_it() {
     if !netlab::permitted(env!("CARGO_PKG_NAME")) {
@@ -184,34 +214,7 @@ fn what_is_announced_in_one_island_is_announced_where_the_other_presents_it() {
                 (media.protocol.as_str(), media.format.as_str()),
                 ("RTP/AVP", "33")
             );
-            // Both lists have it: as it is announced, and as it is presented.
-            let (here, there) = (list(&first), list(&second));
-            assert_eq!(
-                (&here["format"], &here["network"], &there["network"]),
-                (&1.into(), &1.into(), &2.into())
-            );
-            assert_eq!(there["mediator"], "239.255.98.102:25190");
-            let (here, there) = (&here["sessions"][0], &there["sessions"][0]);
-            for key in [
-                "session",
-                "title",
-                "media",
-                "content",
-                "owner",
-                "flow",
-                "flow_name",
-            ] {
-                assert_eq!(here[key], there[key], "{key}");
-            }
-            assert_eq!(
-                (&here["title"], &here["media"]),
-                (&"Evening news".into(), &"video:RTP/AVP:33".into())
-            );
-            assert_eq!(
-                (&here["announced_by"], &here["address"]),
-                (&"127.0.0.1".into(), &Value::Null)
-            );
-            assert_eq!(there["address"], media.group.to_string());
+            compare(&list(&first), &list(&second), media.group);
             // A player that has read nothing but the announcement receives the source's data.
             let mut player = Host::new("island2", media.group, true);
             eventually("the data", || {

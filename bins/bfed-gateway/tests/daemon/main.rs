@@ -10,6 +10,8 @@ mod metrics;
 mod peering;
 mod refusal;
 mod reload;
+mod resolved;
+
 mod startup;
 #[path = "../support/mod.rs"]
 mod support;
