@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use bfed_client::is_dns_name;
 use daemon_kit::reader::shown;
 use toml::de::DeValue;
 
@@ -24,21 +25,6 @@ pub enum Endpoint {
     },
 }
 
-/// Returns whether text is a DNS name: of letters, digits, hyphens and underscores, and no number in its last label, which
-/// would be a mistyped address.
-fn is_name(text: &str) -> bool {
-    let is_label = |label: &str| {
-        let fits = (1..=63).contains(&label.len());
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        fits && label.bytes().all(allowed) && !label.starts_with('-') && !label.ends_with('-')
-    };
-    let text = text.strip_suffix('.').unwrap_or(text);
-    let last = text.rsplit('.').next().unwrap_or_default();
-    text.len() <= 253
-        && text.split('.').all(is_label)
-        && !last.bytes().all(|byte| byte.is_ascii_digit())
-}
-
 impl Endpoint {
     /// Reads a value of the configuration.
     pub(super) fn read(value: &DeValue<'_>) -> Result<Self, String> {
@@ -57,7 +43,7 @@ impl Endpoint {
         }
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
         let port: u16 = port.parse().map_err(|_| wrong())?;
-        match is_name(host) && port != 0 {
+        match is_dns_name(host) && port != 0 {
             true => Ok(Endpoint::Name {
                 host: host.trim_end_matches('.').to_ascii_lowercase(),
                 port,
