@@ -568,7 +568,7 @@ fn wrong_usage_is_told() {
         &["recv", "http://x/"][..],
         &["bfed://1/x"],
         &["recv", "bfed://1/x", "--kind", "ssm"],
-        &["recv", "bfed://1/x", "--mediator", "nobody"],
+        &["recv", "bfed://1/x", "--mediator", "host:0"],
         &["recv", "bfed://1/x", "--flow", "audio"],
         &["send", "bfed://1/x"],
         &["recv", "bfed://1/x", "--rate", "5M"],

@@ -77,9 +77,9 @@ pub enum Type {
     Resume = 23,
     /// Data of a channel (`send_data`, `recvd_data`).
     Data = 24,
-    /// Some member of the network wants a session (`recvd_join_request`).
+    /// A member of the network wants a session (`recvd_join_request`).
     Join = 32,
-    /// No member wants it any more (`recvd_leave_request`).
+    /// The last member has left it (`recvd_leave_request`).
     Leave = 33,
     /// The addresses of a session, or why there are none.
     Answer = 34,

@@ -40,7 +40,7 @@ proto_core::errors! {
     }
 }
 
-/// Who described the session (`o=`), which identifies it.
+/// The originator of a session (`o=`), which identifies the session.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Origin {
     /// User name, and session identifier.
