@@ -35,9 +35,7 @@ impl Endpoint {
         if let Ok(address) = text.parse::<SocketAddr>() {
             let ip = address.ip();
             return match ip.is_unspecified() || ip.is_multicast() || address.port() == 0 {
-                true => Err(format!(
-                    "{address} is not an address that can be connected to"
-                )),
+                true => Err(format!("{address} is not where a gateway listens")),
                 false => Ok(Endpoint::Address(address)),
             };
         }
