@@ -113,7 +113,7 @@ pub trait Network: NativeNet + AsFd + Send {
         Vec::new()
     }
 
-    /// Returns the flows that members of the network receive here, [`listing::MAX_LISTED`] and one more at most.
+    /// Returns the flows that members of the network receive here, 1001 at most: one more than a list has.
     fn presented(&self) -> Vec<PresentedFlow> {
         Vec::new()
     }

@@ -3,10 +3,10 @@
 //!
 //! | file in `directory` | part |
 //! | --- | --- |
-//! | `control.sock` | the control node: [`control`] |
-//! | `data-0.sock`, `data-1.sock`, ... | the data nodes of this process: [`data`] |
+//! | `control.sock` | the control node: `control` |
+//! | `data-0.sock`, `data-1.sock`, ... | the data nodes of this process: `data` |
 //!
-//! One client at a time has a socket; [`port`] accepts it.
+//! One client at a time has a socket; `port` accepts it.
 
 mod control;
 mod data;
