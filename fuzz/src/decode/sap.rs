@@ -86,7 +86,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let gone = packet(1, 2, vec![audio.clone()], true);
     let of_six = packet(2, 1, vec![six], false);
     vec![
-        framed(&[one.clone()]),
+        framed(std::slice::from_ref(&one)),
         framed(&[two.clone(), gone.clone()]),
         framed(&[of_six.clone(), one, two, gone]),
         framed(

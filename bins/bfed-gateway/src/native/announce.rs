@@ -270,6 +270,35 @@ impl Drop for Presenter {
     }
 }
 
+/// Returns the groups where sessions in a prefix may be announced: those of all scopes that it touches.
+fn listened(prefix: &Prefix) -> BTreeSet<SocketAddr> {
+    let scopes: Vec<IpAddr> = match prefix.address() {
+        IpAddr::V4(_) => {
+            let zones = [
+                [239, 255, 0, 0],
+                [239, 192, 0, 0],
+                [239, 0, 0, 0],
+                [224, 2, 0, 0],
+            ];
+            zones.map(IpAddr::from).into()
+        }
+        // RFC 7346 defines these scopes. The other half of the octet holds flags.
+        IpAddr::V6(_) => [0x1, 0x2, 0x3, 0x4, 0x5, 0x8, 0xe]
+            .into_iter()
+            .flat_map(|scope| [0x00, 0x10, 0x30, 0x70].map(|flags| 0xff00 | flags | scope))
+            .map(|first| IpAddr::from([first, 0, 0, 0, 0, 0, 0, 0]))
+            .collect(),
+    };
+    // Scopes 0 and f are reserved: such an address is the start of a wide prefix.
+    let is_scope = |address: &IpAddr| match address {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(address) => !matches!(address.segments()[0] & 0xf, 0 | 0xf),
+    };
+    let touched = scopes.into_iter().filter(|scope| prefix.contains(*scope));
+    let own = Some(prefix.address()).filter(is_scope);
+    touched.chain(own).map(group_of).collect()
+}
+
 /// A mediator that also listens to announcements.
 pub(super) struct Learner<F> {
     front: F,
@@ -298,8 +327,7 @@ impl<F: Front> Learner<F> {
         (seed, now): ([u8; 32], Instant),
     ) -> Result<Self, String> {
         let link = &config.data.link;
-        let exported = config.data.export.iter().map(Prefix::address);
-        let groups: BTreeSet<SocketAddr> = exported.map(group_of).collect();
+        let groups: BTreeSet<SocketAddr> = config.data.export.iter().flat_map(listened).collect();
         let set = Set::new().map_err(|error| error.to_string())?;
         let add = |fd: BorrowedFd<'_>, key| {
             let added = set.add(fd, key, true, false);
@@ -441,5 +469,33 @@ impl<F: Front> Front for Learner<F> {
             ("announcements_not_believed", self.foreign),
         ]);
         counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_prefixes_touch_several_scopes() {
+        for (prefix, expected) in [
+            ("239.1.0.0/16", &["224.2.127.254:9875"][..]),
+            ("239.255.7.0/24", &["239.255.255.255:9875"]),
+            (
+                "239.0.0.0/8",
+                &[
+                    "224.2.127.254:9875",
+                    "239.195.255.255:9875",
+                    "239.255.255.255:9875",
+                ],
+            ),
+            ("ff15::/16", &["[ff05::2:7ffe]:9875"]),
+            ("ff3e::8000:0/97", &["[ff0e::2:7ffe]:9875"]),
+        ] {
+            let expected: BTreeSet<SocketAddr> =
+                expected.iter().map(|one| one.parse().unwrap()).collect();
+            assert_eq!(listened(&prefix.parse().unwrap()), expected, "{prefix}");
+        }
+        assert_eq!(listened(&"ff00::/8".parse().unwrap()).len(), 7);
     }
 }

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use bfed::native::Direction;
 use bfed::{Duration, SessionName};
-use bfed_gateway::native::{Network, NetworkConfig, SapConfig};
+use bfed_gateway::native::{Groups, Network, NetworkConfig, SapConfig};
+use linux_net::link::Editor;
 use sap::{Description, Media, Origin, Packet};
 
 use crate::common::*;
@@ -196,5 +197,79 @@ fn announcements_of_other_hosts_change_nothing() {
         nothing(&mut *net);
         assert!(names(&*net).is_empty());
         assert_eq!(count(&*net, "announcements_not_believed"), 100);
+    });
+}
+
+#[test]
+fn ipv6_works_alike() {
+    alone(|| {
+        let mut editor = Editor::open().unwrap();
+        editor.add_veth("v0", "v1", None).unwrap();
+        for name in ["v1", "v0"] {
+            let index = editor.index(name).unwrap();
+            editor.set_up(index, true).unwrap();
+        }
+        let index = editor.index("v0").unwrap();
+        let address: std::net::Ipv6Addr = "fd00::1".parse().unwrap();
+        editor.add_address(index, address, 64).unwrap();
+        let mut config = crate::ip::config();
+        config.data.link.interface = Some("v0".into());
+        config.data.groups = Groups::parse("ff15::100/126").unwrap();
+        config.data.export = vec!["ff00::/8".parse().unwrap()];
+        config.mediator = "[ff15::6266]:25190".parse().unwrap();
+        config.sap = SapConfig {
+            announce: true,
+            learn_from: vec!["fd00::/64".parse().unwrap(), "fe80::/10".parse().unwrap()],
+        };
+        let config = NetworkConfig::Ip(config);
+        let group: SocketAddr = "[ff05::2:7ffe]:9875".parse().unwrap();
+        let mut host = Host::in_group_on(group, None, index);
+        let mut net = channels(&config);
+        down(&mut *net, &name("bfed://9/tv")).unwrap();
+        net.handle_timeout(now());
+        let (_, payload) = packet(&mut host);
+        let text = String::from_utf8(payload).unwrap();
+        assert!(text.contains("c=IN IP6 ff15::100\r\n"), "{text}");
+        let mut front = mediator(&config);
+        let media = Media::new("video", "[ff15::1]:5004".parse().unwrap(), "udp", "mpeg");
+        let news = Description::new("news", vec![media]);
+        let source = Host::bound_on("[::]:0".parse().unwrap(), index);
+        source.send(group, &announcement(1, &news, false));
+        nothing(&mut *front);
+        let names = names(&*front);
+        assert!(names[0].starts_with("bfed://7/ff15::1/5004/?"), "{names:?}");
+    });
+}
+
+#[test]
+fn in_a_source_specific_network_the_source_is_announced() {
+    alone(|| {
+        let NetworkConfig::Ssm(mut config) = crate::ssm::config() else {
+            unreachable!();
+        };
+        config.sap = SapConfig {
+            announce: true,
+            learn_from: vec!["127.0.0.0/8".parse().unwrap()],
+        };
+        let config = NetworkConfig::Ssm(config);
+        let mut host = Host::in_group(group(), None);
+        let mut net = channels(&config);
+        down(&mut *net, &name("bfed://9/tv")).unwrap();
+        net.handle_timeout(now());
+        let (_, payload) = packet(&mut host);
+        let text = String::from_utf8(payload.clone()).unwrap();
+        let filter = "a=source-filter: incl IN IP4 232.98.0.0 127.0.0.1\r\n";
+        assert!(text.contains(filter), "{text}");
+        let mut front = mediator(&config);
+        let mut media = Media::new("video", "232.1.2.3:5004".parse().unwrap(), "udp", "mpeg");
+        media.source = Some([127, 0, 0, 9].into());
+        let news = Description::new("news", vec![media]);
+        Host::bound(([127, 0, 0, 1], 0).into()).send(group(), &announcement(1, &news, false));
+        nothing(&mut *front);
+        let names = names(&*front);
+        assert!(
+            names[0].starts_with("bfed://7/127.0.0.9@232.1.2.3/5004/?"),
+            "{names:?}"
+        );
     });
 }
