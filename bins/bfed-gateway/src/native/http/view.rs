@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use super::edge::flow;
 use super::hub::{Key, NoSegments, Shared, Viewed};
+use super::moq;
 use super::presented::Presented;
 use super::server::{Answer, bytes, pieces, text};
 use crate::native::listing::{self, MAX_LISTED, PresentedFlow};
@@ -229,14 +230,17 @@ fn no_segments(why: NoSegments) -> Response<Answer> {
     }
 }
 
-/// Serves the page with a player.
-pub(super) fn page() -> Response<Answer> {
+/// Serves the page with a player, which may connect to the listener for MoQ.
+pub(super) fn page(moq: Option<&moq::Handle>) -> Response<Answer> {
+    let moq = moq.and_then(moq::Handle::port);
+    let moq = moq.map(|port| format!(" https://*:{port}"));
+    let moq = moq.unwrap_or_default();
     let Ok(seed) = linux_net::process::random::<16>() else {
         return text(StatusCode::SERVICE_UNAVAILABLE, "no entropy");
     };
     let nonce: String = seed.iter().map(|byte| format!("{byte:02x}")).collect();
     let policy = format!(
-        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; \
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'{moq}; \
          media-src 'self' blob:; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
     let page = PAGE.replace("NONCE", &nonce).into_bytes();
@@ -312,10 +316,20 @@ fn document(document: &Value) -> Response<Answer> {
 }
 
 /// Serves the properties of a stream.
-pub(super) fn info(shared: &Shared, key: &Key, base: &Url) -> Response<Answer> {
+pub(super) fn info(
+    shared: &Shared,
+    key: &Key,
+    base: &Url,
+    moq: Option<&moq::Handle>,
+) -> Response<Answer> {
     let viewed = shared.hub().viewed(key);
     match viewed.and_then(|viewed| described(&viewed, base)) {
-        Some(row) => document(&Value::Object(row)),
+        Some(mut row) => {
+            if let Some(offer) = moq.and_then(|moq| moq.offer(&key.0, key.1)) {
+                row.insert("moq".to_owned(), offer);
+            }
+            document(&Value::Object(row))
+        }
         None => text(StatusCode::NOT_FOUND, "the session has no source here"),
     }
 }
@@ -323,14 +337,14 @@ pub(super) fn info(shared: &Shared, key: &Key, base: &Url) -> Response<Answer> {
 /// Serves the list of sessions.
 pub(super) fn sessions(
     shared: &Shared,
-    network: BnNum,
+    (network, kind): (BnNum, &str),
     base: &Url,
     mediator: &Url,
 ) -> Response<Answer> {
     let all = shared.hub().all_viewed(MAX_LISTED + 1);
     let rows = all.iter().filter_map(|viewed| described(viewed, base));
     let mediator = mediator.to_string();
-    let list = listing::document(network.get(), "http", Some(&mediator), rows.collect());
+    let list = listing::document(network.get(), kind, Some(&mediator), rows.collect());
     let mut list = document(&list);
     // For this host alone.
     list.headers_mut()
