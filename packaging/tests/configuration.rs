@@ -17,6 +17,7 @@ const KINDS: &[&str] = &[
     "kind = \"ip\"",
     "kind = \"ssm\"",
     "kind = \"http\"",
+    "kind = \"external\"",
 ];
 
 fn problems(program: &str, text: &str) -> Vec<String> {

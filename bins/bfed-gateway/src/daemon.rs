@@ -39,6 +39,9 @@ pub(crate) struct GatewayState {
     pub(crate) mode: Mode,
     pub(crate) gateway: String,
     pub(crate) network: &'static str,
+    pub(crate) network_number: u32,
+    /// Where clients of the native network ask for sessions.
+    pub(crate) mediator: Option<String>,
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) cluster: Option<SocketAddr>,
     pub(crate) data: Vec<SocketAddr>,
@@ -238,7 +241,7 @@ impl Parts {
         let bind = |address| Exporter::bind(address).map_err(RunError::open("status.page"));
         let page = config.page.map(bind).transpose()?;
         let ports = control::Ports::new();
-        ports.configure(&config);
+        ports.configure(&config, &Default::default());
         Ok(Parts {
             ports,
             marker: Marker::new(mode, &config),
@@ -262,6 +265,8 @@ impl Parts {
             mode: self.mode,
             gateway: self.config.machine.gateway.to_string(),
             network: self.config.network.kind(),
+            network_number: self.config.machine.gateway.network.get(),
+            mediator: self.config.network.mediator(),
             listen: address(self.peers.as_ref()),
             cluster: address(self.cluster.as_ref()),
             data: self.data.iter().filter_map(Opened::datagram).collect(),

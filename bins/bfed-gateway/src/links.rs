@@ -47,14 +47,15 @@ impl Towards {
                 Ok(Box::new(here))
             }
             Towards::Cluster(cluster, credentials) => {
-                let to = cluster.control[turn % cluster.control.len()];
+                let to = &cluster.control[turn % cluster.control.len()];
                 let wanted = Call {
-                    to,
+                    to: to.clone(),
                     tls_name: cluster.tls_name.clone(),
                     min_ttl: None,
                 };
                 let called = timeout(CALL, call(wanted, credentials.clone())).await;
                 let called = called.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+                let called = called.map(|(stream, _)| stream);
                 called.map_err(|why| format!("{to}: {why}"))
             }
         }
@@ -187,7 +188,7 @@ mod tests {
         let active = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let cluster = Cluster {
             listen: None,
-            control: vec![silent, active.local_addr().unwrap()],
+            control: vec![silent.into(), active.local_addr().unwrap().into()],
             tls_name: None,
             key_file: None,
             nodes: Vec::new(),

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::control::{self, Command};
 use crate::daemon::GatewayState;
+use crate::native::listing;
 use crate::{data, metrics};
 
 /// Counts by name.
@@ -39,6 +40,8 @@ pub enum Show {
     Nodes,
     /// Authorisation rules: sessions that each admits, and requests that it denied
     Rules,
+    /// Sessions that hosts of the native network announce by SAP
+    Announced,
     /// All counters
     Counters,
 }
@@ -108,6 +111,7 @@ impl Document for Show {
                 "copies",
             ]),
             Show::Rules => Layout::List(&["rule", "action", "sessions", "denied"]),
+            Show::Announced => Layout::List(&["session", "title", "host"]),
             Show::Counters => Layout::Counters,
         }
     }
@@ -182,9 +186,33 @@ impl StatusHandle {
             Show::Nodes => nodes(&mut document, &own),
             Show::Counters => add_counters(&mut document, &own),
             Show::Rules => self.add_denials(&mut document),
-            Show::Routes | Show::Peers | Show::Sessions => {}
+            Show::Routes | Show::Peers | Show::Sessions | Show::Announced => {}
         }
         Some(Ok(document))
+    }
+
+    /// Returns the list of sessions that members of the native network can have: those that this process presents, and
+    /// those that hosts of the network announce.
+    pub(crate) async fn listing(&self) -> Result<Value, Unavailable> {
+        let mut rows = BTreeMap::new();
+        let announced = self.ask(Command::Announced).await.transpose()?;
+        for one in announced.into_iter().flatten() {
+            for flow in 0..one.session.flow_count() {
+                let mut row = listing::row(&one.session, flow);
+                row.insert("title".to_owned(), json!(one.title));
+                row.insert("announced_by".to_owned(), json!(one.host));
+                rows.insert((one.session.clone(), flow), row);
+            }
+        }
+        for node in &self.data {
+            for one in node.ask(data::Command::Presented).await? {
+                rows.insert((one.session.clone(), one.flow), one.row());
+            }
+        }
+        let (network, kind) = (self.state.network_number, self.state.network);
+        let mediator = self.state.mediator.as_deref();
+        let rows = rows.into_values().collect();
+        Ok(listing::document(network, kind, mediator, rows))
     }
 
     /// Adds the denials of readers and sources at this process's own servers.
@@ -256,7 +284,7 @@ const NO_CONTROL: &str = "this process has only data nodes; ask the one with the
 
 impl StatusSource for StatusHandle {
     type Question = Question;
-    const USAGE: &'static str = "ask with one line such as {\"show\": \"overview\"}; known: overview, routes, peers, sessions, nodes, rules, counters; or {\"drain\": NODE}";
+    const USAGE: &'static str = "ask with one line such as {\"show\": \"overview\"}; known: overview, routes, peers, sessions, nodes, rules, announced, counters; or {\"drain\": NODE}";
     const PREFIX: &'static str = "bfed_gateway";
     type Snapshot = metrics::Snapshot;
     const METRICS: &'static [Metric<metrics::Snapshot>] = metrics::METRICS;

@@ -165,6 +165,10 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_write() {
             "there is no cluster.key-file",
         ),
         (
+            "[cluster]\ncontrol = [\"control.example.org:1\"]",
+            "there is no cluster.key-file",
+        ),
+        (
             "[network]\nkind = \"smoke-signals\"",
             "\"smoke-signals\" is unknown",
         ),
@@ -178,6 +182,14 @@ fn what_is_wrong_with_peers_and_names_is_said() {
         (
             &format!("{peer}address = \"192.0.2.1:4140\""),
             "is not on loopback",
+        ),
+        (
+            &format!("{peer}address = \"gw.example.org:4140\""),
+            "gw.example.org:4140 is not on loopback",
+        ),
+        (
+            &format!("{peer}address = \"gw.example.org\""),
+            "neither an address nor a name with a port",
         ),
         (
             &format!("{peer}address = \"0.0.0.0:4140\""),

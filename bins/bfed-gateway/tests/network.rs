@@ -75,6 +75,19 @@ fn wrong_values_are_reported() {
             "is incomplete",
         ),
         ("kind = \"http\"\nhls-part = \"5s\"", "hls-part"),
+        (
+            "kind = \"external\"\ndirectory = \"sockets\"",
+            "not an absolute path",
+        ),
+        (
+            "kind = \"external\"\nsocket-mode = \"0999\"",
+            "not a set of permissions",
+        ),
+        ("kind = \"external\"\ngroups = 0", "unknown"),
+        (
+            "kind = \"ip\"\nlearn-from = [\"x\"]",
+            "not an address prefix",
+        ),
         ("kind = \"ip\"\ncolour = 0", "unknown"),
     ] {
         let problems = read(&format!("[network]\n{text}")).unwrap_err();

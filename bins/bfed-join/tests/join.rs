@@ -365,6 +365,34 @@ fn the_cheapest_mediator_is_asked() {
 }
 
 #[test]
+fn a_mediator_may_have_a_name() {
+    alone(|| {
+        let no_route = |_| Answer::NoRoute(Reason::Policy);
+        let mediator = std::thread::spawn(move || unicast("localhost:25190", 1, no_route));
+        std::thread::sleep(Duration::from_millis(100));
+        let asked = ["recv", "bfed://9/x", "--mediator", "localhost"];
+        let done = start(&asked).wait_with_output().unwrap();
+        assert_eq!(code(&done), 3, "{}", errors(&done));
+        assert_eq!(mediator.join().unwrap()[0].want, Want::Join);
+        let asked = [
+            "recv",
+            "bfed://9/x",
+            "--mediator",
+            "mediator.invalid",
+            "--connect-timeout",
+            "1s",
+        ];
+        let done = start(&asked).wait_with_output().unwrap();
+        assert_eq!(code(&done), 4, "{}", errors(&done));
+        assert!(
+            errors(&done).contains("cannot resolve mediator.invalid"),
+            "{}",
+            errors(&done)
+        );
+    });
+}
+
+#[test]
 fn redirections_are_followed_and_loops_named() {
     alone(|| {
         let gateway = GatewayId::new(1, 2).unwrap();
@@ -540,7 +568,7 @@ fn wrong_usage_is_told() {
         &["recv", "http://x/"][..],
         &["bfed://1/x"],
         &["recv", "bfed://1/x", "--kind", "ssm"],
-        &["recv", "bfed://1/x", "--mediator", "nobody"],
+        &["recv", "bfed://1/x", "--mediator", "host:0"],
         &["recv", "bfed://1/x", "--flow", "audio"],
         &["send", "bfed://1/x"],
         &["recv", "bfed://1/x", "--rate", "5M"],

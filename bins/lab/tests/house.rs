@@ -13,6 +13,7 @@ const PROTOCOLS: &[&str] = &[
     "tcpxm",
     "bfed",
     "media",
+    "sap",
     "mcp-control",
 ];
 
@@ -23,7 +24,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
         "tcpxm-tokio" => ["tcpxm", "linux-net"].contains(&to),
         "mcp-relay" => ["mcp-control", "tcpxm-tokio", "linux-net"].contains(&to),
         "bfed-client" => ["bfed", "linux-net"].contains(&to),
-        "bfed-token" => to == "bfed",
+        "bfed-token" | "bfed-external" => to == "bfed",
         "ldc-linux" => ["ldc-ring", "linux-net"].contains(&to),
         "ltp-linux" => ["ltp", "lms-proto", "dyram", "linux-net"].contains(&to),
         "ltp" => ["lms-proto", "dyram"].contains(&to),
@@ -53,6 +54,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
                     "mcp-relay",
                     "bfed-client",
                     "bfed-token",
+                    "bfed-external",
                     "cli",
                 ]
                 .contains(&to)

@@ -27,7 +27,7 @@
 //! | --- | --- |
 //! | `session` | [`Session`], its options, events and counters |
 //! | `membership` | from the first request to the last refresh: costs, TRANSLATION, REDIRECT, NO_ROUTE |
-//! | `mediator` | messages to and from one mediator: on a group (damped), by unicast, over HTTP |
+//! | `mediator`, `named` | messages to and from one mediator: on a group (damped), by unicast, over HTTP; names |
 //! | `input` | the data: from a group, or over HTTP |
 //! | `assembly`, [`frames`] | numbered frames: what is missing, and where the end is |
 //! | `publish` | [`Publisher`] |
@@ -73,6 +73,7 @@ pub mod http;
 mod input;
 mod mediator;
 mod membership;
+mod named;
 mod publish;
 mod session;
 mod stream;
@@ -85,6 +86,7 @@ pub use assembly::Incomplete;
 pub use error::Error;
 pub use input::Place;
 pub use mediator::Address;
+pub use named::is_dns_name;
 pub use publish::{PublishOptions, Published, Publisher};
 pub use session::{Cancel, Event, JoinOptions, Session, Sink, Stats, Status};
 pub use url::{Url, UrlError, parse_session_path, session_path};

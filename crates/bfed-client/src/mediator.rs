@@ -17,18 +17,26 @@ use linux_net::wake::Waker;
 
 use crate::address::{MEDIATOR_PORT, PADDED_LEN};
 use crate::http::{self, Timeouts};
+use crate::named::{Named, is_dns_name, unicast_socket};
 use crate::{Error, JoinOptions, Url, stream};
 
 /// Longest answer over HTTP in bytes.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// The address of a mediator: `239.255.98.102:25190`, `10.0.0.1`, `http://host:8080`.
+/// The address of a mediator: `239.255.98.102:25190`, `10.0.0.1`, `gw.example.org`, `http://host:8080`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Address {
     /// The group of the mediators of an IP multicast network.
     Group(SocketAddr),
     /// A host of a source-specific multicast network; UDP.
     Unicast(SocketAddr),
+    /// The same, by a DNS name, which is looked up when it is needed.
+    Named {
+        /// The name.
+        host: String,
+        /// The port.
+        port: u16,
+    },
     /// A server of an HTTP network.
     Http(Url),
 }
@@ -51,11 +59,7 @@ impl FromStr for Address {
         let address = match (text.parse::<SocketAddr>(), bare.parse::<IpAddr>()) {
             (Ok(address), _) => address,
             (_, Ok(ip)) => SocketAddr::new(ip, MEDIATOR_PORT),
-            _ => {
-                return Err(format!(
-                    "{text:?} is no mediator: write 239.255.98.102:25190, 10.0.0.1 or http://host:8080"
-                ));
-            }
+            _ => return named(text),
         };
         if address.port() == 0 || address.ip().is_unspecified() {
             return Err(format!(
@@ -69,10 +73,28 @@ impl FromStr for Address {
     }
 }
 
+/// Parses `gw.example.org` or `gw.example.org:25190`.
+fn named(text: &str) -> Result<Address, String> {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) => (host, port.parse().unwrap_or(0)),
+        None => (text, MEDIATOR_PORT),
+    };
+    match is_dns_name(host) && port != 0 {
+        true => Ok(Address::Named {
+            host: host.to_ascii_lowercase(),
+            port,
+        }),
+        false => Err(format!(
+            "{text:?} is no mediator: write 239.255.98.102:25190, 10.0.0.1, gw.example.org or http://host:8080"
+        )),
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Address::Group(address) | Address::Unicast(address) => address.fmt(f),
+            Address::Named { host, port } => write!(f, "{host}:{port}"),
             Address::Http(url) => url.fmt(f),
         }
     }
@@ -96,6 +118,7 @@ pub(crate) enum Message {
 #[derive(Debug)]
 enum Transport {
     Udp(UdpSocket, Batch),
+    Named(Named),
     Http {
         sender: Sender<Result<Bytes, String>>,
         answers: Receiver<Result<Bytes, String>>,
@@ -164,16 +187,8 @@ impl Conversation {
                 listen(*group, None, options.interface.as_deref())?,
                 Batch::new(2),
             ),
-            Address::Unicast(to) => {
-                let any: IpAddr = match to {
-                    SocketAddr::V4(_) => [0u8; 4].into(),
-                    SocketAddr::V6(_) => [0u16; 8].into(),
-                };
-                let config = inet::Config::new(SocketAddr::new(any, 0));
-                let socket =
-                    UdpSocket::open(&config).map_err(|error| Error::Network(error.to_string()))?;
-                Transport::Udp(socket, Batch::new(2))
-            }
+            Address::Unicast(to) => Transport::Udp(unicast_socket(*to)?, Batch::new(2)),
+            Address::Named { host, port } => Transport::Named(Named::new(host, *port)?),
             Address::Http(_) => {
                 let (sender, answers) = mpsc::channel();
                 let waker = Waker::new().map_err(|error| Error::Network(error.to_string()))?;
@@ -214,8 +229,7 @@ impl Conversation {
         match (&mut self.transport, &self.address) {
             (Transport::Udp(socket, _), Address::Group(to) | Address::Unicast(to)) => {
                 if matches!(self.address, Address::Unicast(_)) {
-                    let room = PADDED_LEN.max(bytes.len() + 64 * (1 + self.session.flow_count()));
-                    bytes.resize(room, 0);
+                    pad(&mut bytes, &self.session);
                 }
                 let (destination, bytes) = (*to, &bytes[..]);
                 let transmit = Transmit {
@@ -225,6 +239,14 @@ impl Conversation {
                     segment_len: None,
                 };
                 let sent = socket.send(&transmit);
+                if let Err(error) = &sent {
+                    tracing::warn!(event = "request_not_sent", mediator = %self.address, %error, "cannot send the request");
+                }
+                sent.is_ok()
+            }
+            (Transport::Named(named), _) => {
+                pad(&mut bytes, &self.session);
+                let sent = named.send(bytes);
                 if let Err(error) = &sent {
                     tracing::warn!(event = "request_not_sent", mediator = %self.address, %error, "cannot send the request");
                 }
@@ -290,6 +312,18 @@ impl Conversation {
                     }
                 }
             }
+            Transport::Named(named) => {
+                if let Err(why) = named.update() {
+                    messages.push(Message::Failed(why));
+                }
+                let (session, nonce) = (&self.session, self.nonce);
+                named.receive(|payload| {
+                    let one = classify(payload, session, nonce);
+                    let is_answer = one.is_some();
+                    messages.extend(one);
+                    is_answer
+                });
+            }
             Transport::Http {
                 answers,
                 waker,
@@ -311,6 +345,12 @@ impl Conversation {
         }
         messages
     }
+}
+
+/// Pads a request to a unicast address: no answer is longer.
+fn pad(bytes: &mut Vec<u8>, session: &SessionName) {
+    let room = PADDED_LEN.max(bytes.len() + 64 * (1 + session.flow_count()));
+    bytes.resize(room, 0);
 }
 
 /// Posts a request; the body of the answer.
@@ -352,6 +392,7 @@ impl AsFd for Conversation {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.transport {
             Transport::Udp(socket, _) => socket.as_fd(),
+            Transport::Named(named) => named.as_fd(),
             Transport::Http { waker, .. } => waker.as_fd(),
         }
     }

@@ -2,9 +2,11 @@
 
 pub mod bfed;
 pub mod dyram;
+pub mod external;
 pub mod ldc;
 pub mod lms;
 pub mod ltp;
 pub mod mcp;
 pub mod media;
+pub mod sap;
 pub mod tcpxm;

@@ -111,9 +111,14 @@ fn check(section: &Section<'_, '_>, rule: &Rule, network: &NetworkConfig) {
             "write two rules",
         );
     }
-    if matches!(network, NetworkConfig::Ip(_)) {
-        let wrong = "is unknown in an IP multicast network, where one request serves all clients";
-        complain("clients", wrong, "leave it out");
+    let kind = match network {
+        NetworkConfig::Ip(_) => Some("an IP multicast network"),
+        NetworkConfig::External(_) => Some("an external network"),
+        _ => None,
+    };
+    if let Some(kind) = kind {
+        let wrong = format!("is unknown in {kind}, where one request serves all clients");
+        complain("clients", &wrong, "leave it out");
     }
     if rule.rights == [Right::Carry] {
         complain(

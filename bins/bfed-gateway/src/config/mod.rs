@@ -2,6 +2,7 @@
 //! has the meaning, unit and default of each key.
 
 mod authorisation;
+mod endpoint;
 mod machine;
 mod peers;
 mod sections;
@@ -21,6 +22,8 @@ use daemon_kit::settings::{Daemon, differing};
 
 use crate::data::Congestion;
 use crate::native::{AccessConfig, NetworkConfig, TokensConfig};
+
+pub use endpoint::Endpoint;
 
 /// Default path of the status socket.
 pub const DEFAULT_SOCKET: &str = "/run/polycast/bfed-gateway.sock";
@@ -99,8 +102,8 @@ pub struct Peer {
     /// Configuration of the control node.
     pub machine: bfed::PeerConfig,
     /// `address`: where to connect to it; without one the peer connects.
-    pub address: Option<SocketAddr>,
-    /// `tls-name`: name in its certificate; by default its address.
+    pub address: Option<Endpoint>,
+    /// `tls-name`: name in its certificate; by default the name or address of `address`.
     pub tls_name: Option<String>,
 }
 
@@ -110,7 +113,7 @@ pub struct Cluster {
     /// `listen`: the control node's listening address for data nodes of other processes.
     pub listen: Option<SocketAddr>,
     /// `control`: addresses of control nodes, for data nodes.
-    pub control: Vec<SocketAddr>,
+    pub control: Vec<Endpoint>,
     /// `tls-name`: name in a control node's certificate.
     pub tls_name: Option<String>,
     /// `key-file`: key file of the cluster's streams; by default that of `[gateway]`.
@@ -272,6 +275,12 @@ impl Configuration for Config {
             NetworkConfig::None => None,
             NetworkConfig::Ip(config) => Some(&config.data.link),
             NetworkConfig::Ssm(config) => Some(&config.data.link),
+            NetworkConfig::External(config) => {
+                if let Err(why) = config.gid() {
+                    host.complain("network.socket-group", why);
+                }
+                None
+            }
             NetworkConfig::Http(config) => {
                 host.address("network.listen", Some(config.listen));
                 if let Some(tls) = &config.tls {

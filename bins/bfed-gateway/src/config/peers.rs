@@ -2,17 +2,17 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use bfed::routing::policy::{Action, Changes, Match, Policy, Rule};
 use bfed::{
     BnNum, Cost, Costs, GatewayId, Metric, NetworkRange, PeerConfig, PeerId, Prefix, Table, Tables,
 };
 use daemon_kit::reader::{Section, shown};
-use daemon_kit::value::{LISTEN, boolean, text};
+use daemon_kit::value::{boolean, text};
 use toml::de::DeValue;
 
 use super::Peer;
+use super::endpoint::{ENDPOINT, Endpoint};
 use super::machine::{duration, network, tables, whole};
 use super::sections::Links;
 
@@ -63,16 +63,10 @@ fn identifier(gateway: GatewayId, taken: &BTreeMap<PeerId, Peer>) -> PeerId {
 fn peer(section: &Section<'_, '_>, links: &Links) -> Option<Peer> {
     let network = network(section, "network");
     let number = section.number("number", 0..=u32::MAX, 1);
-    let address = section.get("address", LISTEN, |value| {
-        let address = daemon_kit::value::listen(value)?;
-        match address.ip().is_unspecified() || address.port() == 0 || address.ip().is_multicast() {
-            true => Err(format!("{address} is not where a gateway listens")),
-            false => Ok(address),
-        }
-    });
+    let address = section.get("address", ENDPOINT, Endpoint::read);
     if let Some(at) = address
         .as_ref()
-        .filter(|at| !links.gateway_has_key && !at.value.ip().is_loopback())
+        .filter(|at| !links.gateway_has_key && !at.value.is_local())
     {
         let wrong = format!(
             "{} is not on loopback, and there is no gateway.key-file",
@@ -85,7 +79,7 @@ fn peer(section: &Section<'_, '_>, links: &Links) -> Option<Peer> {
             "write key-file = \"...\" in [gateway]",
         );
     }
-    let address: Option<SocketAddr> = address.map(|at| at.value);
+    let address: Option<Endpoint> = address.map(|at| at.value);
     let tls_name = section.get("tls-name", "the name in the peer's certificate", text);
     let id = GatewayId::new(network.map_or(1, |at| at.value.get()), number)?;
     let mut machine = PeerConfig::new(id);
@@ -94,7 +88,7 @@ fn peer(section: &Section<'_, '_>, links: &Links) -> Option<Peer> {
     machine.rate_bps = section
         .get("rate", "a bit rate, such as \"100M\"", rate)
         .map(|at| at.value);
-    machine.data_prefixes = prefixes(section, address);
+    machine.data_prefixes = prefixes(section, address.as_ref());
     machine.networks = networks(section);
     machine.transport = links.read(section);
     machine.max_routes = section.number("max-routes", 1..=1_000_000, 4096_u32) as usize;
@@ -165,7 +159,7 @@ fn networks(section: &Section<'_, '_>) -> Vec<NetworkRange> {
 }
 
 /// `data-prefixes`: addresses of the peer's data nodes; by default its own address.
-fn prefixes(section: &Section<'_, '_>, own: Option<SocketAddr>) -> Vec<Prefix> {
+fn prefixes(section: &Section<'_, '_>, own: Option<&Endpoint>) -> Vec<Prefix> {
     let wants = "address prefixes, such as [\"192.0.2.0/24\"]";
     let listed = section.list("data-prefixes", wants, |value| {
         let text = text(value)?;
@@ -173,7 +167,11 @@ fn prefixes(section: &Section<'_, '_>, own: Option<SocketAddr>) -> Vec<Prefix> {
             .map_err(|wrong| format!("{text:?} is {wrong}"))
     });
     match listed {
-        None => own.map(|own| Prefix::host(own.ip())).into_iter().collect(),
+        None => {
+            // That of a name is known as soon as it is connected.
+            let own = own.and_then(Endpoint::address);
+            own.map(|own| Prefix::host(own.ip())).into_iter().collect()
+        }
         Some(listed) => {
             if listed.value.is_empty() {
                 let wrong = "names none: no session could come or go";

@@ -9,6 +9,7 @@ use bfed::{DataConfig, NodeId};
 use daemon_kit::reader::{At, Section};
 use daemon_kit::value::{LISTEN, listen, text};
 
+use super::endpoint::Endpoint;
 use super::machine::DataLimits;
 use super::{Cluster, Data, Etcd, EtcdTls};
 use crate::data::Congestion;
@@ -137,10 +138,12 @@ pub(super) fn cluster(section: Section<'_, '_>, gateway_has_key: bool) -> Cluste
             "write key-file = \"...\" in [cluster] or in [gateway]",
         );
     }
-    let wants = "where control nodes listen, such as [\"192.0.2.1:4142\"]";
-    let control = section.list("control", wants, listen);
+    let wants =
+        "where control nodes listen, such as [\"192.0.2.1:4142\", \"control.example.org:4142\"]";
+    let control = section.list("control", wants, Endpoint::read);
     let control = control.map_or_else(Vec::new, |at| at.value);
-    for at in control.iter().filter(|at| outside(at.value)) {
+    let insecure = |at: &&At<Endpoint>| !at.value.is_local() && !has_key;
+    for at in control.iter().filter(insecure) {
         let wrong = format!(
             "{} is not on loopback, and there is no cluster.key-file",
             at.value

@@ -1,5 +1,6 @@
 //! Connections of the control node: calls to peers, and inputs of streams and listeners.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bfed::wire::notification::Reason;
@@ -10,11 +11,13 @@ use super::lease::Guarded;
 use super::peering::{self, Call, Caller, Outcome, call};
 use super::streams::{Conn, Cutter, Stream};
 use super::{Carried, Driver, Input, show};
+use crate::config::Endpoint;
 
 impl Driver {
     pub(super) fn call(&mut self, now: Instant, peer: PeerId) {
         let known = self.config.peers.get(&peer);
-        let Some((known, to)) = known.and_then(|known| Some((known, known.address?))) else {
+        let Some((known, to)) = known.and_then(|known| Some((known, known.address.clone()?)))
+        else {
             self.node.dial_failed(now, peer);
             return;
         };
@@ -28,6 +31,18 @@ impl Driver {
             let result = call(wanted, credentials).await;
             let _ = inputs.send(Input::Called(Outcome { peer, result })).await;
         });
+    }
+
+    /// Records the address that a peer's name led to, after the peer has proved its identity there.
+    fn reached(&mut self, peer: PeerId, at: SocketAddr) {
+        let known = self.config.peers.get(&peer);
+        let is_named =
+            known.is_some_and(|known| matches!(known.address, Some(Endpoint::Name { .. })));
+        if is_named {
+            self.node.set_peer_address(peer, at.ip());
+            self.resolved.insert(peer, at.ip());
+            self.ports.configure(&self.config, &self.resolved);
+        }
     }
 
     /// Starts to carry a stream.
@@ -66,7 +81,8 @@ impl Driver {
                 }
             }
             Input::Called(Outcome { peer, result }) => match result {
-                Ok(stream) => {
+                Ok((stream, at)) => {
+                    self.reached(peer, at);
                     let conn = self.take(stream, Cutter::new(), false);
                     self.node.connected(now, conn, peer, true);
                 }
@@ -137,7 +153,7 @@ impl Driver {
             None => Err("no such peer is configured here".to_owned()),
             Some((&id, peer)) => {
                 let host = peer.tls_name.clone();
-                let host = host.or_else(|| peer.address.map(|address| address.ip().to_string()));
+                let host = host.or_else(|| peer.address.as_ref().map(Endpoint::host));
                 let host = host.unwrap_or_else(|| caller.from.ip().to_canonical().to_string());
                 let proved = caller
                     .proof

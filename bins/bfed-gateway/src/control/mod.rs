@@ -6,11 +6,12 @@ mod coordinator;
 pub(crate) mod etcd;
 mod lease;
 mod peering;
+mod resolve;
 mod show;
 pub(crate) mod streams;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
@@ -28,9 +29,9 @@ use serde_json::Value;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::config::Config;
+use crate::config::{Config, Endpoint};
 use crate::limiter::LogLimiter;
-use crate::native::{JoinLatency, Network};
+use crate::native::{AnnouncedSession, JoinLatency, Network};
 use crate::status::{Counts, Show};
 pub(crate) use coordinator::{Coordinated, Resignation, StoreEvent};
 pub(crate) use peering::{Call, Caller, Members, Outcome, Port, Registrant, call, nodes, peers};
@@ -70,6 +71,8 @@ pub(crate) enum Input {
 pub(crate) enum Command {
     /// Return a status document.
     Show(Show, oneshot::Sender<Value>),
+    /// Return the sessions that hosts of the native network announce.
+    Announced(oneshot::Sender<Vec<AnnouncedSession>>),
     /// Return all counters.
     Counters(oneshot::Sender<Snapshot>),
     /// Return the control node's part of the status page.
@@ -139,6 +142,8 @@ pub(crate) struct Driver {
     /// Limits log lines about requests that a rule denied.
     denials_log: LogLimiter,
     ports: Ports,
+    /// Where peers with names were reached last.
+    resolved: BTreeMap<PeerId, IpAddr>,
     /// Limits refused peers that are sent the reason.
     dismissals: Arc<Semaphore>,
     buffer: Box<[u8]>,
@@ -161,10 +166,15 @@ impl Ports {
         }
     }
 
-    /// Reserves places for configured peers.
-    pub(crate) fn configure(&self, config: &Config) {
-        let addresses = config.peers.values().filter_map(|peer| peer.address);
-        self.peers.name(addresses.map(|address| address.ip()));
+    /// Reserves places for configured peers: for those with names, at the addresses where they were reached.
+    pub(crate) fn configure(&self, config: &Config, resolved: &BTreeMap<PeerId, IpAddr>) {
+        let addresses = config.peers.iter().filter_map(|(id, peer)| {
+            let known = peer.address.as_ref().and_then(Endpoint::address);
+            known
+                .map(|address| address.ip())
+                .or_else(|| resolved.get(id).copied())
+        });
+        self.peers.name(addresses);
     }
 
     fn evicted(&self) -> u64 {
@@ -217,6 +227,7 @@ impl Driver {
             strangers_log: LogLimiter::default(),
             denials_log: LogLimiter::default(),
             ports: parts.ports,
+            resolved: BTreeMap::new(),
             dismissals: Arc::new(Semaphore::new(DISMISSALS)),
             buffer: vec![0; 1 << 17].into(),
             config: parts.config,
@@ -447,6 +458,9 @@ impl Driver {
     fn command(&mut self, command: Command) {
         let now = self.clock.now();
         match command {
+            Command::Announced(reply) => {
+                let _ = reply.send(self.network.announced());
+            }
             Command::Show(what, reply) => {
                 let _ = reply.send(self.show(what));
             }
@@ -461,7 +475,9 @@ impl Driver {
                     self.node
                         .reconfigure(now, config.machine.clone(), config.machine_peers());
                 if done.is_ok() {
-                    self.ports.configure(&config);
+                    self.resolved
+                        .retain(|peer, _| config.peers.contains_key(peer));
+                    self.ports.configure(&config, &self.resolved);
                     self.config = *config;
                 }
                 let _ = reply.send(done);

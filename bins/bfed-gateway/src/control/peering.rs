@@ -19,8 +19,9 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::Input;
 use super::streams::{Cut, Cutter, Stream};
+use super::{Input, resolve};
+use crate::config::Endpoint;
 use crate::limiter::{self, ConnectionLimiter, Limits, LogLimiter};
 
 /// Time for the connection, the handshake and the first message together.
@@ -112,33 +113,31 @@ pub(crate) struct Caller {
 /// Target and options of an outgoing connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
-    pub(crate) to: SocketAddr,
+    pub(crate) to: Endpoint,
     pub(crate) tls_name: Option<String>,
     /// Lowest TTL of incoming packets; `None` accepts any.
     pub(crate) min_ttl: Option<u8>,
 }
 
-/// Opens a stream to a peer or a control node.
+/// Opens a stream to a peer or a control node; returns it and the address that it leads to, whose identity is proved.
 pub(crate) async fn call(
     call: Call,
     credentials: Option<Arc<Credentials>>,
-) -> Result<Stream, String> {
+) -> Result<(Stream, SocketAddr), String> {
     let connected = timeout(TIMEOUT, async {
-        let stream = TcpStream::connect(call.to)
-            .await
-            .map_err(|e| e.to_string())?;
+        let (stream, at) = resolve::connect(&call.to, credentials.is_some(), TIMEOUT).await?;
         prepare(&stream, call.min_ttl)?;
         let Some(credentials) = credentials else {
-            return Ok(Box::new(stream) as Stream);
+            return Ok((Box::new(stream) as Stream, at));
         };
-        let host = call.tls_name.unwrap_or_else(|| call.to.ip().to_string());
+        let host = call.tls_name.unwrap_or_else(|| call.to.host());
         let name = credentials.server_name(&host)?;
         let connector = TlsConnector::from(Arc::clone(&credentials.client));
         let stream = connector
             .connect(name, stream)
             .await
             .map_err(|e| tls::explain(&e))?;
-        Ok(Box::new(stream) as Stream)
+        Ok((Box::new(stream) as Stream, at))
     });
     connected
         .await
@@ -407,5 +406,5 @@ pub(crate) async fn dismiss(mut stream: Stream, reason: Reason, text: &str) {
 /// The result of an outgoing connection.
 pub(crate) struct Outcome {
     pub(crate) peer: PeerId,
-    pub(crate) result: Result<Stream, String>,
+    pub(crate) result: Result<(Stream, SocketAddr), String>,
 }

@@ -9,6 +9,7 @@ use bfed::{Coordinator, GatewayId};
 use serde_json::{Value, json};
 
 use super::{Driver, Snapshot};
+use crate::native::AnnouncedSession;
 use crate::status::{Counts, Show};
 
 /// Most sessions on the status page, those with the highest rates.
@@ -87,6 +88,7 @@ impl Driver {
             Show::Sessions => self.sessions(),
             Show::Nodes => self.data_nodes(),
             Show::Rules => self.rules(),
+            Show::Announced => self.announced(),
             Show::Counters => {
                 let mut s = self.snapshot();
                 s.native.append(&mut s.native_gauges);
@@ -129,7 +131,7 @@ impl Driver {
             let known = self.config.peers.get(&peer.peer);
             json!({
                 "gateway": peer.gateway.to_string(),
-                "address": known.and_then(|known| known.address),
+                "address": known.and_then(|known| known.address.as_ref()).map(ToString::to_string),
                 "state": state(peer.state),
                 "stale": peer.stale,
                 "routes": peer.routes,
@@ -184,6 +186,12 @@ impl Driver {
     fn data_nodes(&self) -> Value {
         let row = |(node, sessions, rate_bps): (bfed::NodeId, usize, u64)| json!({"node": node.0, "sessions": sessions, "rate_bps": rate_bps});
         json!({"nodes": self.node.nodes().map(row).collect::<Vec<_>>()})
+    }
+
+    fn announced(&self) -> Value {
+        let row = |one: AnnouncedSession| json!({"session": one.session.as_str(), "title": one.title, "host": one.host});
+        let rows = self.network.announced().into_iter().map(row);
+        json!({"announced": rows.collect::<Vec<_>>()})
     }
 
     fn rules(&self) -> Value {

@@ -29,7 +29,7 @@ use proto_core::clock::Clock;
 use tokio::sync::oneshot;
 
 use crate::limiter::LogLimiter;
-use crate::native::Network;
+use crate::native::{Network, PresentedFlow};
 use crate::status::Counts;
 use emit::Output;
 use link::Link;
@@ -65,6 +65,8 @@ pub(crate) enum Command {
     Connect(UnixStream),
     /// Return all counters.
     Counters(oneshot::Sender<Snapshot>),
+    /// Return the flows that members of the native network receive here.
+    Presented(oneshot::Sender<Vec<PresentedFlow>>),
     /// Drain: take no new sessions; those present move to other data nodes.
     Drain,
     /// The control node of this process ends before this node: its silence is expected.
@@ -507,6 +509,9 @@ impl Worker {
                 // The reply is lost if its receiver has gone.
                 Ok(Command::Counters(reply)) => {
                     let _ = reply.send(self.snapshot());
+                }
+                Ok(Command::Presented(reply)) => {
+                    let _ = reply.send(self.node.native().presented());
                 }
                 Ok(Command::Drain) => self.node.drain(now),
                 Ok(Command::Closing) => self.closing = true,

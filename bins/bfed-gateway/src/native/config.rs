@@ -5,12 +5,15 @@ use std::net::SocketAddr;
 use bfed::{Prefix, SessionName};
 use bfed_client::Url;
 use daemon_kit::reader::{Section, shown};
-use daemon_kit::value::{LISTEN, listen, text};
+use daemon_kit::value::{LISTEN, MODE, boolean, listen, mode, text};
 use media::rtp::{Format, MAX_PAYLOAD_TYPE};
 use toml::de::DeValue;
 
 use super::http::{MoqConfig, RelayConfig, TlsConfig};
-use super::{ClientLimits, Groups, GroupsConfig, HttpConfig, Link, MulticastConfig, NetworkConfig};
+use super::{
+    ClientLimits, ExternalConfig, Groups, GroupsConfig, HttpConfig, Link, MulticastConfig,
+    NetworkConfig, SapConfig,
+};
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -19,6 +22,7 @@ enum Kind {
     Ssm,
     Http,
     Moq,
+    External,
 }
 
 impl NetworkConfig {
@@ -31,6 +35,7 @@ impl NetworkConfig {
             ("ssm", Kind::Ssm),
             ("http", Kind::Http),
             ("moq", Kind::Moq),
+            ("external", Kind::External),
         ];
         let config = match section.choice("kind", &kinds, Kind::None) {
             None | Some(Kind::None) => NetworkConfig::None,
@@ -41,6 +46,7 @@ impl NetworkConfig {
                 moq: Some(moq(&section)),
                 ..http(&section)
             }),
+            Some(Kind::External) => NetworkConfig::External(external(&section)),
         };
         section.finish();
         config
@@ -153,6 +159,15 @@ fn unicast(
     found.map_or(default, |at| at.value)
 }
 
+/// `announce` and `learn-from`: announcements by SAP.
+fn sap(section: &Section<'_, '_>, announce: bool) -> SapConfig {
+    let announces = section.get("announce", "true or false", boolean);
+    SapConfig {
+        announce: announces.map_or(announce, |at| at.value),
+        learn_from: hosts(section, "learn-from").unwrap_or_default(),
+    }
+}
+
 /// `export`: groups of this network that peers may have.
 fn export(section: &Section<'_, '_>) -> Vec<Prefix> {
     let wants = "prefixes of groups, such as [\"239.1.0.0/16\"]";
@@ -199,6 +214,7 @@ fn ip(section: &Section<'_, '_>) -> MulticastConfig {
     MulticastConfig {
         data,
         mediator: group.map_or(default, |at| at.value),
+        sap: sap(section, true),
         limits: limits(section),
         cost: cost(section),
     }
@@ -213,6 +229,7 @@ fn ssm(section: &Section<'_, '_>) -> MulticastConfig {
     MulticastConfig {
         data,
         mediator: unicast(section, "mediator", any, ": only its source can send there"),
+        sap: sap(section, false),
         limits: limits(section),
         cost: cost(section),
     }
@@ -359,5 +376,30 @@ fn http(section: &Section<'_, '_>) -> HttpConfig {
         limits: limits(section),
         cost: cost(section),
         ..config
+    }
+}
+
+fn external(section: &Section<'_, '_>) -> ExternalConfig {
+    let wants = "an absolute path, such as \"/run/polycast/external\"";
+    let directory = section.get("directory", wants, |value| {
+        let path = std::path::PathBuf::from(text(value)?);
+        // The address of a Unix socket holds 107 bytes, 13 of them for the name of the socket.
+        match path.as_os_str().len() {
+            _ if !path.is_absolute() => Err(format!("{path:?} is not an absolute path")),
+            0..=94 => Ok(path),
+            _ => Err(format!("{path:?} is longer than 94 bytes")),
+        }
+    });
+    let default = ExternalConfig::default();
+    let group = section.get("socket-group", "the name of a group of users", text);
+    ExternalConfig {
+        directory: directory.map_or(default.directory, |at| at.value),
+        mode: section
+            .get("socket-mode", MODE, mode)
+            .map_or(default.mode, |at| at.value),
+        group: group.map(|at| at.value),
+        queue: section.number("queue", 65_536u32..=1 << 30, 4 << 20) as usize,
+        limits: limits(section),
+        cost: cost(section),
     }
 }

@@ -6,6 +6,7 @@
 //! | of a session of this network | what its name says: `bfed://NETWORK/239.1.2.3/5004`, `bfed://NETWORK/10.0.0.1@232.1.2.3/5004` |
 //! | of a session that comes through another gateway of this network | what that gateway's TRANSLATION says |
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -13,10 +14,12 @@ use bfed::native::{ChannelId, Direction, NativeError, NativeFlow, Upcall};
 use bfed::{Instant, NativeNet, Prefix, SessionName};
 use bfed_client::GroupAddress;
 
+use super::announce::Presenter;
 use super::clients::ClientLimits;
 use super::datagrams::{Channels, Link};
+use super::listing::MAX_LISTED;
 use super::pool::{Groups, Pool};
-use super::{Counter, Network, Role};
+use super::{Counter, Network, Owner, PresentedFlow, Role, SapConfig};
 
 /// Configuration of the data side of a network of groups.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +41,8 @@ pub struct MulticastConfig {
     pub data: GroupsConfig,
     /// The mediator: its group, or where it listens in a source-specific network.
     pub mediator: SocketAddr,
+    /// Announcements by SAP.
+    pub sap: SapConfig,
     /// Bounds of the mediator.
     pub limits: ClientLimits,
     /// Cost of this gateway for sessions of this network, from their root on; `None`: not told.
@@ -50,6 +55,10 @@ pub(super) struct GroupNet {
     channels: Channels,
     pool: Pool,
     config: GroupsConfig,
+    /// Announces sessions from elsewhere, where that is configured.
+    presenter: Option<Presenter>,
+    /// Flows of sessions from elsewhere, by their numbers.
+    presented: BTreeMap<ChannelId, (SessionName, usize)>,
     /// Whether groups are source-specific.
     specific: bool,
     /// The mediator's group, which no session may use.
@@ -82,17 +91,27 @@ pub(super) fn own_group(
 
 impl GroupNet {
     pub(super) fn open(
-        config: &GroupsConfig,
+        config: &MulticastConfig,
         role: Role,
         specific: bool,
-        reserved: Option<SocketAddr>,
+        owner: &Owner,
     ) -> Result<Self, String> {
+        // The mediator's group, where it has one.
+        let reserved = (!specific).then_some(config.mediator);
+        let (announces, config) = (config.sap.announce, &config.data);
         let (part, parts) = match role {
             Role::Channels { part, parts } => (part, parts),
             Role::Mediator => (0, 1),
         };
+        let first = config.groups.first();
+        let presenter = announces.then(|| {
+            let start = (owner.seed, owner.now);
+            Presenter::open(&config.link, first, role, specific, start)
+        });
         Ok(GroupNet {
-            channels: Channels::open(&config.link, config.groups.first())?,
+            channels: Channels::open(&config.link, first)?,
+            presenter: presenter.transpose()?,
+            presented: BTreeMap::new(),
             pool: Pool::new(config.groups, part, parts),
             config: config.clone(),
             specific,
@@ -116,7 +135,7 @@ impl AsFd for GroupNet {
 impl NativeNet for GroupNet {
     fn allocate_channel(
         &mut self,
-        _: Instant,
+        now: Instant,
         flow: NativeFlow<'_>,
     ) -> Result<(ChannelId, Vec<u8>), NativeError> {
         if flow.direction == Direction::Up {
@@ -130,7 +149,14 @@ impl NativeNet for GroupNet {
         let group = self.pool.take().ok_or(NativeError::Full)?;
         let group = SocketAddr::new(group, self.config.port);
         let address = self.address(group).to_string().into_bytes();
-        Ok((self.channels.add(flow.session, Some(group)), address))
+        if let Some(presenter) = &mut self.presenter {
+            presenter.add(now, flow, group);
+        }
+        let channel = self.channels.add(flow.session, Some(group));
+        if let Some(at) = flow.session.flows().position(|name| name == flow.name) {
+            self.presented.insert(channel, (flow.session.clone(), at));
+        }
+        Ok((channel, address))
     }
 
     fn subscribe(
@@ -165,10 +191,14 @@ impl NativeNet for GroupNet {
         self.channels.silence(channel);
     }
 
-    fn reclaim_channel(&mut self, _: Instant, flow: NativeFlow<'_>, channel: ChannelId) {
+    fn reclaim_channel(&mut self, now: Instant, flow: NativeFlow<'_>, channel: ChannelId) {
+        self.presented.remove(&channel);
         let group = self.channels.remove(channel);
         if let Some(group) = group.filter(|_| flow.direction == Direction::Down) {
             self.pool.give_back(group.ip());
+            if let Some(presenter) = &mut self.presenter {
+                presenter.remove(now, flow);
+            }
         }
     }
 
@@ -178,6 +208,16 @@ impl NativeNet for GroupNet {
 
     fn poll_upcall(&mut self, _: Instant, buffer: &mut [u8]) -> Option<Upcall> {
         self.channels.poll_data(buffer)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if let Some(presenter) = &mut self.presenter {
+            presenter.handle_timeout(now);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.presenter.as_ref().and_then(Presenter::poll_timeout)
     }
 }
 
@@ -197,10 +237,26 @@ impl Network for GroupNet {
     fn counters(&self) -> Vec<Counter> {
         let mut counters = self.channels.counters();
         counters.push(("sessions_refused", self.refused));
+        counters.extend(self.presenter.iter().flat_map(Presenter::counters));
         counters
     }
 
     fn gauges(&self) -> Vec<Counter> {
         vec![("channels", self.channels.len() as u64)]
+    }
+
+    fn presented(&self) -> Vec<PresentedFlow> {
+        let all = self.presented.iter().take(MAX_LISTED + 1);
+        all.filter_map(|(channel, (session, flow))| {
+            let address = self.address(self.channels.destination(*channel)?);
+            Some(PresentedFlow {
+                session: session.clone(),
+                flow: *flow,
+                address: address.to_string(),
+                mime: None,
+                readers: None,
+            })
+        })
+        .collect()
     }
 }

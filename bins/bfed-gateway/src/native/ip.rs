@@ -25,7 +25,7 @@ use linux_net::udp::Batch;
 
 use super::clients::{PendingRequest, Refused};
 use super::groups::{GroupNet, MulticastConfig, own_group};
-use super::mediator::{Answered, Front, Mediator, TakeRequest, Unread};
+use super::mediator::{self, Answered, Front, TakeRequest, Unread};
 use super::{Counter, Network, Owner, Role};
 
 /// Time that a session stays after a LEAVE, in case another client objects.
@@ -40,14 +40,9 @@ pub(super) fn open(
     Ok(match role {
         Role::Mediator => {
             let front = GroupMediator::open(config)?;
-            let requests = (Scope::Heard, GRACE);
-            let mediator = Mediator::new(front, owner, config.cost, config.limits, requests);
-            Box::new(mediator)
+            mediator::open(front, config, false, owner, (Scope::Heard, GRACE))?
         }
-        Role::Channels { .. } => {
-            let mediator = Some(config.mediator);
-            Box::new(GroupNet::open(&config.data, role, false, mediator)?)
-        }
+        Role::Channels { .. } => Box::new(GroupNet::open(config, role, false, &owner)?),
     })
 }
 

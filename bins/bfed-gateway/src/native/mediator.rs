@@ -14,8 +14,9 @@ use bfed::{ClientId, Cost, Duration, GatewayId, Instant, NativeNet, Scope, Sessi
 
 use proto_core::{RateLimit, TokenBucket};
 
+use super::announce::Learner;
 use super::clients::{ClientKey, ClientLimits, Clients, JoinLatency, PendingRequest, Refused};
-use super::{Access, Counter, Network, Owner};
+use super::{Access, AnnouncedSession, Counter, MulticastConfig, Network, Owner};
 
 /// Takes a request of a client. Returns its number, if it will be answered.
 pub(super) type TakeRequest<'a, K> =
@@ -45,6 +46,19 @@ pub(super) trait Front: AsFd + Send {
 
     /// Releases what belongs to requests that expired.
     fn expire(&mut self) {}
+
+    /// Handles the passing of time: called before requests are read, too.
+    fn handle_timeout(&mut self, _now: Instant) {}
+
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout).
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Returns the sessions of this network that its hosts announce.
+    fn announced(&self) -> Vec<AnnouncedSession> {
+        Vec::new()
+    }
 
     /// Returns the counters of this kind of network.
     fn counters(&self) -> Vec<Counter>;
@@ -153,6 +167,24 @@ struct Counts {
     answers: Answered,
 }
 
+/// Opens the mediator of a network of groups, which learns from announcements where that is configured.
+pub(super) fn open<F: Front + 'static>(
+    front: F,
+    config: &MulticastConfig,
+    specific: bool,
+    owner: Owner,
+    requests: (Scope, Duration),
+) -> Result<Box<dyn Network>, String> {
+    if config.sap.learn_from.is_empty() {
+        let mediator = Mediator::new(front, owner, config.cost, config.limits, requests);
+        return Ok(Box::new(mediator));
+    }
+    let (network, start) = (owner.gateway.network, (owner.seed, owner.now));
+    let front = Learner::open(front, config, specific, network, start)?;
+    let mediator = Mediator::new(front, owner, config.cost, config.limits, requests);
+    Ok(Box::new(mediator))
+}
+
 /// A network's mediator. The administrator sets the cost of this gateway; without one, the network tells nothing
 /// of its inside (§5.2.2, a null response).
 pub(super) struct Mediator<F: Front> {
@@ -237,6 +269,7 @@ impl<F: Front> NativeNet for Mediator<F> {
     }
 
     fn poll_upcall(&mut self, now: Instant, _: &mut [u8]) -> Option<Upcall> {
+        self.front.handle_timeout(now);
         loop {
             if let Some(upcall) = self.clients.poll_upcall() {
                 return Some(upcall);
@@ -262,11 +295,13 @@ impl<F: Front> NativeNet for Mediator<F> {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.clients.handle_timeout(now);
+        self.front.handle_timeout(now);
         self.front.expire();
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.clients.poll_timeout()
+        let front = self.front.poll_timeout();
+        front.into_iter().chain(self.clients.poll_timeout()).min()
     }
 }
 
@@ -289,6 +324,10 @@ impl<F: Front> Network for Mediator<F> {
 
     fn gauges(&self) -> Vec<Counter> {
         vec![("client_sessions", self.clients.session_count() as u64)]
+    }
+
+    fn announced(&self) -> Vec<AnnouncedSession> {
+        self.front.announced()
     }
 
     fn join_latency(&self) -> Option<&JoinLatency> {

@@ -29,14 +29,18 @@
 //! | `ssm` | source-specific multicast: [`ssm`] |
 //! | `http` | bodies without end over HTTP: [`http`] |
 //! | `moq` | the same, and Media over QUIC |
+//! | `external` | a process of the network's operator, over Unix sockets: [`external`] |
 
 mod access;
+mod announce;
 mod clients;
 mod config;
 mod datagrams;
+pub mod external;
 mod groups;
 pub mod http;
 pub mod ip;
+pub(crate) mod listing;
 mod mediator;
 mod none;
 mod pool;
@@ -50,10 +54,13 @@ use bfed::native::{ChannelId, FrameClass, Priority, Upcall};
 use bfed::{GatewayId, Instant, NativeNet};
 
 pub use access::{Access, AccessConfig, NotAdmitted, TokensConfig};
+pub use announce::{AnnouncedSession, SapConfig};
 pub use clients::{ClientLimits, JoinLatency, LATENCY_BOUNDS_S};
 pub use datagrams::Link;
+pub use external::ExternalConfig;
 pub use groups::{GroupsConfig, MulticastConfig};
 pub use http::HttpConfig;
+pub use listing::PresentedFlow;
 pub use none::NoNetwork;
 pub use pool::{Groups, MAX_GROUPS};
 
@@ -102,6 +109,16 @@ pub trait Network: NativeNet + AsFd + Send {
         Vec::new()
     }
 
+    /// Returns the sessions of this network that its hosts announce.
+    fn announced(&self) -> Vec<AnnouncedSession> {
+        Vec::new()
+    }
+
+    /// Returns the flows that members of the network receive here, 1001 at most: one more than a list has.
+    fn presented(&self) -> Vec<PresentedFlow> {
+        Vec::new()
+    }
+
     /// Returns how long clients waited for the addresses of sessions, if the network has clients.
     fn join_latency(&self) -> Option<&JoinLatency> {
         None
@@ -147,6 +164,8 @@ pub enum NetworkConfig {
     Ssm(MulticastConfig),
     /// `kind = "http"`: sessions over plain HTTP. `kind = "moq"`: also over Media over QUIC.
     Http(HttpConfig),
+    /// `kind = "external"`: a process over Unix sockets.
+    External(ExternalConfig),
 }
 
 /// The gateway that opens a network.
@@ -172,6 +191,22 @@ impl NetworkConfig {
             NetworkConfig::Ssm(_) => "ssm",
             NetworkConfig::Http(config) if config.moq.is_some() => "moq",
             NetworkConfig::Http(_) => "http",
+            NetworkConfig::External(_) => "external",
+        }
+    }
+
+    /// Returns where clients ask for sessions; `None` where there is no such place.
+    #[must_use]
+    pub fn mediator(&self) -> Option<String> {
+        match self {
+            NetworkConfig::None => None,
+            NetworkConfig::Ip(config) | NetworkConfig::Ssm(config) => {
+                Some(config.mediator.to_string())
+            }
+            NetworkConfig::Http(config) => config.mediator_url().ok().map(|url| url.to_string()),
+            NetworkConfig::External(config) => {
+                Some(config.directory.join("control.sock").display().to_string())
+            }
         }
     }
 
@@ -198,6 +233,7 @@ impl NetworkConfig {
             NetworkConfig::Ip(config) => ip::open(config, role, owner)?,
             NetworkConfig::Ssm(config) => ssm::open(config, role, owner)?,
             NetworkConfig::Http(config) => http::open(config, role, owner)?,
+            NetworkConfig::External(config) => external::open(config, role, owner)?,
         })
     }
 }

@@ -18,7 +18,7 @@ use linux_net::udp::Batch;
 
 use super::clients::{ClientKey, PendingRequest, Refused};
 use super::groups::{GroupNet, MulticastConfig, own_group};
-use super::mediator::{Answered, Front, Mediator, TakeRequest, Unread};
+use super::mediator::{self, Answered, Front, TakeRequest, Unread};
 use super::{Counter, Network, Owner, Role};
 
 /// Opens the network.
@@ -30,11 +30,9 @@ pub(super) fn open(
     Ok(match role {
         Role::Mediator => {
             let front = UnicastMediator::open(config)?;
-            let requests = (Scope::Chosen, Duration::ZERO);
-            let mediator = Mediator::new(front, owner, config.cost, config.limits, requests);
-            Box::new(mediator)
+            mediator::open(front, config, true, owner, (Scope::Chosen, Duration::ZERO))?
         }
-        Role::Channels { .. } => Box::new(GroupNet::open(&config.data, role, true, None)?),
+        Role::Channels { .. } => Box::new(GroupNet::open(config, role, true, &owner)?),
     })
 }
 

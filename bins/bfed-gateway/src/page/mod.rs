@@ -16,7 +16,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use daemon_kit::exporter::Exporter;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::control::Command;
 use crate::status::{Show, StatusHandle};
@@ -50,7 +50,12 @@ pub(crate) async fn serve(listener: Exporter, status: StatusHandle, players: Opt
         players: players.map(Arc::from),
     };
     let (for_page, sampled) = (state.clone(), state.clone());
+    let for_list = state.clone();
     let router = Router::new()
+        .route(
+            "/sessions",
+            get(move |headers: HeaderMap| sessions(for_list.clone(), headers)),
+        )
         .route("/", get(|headers: HeaderMap| async move { page(&headers) }))
         .route(
             "/data",
@@ -169,6 +174,21 @@ async fn data(state: State, headers: HeaderMap) -> Response {
         "players": state.players.as_deref(),
         "viewers": viewers.filter(|_| state.players.is_some()),
     });
+    as_json(&document)
+}
+
+/// Serves the list of sessions.
+async fn sessions(state: State, headers: HeaderMap) -> Response {
+    if !is_local_name(&headers) {
+        return refused();
+    }
+    match state.status.listing().await {
+        Ok(list) => as_json(&list),
+        Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
+}
+
+fn as_json(document: &Value) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "application/json"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),

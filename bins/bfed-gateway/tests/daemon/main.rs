@@ -1,13 +1,17 @@
 //! The real program on loopback.
 
+mod announced;
 mod authorisation;
 mod browser;
 mod common;
+mod external;
 mod floods;
 mod metrics;
 mod peering;
 mod refusal;
 mod reload;
+mod resolved;
+
 mod startup;
 #[path = "../support/mod.rs"]
 mod support;

@@ -9,7 +9,7 @@ use bfed::wire::notification::{Reason, Repr as Notification};
 use bfed::wire::sroute::Outcome;
 use bfed::{ChannelAddress, Cost, Duration, GatewayId, Scope};
 use bfed_gateway::native::{
-    ClientLimits, Groups, GroupsConfig, Link, MulticastConfig, NetworkConfig, Role, ip,
+    ClientLimits, Groups, GroupsConfig, Link, MulticastConfig, NetworkConfig, Role, SapConfig, ip,
 };
 
 use linux_net::link::Editor;
@@ -31,6 +31,7 @@ pub(crate) fn config() -> MulticastConfig {
             export: vec!["239.0.0.0/8".parse().unwrap()],
         },
         mediator: MEDIATOR.parse().unwrap(),
+        sap: SapConfig::default(),
         limits: ClientLimits::default(),
         cost: None,
     }

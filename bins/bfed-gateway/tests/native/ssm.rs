@@ -10,7 +10,7 @@ use bfed::wire::no_route::Reason;
 use bfed::wire::notification::Repr as Notification;
 use bfed::{ChannelAddress, Scope, SessionName};
 use bfed_gateway::native::{
-    ClientLimits, Groups, GroupsConfig, Link, MulticastConfig, NetworkConfig,
+    ClientLimits, Groups, GroupsConfig, Link, MulticastConfig, NetworkConfig, SapConfig,
 };
 
 use crate::common::*;
@@ -29,6 +29,7 @@ pub(crate) fn config() -> NetworkConfig {
             export: vec!["232.0.0.0/8".parse().unwrap()],
         },
         mediator: MEDIATOR.parse().unwrap(),
+        sap: SapConfig::default(),
         limits: ClientLimits::default(),
         cost: None,
     })

@@ -70,6 +70,8 @@ fn addresses_of_mediators() {
         ("10.0.0.1", "10.0.0.1:25190"),
         ("[ff15::6266]", "[ff15::6266]:25190"),
         ("::1", "[::1]:25190"),
+        ("gw.Example.org", "gw.example.org:25190"),
+        ("localhost:9", "localhost:9"),
         ("http://h:1", "http://h:1/mediator"),
         ("http://h:1/x", "http://h:1/x"),
     ] {
@@ -77,7 +79,16 @@ fn addresses_of_mediators() {
     }
     assert!(matches!("239.1.1.1".parse(), Ok(Address::Group(_))));
     assert!(matches!("10.1.1.1".parse(), Ok(Address::Unicast(_))));
-    for wrong in ["", "host", "0.0.0.0", "10.0.0.1:0", "https://h/"] {
+    for wrong in [
+        "",
+        "host:0",
+        "host:x",
+        "a b",
+        "10.0.0.300",
+        "0.0.0.0",
+        "10.0.0.1:0",
+        "https://h/",
+    ] {
         assert!(wrong.parse::<Address>().is_err(), "{wrong}");
     }
 }

@@ -41,6 +41,8 @@ const SWEEP: Duration = Duration::from_secs(5);
 pub(super) struct Edge {
     pub(super) shared: Arc<Shared>,
     pub(super) network: BnNum,
+    /// URL of this server.
+    pub(super) base: Url,
     /// The origin, unless this server is it.
     pub(super) origin: Option<Url>,
     /// Hosts that may be sources.
@@ -141,7 +143,7 @@ impl Edge {
                 view::hls(&self.shared, key, *file, asked.query, asked.presented).await
             }
             View::Page => view::page(self.moq.as_deref()),
-            View::Info => view::info(&self.shared, key, self.moq.as_deref()),
+            View::Info => view::info(&self.shared, key, &self.base, self.moq.as_deref()),
         }
     }
 
@@ -338,7 +340,11 @@ impl Site for Edge {
         let path = path_of(&request);
         if path == "/sessions" && request.method() == Method::GET {
             return match self.may_list(from.ip()) {
-                true => view::sessions(&self.shared),
+                true => {
+                    let kind = if self.moq.is_some() { "moq" } else { "http" };
+                    let network = (self.network, kind);
+                    view::sessions(&self.shared, network, &self.base, &self.mediator)
+                }
                 false => text(
                     StatusCode::FORBIDDEN,
                     "this host may not list the sessions: network.list does not name it",

@@ -56,7 +56,8 @@ use bfed::wire::data::HEADER_LEN;
 use bfed::{Instant, NativeNet, Prefix};
 use bfed_client::{Url, session_path};
 
-use super::{Access, ClientLimits, Counter, Network, Owner, Role, upcall};
+use super::listing::MAX_LISTED;
+use super::{Access, ClientLimits, Counter, Network, Owner, PresentedFlow, Role, upcall};
 use hub::{Item, Key, Shared};
 use moq::Moq;
 pub use moq::{MoqConfig, RelayConfig};
@@ -198,7 +199,7 @@ impl HttpConfig {
         Some(url.trim_end_matches('/').to_owned())
     }
 
-    fn mediator_url(&self) -> Result<Url, String> {
+    pub(super) fn mediator_url(&self) -> Result<Url, String> {
         match &self.ask {
             Some(url) => Ok(url.clone()),
             None => {
@@ -255,6 +256,7 @@ impl HttpNet {
         let edge = edge::Edge {
             shared: Arc::clone(&shared),
             network: owner.gateway.network,
+            base: base.clone(),
             origin: origin.clone(),
             publish: config.publish.clone(),
             list: config.list.clone(),
@@ -410,5 +412,12 @@ impl Network for HttpNet {
         let mut gauges = self.shared.hub().gauges();
         gauges.extend(self.moq.iter().flat_map(|moq| moq.gauges()));
         gauges
+    }
+
+    fn presented(&self) -> Vec<PresentedFlow> {
+        let all = self.shared.hub().all_viewed(MAX_LISTED + 1);
+        let all = all.iter();
+        all.filter_map(|viewed| view::presented(viewed, &self.base))
+            .collect()
     }
 }

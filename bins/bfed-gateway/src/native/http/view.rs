@@ -12,14 +12,14 @@
 
 use std::time::Duration;
 
-use bfed::SessionName;
-use bfed_client::session_path;
+use bfed::{BnNum, SessionName};
+use bfed_client::{Url, session_path};
 use hyper::body::Bytes;
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 use media::Container;
 use media::hls::{Found, Recorder};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::edge::flow;
@@ -27,6 +27,7 @@ use super::hub::{Key, NoSegments, Shared, Viewed};
 use super::moq;
 use super::presented::Presented;
 use super::server::{Answer, bytes, pieces, text};
+use crate::native::listing::{self, MAX_LISTED, PresentedFlow};
 
 /// The answer to a path that names nothing.
 pub(super) const PATHS: &str = "sessions are at /s/NAME, players at /play/NAME, HLS at /hls/NAME/index.m3u8; the name percent-encoded";
@@ -34,8 +35,6 @@ pub(super) const PATHS: &str = "sessions are at /s/NAME, players at /play/NAME, 
 const WAIT: Duration = Duration::from_secs(20);
 /// Time between looks whether the stream is still there.
 const LOOK: Duration = Duration::from_secs(1);
-/// Most sessions in a list.
-const MAX_LISTED: usize = 1000;
 const PAGE: &str = include_str!("player.html");
 
 /// A view of a flow.
@@ -262,13 +261,9 @@ pub(super) fn page(moq: Option<&moq::Handle>) -> Response<Answer> {
     response
 }
 
-/// Returns the properties of a stream.
-fn described(viewed: &Viewed) -> Value {
-    let container = viewed.container.map(|container| match container {
-        Container::Ts => "ts",
-        Container::Mp4 => "mp4",
-        Container::WebM => "webm",
-    });
+/// Returns the flow of a stream, for lists.
+pub(super) fn presented(viewed: &Viewed, base: &Url) -> Option<PresentedFlow> {
+    let (session, flow) = (SessionName::parse(&viewed.key.0).ok()?, viewed.key.1);
     let mime = viewed
         .container
         .filter(|_| !viewed.codecs.is_empty())
@@ -279,22 +274,41 @@ fn described(viewed: &Viewed) -> Value {
                 viewed.codecs.join(", ")
             )
         });
+    let address = base.with_path(&session_path(session.as_str(), flow)).ok()?;
+    Some(PresentedFlow {
+        session,
+        flow,
+        address: address.to_string(),
+        mime,
+        readers: Some(viewed.readers),
+    })
+}
+
+/// Returns the properties of a stream: those of all lists, and those of HTTP.
+fn described(viewed: &Viewed, base: &Url) -> Option<Map<String, Value>> {
+    let container = viewed.container.map(|container| match container {
+        Container::Ts => "ts",
+        Container::Mp4 => "mp4",
+        Container::WebM => "webm",
+    });
     let stream = session_path(&viewed.key.0, viewed.key.1);
     let beside = |view: &str| stream.replacen("/s/", view, 1);
     let has_segments = viewed
         .container
         .is_some_and(|container| container != Container::WebM);
-    json!({
-        "session": viewed.key.0,
-        "flow": viewed.key.1,
-        "container": container,
-        "mime": mime,
-        "readers": viewed.readers,
-        "hls_active": viewed.is_recorded,
-        "stream": stream,
-        "play": beside("/play/"),
-        "hls": has_segments.then(|| format!("{}/index.m3u8", beside("/hls/"))),
-    })
+    let mut row = presented(viewed, base)?.row();
+    let of_http = [
+        ("container", json!(container)),
+        ("hls_active", json!(viewed.is_recorded)),
+        ("stream", json!(stream)),
+        ("play", json!(beside("/play/"))),
+        (
+            "hls",
+            json!(has_segments.then(|| format!("{}/index.m3u8", beside("/hls/")))),
+        ),
+    ];
+    row.extend(of_http.map(|(key, value)| (key.to_owned(), value)));
+    Some(row)
 }
 
 fn document(document: &Value) -> Response<Answer> {
@@ -302,24 +316,36 @@ fn document(document: &Value) -> Response<Answer> {
 }
 
 /// Serves the properties of a stream.
-pub(super) fn info(shared: &Shared, key: &Key, moq: Option<&moq::Handle>) -> Response<Answer> {
+pub(super) fn info(
+    shared: &Shared,
+    key: &Key,
+    base: &Url,
+    moq: Option<&moq::Handle>,
+) -> Response<Answer> {
     let viewed = shared.hub().viewed(key);
-    match viewed {
-        Some(viewed) => {
-            let mut info = described(&viewed);
+    match viewed.and_then(|viewed| described(&viewed, base)) {
+        Some(mut row) => {
             if let Some(offer) = moq.and_then(|moq| moq.offer(&key.0, key.1)) {
-                info["moq"] = offer;
+                row.insert("moq".to_owned(), offer);
             }
-            document(&info)
+            document(&Value::Object(row))
         }
         None => text(StatusCode::NOT_FOUND, "the session has no source here"),
     }
 }
 
 /// Serves the list of sessions.
-pub(super) fn sessions(shared: &Shared) -> Response<Answer> {
-    let all = shared.hub().all_viewed(MAX_LISTED);
-    let mut list = document(&json!({ "sessions": all.iter().map(described).collect::<Vec<_>>() }));
+pub(super) fn sessions(
+    shared: &Shared,
+    (network, kind): (BnNum, &str),
+    base: &Url,
+    mediator: &Url,
+) -> Response<Answer> {
+    let all = shared.hub().all_viewed(MAX_LISTED + 1);
+    let rows = all.iter().filter_map(|viewed| described(viewed, base));
+    let mediator = mediator.to_string();
+    let list = listing::document(network.get(), kind, Some(&mediator), rows.collect());
+    let mut list = document(&list);
     // For this host alone.
     list.headers_mut()
         .remove(header::ACCESS_CONTROL_ALLOW_ORIGIN);
