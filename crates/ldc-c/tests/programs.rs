@@ -108,8 +108,16 @@ fn the_example_of_layers_sends_what_was_not_cancelled() {
     let folder = tempfile::tempdir().expect("a folder");
     if let Some(program) = compile("examples/layers.c", folder.path()) {
         let out = run(&program, &[]);
-        assert!(out.contains("received: base layer 1 small\n"), "{out}");
-        assert!(out.contains("cancelled 1, too late 0\n"), "{out}");
+        let received = out.split("received: ").nth(1).expect("the last line");
+        assert!(
+            received.contains("base ") && received.contains("layer 1 "),
+            "{out}"
+        );
+        let is_cancelled = out.contains("layer 3: cancelled 1, too late 0\n");
+        let is_replaced = out.contains("layer 2: replaced\n");
+        assert_eq!(received.contains("layer 3 "), !is_cancelled, "{out}");
+        assert_eq!(received.contains("layer 2 "), !is_replaced, "{out}");
+        assert_eq!(received.contains("small "), is_replaced, "{out}");
     }
 }
 

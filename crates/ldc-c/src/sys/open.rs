@@ -10,7 +10,7 @@ use ldc_linux::any;
 
 use crate::status::{Failure, Status, run};
 use crate::sys::pointer::{self, duplicate};
-use crate::sys::receiver::{Receiver, State};
+use crate::sys::receiver::Receiver;
 use crate::sys::sender::Sender;
 use crate::types::{QuicConfig, Shape, TcpConfig, UdpConfig};
 
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn ldc_open_pair(
             let (ours, theirs) = any::Sender::pair(shape)?;
             // Checked before the receiver is passed on, which would be lost.
             let _ = pointer::out(sender)?;
-            pointer::give(receiver, || Ok(State::new(theirs)))?;
+            pointer::give(receiver, || Ok(theirs))?;
             pointer::give(sender, || Ok(ours))
         }
     })

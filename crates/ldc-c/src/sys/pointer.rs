@@ -5,8 +5,10 @@
 //! other thread writes to it meanwhile. That promise is what every `SAFETY` comment of this module rests on.
 
 use std::ffi::{CStr, c_char};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard};
+
+use ldc_linux::any;
 
 use crate::status::{Failure, Status, enter};
 
@@ -182,15 +184,10 @@ pub(crate) unsafe fn string<'a>(pointer: *const c_char, what: &str) -> Result<&'
 
 /// Duplicates a descriptor. A number that is no descriptor gives an error of the kernel.
 pub(crate) fn duplicate(fd: i32) -> Result<OwnedFd, Failure> {
-    // SAFETY: takes numbers alone.
-    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
-    if copy < 0 {
-        let error = std::io::Error::last_os_error();
-        return Err(Failure::new(
+    any::duplicate(fd).map_err(|error| {
+        Failure::new(
             Status::Failed,
             format!("cannot duplicate descriptor {fd}: {error}"),
-        ));
-    }
-    // SAFETY: the kernel has just created it for this process; it has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+        )
+    })
 }

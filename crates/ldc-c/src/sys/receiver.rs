@@ -1,63 +1,35 @@
 //! Receiving from a ring: another thread, or another process over shared memory.
 
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
-use ldc_linux::{Claimed, Wake, shm};
+use ldc_linux::{Claimed, Wake, any, shm};
 
 use crate::status::{Failure, Status, run};
 use crate::sys::pointer::{self, Handle, duplicate};
 use crate::types::{self, Counters, Message};
 
 /// The receiving end of a ring.
-pub struct Receiver(Mutex<State>);
+pub struct Receiver(Mutex<any::Receiver>);
 
-/// What a receiver holds.
-pub(crate) struct State {
-    ring: ldc_linux::Receiver,
-    /// Messages that were claimed and not completed, by identifier; at most one per slot of the ring.
-    claimed: BTreeMap<u64, Claimed>,
-    next_id: u64,
-    /// The message that `ldc_receiver_receive` found no room for.
-    unread: Option<Claimed>,
-}
-
-impl State {
-    pub(crate) fn new(ring: ldc_linux::Receiver) -> State {
-        State {
-            ring,
-            claimed: BTreeMap::new(),
-            next_id: 0,
-            unread: None,
-        }
-    }
-
-    /// Claims the next message.
-    fn claim(&mut self) -> Result<Claimed, Failure> {
-        if let Some(message) = self.unread.take() {
-            return Ok(message);
-        }
-        let claimed = self.ring.claim(Some(ldc_linux::now()));
-        let claimed = claimed.map_err(|_| Status::Corrupt)?;
-        let nothing = if self.ring.is_ended() {
-            Status::Closed
-        } else {
-            Status::Empty
-        };
-        Ok(claimed.ok_or(nothing)?)
-    }
+/// Returns why there is no message.
+fn nothing(receiver: &mut any::Receiver) -> Failure {
+    let status = match receiver.ring().is_ended() {
+        true => Status::Closed,
+        false => Status::Empty,
+    };
+    status.into()
 }
 
 impl Handle for Receiver {
-    type Inner = State;
+    type Inner = any::Receiver;
 
-    fn lock(&self) -> &Mutex<State> {
+    fn lock(&self) -> &Mutex<any::Receiver> {
         &self.0
     }
 
-    fn over(inner: Mutex<State>) -> Receiver {
+    fn over(inner: Mutex<any::Receiver>) -> Receiver {
         Receiver(inner)
     }
 }
@@ -86,7 +58,7 @@ pub unsafe extern "C" fn ldc_receiver_attach(
     run(|| {
         let attach = || {
             let socket = UnixStream::from(duplicate(fd)?);
-            Ok(State::new(shm::attach(socket, max_len)?))
+            Ok(shm::attach(socket, max_len)?.into())
         };
         // SAFETY: the caller's promise.
         unsafe { pointer::give(receiver, attach) }
@@ -111,21 +83,16 @@ pub unsafe extern "C" fn ldc_receiver_receive(
     run(|| {
         // SAFETY: the caller's promise.
         let (write, mut state) = unsafe { (pointer::out(message)?, pointer::handle(receiver)?) };
-        let claimed = state.claim()?;
-        write(describe(&claimed, u64::MAX));
-        if claimed.len() > capacity {
-            state.unread = Some(claimed);
+        let Some(next) = state.peek().map_err(|_| Status::Corrupt)? else {
+            return Err(nothing(&mut state));
+        };
+        let len = next.len();
+        write(describe(next, u64::MAX));
+        if len > capacity {
             return Err(Status::TooLong.into());
         }
         // SAFETY: the caller's promise.
-        match unsafe { pointer::buffer(buffer, claimed.len()) } {
-            Ok(bytes) => state.ring.ring().read(&claimed, 0, bytes),
-            Err(failure) => {
-                state.unread = Some(claimed);
-                return Err(failure);
-            }
-        }
-        state.ring.complete(claimed);
+        state.take(unsafe { pointer::buffer(buffer, len)? });
         Ok(())
     })
 }
@@ -145,11 +112,10 @@ pub unsafe extern "C" fn ldc_receiver_claim(
     run(|| {
         // SAFETY: the caller's promise.
         let (write, mut state) = unsafe { (pointer::out(message)?, pointer::handle(receiver)?) };
-        let claimed = state.claim()?;
-        let id = state.next_id;
-        state.next_id += 1;
-        write(describe(&claimed, id));
-        state.claimed.insert(id, claimed);
+        match state.claim().map_err(|_| Status::Corrupt)? {
+            Some((id, message)) => write(describe(message, id)),
+            None => return Err(nothing(&mut state)),
+        }
         Ok(())
     })
 }
@@ -170,15 +136,12 @@ pub unsafe extern "C" fn ldc_receiver_read(
     run(|| {
         // SAFETY: the caller's promise.
         let mut state = unsafe { pointer::handle(receiver)? };
-        let State { ring, claimed, .. } = &mut *state;
-        let message = claimed.get(&id).ok_or(Status::Unknown)?;
-        match offset.checked_add(len) {
-            Some(end) if end <= message.len() => {}
-            _ => return Err(Status::TooLong.into()),
-        }
+        state.claimed(id).ok_or(Status::Unknown)?;
         // SAFETY: the caller's promise.
         let bytes = unsafe { pointer::buffer(buffer, len)? };
-        ring.ring().read(message, offset, bytes);
+        if !state.read(id, offset, bytes) {
+            return Err(Status::TooLong.into());
+        }
         Ok(())
     })
 }
@@ -197,9 +160,7 @@ pub unsafe extern "C" fn ldc_receiver_is_abandoned(
         // SAFETY: the caller's promise.
         let (write, mut state) =
             unsafe { (pointer::out(is_abandoned)?, pointer::handle(receiver)?) };
-        let State { ring, claimed, .. } = &mut *state;
-        let message = claimed.get(&id).ok_or(Status::Unknown)?;
-        write(ring.ring().is_abandoned(message));
+        write(state.is_abandoned(id).ok_or(Status::Unknown)?);
         Ok(())
     })
 }
@@ -213,9 +174,7 @@ pub unsafe extern "C" fn ldc_receiver_ack(receiver: *mut Receiver, id: u64) -> S
     run(|| {
         // SAFETY: the caller's promise.
         let mut state = unsafe { pointer::handle(receiver)? };
-        let message = state.claimed.get(&id).ok_or(Status::Unknown)?;
-        let ticket = message.ticket();
-        let acked = state.ring.ring().ack(ticket);
+        let acked = state.ack(id).ok_or(Status::Unknown)?;
         Ok(acked.map_err(|_| Status::Full)?)
     })
 }
@@ -229,9 +188,10 @@ pub unsafe extern "C" fn ldc_receiver_complete(receiver: *mut Receiver, id: u64)
     run(|| {
         // SAFETY: the caller's promise.
         let mut state = unsafe { pointer::handle(receiver)? };
-        let message = state.claimed.remove(&id).ok_or(Status::Unknown)?;
-        state.ring.complete(message);
-        Ok(())
+        match state.complete(id) {
+            true => Ok(()),
+            false => Err(Status::Unknown.into()),
+        }
     })
 }
 
@@ -245,10 +205,7 @@ pub unsafe extern "C" fn ldc_receiver_wait(receiver: *mut Receiver, timeout_us: 
     run(|| {
         // SAFETY: the caller's promise.
         let mut state = unsafe { pointer::handle(receiver)? };
-        if state.unread.is_some() {
-            return Ok(());
-        }
-        match state.ring.wait(types::timeout(timeout_us)) {
+        match state.wait(types::timeout(timeout_us)) {
             Wake::Ready => Ok(()),
             Wake::TimedOut => Err(Status::TimedOut.into()),
             Wake::Closed => Err(Status::Closed.into()),
@@ -267,10 +224,8 @@ pub unsafe extern "C" fn ldc_receiver_fd(receiver: *mut Receiver) -> i32 {
     let mut fd = -1;
     run(|| {
         // SAFETY: the caller's promise.
-        fd = unsafe { pointer::handle(receiver)? }
-            .ring
-            .as_fd()
-            .as_raw_fd();
+        let mut receiver = unsafe { pointer::handle(receiver)? };
+        fd = receiver.ring().as_fd().as_raw_fd();
         Ok(())
     });
     fd
@@ -288,7 +243,7 @@ pub unsafe extern "C" fn ldc_receiver_counters(
     run(|| {
         // SAFETY: the caller's promise.
         let (write, mut state) = unsafe { (pointer::out(counters)?, pointer::handle(receiver)?) };
-        let stats = state.ring.ring().stats();
+        let stats = state.ring().ring().stats();
         write(Counters {
             claimed: stats.claimed,
             cancelled: stats.cancelled,

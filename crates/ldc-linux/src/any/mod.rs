@@ -22,6 +22,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod receiver;
+
 #[cfg(feature = "quic")]
 use std::net::SocketAddr;
 use std::net::{TcpStream, UdpSocket};
@@ -34,10 +36,20 @@ use std::time::{Duration, Instant};
 use ldc_ring::{Attributes, Changed, ModifyError, Shape};
 use thiserror::Error;
 
+pub use receiver::Receiver;
+
 use crate::error::{InitError, SendError, WaitError};
 use crate::rings::Rings;
 use crate::schedule::Scheduler;
-use crate::{ends, shm, tcp, udp};
+use crate::{ends, shm, sys, tcp, udp};
+
+/// Duplicates a descriptor that another language has as a number.
+///
+/// # Errors
+/// The kernel's: the number is no descriptor, or no more can be opened.
+pub fn duplicate(number: i32) -> std::io::Result<std::os::fd::OwnedFd> {
+    sys::duplicate(number)
+}
 
 /// Counters of a drain that has ended. Those that its kind does not have are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -188,9 +200,9 @@ impl Sender {
     ///
     /// # Errors
     /// The memory cannot be allocated, or no descriptor is left.
-    pub fn pair(shape: Shape) -> Result<(Sender, crate::Receiver), InitError> {
+    pub fn pair(shape: Shape) -> Result<(Sender, Receiver), InitError> {
         let (sender, receiver) = ends::pair(shape)?;
-        Ok((Sender::over(vec![sender], Drainer::Peer), receiver))
+        Ok((Sender::over(vec![sender], Drainer::Peer), receiver.into()))
     }
 
     /// As [`shm::init`].
