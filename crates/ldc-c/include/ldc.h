@@ -227,7 +227,7 @@ typedef struct ldc_stats {
 extern "C" {
 #endif // __cplusplus
 
-// Listens on an address and a port, such as "192.0.2.1:4000" or "[::]:0" (any free port). `key_file` is that of
+// Listens on an address and a port, such as `192.0.2.1:4000` or `[::]:0` (any free port). `key_file` is that of
 // `ldc_open_quic`.
 //
 // # Safety

@@ -34,7 +34,7 @@ impl Event {
     }
 }
 
-/// Listen on an address and a port, such as "[::]:0" (any free port).
+/// Listen on an address and a port, such as `[::]:0` (any free port).
 #[pyfunction]
 #[pyo3(signature = (local, key_file, *, max_message=1 << 20, streams=1024, buffer=16 << 20, idle_timeout=30.0,
     setup_timeout=10.0))]

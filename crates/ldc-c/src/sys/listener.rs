@@ -38,7 +38,7 @@ fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::new(Status::Failed, error.to_string())
 }
 
-/// Listens on an address and a port, such as "192.0.2.1:4000" or "[::]:0" (any free port). `key_file` is that of
+/// Listens on an address and a port, such as `192.0.2.1:4000` or `[::]:0` (any free port). `key_file` is that of
 /// `ldc_open_quic`.
 ///
 /// # Safety
