@@ -206,6 +206,11 @@ fn a_session_reaches_islands_of_every_kind() {
 }
 
 #[test]
+fn a_film_plays_two_hops_away() {
+    holds("live");
+}
+
+#[test]
 fn trees_go_around_networks_that_refuse_transit() {
     holds("bfed-policy");
 }

@@ -310,6 +310,25 @@ impl Receiver {
         Ok(claimed)
     }
 
+    /// Passes over cancelled messages, and wakes a sender that waits for room: for a drain that can claim nothing for
+    /// now.
+    ///
+    /// # Errors
+    /// The sender violated the protocol: stop using the ring.
+    #[cfg(not(loom))]
+    pub(crate) fn skip_cancelled(&mut self) -> Result<(), Corrupt> {
+        if self.consumer.skip_cancelled()? == 0 {
+            return Ok(());
+        }
+        // Pairs with the fence in `Sender::request_room`. The request may be for more slots than were freed, but none may
+        // follow for a long time.
+        fence(Ordering::SeqCst);
+        if self.requested().load(Ordering::Relaxed) != 0 {
+            self.wake_sender();
+        }
+        Ok(())
+    }
+
     /// Releases a message, and wakes a sender that waits for room.
     pub fn complete(&mut self, message: Claimed) {
         let slots = self.shape().pieces(message.len());

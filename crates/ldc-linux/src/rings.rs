@@ -82,6 +82,12 @@ impl Rings {
         Ok(taken.map(|(class, message)| Taken { class, message }))
     }
 
+    /// Passes over the cancelled messages that are next in each ring, so that their slots become free although nothing
+    /// can be sent.
+    pub(crate) fn skip_cancelled(&mut self) -> Result<(), Corrupt> {
+        self.rings.iter_mut().try_for_each(Receiver::skip_cancelled)
+    }
+
     /// Reports to the sender of a class that a message was acknowledged.
     pub(crate) fn ack(&mut self, class: usize, ticket: Ticket) -> Result<(), AckQueueFull> {
         self.rings[class].ring().ack(ticket)

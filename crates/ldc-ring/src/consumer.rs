@@ -262,6 +262,36 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
         Ok(false)
     }
 
+    /// Passes over the messages that are next in the ring and will never be claimed: cancelled ones, and those that a
+    /// consumer before this one has completed. Claims nothing. For a receiver that can send nothing for now: the slots
+    /// become free for the producer, as they otherwise do when the next message is claimed. Returns how many slots it
+    /// passed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Consumer::claim`].
+    pub fn skip_cancelled(&mut self) -> Result<u32, Corrupt> {
+        let from = self.kern;
+        for _ in 0..self.block.shape.slots() {
+            if self.kern == self.seen && !self.refresh()? {
+                break;
+            }
+            let record = self.block.record(self.kern);
+            let word = record.state.load(Ordering::Acquire);
+            match state::state(self.kern, word) {
+                Some(CANCELLED | ABANDONED) => self.stats.cancelled += 1,
+                Some(DONE) => {}
+                Some(_) => break,
+                None => return Err(Corrupt),
+            }
+            let message = self.message()?;
+            self.pass(&message);
+            self.complete(message);
+        }
+        self.report_free();
+        Ok(self.kern.wrapping_sub(from))
+    }
+
     /// Returns whether the deadline of the message at `kern` is before `now`.
     #[inline]
     fn is_expired(&self, now: i64) -> bool {

@@ -105,6 +105,10 @@ impl Takes for Watched {
         Some((seq, bytes))
     }
 
+    fn skip(&mut self) -> u32 {
+        self.here.skip()
+    }
+
     fn complete(&mut self, nth: usize) {
         self.here.complete(nth);
     }
@@ -225,6 +229,7 @@ impl World for Ring {
         actions.extend([Step::HoldBackAll, Step::Release, Step::Inspect]);
         let times = self.extent.times.iter();
         actions.extend(times.map(|&now| Step::Claim { now }));
+        actions.push(Step::Skip);
         actions.extend((0..self.claimed_now()).map(Step::Complete));
         if self.extent.has_signals {
             actions.extend((0..self.claimed_now()).map(Step::Ack));

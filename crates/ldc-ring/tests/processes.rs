@@ -132,6 +132,10 @@ impl Takes for There {
         Some((seq, bytes))
     }
 
+    fn skip(&mut self) -> u32 {
+        self.ask("skip").parse().unwrap()
+    }
+
     fn complete(&mut self, nth: usize) {
         self.ask(&format!("complete {nth}"));
     }
@@ -168,6 +172,7 @@ fn obey(fd: RawFd, len: usize) {
                 }
                 None => "0 0".to_owned(),
             },
+            "skip" => here.skip().to_string(),
             "complete" => {
                 here.complete(number.parse().unwrap());
                 String::new()

@@ -42,6 +42,7 @@
 //! | `webm`, `ebml` | WebM: the stream; EBML's numbers |
 //! | `codecs` | codec strings of RFC 6381 |
 //! | [`hls`] | playlists with partial segments |
+//! | [`group`] | the header of a group of Media over QUIC |
 //!
 //! # Units and limits
 //!
@@ -67,6 +68,7 @@ extern crate alloc;
 mod boxes;
 mod codecs;
 mod ebml;
+pub mod group;
 pub mod hls;
 mod mp4;
 mod nal;

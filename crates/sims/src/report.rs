@@ -37,6 +37,18 @@ pub struct Report {
     pub plots: Vec<Plot>,
     /// Further data for programs.
     pub data: Map<String, Value>,
+    /// Pictures of pages, each with its name.
+    #[serde(skip)]
+    pub pictures: Vec<Picture>,
+}
+
+/// A picture that goes beside the report's files.
+#[derive(Clone, Debug)]
+pub struct Picture {
+    /// Part of its file's name.
+    pub name: String,
+    /// A PNG file.
+    pub png: Vec<u8>,
 }
 
 /// Rows under named columns.
@@ -472,7 +484,7 @@ impl Report {
         Ok(value)
     }
 
-    /// Writes `NAME.txt`, `NAME.json` and, when there is something to draw, `NAME.svg`.
+    /// Writes `NAME.txt`, `NAME.json`, `NAME.svg` when there is something to draw, and each picture as `NAME-PICTURE.png`.
     ///
     /// # Errors
     /// When the folder or a file cannot be written.
@@ -489,6 +501,11 @@ impl Report {
         )?;
         if !self.plots.is_empty() {
             put("svg", crate::plot::svg(&self.plots)?.as_bytes())?;
+        }
+        for picture in &self.pictures {
+            let path = folder.join(format!("{}-{}.png", self.scenario, picture.name));
+            std::fs::write(&path, &picture.png)
+                .with_context(|| format!("write {}", path.display()))?;
         }
         Ok(())
     }

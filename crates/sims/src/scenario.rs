@@ -140,7 +140,7 @@ pub fn chosen(asked: &[String], known: &[&'static str]) -> Vec<&'static str> {
 /// The options that every scenario and the demo have.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Context {
-    /// Write NAME.txt, NAME.json and NAME.svg into this folder
+    /// Write NAME.txt, NAME.json, NAME.svg and pictures into this folder
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the report as JSON on standard output

@@ -19,6 +19,7 @@ use daemon_kit::host::HostCheck;
 use daemon_kit::reader::Section;
 use daemon_kit::settings::{Daemon, differing};
 
+use crate::data::Congestion;
 use crate::native::{AccessConfig, NetworkConfig, TokensConfig};
 
 /// Default path of the status socket.
@@ -70,6 +71,8 @@ pub struct Config {
     pub key_file: Option<PathBuf>,
     /// `links.key-file`: the certificate, or secret, of data nodes; by default that of `[gateway]`.
     pub links_key_file: Option<PathBuf>,
+    /// `links.congestion`: congestion control of QUIC.
+    pub(crate) links_congestion: Congestion,
     /// `[[peer]]`, by identifier.
     pub peers: BTreeMap<PeerId, Peer>,
     /// `[cluster]`.
@@ -231,6 +234,7 @@ impl Configuration for Config {
             cluster: sections::cluster(root.section("cluster"), gateway.key_file.is_some()),
             key_file: gateway.key_file,
             links_key_file: links.key_file,
+            links_congestion: links.congestion,
             peers,
             data,
             tokens: tokens::tokens(root.section("tokens"), &network),
@@ -273,6 +277,9 @@ impl Configuration for Config {
                 if let Some(tls) = &config.tls {
                     host.address("network.tls-listen", Some(tls.listen));
                 }
+                if let Some(moq) = config.moq.as_ref().and_then(|moq| moq.listener.as_ref()) {
+                    host.address("network.moq-listen", Some(moq.listen));
+                }
                 None
             }
         };
@@ -297,6 +304,10 @@ impl Configuration for Config {
             ("gateway.listen", self.listen != next.listen),
             ("gateway.key-file", self.key_file != next.key_file),
             ("links.key-file", self.links_key_file != next.links_key_file),
+            (
+                "links.congestion",
+                self.links_congestion != next.links_congestion,
+            ),
             ("cluster", self.cluster != next.cluster),
             ("data", data.0 != data.1),
             ("network", self.network != next.network),

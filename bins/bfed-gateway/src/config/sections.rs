@@ -11,6 +11,7 @@ use daemon_kit::value::{LISTEN, listen, text};
 
 use super::machine::DataLimits;
 use super::{Cluster, Data, Etcd, EtcdTls};
+use crate::data::Congestion;
 
 /// `[links]`: links to the data nodes of peers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,6 +22,8 @@ pub(super) struct Links {
     pub(super) key_file: Option<PathBuf>,
     /// `transport`, by default QUIC where there is a key.
     pub(super) transport: Transport,
+    /// `congestion`.
+    pub(super) congestion: Congestion,
 }
 
 pub(super) fn links(section: Section<'_, '_>, gateway_key: Option<&PathBuf>) -> Links {
@@ -35,8 +38,12 @@ pub(super) fn links(section: Section<'_, '_>, gateway_key: Option<&PathBuf>) -> 
         gateway_has_key: gateway_key.is_some(),
         key_file,
         transport,
+        congestion: Congestion::default(),
     };
     links.transport = links.read(&section);
+    let words = [("bbr", Congestion::Bbr), ("cubic", Congestion::Cubic)];
+    let congestion = section.choice("congestion", &words, links.congestion);
+    links.congestion = congestion.unwrap_or(links.congestion);
     section.finish();
     links
 }

@@ -35,6 +35,7 @@ use emit::Output;
 use link::Link;
 pub use opened::{NotOpened, Opener};
 pub(crate) use opened::{Opened, not_opened};
+pub(crate) use quic::Congestion;
 use splice::Splicer;
 use streams::Streams;
 use udp::Datagrams;

@@ -122,6 +122,7 @@ impl Opened {
             let made = Quic::new(
                 links.clone(),
                 machine.plane.mtu,
+                config.links_congestion,
                 data.max_streams,
                 seed()?,
                 clock.now(),

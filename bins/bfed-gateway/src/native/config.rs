@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use bfed::Prefix;
+use bfed::{Prefix, SessionName};
 use bfed_client::Url;
 use daemon_kit::reader::{Section, shown};
 use daemon_kit::value::{LISTEN, listen, text};
 use toml::de::DeValue;
 
-use super::http::TlsConfig;
+use super::http::{MoqConfig, RelayConfig, TlsConfig};
 use super::{ClientLimits, Groups, GroupsConfig, HttpConfig, Link, MulticastConfig, NetworkConfig};
 
 #[derive(Clone, Copy)]
@@ -17,6 +17,7 @@ enum Kind {
     Ip,
     Ssm,
     Http,
+    Moq,
 }
 
 impl NetworkConfig {
@@ -28,12 +29,17 @@ impl NetworkConfig {
             ("ip", Kind::Ip),
             ("ssm", Kind::Ssm),
             ("http", Kind::Http),
+            ("moq", Kind::Moq),
         ];
         let config = match section.choice("kind", &kinds, Kind::None) {
             None | Some(Kind::None) => NetworkConfig::None,
             Some(Kind::Ip) => NetworkConfig::Ip(ip(&section)),
             Some(Kind::Ssm) => NetworkConfig::Ssm(ssm(&section)),
             Some(Kind::Http) => NetworkConfig::Http(http(&section)),
+            Some(Kind::Moq) => NetworkConfig::Http(HttpConfig {
+                moq: Some(moq(&section)),
+                ..http(&section)
+            }),
         };
         section.finish();
         config
@@ -191,11 +197,11 @@ fn ssm(section: &Section<'_, '_>) -> MulticastConfig {
     }
 }
 
-/// `tls-listen`, `tls-certificate` and `tls-key`: all or none.
-fn tls(section: &Section<'_, '_>) -> Option<TlsConfig> {
+/// A listener, its certificate and its key: all or none.
+fn tls(section: &Section<'_, '_>, keys: [&'static str; 3]) -> Option<TlsConfig> {
     let file = |key: &'static str| section.get(key, "the path of a PEM file", text);
-    let found = section.get("tls-listen", LISTEN, listen);
-    let (certificate, key) = (file("tls-certificate"), file("tls-key"));
+    let found = section.get(keys[0], LISTEN, listen);
+    let (certificate, key) = (file(keys[1]), file(keys[2]));
     match (found, certificate, key) {
         (Some(listen), Some(certificate), Some(key)) => Some(TlsConfig {
             listen: listen.value,
@@ -204,15 +210,74 @@ fn tls(section: &Section<'_, '_>) -> Option<TlsConfig> {
         }),
         (None, None, None) => None,
         _ => {
+            let [listen, certificate, key] = keys;
             section.complain(
-                section.offset_of("tls-listen"),
-                "tls-listen",
+                section.offset_of(listen),
+                listen,
                 "is incomplete",
-                "write tls-listen, tls-certificate and tls-key, or none of them",
+                &format!("write {listen}, {certificate} and {key}, or none of them"),
             );
             None
         }
     }
+}
+
+fn moq(section: &Section<'_, '_>) -> MoqConfig {
+    let default = MoqConfig::default();
+    let seconds = std::time::Duration::from_secs;
+    let config = MoqConfig {
+        listener: tls(section, ["moq-listen", "moq-certificate", "moq-key"]),
+        is_pinned: section.flag("moq-pin", default.is_pinned),
+        clients: section.number("moq-clients", 1u32..=1 << 20, 1024) as usize,
+        per_address: section.number("moq-clients-per-address", 1u32..=1 << 20, 32) as usize,
+        memory: section.number("moq-memory", 1u64 << 20..=1 << 36, default.memory),
+        max_age: section
+            .duration(
+                "moq-max-age",
+                std::time::Duration::from_millis(100)..=seconds(60),
+                default.max_age,
+            )
+            .value,
+        relay: relay(section),
+    };
+    if config.listener.is_none() && config.relay.is_none() {
+        section.complain(
+            section.offset_of("kind"),
+            "kind",
+            "\"moq\" has neither a listener nor a relay",
+            "write moq-listen with a certificate, or relay",
+        );
+    }
+    config
+}
+
+fn relay(section: &Section<'_, '_>) -> Option<RelayConfig> {
+    let wanted = "a URL such as \"https://relay.example:443/live\"";
+    let url = section.get("relay", wanted, |value| {
+        let text = text(value)?;
+        let url = text.parse::<url::Url>().map_err(|error| error.to_string())?;
+        match url.scheme() == "https" && url.has_host() {
+            true => Ok(url),
+            false => Err(format!("{text:?} is no https URL")),
+        }
+    });
+    let file = |key: &'static str| {
+        let found = section.get(key, "the path of a file", text);
+        found.map(|at| at.value.into())
+    };
+    let (authority, token) = (file("relay-authority"), file("relay-token-file"));
+    let wanted = "names of sessions, such as [\"bfed://1/239.1.2.3/5004\"]";
+    let publish = section.list("relay-publish", wanted, |value| {
+        let text = text(value)?;
+        SessionName::parse(&text).map_err(|error| format!("{text:?}: {error}"))
+    });
+    let publish = publish.map(|at| at.value.into_iter().map(|at| at.value).collect());
+    Some(RelayConfig {
+        url: url?.value,
+        authority,
+        token,
+        publish: publish.unwrap_or_default(),
+    })
 }
 
 fn http(section: &Section<'_, '_>) -> HttpConfig {
@@ -242,7 +307,7 @@ fn http(section: &Section<'_, '_>) -> HttpConfig {
     let seconds = std::time::Duration::from_secs;
     HttpConfig {
         host: host.map(|at| at.value),
-        tls: tls(section),
+        tls: tls(section, ["tls-listen", "tls-certificate", "tls-key"]),
         ask: url("ask").map(|url| match url.path() {
             "/" => url.with_path("/mediator").unwrap_or(url),
             _ => url,

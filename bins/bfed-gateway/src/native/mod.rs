@@ -28,6 +28,7 @@
 //! | `ip` | IP multicast of any source: [`ip`] |
 //! | `ssm` | source-specific multicast: [`ssm`] |
 //! | `http` | bodies without end over HTTP: [`http`] |
+//! | `moq` | the same, and Media over QUIC |
 
 mod access;
 mod clients;
@@ -123,7 +124,7 @@ pub enum NetworkConfig {
     Ip(MulticastConfig),
     /// `kind = "ssm"`: source-specific multicast.
     Ssm(MulticastConfig),
-    /// `kind = "http"`: sessions over plain HTTP.
+    /// `kind = "http"`: sessions over plain HTTP. `kind = "moq"`: also over Media over QUIC.
     Http(HttpConfig),
 }
 
@@ -148,6 +149,7 @@ impl NetworkConfig {
             NetworkConfig::None => "none",
             NetworkConfig::Ip(_) => "ip",
             NetworkConfig::Ssm(_) => "ssm",
+            NetworkConfig::Http(config) if config.moq.is_some() => "moq",
             NetworkConfig::Http(_) => "http",
         }
     }

@@ -299,3 +299,47 @@ fn a_stream_of_fragments_plays_through_media_source() {
         assert!(state.starts_with("stream, 320 × 240"), "{state}");
     });
 }
+
+/// A certificate for ten days that browsers accept by its hash, and its key.
+fn short_lived(folder: &TempDir) -> [String; 2] {
+    let files = ["certificate.pem", "key.pem"].map(|name| folder.path().join(name));
+    let arguments = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 10 -subj /CN=gateway";
+    let mut command = Command::new("openssl");
+    command.args(arguments.split_whitespace());
+    command.arg("-out").arg(&files[0]).arg("-keyout").arg(&files[1]);
+    let done = command.stderr(Stdio::null()).status().unwrap();
+    assert!(done.success(), "openssl makes a certificate");
+    files.map(|file| file.display().to_string())
+}
+
+#[test]
+fn a_stream_of_fragments_plays_over_moq() {
+    in_a_network(|| {
+        let (server, folder) = (port(), tempfile::tempdir().unwrap());
+        let [certificate, key] = short_lived(&folder);
+        let moq = format!(
+            "{}moq-listen = \"{}\"\nmoq-certificate = \"{certificate}\"\nmoq-key = \"{key}\"\nmoq-pin = true\n",
+            http(server).replace("\"http\"", "\"moq\""),
+            port()
+        );
+        let _gateway = Daemon::start("run", 2, &listen(port()), &moq);
+        let path = session_path("bfed://2/film", 0);
+        let mut put = TcpStream::connect(server).unwrap();
+        let head = format!("PUT {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+        put.write_all(head.as_bytes()).unwrap();
+        let fragments = "+frag_every_frame+empty_moov+default_base_moof";
+        let mut source = pattern(&["-f", "mp4", "-movflags", fragments]);
+        pour(&mut source, 1 << 16, move |bytes| {
+            let chunk = [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+            put.write_all(&chunk).is_ok()
+        });
+        // The viewer arrives late.
+        std::thread::sleep(Duration::from_secs(3));
+        let mut browser = Browser::open(&format!(
+            "http://{server}{}",
+            path.replacen("/s/", "/play/", 1)
+        ));
+        let state = browser.plays();
+        assert!(state.starts_with("MoQ, 320 × 240"), "{state}");
+    });
+}

@@ -50,6 +50,7 @@ const ALL: &[Entry] = &[
     Entry::of::<ldc::Notify>(),
     Entry::of::<ldc::Throughput>(),
     Entry::of::<links::Links>(),
+    Entry::of::<bfed::Live>(),
     Entry::of::<lms_scenarios::LmsScenarios>(),
     Entry::of::<overhead::Overhead>(),
     Entry::of::<tcpxm::Overlay>(),

@@ -402,10 +402,10 @@ impl Drain {
         for _ in 0..BATCH {
             if !self.can_claim() {
                 self.flush(time)?;
+                self.rings.skip_cancelled().map_err(|_| Error::Corrupt)?;
                 return Ok(Stop::Blocked);
             }
-            let taken = self.rings.claim(now()).map_err(|_| Error::Corrupt)?;
-            let Some(taken) = taken else {
+            let Some(taken) = self.rings.claim(now()).map_err(|_| Error::Corrupt)? else {
                 self.flight.set_has_room(true);
                 self.finish_open();
                 self.flush(time)?;

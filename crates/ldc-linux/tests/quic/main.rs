@@ -220,6 +220,28 @@ fn nothing_is_claimed_before_congestion_control_lets_it_go() {
 }
 
 #[test]
+fn cancelling_makes_room_although_nothing_can_leave() {
+    let (mut receiver, address) = bind(Limits::default());
+    let mut ring = quic::init(address, NAME, tls(), shape(64), Config::default()).expect("a ring");
+    connected(&mut receiver);
+    // From now on nothing is acknowledged. What is claimed stays in the ring, at its front; all others follow.
+    for number in 0..64 {
+        ring.send(number, &message(number as u32, 1_200), PLAIN)
+            .expect("room");
+    }
+    ring.notify();
+    until("the window is used", || ring.ring().pending().count() < 60);
+    std::thread::sleep(Duration::from_millis(300));
+    let kept = ring.ring().pending().count();
+    for number in 0..64 {
+        ring.abandon(number);
+    }
+    ring.notify();
+    ring.wait_room(64, Some(LIMIT)).expect("room in time");
+    assert!(kept > 40, "{kept} of 64 waited");
+}
+
+#[test]
 fn the_congestion_window_grows_while_messages_wait() {
     let (receiver, address) = bind(Limits::default());
     let collected = collect(receiver);

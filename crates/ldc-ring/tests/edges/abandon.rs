@@ -93,3 +93,22 @@ fn an_acknowledged_message_stays_acknowledged() {
     assert_eq!(producer.poll_ack(), Some(1));
     consumer.complete(message);
 }
+
+#[test]
+fn cancelled_messages_leave_without_a_claim() {
+    let (mut producer, mut consumer) = ring(4, 64);
+    for seq in [1, 1, 2, 1] {
+        producer.send(seq, b"x", PLAIN).unwrap();
+    }
+    let first = consumer.claim(None).unwrap().unwrap();
+    producer.cancel(1);
+    assert_eq!(consumer.skip_cancelled(), Ok(1));
+    // In order, as ever: an older one is claimed. The one after the message with another number waits for its turn.
+    assert_eq!(producer.free_slots(), 0);
+    consumer.complete(first);
+    assert_eq!(consumer.skip_cancelled(), Ok(0));
+    assert_eq!(producer.free_slots(), 2);
+    assert_eq!(claim_all(&mut consumer), [2]);
+    assert_eq!(consumer.stats().cancelled, 2);
+    assert_eq!(producer.free_slots(), 4);
+}

@@ -8,7 +8,7 @@
 //! | | claim | complete | go idle |
 //! | --- | --- | --- | --- |
 //! | send | `send_against_claim` | `send_against_complete` | `send_against_idle` |
-//! | cancel | `cancel_against_claim` | `cancel_against_complete` | `cancel_against_idle` |
+//! | cancel | `cancel_against_claim`, `cancel_against_skip` | `cancel_against_complete` | `cancel_against_idle` |
 //! | abandon | `abandon_against_claim` | `abandon_against_complete` | as cancel |
 //! | modify | `modify_against_claim` | `modify_against_complete` | `modify_against_idle` |
 //! | hold back | `hold_back_against_claim` | `hold_back_against_complete` | `hold_back_against_idle` |
@@ -119,6 +119,26 @@ fn cancel_against_claim() {
             }
         },
     );
+}
+
+#[test]
+fn cancel_against_skip() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = channel(Shape::new(2, 64).unwrap());
+        send(&mut producer, 1, 0);
+        send(&mut producer, 2, 0);
+        let other = thread::spawn(move || {
+            let skipped = consumer.skip_cancelled().unwrap();
+            (consumer, skipped)
+        });
+        assert_eq!(producer.cancel(1).changed, 1);
+        // Its slot is reused at once, if it is free.
+        let is_sent = producer.send(3, &[0], Attributes::default()).is_ok();
+        let (mut consumer, skipped) = other.join().unwrap();
+        assert!(skipped == 1 || !is_sent);
+        let expected: &[u64] = if is_sent { &[2, 3] } else { &[2] };
+        assert_eq!(seqs(&take(&mut consumer, 4)), expected);
+    });
 }
 
 #[test]

@@ -71,6 +71,8 @@ pub(crate) enum Step {
         now: i64,
         count: usize,
     },
+    /// Passes over cancelled messages.
+    Skip,
     Complete(usize),
     /// Completes at most so many messages together, oldest first.
     CompleteAll(usize),
@@ -296,6 +298,24 @@ impl Oracle {
         None
     }
 
+    /// Passes over the messages that are next and were cancelled, or completed by a consumer that died.
+    fn skip(&mut self) -> u32 {
+        let mut slots = 0;
+        for at in 0..self.messages.len() {
+            let held = self.is_held(at);
+            let message = &mut self.messages[at];
+            match message.disposition {
+                Disposition::Claimed | Disposition::Done | Disposition::Gone => continue,
+                Disposition::DoneBefore => {}
+                Disposition::Cancelled if !held => {}
+                _ => break,
+            }
+            message.disposition = Disposition::Done;
+            slots += message.slots;
+        }
+        slots
+    }
+
     /// Completes the n-th claimed message.
     fn complete(&mut self, nth: usize) {
         let at = (0..self.messages.len())
@@ -430,6 +450,7 @@ impl Comparison {
                 claimed.extend(expected.iter().map(|(seq, _)| *seq));
                 same("claims", messages, expected)?;
             }
+            Step::Skip => same("skip", consumer.skip(), oracle.skip())?,
             Step::CompleteAll(count) => {
                 let count = count.min(claimed.len());
                 claimed.drain(..count);

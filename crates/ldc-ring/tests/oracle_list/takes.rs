@@ -12,6 +12,8 @@ pub(crate) trait Takes {
     fn claim_batch(&mut self, now: i64, count: usize) -> Vec<(u64, Vec<u8>)> {
         std::iter::from_fn(|| self.claim(now)).take(count).collect()
     }
+    /// Passes over cancelled messages. Returns how many slots it passed.
+    fn skip(&mut self) -> u32;
     /// Completes the n-th of the messages that are claimed.
     fn complete(&mut self, nth: usize);
     /// Completes the oldest of the messages that are claimed.
@@ -46,6 +48,10 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Takes for Here<K, D> {
             (message.user_seq(), bytes)
         };
         self.claimed[from..].iter().map(read).collect()
+    }
+
+    fn skip(&mut self) -> u32 {
+        self.consumer.skip_cancelled().unwrap()
     }
 
     fn complete(&mut self, nth: usize) {

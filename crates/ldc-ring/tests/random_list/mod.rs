@@ -21,6 +21,7 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
         1 => (0..4u32).prop_map(Step::Retain),
         4 => (0..60i64).prop_map(|now| Step::Claim { now }),
         2 => (0..60i64, 0..6usize).prop_map(|(now, count)| Step::ClaimBatch { now, count }),
+        2 => Just(Step::Skip),
         4 => (0..4usize).prop_map(Step::Complete),
         2 => (0..6usize).prop_map(Step::CompleteAll),
         1 => (0..4usize).prop_map(Step::Ack),

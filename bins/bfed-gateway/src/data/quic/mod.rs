@@ -45,6 +45,7 @@ use super::Node;
 use super::streams::Reading;
 use super::udp::Datagrams;
 use connection::{Connection, Written};
+pub(crate) use settings::Congestion;
 
 /// Most connections of a data node, incoming and outgoing.
 pub(crate) const MAX_CONNECTIONS: usize = 1024;
@@ -169,11 +170,12 @@ impl Quic {
     pub(crate) fn new(
         credentials: LinkCredentials,
         mtu: usize,
+        congestion: Congestion,
         max_streams: usize,
         seed: [u8; 32],
         now: Instant,
     ) -> Result<Self, String> {
-        let made = settings::Settings::new(credentials, mtu)?;
+        let made = settings::Settings::new(credentials, mtu, congestion)?;
         Ok(Quic {
             endpoint: Endpoint::new(
                 Arc::new(made.endpoint),

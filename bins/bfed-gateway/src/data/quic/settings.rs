@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control_stream::links::LinkCredentials;
+use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ClientConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TransportConfig,
@@ -26,6 +27,25 @@ const HEADERS: usize = 48;
 /// Packets that QUIC sends without probing the path (RFC 9000 §14).
 const FIRST_MTU: usize = 1200;
 
+/// What limits the rate of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Congestion {
+    /// BBR: the rate is what arrives, so that single losses do not lower it.
+    #[default]
+    Bbr,
+    /// CUBIC (RFC 9438): each loss lowers the rate.
+    Cubic,
+}
+
+impl Congestion {
+    fn factory(self) -> Arc<dyn ControllerFactory + Send + Sync> {
+        match self {
+            Congestion::Bbr => Arc::new(BbrConfig::default()),
+            Congestion::Cubic => Arc::new(CubicConfig::default()),
+        }
+    }
+}
+
 /// The configuration of an endpoint and of its connections.
 pub(super) struct Settings {
     pub(super) endpoint: EndpointConfig,
@@ -34,10 +54,14 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub(super) fn new(credentials: LinkCredentials, mtu: usize) -> Result<Settings, String> {
+    pub(super) fn new(
+        credentials: LinkCredentials,
+        mtu: usize,
+        congestion: Congestion,
+    ) -> Result<Settings, String> {
         let payload = mtu.saturating_sub(HEADERS).clamp(FIRST_MTU, 65_000);
         let payload = u16::try_from(payload).unwrap_or(u16::MAX);
-        let transport = Arc::new(transport(payload));
+        let transport = Arc::new(transport(payload, congestion));
         let wrong = |error: &dyn std::fmt::Display| format!("cannot use the key for QUIC: {error}");
         let server = QuicServerConfig::try_from(credentials.server).map_err(|e| wrong(&e))?;
         let client = QuicClientConfig::try_from(credentials.client).map_err(|e| wrong(&e))?;
@@ -61,11 +85,12 @@ impl Settings {
     }
 }
 
-fn transport(payload: u16) -> TransportConfig {
+fn transport(payload: u16, congestion: Congestion) -> TransportConfig {
     let mut discovery = MtuDiscoveryConfig::default();
     discovery.upper_bound(payload);
     let mut transport = TransportConfig::default();
     transport
+        .congestion_controller_factory(congestion.factory())
         // The other end may open streams once it has proved its certificate.
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
         .max_concurrent_uni_streams(VarInt::from_u32(0))

@@ -52,7 +52,15 @@ impl Host {
         let mut node: Node = DataNode::new(config, native, [1; 32], START);
         node.connected(START);
         Host {
-            quic: Quic::new(credentials, 1500, 16, [address.port() as u8; 32], START).unwrap(),
+            quic: Quic::new(
+                credentials,
+                1500,
+                Congestion::default(),
+                16,
+                [address.port() as u8; 32],
+                START,
+            )
+            .unwrap(),
             node,
             output: Datagrams::new(socket),
             batch: Batch::new(Batch::MAX),

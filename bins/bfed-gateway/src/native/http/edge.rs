@@ -20,6 +20,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::Notify;
 
 use super::hub::{Key, NoSource, Shared, longest_frame};
+use super::moq;
 use super::presented::Presented;
 use super::server::{Answer, Site, Stream, TIMEOUT, piece, redirect, text};
 use super::tls::Tls;
@@ -36,6 +37,7 @@ const REFRESH: Duration = Duration::from_secs(30);
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// The server of a data node.
+#[derive(Clone)]
 pub(super) struct Edge {
     pub(super) shared: Arc<Shared>,
     pub(super) network: BnNum,
@@ -52,6 +54,8 @@ pub(super) struct Edge {
     pub(super) is_mediator_own: bool,
     /// What readers and sources must present.
     pub(super) access: Arc<Access>,
+    /// The listener for MoQ.
+    pub(super) moq: Option<Arc<moq::Handle>>,
     /// Identifies this edge to the mediator.
     pub(super) nonce: u32,
 }
@@ -136,8 +140,8 @@ impl Edge {
             View::Hls(file) => {
                 view::hls(&self.shared, key, *file, asked.query, asked.presented).await
             }
-            View::Page => view::page(),
-            View::Info => view::info(&self.shared, key),
+            View::Page => view::page(self.moq.as_deref()),
+            View::Info => view::info(&self.shared, key, self.moq.as_deref()),
         }
     }
 
@@ -201,8 +205,39 @@ impl Edge {
         response
     }
 
-    fn may_publish(&self, host: IpAddr) -> bool {
+    pub(super) fn may_publish(&self, host: IpAddr) -> bool {
         self.publish.iter().any(|prefix| prefix.contains(host))
+    }
+
+    fn is_foreign(&self, key: &Key, session: &SessionName) -> bool {
+        match session.owner() {
+            Owner::Number(network) => network != self.network,
+            Owner::Name(_) => !self.shared.hub().is_here(key),
+        }
+    }
+
+    /// Returns whether sources of a session send to this server.
+    pub(super) fn takes_source(&self, key: &Key, session: &SessionName) -> bool {
+        match self.is_foreign(key, session) {
+            true => session.multi_source() && self.shared.hub().has_down(key),
+            false => self.origin.is_none(),
+        }
+    }
+
+    /// Returns whether a flow is served here; joins its session if it is of another network.
+    pub(super) async fn is_available(
+        &self,
+        key: &Key,
+        session: &SessionName,
+        presented: &Presented,
+    ) -> bool {
+        let asked = Asked {
+            view: &View::Stream,
+            path: "/",
+            query: "",
+            presented,
+        };
+        self.locate(&asked, key, session).await.is_ok()
     }
 
     fn may_list(&self, host: IpAddr) -> bool {
@@ -210,10 +245,7 @@ impl Edge {
     }
 
     async fn put(&self, key: Key, session: SessionName, mut body: Incoming) -> Response<Answer> {
-        let foreign = match session.owner() {
-            Owner::Number(network) => network != self.network,
-            Owner::Name(_) => !self.shared.hub().is_here(&key),
-        };
+        let foreign = self.is_foreign(&key, &session);
         if foreign && !(session.multi_source() && self.shared.hub().has_down(&key)) {
             return text(
                 StatusCode::FORBIDDEN,
@@ -270,10 +302,14 @@ impl Edge {
 }
 
 /// A source of a flow until it is dropped.
-struct Source<'a>(&'a Shared, &'a Key);
+pub(super) struct Source<'a>(&'a Shared, &'a Key);
 
 impl<'a> Source<'a> {
-    fn new(shared: &'a Shared, key: &'a Key, session: &SessionName) -> Result<Self, NoSource> {
+    pub(super) fn new(
+        shared: &'a Shared,
+        key: &'a Key,
+        session: &SessionName,
+    ) -> Result<Self, NoSource> {
         shared.hub().add_source(key, session)?;
         Ok(Source(shared, key))
     }
@@ -438,14 +474,14 @@ pub(super) async fn fetch(
 }
 
 /// Waits until the data node unsubscribes.
-async fn unwanted(shared: &Shared, channel: ChannelId) {
+pub(super) async fn unwanted(shared: &Shared, channel: ChannelId) {
     while shared.hub().listens(channel) {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 
 /// Publishes a source's data in frames.
-async fn publish(shared: &Shared, key: &Key, content: Content, mut data: Bytes) {
+pub(super) async fn publish(shared: &Shared, key: &Key, content: Content, mut data: Bytes) {
     let longest = longest_frame(content);
     while !data.is_empty() {
         let frame = data.split_to(data.len().min(longest));

@@ -39,6 +39,7 @@ mod edge;
 mod front;
 mod hub;
 mod live;
+mod moq;
 mod presented;
 mod server;
 mod tls;
@@ -57,7 +58,9 @@ use bfed_client::{Url, session_path};
 
 use super::{Access, ClientLimits, Counter, Network, Owner, Role};
 use hub::{Key, Shared};
+use moq::Moq;
 use server::Server;
+pub use moq::{MoqConfig, RelayConfig};
 pub use tls::TlsConfig;
 
 /// An HTTP network.
@@ -95,6 +98,8 @@ pub struct HttpConfig {
     pub limits: ClientLimits,
     /// Cost of this gateway for sessions of this network, from their root on; `None`: not told.
     pub cost: Option<u32>,
+    /// Media over QUIC, of a network of `kind = "moq"`.
+    pub moq: Option<MoqConfig>,
 }
 
 /// Returns an address to connect to for a listening address.
@@ -133,6 +138,7 @@ impl HttpConfig {
             idle_timeout: Duration::from_secs(10),
             limits: ClientLimits::default(),
             cost: None,
+            moq: None,
         }
     }
 
@@ -231,6 +237,7 @@ struct HttpNet {
     /// Whether the origin is in this process.
     is_origin_own: bool,
     access: Arc<Access>,
+    moq: Option<Arc<moq::Handle>>,
 }
 
 impl HttpNet {
@@ -242,6 +249,9 @@ impl HttpNet {
         let origin = Some(config.origin.clone().unwrap_or(first)).filter(own);
         let shared = Shared::new(config.bounds()).map_err(|error| error.to_string())?;
         let secure = config.tls(part)?;
+        let moq = config.moq.as_ref().map(|moq| Moq::open(moq, part));
+        let moq = moq.transpose()?;
+        let handle = moq.as_ref().map(|moq| Arc::clone(&moq.handle));
         let edge = edge::Edge {
             shared: Arc::clone(&shared),
             network: owner.gateway.network,
@@ -252,12 +262,17 @@ impl HttpNet {
             mediator: config.mediator_url()?,
             is_mediator_own: config.ask.is_none(),
             access: Arc::clone(&owner.access),
+            moq: handle.clone(),
             nonce: u32::from_le_bytes([owner.seed[0], owner.seed[1], owner.seed[2], 1])
                 ^ part as u32,
         };
         // The driver polls, and that starts the server.
         shared.waker.wake();
+        let same = moq.is_some().then(|| Arc::new(edge.clone()));
         let server = Server::open(listen, secure, config.server_bounds(), edge)?;
+        if let (Some(moq), Some(edge)) = (moq, same) {
+            server.spawn(moq.run(edge));
+        }
         Ok(HttpNet {
             shared,
             server,
@@ -265,6 +280,7 @@ impl HttpNet {
             origin,
             is_origin_own: config.origin.is_none(),
             access: owner.access,
+            moq: handle,
         })
     }
 }
@@ -329,6 +345,11 @@ impl NativeNet for HttpNet {
         self.shared.hub().listen(channel)?;
         // What the stream has had before is there at once.
         self.shared.waker.wake();
+        let is_own = address.is_none() && flow.direction == Direction::Up;
+        let relayed = self.moq.as_ref().filter(|_| is_own && from.is_none());
+        if let Some(fetched) = relayed.and_then(|moq| moq.fetch(channel)) {
+            self.server.spawn(fetched);
+        }
         if let Some(from) = from {
             let fetched = edge::fetch(Arc::clone(&self.shared), channel, from, token);
             self.server.spawn(fetched);
@@ -370,10 +391,14 @@ impl Network for HttpNet {
     }
 
     fn counters(&self) -> Vec<Counter> {
-        self.shared.hub().counters()
+        let mut counters = self.shared.hub().counters();
+        counters.extend(self.moq.iter().flat_map(|moq| moq.counters()));
+        counters
     }
 
     fn gauges(&self) -> Vec<Counter> {
-        self.shared.hub().gauges()
+        let mut gauges = self.shared.hub().gauges();
+        gauges.extend(self.moq.iter().flat_map(|moq| moq.gauges()));
+        gauges
     }
 }

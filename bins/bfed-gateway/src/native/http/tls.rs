@@ -23,8 +23,12 @@ pub struct TlsConfig {
     pub key: PathBuf,
 }
 
+/// Their names in the configuration.
+const KEYS: [&str; 2] = ["tls-certificate", "tls-key"];
+const HTTP: &[&str] = &["http/1.1"];
+
 /// When both files were changed last.
-type Stamp = [Option<SystemTime>; 2];
+pub(super) type Stamp = [Option<SystemTime>; 2];
 
 /// The certificate in use.
 #[derive(Debug)]
@@ -39,7 +43,7 @@ impl Tls {
     /// Reads the files. `plain` is the first port of the plain servers.
     pub(super) fn open(config: &TlsConfig, plain: u16) -> Result<Self, String> {
         let files = [config.certificate.clone(), config.key.clone()];
-        let current = Mutex::new((stamp(&files), read(&files)?));
+        let current = Mutex::new((stamp(&files), read(&files, KEYS, HTTP)?));
         let ports = (plain, config.listen.port());
         Ok(Tls {
             files,
@@ -62,7 +66,7 @@ impl Tls {
         }
         // A wrong file is reported once.
         current.0 = stamp;
-        match read(&self.files) {
+        match read(&self.files, KEYS, HTTP) {
             Ok(config) => {
                 current.1 = config;
                 tracing::info!(
@@ -98,7 +102,7 @@ pub(super) fn secure((plain, tls): (u16, u16), location: &str) -> Option<String>
     ))
 }
 
-fn stamp(files: &[PathBuf; 2]) -> Stamp {
+pub(super) fn stamp(files: &[PathBuf; 2]) -> Stamp {
     files.each_ref().map(|file| {
         std::fs::metadata(file)
             .and_then(|data| data.modified())
@@ -106,15 +110,20 @@ fn stamp(files: &[PathBuf; 2]) -> Stamp {
     })
 }
 
-fn read(files: &[PathBuf; 2]) -> Result<Arc<ServerConfig>, String> {
+/// Reads a certificate and its private key. `keys` are their names in the configuration.
+pub(super) fn read(
+    files: &[PathBuf; 2],
+    keys: [&str; 2],
+    protocols: &[&str],
+) -> Result<Arc<ServerConfig>, String> {
     let [certificate, key] = files;
     let wrong = |file: &PathBuf, key: &str, why: &dyn std::fmt::Display| {
         format!("network.{key}: {} cannot be used: {why}", file.display())
     };
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
-    let chain: Vec<_> = chain.map_err(|error| wrong(certificate, "tls-certificate", &error))?;
+    let chain: Vec<_> = chain.map_err(|error| wrong(certificate, keys[0], &error))?;
     let private =
-        PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, "tls-key", &error))?;
+        PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, keys[1], &error))?;
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder
         .with_protocol_versions(&[&TLS13])
@@ -122,8 +131,11 @@ fn read(files: &[PathBuf; 2]) -> Result<Arc<ServerConfig>, String> {
     let mut config = builder
         .with_no_client_auth()
         .with_single_cert(chain, private)
-        .map_err(|error| wrong(certificate, "tls-certificate", &error))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        .map_err(|error| wrong(certificate, keys[0], &error))?;
+    config.alpn_protocols = protocols
+        .iter()
+        .map(|protocol| protocol.as_bytes().to_vec())
+        .collect();
     Ok(Arc::new(config))
 }
 

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use super::edge::flow;
 use super::hub::{Key, NoSegments, Shared, Viewed};
+use super::moq;
 use super::presented::Presented;
 use super::server::{Answer, bytes, pieces, text};
 
@@ -230,14 +231,17 @@ fn no_segments(why: NoSegments) -> Response<Answer> {
     }
 }
 
-/// Serves the page with a player.
-pub(super) fn page() -> Response<Answer> {
+/// Serves the page with a player, which may connect to the listener for MoQ.
+pub(super) fn page(moq: Option<&moq::Handle>) -> Response<Answer> {
+    let moq = moq.and_then(moq::Handle::port);
+    let moq = moq.map(|port| format!(" https://*:{port}"));
+    let moq = moq.unwrap_or_default();
     let Ok(seed) = linux_net::process::random::<16>() else {
         return text(StatusCode::SERVICE_UNAVAILABLE, "no entropy");
     };
     let nonce: String = seed.iter().map(|byte| format!("{byte:02x}")).collect();
     let policy = format!(
-        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; \
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'{moq}; \
          media-src 'self' blob:; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
     let page = PAGE.replace("NONCE", &nonce).into_bytes();
@@ -298,10 +302,16 @@ fn document(document: &Value) -> Response<Answer> {
 }
 
 /// Serves the properties of a stream.
-pub(super) fn info(shared: &Shared, key: &Key) -> Response<Answer> {
+pub(super) fn info(shared: &Shared, key: &Key, moq: Option<&moq::Handle>) -> Response<Answer> {
     let viewed = shared.hub().viewed(key);
     match viewed {
-        Some(viewed) => document(&described(&viewed)),
+        Some(viewed) => {
+            let mut info = described(&viewed);
+            if let Some(offer) = moq.and_then(|moq| moq.offer(&key.0, key.1)) {
+                info["moq"] = offer;
+            }
+            document(&info)
+        }
         None => text(StatusCode::NOT_FOUND, "the session has no source here"),
     }
 }

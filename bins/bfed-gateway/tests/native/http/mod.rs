@@ -3,6 +3,8 @@
 mod hostile;
 mod late;
 mod mediator;
+mod moq;
+mod relay;
 mod secure;
 
 use std::io::{Read, Write};

@@ -2,7 +2,7 @@
 
 use bfed::wire::data::MAX_PAYLOAD_LEN;
 
-use super::load::{Facts, Flow, Load, Relay, Splice, Stage, has_haproxy};
+use super::load::{Facts, Flow, Link, Load, Relay, Splice, Stage, has_haproxy};
 use super::rounds::prepare;
 use crate::prelude::*;
 
@@ -23,7 +23,7 @@ pub(crate) struct Throughput {
     #[arg(long, default_value_t = 5, default_value_if("quick", "true", "2"))]
     #[arg(value_parser = within::<usize>(1..=1_000_000))]
     nodes: usize,
-    /// What: nodes, relay, or both with a comma
+    /// What: nodes, relay, links, or several with commas
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = PARTS)]
     parts: Vec<String>,
 }
@@ -42,6 +42,8 @@ const LINEAR: f64 = 0.9;
 /// What a data node delivers as a part of what haproxy does, by name and number of receivers: to one receiver beside
 /// haproxy with splice; to eight, and to a group, beside haproxy without it.
 const TARGETS: [(Splice, f64); 3] = [(Splice::On, 1.0), (Splice::Off, 1.5), (Splice::Off, 10.0)];
+/// What an encrypted link forwards, as a part of what a plain one does.
+const ENCRYPTED: f64 = 0.6;
 /// haproxy's ways, and what the report calls them.
 const HAPROXY: [(Splice, &str); 3] = [
     (Splice::Off, "haproxy"),
@@ -50,7 +52,7 @@ const HAPROXY: [(Splice, &str); 3] = [
 ];
 
 /// What `--parts` takes.
-const PARTS: [&str; 3] = ["all", "nodes", "relay"];
+const PARTS: [&str; 4] = ["all", "nodes", "relay", "links"];
 
 impl Scenario for Throughput {
     const NAME: &'static str = "bfed-throughput";
@@ -69,6 +71,9 @@ impl Scenario for Throughput {
         }
         if parts.contains(&"relay") {
             run.relay(&mut report)?;
+        }
+        if parts.contains(&"links") {
+            run.links(&mut report)?;
         }
         report.note(
             "bytes on TCP channels between data nodes, headers included; on the native network, payloads. \
@@ -234,7 +239,7 @@ impl Run<'_> {
         for ((name, load), rounds) in settings.iter().zip(&all) {
             let (said, holds): (_, fn(&Facts) -> bool) = match load.relay {
                 Relay::Haproxy(_) => continue,
-                Relay::DataNodes => (
+                Relay::DataNodes | Relay::Chain(_) => (
                     "every byte arrives at every receiver, as it was sent",
                     Facts::hold,
                 ),
@@ -288,6 +293,44 @@ impl Run<'_> {
             }
         }
         report.tables.push(table);
+    }
+}
+
+impl Run<'_> {
+    /// Two data nodes in a row: QUIC between them, and TCP in the clear.
+    fn links(&self, report: &mut Report) -> Result<()> {
+        let links = [(Link::Plain, "plain: TCP"), (Link::Quic, "encrypted: QUIC")];
+        let settings = links.map(|(link, name)| {
+            let load = Load::one(Relay::Chain(link), BULK);
+            (name.to_owned(), load)
+        });
+        let all = self.play(&settings)?;
+        let mut table = Table::with_header(
+            format!("one session through two data nodes, frames of {BULK} bytes"),
+            "link | delivered, Mbit/s | cores used, both nodes | Gbit for 1 s of a core | / plain",
+        );
+        // The work of both nodes for each byte: with shares, the one that works less waits for the other.
+        let figure = |rounds: &Rounds| rounds.of(Flow::bits_per_cpu_s);
+        for ((name, _), rounds) in settings.iter().zip(&all) {
+            table.row([
+                name.as_str().into(),
+                Cell::number(rounds.of(Flow::bps) / 1e6, 1),
+                Cell::number(rounds.of(|flow| flow.cpu_s / flow.seconds), 3),
+                Cell::number(figure(rounds) / 1e9, 2),
+                Cell::number(figure(rounds) / figure(&all[0]), 2),
+            ]);
+        }
+        report.tables.push(table);
+        let what = "encrypted link / plain link, for each byte delivered";
+        let ratio = figure(&all[1]) / figure(&all[0]);
+        report.timed(what, ratio, "", Bound::AtLeast(ENCRYPTED));
+        let whole = all.iter().flat_map(|rounds| &rounds.facts).all(Facts::hold);
+        report.holds(
+            "every byte arrives through both data nodes, as it was sent",
+            whole,
+        );
+        report.datum("links", data(&settings, &all));
+        Ok(())
     }
 }
 

@@ -272,8 +272,13 @@ impl Federation {
 
     /// Cuts the link between two islands' gateways, or restores it.
     pub(super) fn cut_between(&mut self, a: usize, b: usize, cut: bool) -> Result<()> {
-        let link = self.link(a, b)?;
         let shape = if cut { broken(self.shape) } else { self.shape };
+        self.reshape_between(a, b, shape)
+    }
+
+    /// Gives the link between two islands' gateways another shape.
+    pub(super) fn reshape_between(&mut self, a: usize, b: usize, shape: Shape) -> Result<()> {
+        let link = self.link(a, b)?;
         self.network.reshape(self.islands[a].gateway, link, shape)
     }
 

@@ -70,7 +70,7 @@ impl Stage {
     pub(crate) fn live(&self, load: Datagrams, seconds: f64) -> Result<Live> {
         ensure!(load.frame > NUMBER_LEN, "frames of more than 8 bytes");
         let (content, native) = (Content::RealTime, "");
-        let mut nodes = DataNodes::start(&self.network, self.gateway, 1, content, native)?;
+        let mut nodes = DataNodes::start(&self.network, self.gateway, 1, content, native, None)?;
         let [source, sink] = [self.datagrams()?, self.datagrams()?];
         let before = nodes.forwarders.memory();
         let to = sink.local_address()?;

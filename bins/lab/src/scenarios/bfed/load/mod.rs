@@ -6,8 +6,11 @@
 //! ```text
 //!   sources --- TCP channels ---> data node --- TCP channels ---> receivers
 //!              (or haproxy)       [share]  \--- native group ---> receivers on another host
+//!
+//!   source --- TCP ---> data node --- QUIC or TCP ---> data node --- TCP ---> receiver
 //! ```
 
+mod chain;
 mod content;
 mod datagrams;
 mod nodes;
@@ -48,6 +51,17 @@ pub(super) enum Relay {
     Native,
     /// haproxy.
     Haproxy(Splice),
+    /// Two data nodes, and a link between them.
+    Chain(Link),
+}
+
+/// What the data nodes of two gateways speak to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Link {
+    /// TCP in the clear.
+    Plain,
+    /// A stream of QUIC.
+    Quic,
 }
 
 /// How haproxy passes bytes on.
@@ -214,6 +228,7 @@ impl Stage {
             Relay::Haproxy(splice) => self.start_haproxy(load, sources, splice),
             Relay::Native => self.start_native(load, sources),
             Relay::DataNodes => self.start_nodes(load, sources),
+            Relay::Chain(link) => self.start_chain(load, sources, link),
         }
     }
 
@@ -229,6 +244,7 @@ impl Stage {
             load.nodes,
             Content::Bulk,
             native,
+            None,
         )
     }
 
@@ -266,7 +282,9 @@ impl Stage {
     /// Waits until all TCP channels are known to their data nodes.
     fn until_open(&self, nodes: &DataNodes, channels: u64) -> Result<()> {
         let until = Instant::now() + Duration::from_secs(30);
-        let opened = || nodes.counter("streams_opened");
+        let opened = || -> Result<u64> {
+            Ok(nodes.counter("streams_opened")? + nodes.counter("quic_streams_opened")?)
+        };
         while opened()? < channels {
             anyhow::ensure!(Instant::now() < until, "channels do not open");
             std::thread::sleep(Duration::from_millis(20));
@@ -379,7 +397,9 @@ impl Running {
         let (due, silence) = match load.relay {
             // There is no header on native channels.
             Relay::Native => (sent / whole * load.frame as u64 * copies, SILENCE),
-            Relay::DataNodes | Relay::Haproxy(_) => (sent * copies, STREAM_SILENCE),
+            Relay::DataNodes | Relay::Haproxy(_) | Relay::Chain(_) => {
+                (sent * copies, STREAM_SILENCE)
+            }
         };
         let arrived = self.sinks.drain(due, silence);
         let counters = match &self.forwarder {

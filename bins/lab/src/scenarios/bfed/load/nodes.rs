@@ -6,6 +6,7 @@ use bfed::wire::join::FlowChannel;
 use bfed::{ChannelAddress, FlowLabel, PeerId, SessionName};
 
 use super::Splice;
+use super::chain::Ends;
 use super::quota::{Hierarchy, Share};
 use daemon_kit::client::query;
 
@@ -13,7 +14,7 @@ use super::steer::{Steering, Subscription};
 use crate::prelude::*;
 
 /// The peer that sends the sessions; the receiving peers have the numbers above.
-const UP: PeerId = PeerId(1);
+pub(super) const UP: PeerId = PeerId(1);
 const SOON: Duration = Duration::from_secs(10);
 
 /// Programs that forward, each limited to a share of a core where the kernel permits it.
@@ -89,26 +90,27 @@ pub(crate) enum Content {
 /// Data nodes, and their control node.
 pub(super) struct DataNodes {
     pub(super) forwarders: Forwarders,
-    steering: Steering,
+    pub(super) steering: Steering,
     content: Content,
 }
 
 impl DataNodes {
     /// Starts `count` data nodes, each a process, on a node of the network; its interface to the native network has
-    /// that name.
+    /// that name. Those that speak to each other are at known ends.
     pub(super) fn start(
         network: &Network,
         place: NodeId,
         count: usize,
         content: Content,
         native: &str,
+        ends: Option<&Ends>,
     ) -> Result<DataNodes> {
         let mut steering = network.within(place, Steering::open)?;
         let control = steering.address()?;
         let mut processes = Vec::new();
         for number in 1..=count {
             let file = Path::new(SCRATCH).join(format!("node{number}.toml"));
-            fs::write(&file, configuration(control, number, native))?;
+            fs::write(&file, configuration(control, number, native, ends))?;
             let launch = Launch::carried("bfed-gateway")
                 .named(format!("data node {number}"))
                 .cores(&core(number))
@@ -128,7 +130,7 @@ impl DataNodes {
         })
     }
 
-    fn session(&self, number: usize) -> Result<SessionName> {
+    pub(super) fn session(&self, number: usize) -> Result<SessionName> {
         let content = match self.content {
             Content::Bulk => "bulk-data",
             Content::RealTime => "real-time",
@@ -257,17 +259,21 @@ fn socket(number: usize) -> PathBuf {
     Path::new(SCRATCH).join(format!("node{number}.sock"))
 }
 
-fn configuration(control: SocketAddr, number: usize, native: &str) -> String {
+fn configuration(control: SocketAddr, number: usize, native: &str, ends: Option<&Ends>) -> String {
     let network = match native {
         "" => "kind = \"none\"\n".to_owned(),
         interface => {
             format!("kind = \"ip\"\ninterface = \"{interface}\"\nexport = [\"224.0.0.0/4\"]\n")
         }
     };
+    let listen = ends.map_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), |ends| {
+        ends.address(number)
+    });
+    let links = ends.map_or(String::new(), Ends::section);
     format!(
         "[gateway]\nnetwork = 2\n\n[cluster]\ncontrol = [\"{control}\"]\n\n\
-         [data]\nlisten = \"127.0.0.1:0\"\nnodes = 1\nfirst-node = {number}\n\n\
-         [network]\n{network}\n[daemon]\nsocket = \"{}\"\n",
+         [data]\nlisten = \"{listen}\"\nnodes = 1\nfirst-node = {number}\n\n\
+         {links}[network]\n{network}\n[daemon]\nsocket = \"{}\"\n",
         socket(number).display()
     )
 }
