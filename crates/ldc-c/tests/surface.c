@@ -266,6 +266,8 @@ static void quic(const char *key_file) {
   }
   EXPECT(seq == 5);
   IS(OK, ldc_listener_refuse(listener, "enough"));
+  // A message that the listener will not acknowledge, so that the drain cannot end before it knows of the refusal.
+  IS(OK, ldc_send(sender, 6, bytes("refused"), 7, NULL));
   IS(TIMED_OUT, ldc_listener_wait(listener, 1000, buffer, sizeof buffer, &event));
   ldc_stats stats = {.messages = 1};
   IS(FAILED, ldc_finish(sender, -1, &stats));
