@@ -26,6 +26,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
         "bfed-client" => ["bfed", "linux-net"].contains(&to),
         "bfed-token" | "bfed-external" => to == "bfed",
         "ldc-linux" => ["ldc-ring", "linux-net"].contains(&to),
+        "ldc-c" | "ldc-python" => ["ldc-linux", "control-stream"].contains(&to),
         "ltp-linux" => ["ltp", "lms-proto", "dyram", "linux-net"].contains(&to),
         "ltp" => ["lms-proto", "dyram"].contains(&to),
         "lms-proto" => to == "igmp",

@@ -255,6 +255,16 @@ impl Sender {
         &self.memory
     }
 
+    /// Waits until the receiver has closed the ring, until `end` (`None`: without limit).
+    #[cfg(not(loom))]
+    pub(crate) fn wait_closed(&mut self, end: Option<Instant>) -> Result<(), WaitError> {
+        while !self.is_closed() {
+            self.wake.wait(left(end)?);
+            self.clear_wakeup()?;
+        }
+        Ok(())
+    }
+
     /// Closes the ring and wakes the receiver.
     pub(crate) fn close(&mut self) {
         self.producer.close();

@@ -50,6 +50,7 @@
 //! | a thread, into a QUIC connection (feature `quic`) | `quic::init` |
 //! | your own event loop, into a QUIC connection (feature `quic`) | `quic::Drain` |
 //! | a thread, into a UDP socket at a given rate | [`udp::init`] |
+//! | a kind of drain chosen at run time | [`any::Sender`] |
 //! | another process | [`shm::init`] in the sender, [`shm::attach`] in the other process |
 //! | another process, into its TCP socket | [`shm::attach`], then [`tcp::Drain::new`] with the [`Receiver`] |
 //!
@@ -78,6 +79,8 @@
 //! | messages claimed and not written | 64 |
 //! | messages written and not acknowledged, with [`tcp::Config::acks`] | 65,536; further acknowledgements are not reported, and counted |
 
+#[cfg(not(loom))]
+pub mod any;
 mod ends;
 mod error;
 #[allow(unsafe_code, reason = "maps memory, and marks it as a ring")]

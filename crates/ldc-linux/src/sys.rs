@@ -34,6 +34,15 @@ pub(crate) fn receive_with_fd(
     Ok((message.bytes, first))
 }
 
+/// Duplicates a descriptor that another language has as a number. A number that is no descriptor gives the kernel's error.
+pub(crate) fn duplicate(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: takes numbers alone.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
+    check(copy)?;
+    // SAFETY: the kernel has just created it for this process; it has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 {
         Err(io::Error::last_os_error())
