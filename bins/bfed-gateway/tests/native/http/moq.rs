@@ -218,6 +218,31 @@ fn a_session_of_another_network_is_read_and_ends() {
 }
 
 #[test]
+fn a_session_without_subscribers_is_left_although_its_source_goes_on() {
+    alone(|| {
+        let mut net = moq_edge(moq_config());
+        let session = name("bfed://5/talk");
+        let (channel, _) = down(&mut *net, &session).unwrap();
+        net.send_data(now(), channel, b"live").unwrap();
+        run(async {
+            let peer = Peer::raw("moq-lite-06").await;
+            let track = peer.track("5/talk").await.unwrap();
+            let read = tokio::spawn(bytes(track, 2_000));
+            while !read.is_finished() {
+                net.send_data(now(), channel, &[9; 1000]).unwrap();
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert_eq!(count(&*net, "readers"), 1);
+            drop(peer);
+            while count(&*net, "readers") > 0 {
+                net.send_data(now(), channel, &[9; 1000]).unwrap();
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+    });
+}
+
+#[test]
 fn a_publisher_is_the_source_of_a_session() {
     alone(|| {
         let mut net = moq_edge(moq_config());

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -136,11 +137,12 @@ impl Library {
     async fn serve(self: Arc<Self>, session: SessionName, producer: broadcast::Producer) {
         let (mut tracks, demand) = (producer.dynamic(), producer.demand());
         let mut flows = tokio::task::JoinSet::new();
+        let unused = || async {
+            let _ = demand.unused().await;
+            tokio::time::sleep(LINGER).await;
+        };
+        let mut idle = pin!(unused());
         loop {
-            let idle = async {
-                let _ = demand.unused().await;
-                tokio::time::sleep(LINGER).await;
-            };
             tokio::select! {
                 request = tracks.requested_track() => {
                     let Ok(request) = request else { break };
@@ -157,7 +159,8 @@ impl Library {
                     // The stream has ended, and the next subscriber begins anew.
                     if flows.is_empty() { break }
                 }
-                () = idle => {
+                () = idle.as_mut() => {
+                    idle.set(unused());
                     let mut open = self.open();
                     if !demand.is_used() {
                         open.remove(session.as_str());
@@ -181,16 +184,21 @@ impl Library {
         let demand = track.demand();
         let reader = Subscribed::new(&self.shared, &key, &session);
         let (mut grouper, mut group, from) = (Grouper::new(), None, Instant::now());
+        let unused = || async {
+            let _ = demand.unused().await;
+            tokio::time::sleep(LINGER).await;
+        };
+        // It goes on while data comes: a session that nobody wants ends although its source does not.
+        let mut unwanted = pin!(unused());
         loop {
-            let unwanted = async {
-                let _ = demand.unused().await;
-                tokio::time::sleep(LINGER).await;
-            };
             let next = std::future::poll_fn(|context| self.shared.poll_reader(reader.id, context));
             let data = tokio::select! {
                 data = next => data,
-                () = unwanted => match demand.is_used() {
-                    true => continue,
+                () = unwanted.as_mut() => match demand.is_used() {
+                    true => {
+                        unwanted.set(unused());
+                        continue;
+                    }
                     false => break,
                 },
                 () = reader.cut.notified() => break,

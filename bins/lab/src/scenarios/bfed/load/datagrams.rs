@@ -184,12 +184,10 @@ fn send(socket: &UdpSocket, to: SocketAddr, load: Datagrams, seconds: f64) -> Re
                 let start = bytes.len();
                 bytes.resize(start + HEADER_LEN, 0);
                 Repr {
-                    kind: Kind::Data,
-                    label: label(session)?,
                     sequence: number as u32,
                     timestamp_us: begun.elapsed().as_micros() as u32,
-                    rtt_us: 0,
                     payload_len: load.frame,
+                    ..Repr::new(Kind::Data, label(session)?)
                 }
                 .emit(&mut bytes[start..]);
                 bytes.extend_from_slice(&number.to_be_bytes());
