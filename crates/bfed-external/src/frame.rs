@@ -24,7 +24,7 @@ use bfed::wire::data::MAX_PAYLOAD_LEN;
 pub const HEADER_LEN: usize = 16;
 /// Longest body in bytes.
 pub const MAX_BODY_LEN: usize = 65_536;
-/// Room for input: a frame, and as much again, so that one read has room whatever is left of the last one.
+/// Size of the input buffer: two frames, so that a whole frame fits after the rest of the last one.
 const ROOM: usize = 2 * MAX_BODY_LEN;
 
 proto_core::errors! {

@@ -1,4 +1,4 @@
-//! One connection of a client: its greeting, its liveness, and what is on the way in both directions.
+//! One connection of a client: handshake, liveness, and queues in both directions.
 
 use bfed::{Duration, Instant};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! Bytes of frames, and what is none.
+//! The bytes of each type of frame, and inputs that are rejected.
 
 use bfed_external::frame::{self, Decoder, FrameError, HEADER_LEN, Header, MAX_BODY_LEN, Type};
 use bfed_external::message::{ClientMessage, Wanted};

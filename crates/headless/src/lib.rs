@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -57,6 +57,26 @@ pub fn is_installed() -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
+/// Makes a certificate that a page can pin by its hash, and its key, with `openssl`: on P-256, for ten days, since browsers
+/// accept no more than two weeks. Returns both files.
+///
+/// # Errors
+/// `openssl` is not installed or fails.
+pub fn pinned_certificate(folder: &Path) -> Result<[PathBuf; 2]> {
+    let files = ["certificate.pem", "key.pem"].map(|name| folder.join(name));
+    let arguments =
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 10 -subj /CN=gateway";
+    let mut openssl = Command::new("openssl");
+    openssl
+        .args(arguments.split(' '))
+        .arg("-out")
+        .arg(&files[0]);
+    openssl.arg("-keyout").arg(&files[1]).stderr(Stdio::null());
+    let done = openssl.status().context("start openssl")?;
+    ensure!(done.success(), "openssl makes no certificate");
+    Ok(files)
+}
+
 /// A program that is killed when dropped.
 #[derive(Debug)]
 struct Running(Child);
@@ -87,14 +107,6 @@ impl Browser {
     /// # Errors
     /// The browser does not start, or does not answer.
     pub fn open(url: &str) -> Result<Browser> {
-        Browser::open_with(url, "")
-    }
-
-    /// As [`Browser::open`], with further options for chromium, separated by spaces.
-    ///
-    /// # Errors
-    /// As [`Browser::open`].
-    pub fn open_with(url: &str, options: &str) -> Result<Browser> {
         let folder = tempfile::tempdir().context("create a folder for the profile")?;
         let pipe = |name: &str| {
             let path = folder.path().join(name);
@@ -102,12 +114,8 @@ impl Browser {
             anyhow::Ok(path)
         };
         let (to, from) = (pipe("to")?, pipe("from")?);
-        let script = SCRIPT.replacen("--headless", &format!("--headless {options}"), 1);
         let mut command = Command::new("bash");
-        command
-            .args(["-c", &script, "chromium"])
-            .arg(&to)
-            .arg(&from);
+        command.args(["-c", SCRIPT, "chromium"]).arg(&to).arg(&from);
         command
             .arg(folder.path().join("profile"))
             .arg(folder.path().join("log"));

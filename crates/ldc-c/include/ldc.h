@@ -231,7 +231,7 @@ extern "C" {
 // `ldc_open_quic`.
 //
 // # Safety
-// The strings end with a null byte, `limits` points to a structure or is null, `listener` to room for a pointer.
+// The strings end with a null byte, `limits` points to a structure or is null, `listener` to a writable pointer.
 enum ldc_status ldc_listen(const char *local,
                            const char *key_file,
                            const struct ldc_limits *limits,
@@ -240,7 +240,7 @@ enum ldc_status ldc_listen(const char *local,
 // Returns the port of a listener.
 //
 // # Safety
-// `listener` is a listener, `port` points to room for a number.
+// `listener` is a valid handle, `port` points to a writable number.
 enum ldc_status ldc_listener_port(struct ldc_listener *listener, uint16_t *port);
 
 // Waits for the next event, at most `timeout_us` microseconds (negative: without limit), and copies its bytes into a buffer of
@@ -249,7 +249,7 @@ enum ldc_status ldc_listener_port(struct ldc_listener *listener, uint16_t *port)
 // `LDC_STATUS_TOO_LONG`: `event` says how many bytes the buffer needs; the next call returns the same event.
 //
 // # Safety
-// `listener` is a listener, `buffer` points to `capacity` bytes, `event` to room for a structure.
+// `listener` is a valid handle, `buffer` points to `capacity` bytes, `event` to a writable structure.
 enum ldc_status ldc_listener_wait(struct ldc_listener *listener,
                                   int64_t timeout_us,
                                   uint8_t *buffer,
@@ -259,14 +259,14 @@ enum ldc_status ldc_listener_wait(struct ldc_listener *listener,
 // Closes the connection of the sender that is served, with a reason that it sees. Another one may come.
 //
 // # Safety
-// `listener` is a listener, `reason` ends with a null byte.
+// `listener` is a valid handle, `reason` ends with a null byte.
 enum ldc_status ldc_listener_refuse(struct ldc_listener *listener, const char *reason);
 
 // Returns the socket, for event loops: readable when `ldc_listener_wait` with a timeout of 0 may return an event; -1 on
 // failure. It belongs to the handle.
 //
 // # Safety
-// `listener` is a listener.
+// `listener` is a valid handle.
 int32_t ldc_listener_fd(struct ldc_listener *listener);
 
 // Frees a listener; null is ignored. The drain of a sender that is served ends with an error.
@@ -278,7 +278,7 @@ void ldc_listener_free(struct ldc_listener *listener);
 // Creates a ring for two threads of this process: one sends, the other receives.
 //
 // # Safety
-// `shape` points to a structure, `sender` and `receiver` to room for a pointer.
+// `shape` points to a structure, `sender` and `receiver` to a writable pointer.
 enum ldc_status ldc_open_pair(const struct ldc_shape *shape,
                               struct ldc_sender **sender,
                               struct ldc_receiver **receiver);
@@ -287,7 +287,7 @@ enum ldc_status ldc_open_pair(const struct ldc_shape *shape,
 // `ldc_receiver_attach`. Sending can begin at once.
 //
 // # Safety
-// `shape` points to a structure, `sender` to room for a pointer.
+// `shape` points to a structure, `sender` to a writable pointer.
 enum ldc_status ldc_open_shm(int32_t fd,
                              const struct ldc_shape *shape,
                              struct ldc_sender **sender);
@@ -296,7 +296,7 @@ enum ldc_status ldc_open_shm(int32_t fd,
 // connection ends when both copies are closed, or the caller calls `shutdown`.
 //
 // # Safety
-// `shape` points to a structure, `config` to one or is null, `sender` points to room for a pointer.
+// `shape` points to a structure, `config` to one or is null, `sender` points to a writable pointer.
 enum ldc_status ldc_open_tcp(int32_t fd,
                              const struct ldc_shape *shape,
                              const struct ldc_tcp_config *config,
@@ -329,7 +329,7 @@ enum ldc_status ldc_open_quic(const char *remote,
 // the offer until the receive timeout of the socket expires. The other process need not be trusted.
 //
 // # Safety
-// `receiver` points to room for a pointer.
+// `receiver` points to a writable pointer.
 enum ldc_status ldc_receiver_attach(int32_t fd,
                                     size_t max_len,
                                     struct ldc_receiver **receiver);
@@ -341,7 +341,7 @@ enum ldc_status ldc_receiver_attach(int32_t fd,
 // many bytes the buffer needs; the next call returns the same message.
 //
 // # Safety
-// `receiver` is a receiver, `buffer` points to `capacity` bytes, `message` to room for a structure.
+// `receiver` is a valid handle, `buffer` points to `capacity` bytes, `message` to a writable structure.
 enum ldc_status ldc_receiver_receive(struct ldc_receiver *receiver,
                                      uint8_t *buffer,
                                      size_t capacity,
@@ -353,7 +353,7 @@ enum ldc_status ldc_receiver_receive(struct ldc_receiver *receiver,
 // Returns `LDC_STATUS_EMPTY` or `LDC_STATUS_CLOSED` as `ldc_receiver_receive` does.
 //
 // # Safety
-// `receiver` is a receiver, `message` points to room for a structure.
+// `receiver` is a valid handle, `message` points to a writable structure.
 enum ldc_status ldc_receiver_claim(struct ldc_receiver *receiver,
                                    struct ldc_message *message);
 
@@ -361,7 +361,7 @@ enum ldc_status ldc_receiver_claim(struct ldc_receiver *receiver,
 // `LDC_STATUS_UNKNOWN`: no claimed message has this identifier.
 //
 // # Safety
-// `receiver` is a receiver, `buffer` points to `len` bytes.
+// `receiver` is a valid handle, `buffer` points to `len` bytes.
 enum ldc_status ldc_receiver_read(struct ldc_receiver *receiver,
                                   uint64_t id,
                                   size_t offset,
@@ -371,27 +371,27 @@ enum ldc_status ldc_receiver_read(struct ldc_receiver *receiver,
 // Tells in `is_abandoned` whether the sender has abandoned a claimed message: stop delivering it, and complete it.
 //
 // # Safety
-// `receiver` is a receiver, `is_abandoned` points to room for a `bool`.
+// `receiver` is a valid handle, `is_abandoned` points to a writable `bool`.
 enum ldc_status ldc_receiver_is_abandoned(struct ldc_receiver *receiver, uint64_t id, bool *is_abandoned);
 
 // Tells the sender that a claimed message was acknowledged. `LDC_STATUS_FULL`: it did not take earlier acknowledgements.
 //
 // # Safety
-// `receiver` is a receiver.
+// `receiver` is a valid handle.
 enum ldc_status ldc_receiver_ack(struct ldc_receiver *receiver,
                                  uint64_t id);
 
 // Releases the slots of a claimed message.
 //
 // # Safety
-// `receiver` is a receiver.
+// `receiver` is a valid handle.
 enum ldc_status ldc_receiver_complete(struct ldc_receiver *receiver, uint64_t id);
 
 // Waits until a message may be claimed, at most `timeout_us` microseconds (negative: without limit). `LDC_STATUS_CLOSED`: no message
 // will follow. `LDC_STATUS_GONE`: the sender died, and the ring is empty.
 //
 // # Safety
-// `receiver` is a receiver.
+// `receiver` is a valid handle.
 enum ldc_status ldc_receiver_wait(struct ldc_receiver *receiver,
                                   int64_t timeout_us);
 
@@ -399,19 +399,19 @@ enum ldc_status ldc_receiver_wait(struct ldc_receiver *receiver,
 // has returned `LDC_STATUS_TIMED_OUT`; -1 on failure. It belongs to the handle.
 //
 // # Safety
-// `receiver` is a receiver.
+// `receiver` is a valid handle.
 int32_t ldc_receiver_fd(struct ldc_receiver *receiver);
 
 // Returns the counters of a receiver.
 //
 // # Safety
-// `receiver` is a receiver, `counters` points to room for a structure.
+// `receiver` is a valid handle, `counters` points to a writable structure.
 enum ldc_status ldc_receiver_counters(struct ldc_receiver *receiver, struct ldc_counters *counters);
 
 // Frees a receiver and closes its ring; null is ignored.
 //
 // # Safety
-// `receiver` is a receiver or null; no call on it runs or follows.
+// `receiver` is a valid handle or null; no call on it runs or follows.
 void ldc_receiver_free(struct ldc_receiver *receiver);
 
 // Copies a message into the ring of its class, without a system call. Call `ldc_notify` afterwards, once for many messages.
@@ -420,7 +420,7 @@ void ldc_receiver_free(struct ldc_receiver *receiver);
 // Returns `LDC_STATUS_FULL`, `LDC_STATUS_TOO_LONG` or `LDC_STATUS_CLOSED` if nothing was sent.
 //
 // # Safety
-// `sender` is a sender, `bytes` points to `len` bytes, `attributes` points to a structure or is null.
+// `sender` is a valid handle, `bytes` points to `len` bytes, `attributes` points to a structure or is null.
 enum ldc_status ldc_send(struct ldc_sender *sender,
                          uint64_t seq,
                          const uint8_t *bytes,
@@ -442,13 +442,13 @@ enum ldc_status ldc_send_wait(struct ldc_sender *sender,
 // Wakes the receiver if it sleeps.
 //
 // # Safety
-// `sender` is a sender.
+// `sender` is a valid handle.
 enum ldc_status ldc_notify(struct ldc_sender *sender);
 
 // Cancels the messages with this sequence number that were not claimed.
 //
 // # Safety
-// `sender` is a sender, `changed` points to room for a structure or is null.
+// `sender` is a valid handle, `changed` points to a writable structure or is null.
 enum ldc_status ldc_cancel(struct ldc_sender *sender, uint64_t seq, struct ldc_changed *changed);
 
 // As `ldc_cancel`, and asks the receiver to stop delivering the messages that it has claimed: a drain into QUIC resets their
@@ -466,7 +466,7 @@ enum ldc_status ldc_abandon(struct ldc_sender *sender,
 // the message.
 //
 // # Safety
-// `sender` is a sender, `bytes` points to `len` bytes.
+// `sender` is a valid handle, `bytes` points to `len` bytes.
 enum ldc_status ldc_modify(struct ldc_sender *sender,
                            uint64_t seq,
                            size_t offset,
@@ -497,48 +497,48 @@ enum ldc_status ldc_hold_back_all(struct ldc_sender *sender, struct ldc_changed 
 // Ends the hold-back, and wakes the receiver.
 //
 // # Safety
-// `sender` is a sender.
+// `sender` is a valid handle.
 enum ldc_status ldc_release(struct ldc_sender *sender);
 
 // Ends the hold-back for the messages sent before the oldest held one with this sequence number, and wakes the receiver.
 // `LDC_STATUS_UNKNOWN`: no such message is held back.
 //
 // # Safety
-// `sender` is a sender.
+// `sender` is a valid handle.
 enum ldc_status ldc_release_until(struct ldc_sender *sender,
                                   uint64_t seq);
 
 // Returns the sequence number of the next acknowledged message in `seq`. `LDC_STATUS_EMPTY`: there is none.
 //
 // # Safety
-// `sender` is a sender, `seq` points to room for a number.
+// `sender` is a valid handle, `seq` points to a writable number.
 enum ldc_status ldc_poll_ack(struct ldc_sender *sender, uint64_t *seq);
 
 // Waits until `slots` slots of a class are free, at most `timeout_us` microseconds (negative: without limit).
 //
 // # Safety
-// `sender` is a sender.
+// `sender` is a valid handle.
 enum ldc_status ldc_wait_room(struct ldc_sender *sender, uint32_t class_index, uint32_t slots, int64_t timeout_us);
 
 // Returns the descriptor that becomes readable when the receiver of a class has freed slots that `ldc_wait_room` asked for
 // with a timeout of 0, closed the ring or died; -1 on failure. It belongs to the handle.
 //
 // # Safety
-// `sender` is a sender.
+// `sender` is a valid handle.
 int32_t ldc_sender_fd(struct ldc_sender *sender,
                       uint32_t class_index);
 
 // Returns the state of the ring of a class. Counts the pending messages one by one.
 //
 // # Safety
-// `sender` is a sender, `state` points to room for a structure.
+// `sender` is a valid handle, `state` points to a writable structure.
 enum ldc_status ldc_sender_state(struct ldc_sender *sender, uint32_t class_index, struct ldc_state *state);
 
 // Passes a ring of shared memory whose receiver died to the process at the other end of the Unix socket `fd`, which calls
 // `ldc_receiver_attach`. Messages that were claimed and not completed are claimed again.
 //
 // # Safety
-// `sender` is a sender.
+// `sender` is a valid handle.
 enum ldc_status ldc_pass(struct ldc_sender *sender,
                          int32_t fd);
 
@@ -548,7 +548,7 @@ enum ldc_status ldc_pass(struct ldc_sender *sender,
 // empties is closed, and not waited for. The handle must be freed afterwards.
 //
 // # Safety
-// `sender` is a sender, `stats` points to room for a structure or is null.
+// `sender` is a valid handle, `stats` points to a writable structure or is null.
 enum ldc_status ldc_finish(struct ldc_sender *sender,
                            int64_t timeout_us,
                            struct ldc_stats *stats);
@@ -556,7 +556,7 @@ enum ldc_status ldc_finish(struct ldc_sender *sender,
 // Frees a sender; null is ignored. The thread of its drain continues until all messages have left or sending fails.
 //
 // # Safety
-// `sender` is a sender or null; no call on it runs or follows.
+// `sender` is a valid handle or null; no call on it runs or follows.
 void ldc_sender_free(struct ldc_sender *sender);
 
 // Returns a sentence for a status. It is never null and never freed.

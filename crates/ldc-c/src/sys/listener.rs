@@ -42,7 +42,7 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 /// `ldc_open_quic`.
 ///
 /// # Safety
-/// The strings end with a null byte, `limits` points to a structure or is null, `listener` to room for a pointer.
+/// The strings end with a null byte, `limits` points to a structure or is null, `listener` to a writable pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_listen(
     local: *const c_char,
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn ldc_listen(
 /// Returns the port of a listener.
 ///
 /// # Safety
-/// `listener` is a listener, `port` points to room for a number.
+/// `listener` is a valid handle, `port` points to a writable number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_listener_port(listener: *mut Listener, port: *mut u16) -> Status {
     run(|| {
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn ldc_listener_port(listener: *mut Listener, port: *mut u
 /// `LDC_STATUS_TOO_LONG`: `event` says how many bytes the buffer needs; the next call returns the same event.
 ///
 /// # Safety
-/// `listener` is a listener, `buffer` points to `capacity` bytes, `event` to room for a structure.
+/// `listener` is a valid handle, `buffer` points to `capacity` bytes, `event` to a writable structure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_listener_wait(
     listener: *mut Listener,
@@ -144,7 +144,7 @@ fn next(
 /// Closes the connection of the sender that is served, with a reason that it sees. Another one may come.
 ///
 /// # Safety
-/// `listener` is a listener, `reason` ends with a null byte.
+/// `listener` is a valid handle, `reason` ends with a null byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_listener_refuse(
     listener: *mut Listener,
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn ldc_listener_refuse(
 /// failure. It belongs to the handle.
 ///
 /// # Safety
-/// `listener` is a listener.
+/// `listener` is a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_listener_fd(listener: *mut Listener) -> i32 {
     let mut fd = -1;

@@ -50,7 +50,7 @@ pub(crate) unsafe fn handle<'a, H: Handle + 'a>(
 /// Passes a new handle to C.
 ///
 /// # Safety
-/// A pointer that is not null points to room for a pointer.
+/// A pointer that is not null points to a writable pointer.
 pub(crate) unsafe fn give<H: Handle>(
     out: *mut *mut H,
     make: impl FnOnce() -> Result<H::Inner, Failure>,
@@ -82,7 +82,7 @@ pub(crate) unsafe fn free<H: Handle>(pointer: *mut H) {
 /// Checks an output parameter before the call has any effect, and returns a function that writes to it.
 ///
 /// # Safety
-/// A pointer that is not null points to room for a `T`.
+/// A pointer that is not null points to a writable `T`.
 pub(crate) unsafe fn out<T: Copy>(pointer: *mut T) -> Result<impl FnOnce(T), Failure> {
     check(pointer, "the output parameter")?;
     // SAFETY: the caller's promise; checked above.

@@ -48,7 +48,7 @@ fn describe(message: &Claimed, id: u64) -> Message {
 /// the offer until the receive timeout of the socket expires. The other process need not be trusted.
 ///
 /// # Safety
-/// `receiver` points to room for a pointer.
+/// `receiver` points to a writable pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_receiver_attach(
     fd: i32,
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn ldc_receiver_attach(
 /// many bytes the buffer needs; the next call returns the same message.
 ///
 /// # Safety
-/// `receiver` is a receiver, `buffer` points to `capacity` bytes, `message` to room for a structure.
+/// `receiver` is a valid handle, `buffer` points to `capacity` bytes, `message` to a writable structure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_receiver_receive(
     receiver: *mut Receiver,
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn ldc_receiver_receive(
 /// Returns `LDC_STATUS_EMPTY` or `LDC_STATUS_CLOSED` as `ldc_receiver_receive` does.
 ///
 /// # Safety
-/// `receiver` is a receiver, `message` points to room for a structure.
+/// `receiver` is a valid handle, `message` points to a writable structure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_receiver_claim(
     receiver: *mut Receiver,
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn ldc_receiver_claim(
 /// `LDC_STATUS_UNKNOWN`: no claimed message has this identifier.
 ///
 /// # Safety
-/// `receiver` is a receiver, `buffer` points to `len` bytes.
+/// `receiver` is a valid handle, `buffer` points to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_receiver_read(
     receiver: *mut Receiver,
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn ldc_receiver_read(
 /// Tells in `is_abandoned` whether the sender has abandoned a claimed message: stop delivering it, and complete it.
 ///
 /// # Safety
-/// `receiver` is a receiver, `is_abandoned` points to room for a `bool`.
+/// `receiver` is a valid handle, `is_abandoned` points to a writable `bool`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_receiver_is_abandoned(
     receiver: *mut Receiver,
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn ldc_receiver_is_abandoned(
 /// Tells the sender that a claimed message was acknowledged. `LDC_STATUS_FULL`: it did not take earlier acknowledgements.
 ///
 /// # Safety
-/// `receiver` is a receiver.
+/// `receiver` is a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_receiver_ack(receiver: *mut Receiver, id: u64) -> Status {
     run(|| {
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn ldc_receiver_ack(receiver: *mut Receiver, id: u64) -> S
 /// Releases the slots of a claimed message.
 ///
 /// # Safety
-/// `receiver` is a receiver.
+/// `receiver` is a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_receiver_complete(receiver: *mut Receiver, id: u64) -> Status {
     run(|| {
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn ldc_receiver_complete(receiver: *mut Receiver, id: u64)
 /// will follow. `LDC_STATUS_GONE`: the sender died, and the ring is empty.
 ///
 /// # Safety
-/// `receiver` is a receiver.
+/// `receiver` is a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_receiver_wait(receiver: *mut Receiver, timeout_us: i64) -> Status {
     run(|| {
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn ldc_receiver_wait(receiver: *mut Receiver, timeout_us: 
 /// has returned `LDC_STATUS_TIMED_OUT`; -1 on failure. It belongs to the handle.
 ///
 /// # Safety
-/// `receiver` is a receiver.
+/// `receiver` is a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_receiver_fd(receiver: *mut Receiver) -> i32 {
     let mut fd = -1;
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn ldc_receiver_fd(receiver: *mut Receiver) -> i32 {
 /// Returns the counters of a receiver.
 ///
 /// # Safety
-/// `receiver` is a receiver, `counters` points to room for a structure.
+/// `receiver` is a valid handle, `counters` points to a writable structure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_receiver_counters(
     receiver: *mut Receiver,
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn ldc_receiver_counters(
 /// Frees a receiver and closes its ring; null is ignored.
 ///
 /// # Safety
-/// `receiver` is a receiver or null; no call on it runs or follows.
+/// `receiver` is a valid handle or null; no call on it runs or follows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_receiver_free(receiver: *mut Receiver) {
     // SAFETY: the caller's promise.

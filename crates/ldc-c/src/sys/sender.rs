@@ -29,7 +29,7 @@ impl Handle for Sender {
 /// Runs a call that returns how many messages it changed.
 ///
 /// # Safety
-/// `sender` is a sender; `changed` points to room for a structure, or is null.
+/// `sender` is a valid handle; `changed` points to a writable structure, or is null.
 unsafe fn change(
     sender: *mut Sender,
     changed: *mut Changed,
@@ -57,7 +57,7 @@ fn class(sender: &mut any::Sender, attributes: &Attributes) -> Result<usize, Fai
 /// Returns `LDC_STATUS_FULL`, `LDC_STATUS_TOO_LONG` or `LDC_STATUS_CLOSED` if nothing was sent.
 ///
 /// # Safety
-/// `sender` is a sender, `bytes` points to `len` bytes, `attributes` points to a structure or is null.
+/// `sender` is a valid handle, `bytes` points to `len` bytes, `attributes` points to a structure or is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_send(
     sender: *mut Sender,
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn ldc_send_wait(
 /// Wakes the receiver if it sleeps.
 ///
 /// # Safety
-/// `sender` is a sender.
+/// `sender` is a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_notify(sender: *mut Sender) -> Status {
     run(|| {
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn ldc_notify(sender: *mut Sender) -> Status {
 /// Cancels the messages with this sequence number that were not claimed.
 ///
 /// # Safety
-/// `sender` is a sender, `changed` points to room for a structure or is null.
+/// `sender` is a valid handle, `changed` points to a writable structure or is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_cancel(
     sender: *mut Sender,
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn ldc_abandon(
 /// the message.
 ///
 /// # Safety
-/// `sender` is a sender, `bytes` points to `len` bytes.
+/// `sender` is a valid handle, `bytes` points to `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_modify(
     sender: *mut Sender,
@@ -230,7 +230,7 @@ pub unsafe extern "C" fn ldc_hold_back_all(sender: *mut Sender, changed: *mut Ch
 /// Ends the hold-back, and wakes the receiver.
 ///
 /// # Safety
-/// `sender` is a sender.
+/// `sender` is a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_release(sender: *mut Sender) -> Status {
     run(|| {
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn ldc_release(sender: *mut Sender) -> Status {
 /// `LDC_STATUS_UNKNOWN`: no such message is held back.
 ///
 /// # Safety
-/// `sender` is a sender.
+/// `sender` is a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_release_until(sender: *mut Sender, seq: u64) -> Status {
     run(|| {
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn ldc_release_until(sender: *mut Sender, seq: u64) -> Sta
 /// Returns the sequence number of the next acknowledged message in `seq`. `LDC_STATUS_EMPTY`: there is none.
 ///
 /// # Safety
-/// `sender` is a sender, `seq` points to room for a number.
+/// `sender` is a valid handle, `seq` points to a writable number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_poll_ack(sender: *mut Sender, seq: *mut u64) -> Status {
     run(|| {
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn ldc_poll_ack(sender: *mut Sender, seq: *mut u64) -> Sta
 /// Waits until `slots` slots of a class are free, at most `timeout_us` microseconds (negative: without limit).
 ///
 /// # Safety
-/// `sender` is a sender.
+/// `sender` is a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_wait_room(
     sender: *mut Sender,
@@ -297,7 +297,7 @@ pub unsafe extern "C" fn ldc_wait_room(
 /// with a timeout of 0, closed the ring or died; -1 on failure. It belongs to the handle.
 ///
 /// # Safety
-/// `sender` is a sender.
+/// `sender` is a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_sender_fd(sender: *mut Sender, class_index: u32) -> i32 {
     let mut fd = -1;
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn ldc_sender_fd(sender: *mut Sender, class_index: u32) ->
 /// Returns the state of the ring of a class. Counts the pending messages one by one.
 ///
 /// # Safety
-/// `sender` is a sender, `state` points to room for a structure.
+/// `sender` is a valid handle, `state` points to a writable structure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_sender_state(
     sender: *mut Sender,
@@ -342,7 +342,7 @@ pub unsafe extern "C" fn ldc_sender_state(
 /// `ldc_receiver_attach`. Messages that were claimed and not completed are claimed again.
 ///
 /// # Safety
-/// `sender` is a sender.
+/// `sender` is a valid handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_pass(sender: *mut Sender, fd: i32) -> Status {
     run(|| {
@@ -359,7 +359,7 @@ pub unsafe extern "C" fn ldc_pass(sender: *mut Sender, fd: i32) -> Status {
 /// empties is closed, and not waited for. The handle must be freed afterwards.
 ///
 /// # Safety
-/// `sender` is a sender, `stats` points to room for a structure or is null.
+/// `sender` is a valid handle, `stats` points to a writable structure or is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_finish(
     sender: *mut Sender,
@@ -379,7 +379,7 @@ pub unsafe extern "C" fn ldc_finish(
 /// Frees a sender; null is ignored. The thread of its drain continues until all messages have left or sending fails.
 ///
 /// # Safety
-/// `sender` is a sender or null; no call on it runs or follows.
+/// `sender` is a valid handle or null; no call on it runs or follows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_sender_free(sender: *mut Sender) {
     // SAFETY: the caller's promise.

@@ -237,7 +237,7 @@ fn refuse(stream: &UnixStream) {
     let text = br#"{"error": "another client is connected to this socket; stop it first"}"#;
     frame::emit(&mut bytes, Type::Error, 0, text);
     let mut stream = stream;
-    // A new socket has room for it.
+    // It fits the send buffer of a new socket.
     let _ = stream.set_nonblocking(true);
     let _ = stream.write_all(&bytes);
 }

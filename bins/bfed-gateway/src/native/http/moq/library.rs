@@ -188,7 +188,7 @@ impl Library {
             let _ = demand.unused().await;
             tokio::time::sleep(LINGER).await;
         };
-        // It goes on while data comes: a session that nobody wants ends although its source does not.
+        // Kept across iterations: data that goes on arriving must not restart the wait.
         let mut unwanted = pin!(unused());
         loop {
             let next = std::future::poll_fn(|context| self.shared.poll_reader(reader.id, context));

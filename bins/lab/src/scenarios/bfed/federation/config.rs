@@ -44,7 +44,7 @@ fn moq(own: Ipv4Addr) -> String {
     let scratch = Path::new(SCRATCH).display();
     format!(
         "moq-listen = \"{own}:8082\"\nmoq-pin = true\n\
-         moq-certificate = \"{scratch}/moq-certificate.pem\"\nmoq-key = \"{scratch}/moq-key.pem\"\n"
+         moq-certificate = \"{scratch}/certificate.pem\"\nmoq-key = \"{scratch}/key.pem\"\n"
     )
 }
 

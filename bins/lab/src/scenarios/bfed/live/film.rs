@@ -12,9 +12,9 @@ use media::{Event, Reader};
 
 use crate::prelude::*;
 
-/// Seven packets of MPEG-TS, which is what a datagram of an Ethernet has room for.
+/// Seven packets of MPEG-TS: as many as fit a datagram on Ethernet.
 const DATAGRAM: usize = 7 * 188;
-/// Pictures in a second, and in a group.
+/// Pictures per second, and per group of pictures.
 const PICTURES: &str = "25";
 
 /// A picture, and the sound around it.
@@ -30,9 +30,9 @@ pub(super) struct Picture {
     pub(super) piece: usize,
 }
 
-/// Finds pictures in a stream, and when they passed.
+/// Finds pictures in a stream, and records when each was complete.
 #[derive(Default)]
-pub(super) struct Clockwork {
+pub(super) struct PictureLog {
     reader: Reader,
     /// The ends of the pieces in which a picture may end, as offsets in the stream.
     ends: VecDeque<(u64, Instant)>,
@@ -41,7 +41,7 @@ pub(super) struct Clockwork {
     offset: u64,
 }
 
-impl Clockwork {
+impl PictureLog {
     /// Takes the next piece of the stream; calls `each` with the pictures that are now known to have ended.
     pub(super) fn push(&mut self, piece: &[u8], mut each: impl FnMut(Picture)) {
         self.offset += piece.len() as u64;
@@ -82,7 +82,6 @@ impl Film {
         let rate = rate_bps.to_string();
         let mut ffmpeg = Command::new("ffmpeg");
         ffmpeg.args(["-hide_banner", "-loglevel", "error", "-re", "-f", "lavfi"]);
-        // A clock that tells the viewer how late it is, as far as the eye can tell.
         ffmpeg.args(["-i", &format!("testsrc=size=640x360:rate={PICTURES}")]);
         ffmpeg.args([
             "-c:v",
@@ -105,11 +104,11 @@ impl Film {
         let (sent, stop) = (Sent::default(), Arc::new(AtomicBool::new(false)));
         let (record, over) = (Arc::clone(&sent), Arc::clone(&stop));
         let pour = move || {
-            let (mut clockwork, mut datagram) = (Clockwork::default(), [0; DATAGRAM]);
+            let (mut log, mut datagram) = (PictureLog::default(), [0; DATAGRAM]);
             while !over.load(Ordering::Relaxed) && output.read_exact(&mut datagram).is_ok() {
                 // What the network does not take is lost, as a camera's is.
                 let _ = socket.send_to(&datagram, to);
-                clockwork.push(&datagram, |picture| {
+                log.push(&datagram, |picture| {
                     let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
                     record.insert(picture.time, picture);
                 });

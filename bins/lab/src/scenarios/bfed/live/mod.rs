@@ -91,7 +91,9 @@ impl Scenario for Live {
             ),
             "viewer | loss, % | first picture after | pictures | missing | damaged | median | p95 | most",
         );
-        let certificate = moq::certificate()?;
+        let certificate = installed("openssl")
+            .map(|_| headless::pinned_certificate(Path::new(SCRATCH)))
+            .transpose()?;
         if certificate.is_none() {
             report.skip(
                 "MoQ",

@@ -1,7 +1,5 @@
 //! A viewer of Media over QUIC without a screen, by WebTransport, as a browser is.
 
-use std::process::{Command, Stdio};
-
 use media::group::Header;
 use moq_net::{origin, track};
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -10,7 +8,7 @@ use web_transport_quinn::ClientBuilder;
 use web_transport_quinn::proto::ConnectRequest;
 
 use super::SESSION;
-use super::film::Clockwork;
+use super::film::PictureLog;
 use super::viewers::{Seen, watch};
 use crate::prelude::*;
 
@@ -18,25 +16,6 @@ use crate::prelude::*;
 const PROTOCOL: &str = "moq-lite-04";
 /// How old a group may be before it is left out.
 const MAX_AGE: Duration = Duration::from_secs(2);
-
-/// The certificate and the key of the listener, where `openssl` can make them.
-pub(super) fn certificate() -> Result<Option<[PathBuf; 2]>> {
-    if installed("openssl").is_none() {
-        return Ok(None);
-    }
-    let files = ["moq-certificate.pem", "moq-key.pem"].map(|name| Path::new(SCRATCH).join(name));
-    // Browsers pin certificates that are valid for two weeks at most.
-    let arguments =
-        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 10 -subj /CN=gateway";
-    let mut openssl = Command::new("openssl");
-    openssl
-        .args(arguments.split(' '))
-        .arg("-out")
-        .arg(&files[0]);
-    openssl.arg("-keyout").arg(&files[1]).stderr(Stdio::null());
-    ensure!(openssl.status()?.success(), "openssl makes no certificate");
-    Ok(Some(files))
-}
 
 /// A connection to a listener that shows this certificate.
 pub(super) struct Client {
@@ -75,17 +54,17 @@ impl Client {
 pub(super) fn view(url: &str, certificate: &Path, seconds: Duration) -> Result<Seen> {
     let mut seen = Seen::default();
     watch(seconds, &mut seen, async |seen: &mut Seen| {
-        let (started, mut clockwork) = (Instant::now(), Clockwork::default());
+        let (started, mut log) = (Instant::now(), PictureLog::default());
         let client = Client::connect(url, certificate).await?;
         let mut groups = client.track().await?.ordered();
         while let Some(mut group) = groups.next_group().await? {
             let header = group.read_frame().await?.context("an empty group")?;
             let header = Header::parse(&header.payload)?;
             if seen.first.is_none() {
-                clockwork.push(header.init, |_| ());
+                log.push(header.init, |_| ());
             }
             while let Some(frame) = group.read_frame().await? {
-                clockwork.push(&frame.payload, |picture| seen.take(started, picture));
+                log.push(&frame.payload, |picture| seen.take(started, picture));
             }
         }
         Ok(())

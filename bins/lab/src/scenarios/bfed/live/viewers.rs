@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bfed_client::Url;
 use bfed_client::http::{self, Timeouts};
 
-use super::film::{Clockwork, Picture};
+use super::film::{Picture, PictureLog};
 use crate::prelude::*;
 
 /// The longest playlist and part.
@@ -51,11 +51,11 @@ pub(super) fn watch(
 pub(super) fn stream(url: &str, seconds: Duration) -> Result<Seen> {
     let (url, mut seen) = (url.parse::<Url>()?, Seen::default());
     watch(seconds, &mut seen, async |seen| {
-        let (started, mut clockwork) = (Instant::now(), Clockwork::default());
+        let (started, mut log) = (Instant::now(), PictureLog::default());
         let mut answer = http::get(&url, None, &Timeouts::default()).await?;
         ensure!(answer.status == 200, "{}", answer.into_error().await);
         while let Some(piece) = answer.next().await? {
-            clockwork.push(&piece, |picture| seen.take(started, picture));
+            log.push(&piece, |picture| seen.take(started, picture));
         }
         Ok(())
     })?;
@@ -66,7 +66,7 @@ pub(super) fn stream(url: &str, seconds: Duration) -> Result<Seen> {
 pub(super) fn hls(url: &str, seconds: Duration) -> Result<Seen> {
     let (url, mut seen) = (url.parse::<Url>()?, Seen::default());
     watch(seconds, &mut seen, async |seen| {
-        let (started, mut clockwork) = (Instant::now(), Clockwork::default());
+        let (started, mut log) = (Instant::now(), PictureLog::default());
         let mut list = Playlist::read(&fetch(&url).await?)?;
         let mut last = list.parts.last().context("a playlist without parts")?.0;
         loop {
@@ -76,7 +76,7 @@ pub(super) fn hls(url: &str, seconds: Duration) -> Result<Seen> {
                     continue;
                 }
                 let part = fetch(&beside(&url, uri)?).await?;
-                clockwork.push(&part, |picture| seen.take(started, picture));
+                log.push(&part, |picture| seen.take(started, picture));
                 last = *number;
             }
             let next = format!(

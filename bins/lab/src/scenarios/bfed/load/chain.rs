@@ -1,4 +1,4 @@
-//! Two data nodes in a row, as those of two gateways, and what they speak to each other.
+//! Two data nodes in a row, as of two gateways, over a plain or an encrypted link.
 
 use bfed::wire::join::FlowChannel;
 use bfed::{ChannelAddress, KeyDigest, PeerId};
@@ -18,7 +18,7 @@ const PORT: u16 = 4150;
 /// The second data node, as the first knows it.
 const DOWN: PeerId = PeerId(100);
 
-/// Where the data nodes are, and what they prove to each other.
+/// The addresses of both data nodes, and the digest of their key on an encrypted link.
 pub(super) struct Ends {
     /// The digest of their common key, with QUIC.
     key: Option<KeyDigest>,
