@@ -89,8 +89,9 @@ class Chat(Client):
             self.members.setdefault(room, set()).add(writer)
             while line := await reader.readline():
                 self.tell(room, line, but=writer)
-                for link, channel in self.open:
-                    if self.rooms.get((link, channel)) == room:
+                # A copy: channels open and close while a line is sent.
+                for link, channel in list(self.open):
+                    if (link, channel) in self.open and self.rooms.get((link, channel)) == room:
                         link.send(DATA, channel, line)
                         await link.writer.drain()
         except (OSError, ValueError):

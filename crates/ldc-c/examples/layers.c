@@ -1,4 +1,4 @@
-// Sends a stream in layers over TCP, and changes its mind: a layer that has not left is cancelled, another is replaced.
+// Sends a stream in layers over TCP, then cancels one layer that has not left and replaces another.
 //
 //     cargo build --release -p ldc-c
 //     cc -Icrates/ldc-c/include crates/ldc-c/examples/layers.c -Ltarget/release -lldc -o layers

@@ -9,7 +9,7 @@
 
 // "Safety" names what the caller promises; the library cannot check it. README.md: threads, descriptors, errors.
 
-// What a call has done. Everything but `LDC_STATUS_OK` leaves the output parameters as they were, unless the function says
+// Result of a call. Everything but `LDC_STATUS_OK` leaves the output parameters as they were, unless the function says
 // otherwise.
 typedef enum ldc_status {
   // The call succeeded.
@@ -244,7 +244,7 @@ enum ldc_status ldc_listen(const char *local,
 enum ldc_status ldc_listener_port(struct ldc_listener *listener, uint16_t *port);
 
 // Waits for the next event, at most `timeout_us` microseconds (negative: without limit), and copies its bytes into a buffer of
-// `capacity` bytes. Messages that are not taken stay with QUIC, which holds the sender up.
+// `capacity` bytes. Unread messages stay in QUIC's receive buffer; flow control then pauses the sender.
 //
 // `LDC_STATUS_TOO_LONG`: `event` says how many bytes the buffer needs; the next call returns the same event.
 //
@@ -262,8 +262,9 @@ enum ldc_status ldc_listener_wait(struct ldc_listener *listener,
 // `listener` is a valid handle, `reason` ends with a null byte.
 enum ldc_status ldc_listener_refuse(struct ldc_listener *listener, const char *reason);
 
-// Returns the socket, for event loops: readable when `ldc_listener_wait` with a timeout of 0 may return an event; -1 on
-// failure. It belongs to the handle.
+// Returns the socket, for event loops; -1 on failure. It belongs to the handle. When it is readable, and at least once a second
+// even if it is not, because timers run only there, call `ldc_listener_wait` with a timeout of 0 until it returns
+// `LDC_STATUS_TIMED_OUT`.
 //
 // # Safety
 // `listener` is a valid handle.

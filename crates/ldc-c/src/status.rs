@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use ldc_linux::{InitError, ModifyError, SendError, ShapeError, WaitError, any};
 
-/// What a call has done. Everything but `LDC_STATUS_OK` leaves the output parameters as they were, unless the function says
+/// Result of a call. Everything but `LDC_STATUS_OK` leaves the output parameters as they were, unless the function says
 /// otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]

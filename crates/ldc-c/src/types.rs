@@ -275,17 +275,30 @@ impl From<ldc_linux::Changed> for Changed {
 
 impl From<any::Stats> for Stats {
     fn from(from: any::Stats) -> Stats {
+        // All of them: a new counter does not compile until it is here.
+        let any::Stats {
+            messages,
+            bytes,
+            cancelled,
+            expired,
+            acked,
+            acks_lost,
+            abandoned,
+            refused,
+            too_big,
+            lost_packets,
+        } = from;
         Stats {
-            messages: from.messages,
-            bytes: from.bytes,
-            cancelled: from.cancelled,
-            expired: from.expired,
-            acked: from.acked,
-            acks_lost: from.acks_lost,
-            abandoned: from.abandoned,
-            refused: from.refused,
-            too_big: from.too_big,
-            lost_packets: from.lost_packets,
+            messages,
+            bytes,
+            cancelled,
+            expired,
+            acked,
+            acks_lost,
+            abandoned,
+            refused,
+            too_big,
+            lost_packets,
         }
     }
 }

@@ -1,4 +1,4 @@
-// Each function of the header, with what is right and with what is wrong. Exits with 1 and the line of the first surprise.
+// Each function of the header, with valid and invalid arguments. Exits with 1 and the line of the first failed check.
 #include <arpa/inet.h>
 #include <ldc.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-"""Send a stream in layers over TCP, and change one's mind: a layer that has not left is cancelled, another is replaced."""
+"""Send a stream in layers over TCP, then cancel one layer that has not left and replace another."""
 
 import socket
 

@@ -40,10 +40,17 @@ pub(crate) fn open_pair(slots: u32, slot_bytes: u32) -> PyResult<(Sender, Receiv
 /// Create a ring in memory that is shared with the process at the other end of a Unix stream socket, which calls attach().
 #[pyfunction]
 #[pyo3(signature = (socket, *, slots=64, slot_bytes=1500))]
-pub(crate) fn open_shm(socket: &Bound<'_, PyAny>, slots: u32, slot_bytes: u32) -> PyResult<Sender> {
+pub(crate) fn open_shm(
+    py: Python<'_>,
+    socket: &Bound<'_, PyAny>,
+    slots: u32,
+    slot_bytes: u32,
+) -> PyResult<Sender> {
     let shape = convert::shape(slots, slot_bytes)?;
     let socket = UnixStream::from(convert::socket(socket)?);
-    let sender = any::Sender::shm(socket, shape).map_err(error::init)?;
+    let sender = py
+        .detach(|| any::Sender::shm(socket, shape))
+        .map_err(error::init)?;
     Ok(Sender::new(sender))
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ldc_linux::{Claimed, Wake, any, shm};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTimeoutError;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -144,14 +145,20 @@ impl Receiver {
         timeout: Option<f64>,
     ) -> PyResult<Message> {
         let timeout = convert::timeout(timeout)?;
+        // Before a message is taken, which would be lost.
+        if buffer.as_mut_slice(py).is_none() {
+            return Err(PyValueError::new_err(
+                "the buffer is read-only or not contiguous",
+            ));
+        }
         self.with(|receiver| {
             wait(receiver, py, timeout)?;
             let next = receiver.peek().map_err(corrupt)?;
             let message = Message::of(next.ok_or_else(|| corrupt("no message"))?);
             let room = buffer.item_count();
-            if buffer.readonly() || message.length > room {
+            if message.length > room {
                 return Err(LengthError::new_err(format!(
-                    "the message has {} bytes, the writable buffer {room}",
+                    "the message has {} bytes, the buffer {room}",
                     message.length
                 )));
             }

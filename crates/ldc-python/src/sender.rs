@@ -65,17 +65,30 @@ pub(crate) struct Stats {
 
 impl From<any::Stats> for Stats {
     fn from(from: any::Stats) -> Stats {
+        // All of them: a new counter does not compile until it is here.
+        let any::Stats {
+            messages,
+            bytes,
+            cancelled,
+            expired,
+            acked,
+            acks_lost,
+            abandoned,
+            refused,
+            too_big,
+            lost_packets,
+        } = from;
         Stats {
-            messages: from.messages,
-            bytes: from.bytes,
-            cancelled: from.cancelled,
-            expired: from.expired,
-            acked: from.acked,
-            acks_lost: from.acks_lost,
-            abandoned: from.abandoned,
-            refused: from.refused,
-            too_big: from.too_big,
-            lost_packets: from.lost_packets,
+            messages,
+            bytes,
+            cancelled,
+            expired,
+            acked,
+            acks_lost,
+            abandoned,
+            refused,
+            too_big,
+            lost_packets,
         }
     }
 }
@@ -293,11 +306,11 @@ impl Sender {
     }
 
     /// Pass a ring of shared memory whose receiver died to the process at the other end of a Unix socket.
-    fn pass_to(&self, socket: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn pass_to(&self, py: Python<'_>, socket: &Bound<'_, PyAny>) -> PyResult<()> {
         let socket = UnixStream::from(convert::socket(socket)?);
         self.with(|sender| {
             let ring = sender.class(0).map_err(no_class)?;
-            ring.pass(socket).map_err(error::init)
+            py.detach(|| ring.pass(socket)).map_err(error::init)
         })
     }
 
@@ -330,17 +343,17 @@ impl Sender {
         _value: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
+        // Out of the handle: whatever happens, the sender is closed afterwards.
+        let Some(mut sender) = enter(&self.0)?.take() else {
+            return Ok(false);
+        };
         if raised.is_none() {
-            let mut open = enter(&self.0)?;
-            if let Some(sender) = &mut *open {
-                match finish(sender, py, None)? {
-                    // The block has called finish.
-                    Ok(_) | Err(any::Error::Finished) => {}
-                    Err(error) => return Err(error::drain(error)),
-                }
+            match finish(&mut sender, py, None)? {
+                // The block has called finish.
+                Ok(_) | Err(any::Error::Finished) => {}
+                Err(error) => return Err(error::drain(error)),
             }
         }
-        self.close()?;
         Ok(false)
     }
 }

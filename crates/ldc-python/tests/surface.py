@@ -71,8 +71,10 @@ class Rings(unittest.TestCase):
         buffer = bytearray(16)
         with self.assertRaises(ldc.LengthError):
             receiver.receive_into(bytearray(2))
-        with self.assertRaises(ldc.LengthError):
+        with self.assertRaises(ValueError):
             receiver.receive_into(b"read-only, long enough")
+        with self.assertRaises(ValueError):
+            receiver.receive_into(memoryview(bytearray(64))[::2])
         message = receiver.receive_into(buffer)
         self.assertEqual(bytes(buffer[: len(message)]), b"Message 2")
         state = sender.state()

@@ -72,7 +72,7 @@ fn a_name_is_resolved_for_each_attempt_and_only_the_peer_itself_is_accepted() {
     );
     last_end("refused");
 
-    // Someone answers with the address of a host that says to be the peer, without the key.
+    // DNS returns the address of a host that claims to be the peer, without the key.
     let liar = named(
         ([127, 0, 0, 8], port_of_peer).into(),
         ([127, 0, 0, 7], 9).into(),

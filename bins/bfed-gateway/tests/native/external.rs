@@ -102,11 +102,18 @@ fn answer(session: &SessionName, answer: Answer) -> AnswerRepr {
 fn the_sockets_have_the_permissions_of_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
-    let _open = [channels(&config), mediator(&config)];
-    for name in ["control.sock", "data-0.sock"] {
-        let path = folder.path().join("external").join(name);
-        let mode = std::fs::metadata(path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o660);
+    let private = NetworkConfig::External(ExternalConfig {
+        directory: folder.path().join("private"),
+        mode: 0o600,
+        ..ExternalConfig::default()
+    });
+    let _open = [&config, &private].map(|config| [channels(config), mediator(config)]);
+    for (directory, expected) in [("external", 0o660), ("private", 0o600)] {
+        for name in ["control.sock", "data-0.sock"] {
+            let path = folder.path().join(directory).join(name);
+            let mode = std::fs::metadata(path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, expected);
+        }
     }
     let role = bfed_gateway::native::Role::Mediator;
     let error = config.open(role, owner()).err().unwrap().to_string();

@@ -81,7 +81,7 @@ pub unsafe extern "C" fn ldc_listener_port(listener: *mut Listener, port: *mut u
 }
 
 /// Waits for the next event, at most `timeout_us` microseconds (negative: without limit), and copies its bytes into a buffer of
-/// `capacity` bytes. Messages that are not taken stay with QUIC, which holds the sender up.
+/// `capacity` bytes. Unread messages stay in QUIC's receive buffer; flow control then pauses the sender.
 ///
 /// `LDC_STATUS_TOO_LONG`: `event` says how many bytes the buffer needs; the next call returns the same event.
 ///
@@ -163,8 +163,9 @@ pub unsafe extern "C" fn ldc_listener_refuse(
     })
 }
 
-/// Returns the socket, for event loops: readable when `ldc_listener_wait` with a timeout of 0 may return an event; -1 on
-/// failure. It belongs to the handle.
+/// Returns the socket, for event loops; -1 on failure. It belongs to the handle. When it is readable, and at least once a second
+/// even if it is not, because timers run only there, call `ldc_listener_wait` with a timeout of 0 until it returns
+/// `LDC_STATUS_TIMED_OUT`.
 ///
 /// # Safety
 /// `listener` is a valid handle.

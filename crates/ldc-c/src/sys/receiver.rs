@@ -87,12 +87,15 @@ pub unsafe extern "C" fn ldc_receiver_receive(
             return Err(nothing(&mut state));
         };
         let len = next.len();
-        write(describe(next, u64::MAX));
+        let described = describe(next, u64::MAX);
         if len > capacity {
+            write(described);
             return Err(Status::TooLong.into());
         }
         // SAFETY: the caller's promise.
-        state.take(unsafe { pointer::buffer(buffer, len)? });
+        let bytes = unsafe { pointer::buffer(buffer, len)? };
+        write(described);
+        state.take(bytes);
         Ok(())
     })
 }
@@ -136,12 +139,13 @@ pub unsafe extern "C" fn ldc_receiver_read(
     run(|| {
         // SAFETY: the caller's promise.
         let mut state = unsafe { pointer::handle(receiver)? };
-        state.claimed(id).ok_or(Status::Unknown)?;
-        // SAFETY: the caller's promise.
-        let bytes = unsafe { pointer::buffer(buffer, len)? };
-        if !state.read(id, offset, bytes) {
+        let message = state.claimed(id).ok_or(Status::Unknown)?;
+        let end = offset.checked_add(len);
+        if end.is_none_or(|end| end > message.len()) {
             return Err(Status::TooLong.into());
         }
+        // SAFETY: the caller's promise.
+        state.read(id, offset, unsafe { pointer::buffer(buffer, len)? });
         Ok(())
     })
 }

@@ -1,4 +1,4 @@
-//! Sending: messages into a ring, and the changes of mind.
+//! Sending messages, and changing them before they leave.
 
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;

@@ -148,7 +148,8 @@ impl Receiver {
         self.link.local_address()
     }
 
-    /// Returns the socket, for event loops: readable when [`Receiver::wait`] with a timeout of zero may return an event.
+    /// Returns the socket, for event loops. When it is readable, and at least once a second even if it is not, because
+    /// timers run only there, call [`Receiver::wait`] with a timeout of zero until it returns `None`.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.link.socket()
     }
@@ -158,8 +159,8 @@ impl Receiver {
         self.stats
     }
 
-    /// Waits for the next event, at most `timeout`. Bytes that are not taken by this call stay with QUIC, whose flow
-    /// control then holds the sender up.
+    /// Waits for the next event, at most `timeout`. Unread messages stay in QUIC's receive buffer; flow control then pauses
+    /// the sender.
     ///
     /// # Errors
     /// A system call failed, or this host refuses to send. What a peer does is an [`Event`].
@@ -188,17 +189,14 @@ impl Receiver {
             let reason = Bytes::copy_from_slice(reason.as_bytes());
             self.close_connection(peer.handle, code::REFUSED, reason);
             self.stats.failed += 1;
-        }
-    }
-
-    /// Closes the connection of the sender that is served: its drain ends with [`Error::Closed`] and [`code::DONE`].
-    pub fn close(mut self) {
-        if let Some(peer) = self.peer.take() {
-            self.close_connection(peer.handle, code::DONE, Bytes::new());
-            // If it cannot be sent, the sender's idle timeout ends the connection.
+            // If it cannot be sent now, the next call of `wait` tries again.
             let _ = self.link.transmit(Instant::now());
         }
     }
+
+    /// Closes the connection of the sender that is served: its drain ends with [`Error::Closed`] and [`code::DONE`]. The same
+    /// happens when the receiver is dropped.
+    pub fn close(self) {}
 
     /// Takes in what has arrived, and returns the next event.
     fn step(&mut self) -> Result<Option<Event>, Error> {
@@ -421,6 +419,16 @@ impl Receiver {
     fn close_connection(&mut self, handle: usize, code: u32, reason: Bytes) {
         if let Some(connection) = self.link.connection(handle) {
             connection.close(Instant::now(), VarInt::from_u32(code), reason);
+        }
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        if let Some(peer) = self.peer.take() {
+            self.close_connection(peer.handle, code::DONE, Bytes::new());
+            // If it cannot be sent, the sender's idle timeout ends the connection.
+            let _ = self.link.transmit(Instant::now());
         }
     }
 }

@@ -389,3 +389,32 @@ fn a_receiver_that_stops_acknowledging_holds_the_end_up_no_longer_than_the_linge
     }
     assert!(matches!(ring.finish(), Err(Error::TimedOut)));
 }
+
+/// The error with which a drain ends after a change at its receiver, without another call of the receiver.
+fn ended_by(change: impl FnOnce(Receiver)) -> String {
+    let (mut receiver, address) = bind(Limits::default());
+    let config = Config {
+        // Far beyond the limit of this test.
+        idle_timeout: 10 * LIMIT,
+        ..Config::default()
+    };
+    let mut ring = quic::init(address, NAME, tls(), shape(64), config).expect("a ring");
+    connected(&mut receiver);
+    change(receiver);
+    until("the ring is closed", || ring.ring().is_closed());
+    ring.finish()
+        .expect_err("the receiver has left")
+        .to_string()
+}
+
+#[test]
+fn a_receiver_that_is_dropped_tells_its_sender() {
+    let error = ended_by(drop);
+    assert!(!error.contains("time"), "{error}");
+}
+
+#[test]
+fn a_receiver_that_refuses_and_is_dropped_tells_its_sender_the_reason() {
+    let error = ended_by(|mut receiver| receiver.refuse("not today"));
+    assert!(error.contains("not today"), "{error}");
+}

@@ -292,7 +292,7 @@ fn a_publisher_is_the_source_of_a_session() {
 }
 
 #[test]
-fn who_may_not_publish_is_disconnected() {
+fn a_client_without_the_right_to_publish_is_disconnected() {
     alone(|| {
         let net = channels(&NetworkConfig::Http(HttpConfig {
             moq: Some(moq_config()),
@@ -435,13 +435,43 @@ fn half_open_and_silent_clients_are_dropped() {
             // A handshake of QUIC and nothing after it.
             let silent = raw("moq-lite-06").await.unwrap();
             let began = Instant::now();
-            silent.closed().await;
+            let why = silent.closed().await;
             assert!(began.elapsed() >= Duration::from_secs(5));
+            // The listener has ended it, not the idle timeout.
+            assert!(
+                matches!(why, quinn::ConnectionError::ApplicationClosed(_)),
+                "{why}"
+            );
             let _peer = Peer::raw("moq-lite-06").await;
             while count(&*net, "moq_clients_accepted") == 0 {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
+    });
+}
+
+#[test]
+fn an_address_that_is_not_proved_gets_a_retry_and_nothing_is_kept() {
+    alone(|| {
+        let net = moq_edge(moq_config());
+        let (own, stranger) = (stranger("127.0.0.1:0"), stranger("127.0.0.1:0"));
+        let mut packet = [0; 2048];
+        run(async {
+            // The first packet of a real client, from an address that never answers.
+            let endpoint = endpoint(&["moq-lite-06"]);
+            let to = own.local_addr().unwrap();
+            let _connecting = endpoint.connect(to, "server.example").unwrap();
+            let first = tokio::task::spawn_blocking(move || {
+                let len = own.recv(&mut packet).unwrap();
+                packet[..len].to_vec()
+            });
+            stranger.send_to(&first.await.unwrap(), MOQ).unwrap();
+        });
+        let len = stranger.recv(&mut packet).unwrap();
+        // A long header of type Retry (RFC 9000 §17.2.5), shorter than what it answers.
+        assert_eq!(packet[0] & 0xf0, 0xf0);
+        assert!(len < 1200, "{len} bytes");
+        assert_eq!(count(&*net, "moq_clients"), 0);
     });
 }
 
