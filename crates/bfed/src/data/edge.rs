@@ -232,9 +232,9 @@ impl Edge {
         dropped
     }
 
-    /// Drops packets that would arrive too late at `arrival`, or that give way.
-    pub(super) fn drop_late(&mut self, arrival: Instant) -> Lost {
-        let lost = self.rest.queue.drop_late(arrival);
+    /// Drops packets that would arrive too late if they left now, or that give way.
+    pub(super) fn drop_late(&mut self, now: Instant, transit: Duration) -> Lost {
+        let lost = self.rest.queue.drop_late(now, transit);
         self.waits = !self.rest.queue.is_empty();
         lost
     }

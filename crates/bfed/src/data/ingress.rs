@@ -16,7 +16,7 @@ use crate::types::{ConnId, Content};
 use crate::wire::class::Class;
 use crate::wire::data::{Kind, MAX_PAYLOAD_LEN, Packet};
 use crate::wire::fragment::Repr as Fragment;
-use crate::wire::init::ATTACH_INIT;
+use crate::wire::init::{self, ATTACH_INIT};
 use crate::wire::report::Repr as Report;
 
 /// Most packets that [`Plane::prefetch`] examines: the prefetched lines must still be cached when they are forwarded.
@@ -184,7 +184,9 @@ impl Plane {
         packet: &Packet<&[u8]>,
     ) -> Result<Found, DataError> {
         match *meta {
-            Meta::Datagram(from) if packet.sequence() == 0 => {
+            Meta::Datagram(from)
+                if packet.sequence() == 0 && packet.payload() == [0; init::LEN] =>
+            {
                 let found = self.table.get(&Key::datagram(from, packet.label()));
                 found.ok_or(DataError::UnknownFlow)
             }

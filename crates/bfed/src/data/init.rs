@@ -37,6 +37,7 @@ use super::edge::Edge;
 use super::table::{Entry, Key};
 use super::{DataError, Destination, EdgeId, HEADER_LEN, MIN_PATH_PAYLOAD, Meta, Plane, Transmit};
 use crate::native::ChannelId;
+use crate::types::PeerId;
 use crate::wire::class::Priority;
 use crate::wire::data::{Kind, Packet, Repr};
 use crate::wire::init::{self, MAX_INIT_LEN, Request};
@@ -59,31 +60,31 @@ const NONE: (u32, u16) = (0, 0);
 pub(super) struct Init {
     generation: u32,
     bytes: Arc<[u8]>,
-    /// Index of the link that it came from.
-    link: u32,
+    /// The peer that it came from; `None`: the native network.
+    peer: Option<PeerId>,
 }
 
-/// Bytes of initialisations by the link that they came from.
+/// Bytes of initialisations by the peer that they came from.
 #[derive(Debug, Default)]
 pub(super) struct InitBytes {
-    links: BTreeMap<u32, usize>,
+    peers: BTreeMap<Option<PeerId>, usize>,
 }
 
 impl InitBytes {
-    fn reserve(&mut self, link: u32, len: usize) -> bool {
-        let bytes = self.links.get(&link).copied().unwrap_or(0) + len;
+    fn reserve(&mut self, peer: Option<PeerId>, len: usize) -> bool {
+        let bytes = self.peers.get(&peer).copied().unwrap_or(0) + len;
         let fits = bytes <= MAX_BYTES;
         if fits {
-            self.links.insert(link, bytes);
+            self.peers.insert(peer, bytes);
         }
         fits
     }
 
-    fn release(&mut self, link: u32, len: usize) {
-        if let Some(bytes) = self.links.get_mut(&link) {
+    fn release(&mut self, peer: Option<PeerId>, len: usize) {
+        if let Some(bytes) = self.peers.get_mut(&peer) {
             *bytes -= len;
             if *bytes == 0 {
-                self.links.remove(&link);
+                self.peers.remove(&peer);
             }
         }
     }
@@ -91,16 +92,25 @@ impl InitBytes {
     /// Forgets the initialisation of a flow.
     pub(super) fn forget(&mut self, init: Option<Init>) {
         if let Some(init) = init {
-            self.release(init.link, init.bytes.len());
+            self.release(init.peer, init.bytes.len());
         }
     }
 
     /// Forgets the incomplete initialisation of an edge.
-    pub(super) fn abandon(&mut self, link: u32, exchange: &Exchange) {
+    pub(super) fn abandon(&mut self, peer: Option<PeerId>, exchange: &Exchange) {
         if let Some(incoming) = &exchange.incoming {
-            self.release(link, incoming.total);
+            self.release(peer, incoming.total);
         }
     }
+}
+
+/// The payloads of an initialisation from one offset on, which all receivers share.
+#[derive(Debug, Default)]
+struct Cut {
+    /// For streams.
+    whole: Option<Vec<Arc<[u8]>>>,
+    /// For datagrams.
+    small: Option<Vec<Arc<[u8]>>>,
 }
 
 /// An incomplete initialisation.
@@ -120,7 +130,9 @@ pub(super) struct Exchange {
     says_none: bool,
     /// When a request was last answered.
     answered_at: Option<Instant>,
-    /// Upstream: what has come so far.
+    /// Upstream: the generation that there was no room for; 0: none.
+    refused: u32,
+    /// What has come so far.
     incoming: Option<Box<Incoming>>,
     /// When the next request is due, and the time until the one after it.
     ask_at: Option<Instant>,
@@ -206,7 +218,7 @@ impl Plane {
     ) -> Result<(), DataError> {
         let from = self.table.entry(&Key::native(channel));
         let from = from.ok_or(DataError::UnknownChannel)?;
-        let link = self.init_source(from)?;
+        let peer = self.init_source(from)?;
         let known = self.flows.get(from.flow);
         let known = known.and_then(|flow| flow.rest.init.as_ref());
         match known {
@@ -214,11 +226,11 @@ impl Plane {
             None if bytes.is_empty() => return Ok(()),
             _ => {}
         }
-        let fits = bytes.len() <= MAX_INIT_LEN && self.inits.reserve(link, bytes.len());
+        let fits = bytes.len() <= MAX_INIT_LEN && self.inits.reserve(peer, bytes.len());
         let init = Init {
             generation: self.rng.next_u32().max(1),
             bytes: if fits { bytes.into() } else { Arc::default() },
-            link,
+            peer,
         };
         self.replace_init(now, from.flow, init);
         match fits {
@@ -227,12 +239,12 @@ impl Plane {
         }
     }
 
-    /// Returns the link of an edge that a flow's initialisation may come from.
-    fn init_source(&self, from: Entry) -> Result<u32, DataError> {
+    /// Returns the peer at an edge that a flow's initialisation may come from.
+    fn init_source(&self, from: Entry) -> Result<Option<PeerId>, DataError> {
         let flow = self.flows.get(from.flow).zip(self.edges.get(from.edge));
         let (flow, edge) = flow.ok_or(DataError::UnknownFlow)?;
         match flow.up {
-            Some(up) if up.index == from.edge && !flow.multi => Ok(edge.link),
+            Some(up) if up.index == from.edge && !flow.multi => Ok(self.links.peer(edge.link)),
             _ => Err(DataError::WrongDirection),
         }
     }
@@ -246,7 +258,7 @@ impl Plane {
         payload: &[u8],
     ) -> Result<(), DataError> {
         let (repr, bytes) = init::Repr::parse(payload).map_err(|_| DataError::Malformed)?;
-        let link = self.init_source(from)?;
+        let peer = self.init_source(from)?;
         let known = self.flows.get(from.flow);
         let known = known.and_then(|flow| flow.rest.init.as_ref());
         let is_known = known.is_some_and(|known| known.generation == repr.generation);
@@ -261,14 +273,19 @@ impl Plane {
             |incoming: &Incoming| (incoming.generation, incoming.total) != (repr.generation, total);
         if exchange.incoming.as_deref().is_none_or(is_new) {
             if repr.offset != 0 {
-                // The pieces before it were lost.
-                exchange.ask_now(now);
+                if exchange.refused == repr.generation {
+                    return Err(DataError::InitRefused);
+                }
+                // The pieces before it were lost. They are requested once for all pieces that follow.
+                let soon = now + FIRST_WAIT;
+                exchange.ask_at = exchange.ask_at.map(|at| at.min(soon));
                 self.ready_edge(from.edge);
                 return Ok(());
             }
-            self.inits.abandon(link, exchange);
+            self.inits.abandon(peer, exchange);
             exchange.incoming = None;
-            if !self.inits.reserve(link, total) {
+            if !self.inits.reserve(peer, total) {
+                exchange.refused = repr.generation;
                 return Err(DataError::InitRefused);
             }
             exchange.incoming = Some(Box::new(Incoming {
@@ -292,7 +309,7 @@ impl Plane {
         let init = Init {
             generation: repr.generation,
             bytes: core::mem::take(&mut incoming.bytes).into(),
-            link,
+            peer,
         };
         exchange.incoming = None;
         self.replace_init(now, from.flow, init);
@@ -309,8 +326,9 @@ impl Plane {
         let before = flow.rest.init.replace(init);
         let outs: Vec<EdgeId> = (0..flow.outs()).filter_map(|at| flow.out(at)).collect();
         self.inits.forget(before);
+        let mut cut = Cut::default();
         for id in outs {
-            self.offer_init(now, id);
+            self.offer_init(now, id, &mut cut);
         }
     }
 
@@ -338,39 +356,49 @@ impl Plane {
                 flow.rest.gate = now + wait;
             }
         }
-        self.offer_init(now, id);
+        self.offer_init(now, id, &mut Cut::default());
     }
 
     /// Notes that the receiver at the other end of an edge understands INIT, and sends it what there is.
     pub(super) fn want_init(&mut self, now: Instant, id: EdgeId) {
         if let Some(edge) = self.edge_mut(id) {
             edge.rest.init.wanted = true;
-            self.offer_init(now, id);
+            self.offer_init(now, id, &mut Cut::default());
         }
     }
 
     /// Queues the flow's initialisation for a receiver that understands it.
-    fn offer_init(&mut self, now: Instant, id: EdgeId) {
+    fn offer_init(&mut self, now: Instant, id: EdgeId, cut: &mut Cut) {
         let init = self.edge(id).filter(|edge| !edge.up).and_then(|edge| {
             let flow = self.flows.get(edge.flow).filter(|flow| !flow.multi)?;
             flow.rest.init.clone()
         });
         if let Some(init) = init {
-            self.queue_init(now, id, &init, 0);
+            self.queue_init(now, id, (&init, 0), cut);
         }
     }
 
     /// Queues an initialisation from an offset on for a receiver that understands it.
-    fn queue_init(&mut self, now: Instant, id: EdgeId, init: &Init, offset: usize) {
+    fn queue_init(
+        &mut self,
+        now: Instant,
+        id: EdgeId,
+        (init, offset): (&Init, usize),
+        cut: &mut Cut,
+    ) {
         let Some(edge) = self.edge(id) else {
             return;
         };
         let (at, wanted) = (edge.flow, edge.rest.init.wanted);
         let payloads = match edge.to {
             Some(Destination::Native(_)) => vec![init.bytes.clone()],
-            Some(Destination::Stream(_)) if wanted => pieces(init, offset, MAX_INIT_LEN),
+            Some(Destination::Stream(_)) if wanted => {
+                let whole = || pieces(init, offset, MAX_INIT_LEN);
+                cut.whole.get_or_insert_with(whole).clone()
+            }
             Some(Destination::Datagram(_) | Destination::Path(_)) if wanted => {
-                pieces(init, offset, PIECE)
+                let small = || pieces(init, offset, PIECE);
+                cut.small.get_or_insert_with(small).clone()
             }
             _ => return,
         };
@@ -428,7 +456,7 @@ impl Plane {
         if let Some(edge) = self.edge_mut(id) {
             edge.rest.init.answered_at = Some(now);
         }
-        self.queue_init(now, id, &init, offset);
+        self.queue_init(now, id, (&init, offset), &mut Cut::default());
         Ok(())
     }
 

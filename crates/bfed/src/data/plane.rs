@@ -302,7 +302,8 @@ impl Plane {
             self.paths.remove(path);
         }
         self.assembly.forget(edge.link, id);
-        self.inits.abandon(edge.link, &edge.rest.init);
+        self.inits
+            .abandon(self.links.peer(edge.link), &edge.rest.init);
         if edge.rest.is_waiting_for_turn {
             self.links.leave(edge.link, edge.rest.session, id);
         }
@@ -458,19 +459,21 @@ impl Plane {
                 // The native network gets the frame once it is complete.
                 continue;
             }
-            if cursor.timing.class.is_some() {
-                let arrival = now + transit(&self.paths, edge);
-                if cursor.timing.expires().is_some_and(|at| at < arrival) {
-                    self.lose(id, DataError::TooLate, 1);
-                    continue;
-                }
+            let is_timed = cursor.timing.class.is_some();
+            let transit = match is_timed {
+                true => transit(&self.paths, edge),
+                false => Duration::ZERO,
+            };
+            if is_timed && cursor.timing.expires().is_some_and(|at| at < now + transit) {
+                self.lose(id, DataError::TooLate, 1);
+                continue;
             }
             if let Some(to) = edge.to.filter(|_| !edge.blocked && !edge.waits())
                 && !self.links.is_waited_for(edge.link)
                 && edge.allowed(now, &mut self.links, len)
             {
                 self.stats.copied(flow, len);
-                let time = (cursor.timing, transit(&self.paths, edge));
+                let time = (cursor.timing, transit);
                 if let Destination::Native(_) = to {
                     self.stats.ages.delivered(now, &cursor.timing);
                 }

@@ -118,10 +118,19 @@ impl Waiting {
         self.expires.is_some_and(|expires| expires < arrival)
     }
 
-    /// Returns whether half of its time has passed since it came here.
-    fn is_half_gone(&self, arrival: Instant) -> bool {
-        let is_gone = |expires: Instant| (arrival - self.came) * 2 > expires - self.came;
+    /// Returns whether it has waited here for half of the time that it could wait. It is not late.
+    fn is_half_gone(&self, now: Instant, transit: Duration) -> bool {
+        let is_gone = |expires: Instant| {
+            let latest = self.came + transit;
+            expires < latest || (now - self.came) * 2 > expires - latest
+        };
         self.expires.is_some_and(is_gone)
+    }
+
+    /// Returns what it takes of the queue's bytes: its own, but at least what its place in the queue takes, so that empty
+    /// packets do not fill memory.
+    fn cost(&self) -> usize {
+        self.bytes.len().max(size_of::<Waiting>())
     }
 
     fn class(&self) -> usize {
@@ -146,7 +155,10 @@ pub(super) struct Queue {
 struct Inner {
     classes: [VecDeque<Waiting>; Priority::COUNT],
     next: u64,
+    /// What all packets cost.
     bytes: usize,
+    /// The frame whose last fragment had no room: those that follow are of no use.
+    refused: Option<u32>,
 }
 
 impl Queue {
@@ -190,10 +202,10 @@ impl Queue {
         self.inner.get_or_insert_default().push(packet, max)
     }
 
-    /// Drops the packets at the front that would arrive too late at `arrival`, or that give way.
-    pub(super) fn drop_late(&mut self, arrival: Instant) -> Lost {
+    /// Drops the packets at the front that would arrive too late if they left now, or that give way.
+    pub(super) fn drop_late(&mut self, now: Instant, transit: Duration) -> Lost {
         let inner = self.inner.as_mut();
-        inner.map_or_else(Lost::default, |inner| inner.drop_late(arrival))
+        inner.map_or_else(Lost::default, |inner| inner.drop_late(now, transit))
     }
 }
 
@@ -207,7 +219,7 @@ impl Inner {
 
     fn pop_of(&mut self, class: usize) -> Option<Waiting> {
         let packet = self.classes[class].pop_front()?;
-        self.bytes -= packet.bytes.len();
+        self.bytes -= packet.cost();
         Some(packet)
     }
 
@@ -226,38 +238,57 @@ impl Inner {
         dropped
     }
 
+    /// Drops the fragments of the newest frame of a class. Returns how many.
+    fn drop_newest(&mut self, class: usize, frame: u32) -> u64 {
+        let mut dropped = 0;
+        let is_last = |queue: &VecDeque<Waiting>| queue.back()?.frame();
+        while is_last(&self.classes[class]) == Some(frame) {
+            let packet = self.classes[class].pop_back();
+            self.bytes -= packet.map_or(0, |packet| packet.cost());
+            dropped += 1;
+        }
+        dropped
+    }
+
     fn push(&mut self, mut packet: Waiting, max: usize) -> u64 {
         let mut dropped = 0;
-        let class = packet.class();
-        while self.bytes + packet.bytes.len() > max {
+        let (class, frame) = (packet.class(), packet.frame());
+        if frame.is_some() && frame == self.refused {
+            return 1;
+        }
+        while self.bytes + packet.cost() > max {
             let Some(least) = self.classes.iter().position(|queue| !queue.is_empty()) else {
                 break;
             };
-            if least > class {
-                return dropped + 1;
+            let oldest = self.classes[least].front().and_then(Waiting::frame);
+            let is_own = frame.is_some() && least == class && oldest == frame;
+            if least > class || is_own {
+                self.refused = frame;
+                let own = frame.map_or(0, |frame| self.drop_newest(class, frame));
+                return dropped + own + 1;
             }
             dropped += self.drop_frame(least);
         }
         packet.order = self.next;
         self.next += 1;
-        self.bytes += packet.bytes.len();
+        self.bytes += packet.cost();
         self.classes[class].push_back(packet);
         dropped
     }
 
-    fn drop_late(&mut self, arrival: Instant) -> Lost {
+    fn drop_late(&mut self, now: Instant, transit: Duration) -> Lost {
         let mut lost = Lost::default();
         while let Some(class) = self.first() {
             let Some(front) = self.classes[class].front() else {
                 break;
             };
-            if front.is_late(arrival) {
+            if front.is_late(now + transit) {
                 self.pop_of(class);
                 lost.late += 1;
                 continue;
             }
             let more = &self.classes[class + 1..];
-            if !front.is_half_gone(arrival) || more.iter().all(VecDeque::is_empty) {
+            if !front.is_half_gone(now, transit) || more.iter().all(VecDeque::is_empty) {
                 break;
             }
             lost.yielded += self.drop_frame(class);

@@ -104,6 +104,8 @@ impl Plane {
         };
         let was_full = edge.rest.full_since.is_some();
         let expires = match content {
+            // It is of use whenever it comes.
+            Content::RealTime if frame.0 == Kind::Init => None,
             Content::RealTime => timing.expires().or(Some(now + config.real_time_delay)),
             Content::Bulk => None,
         };
@@ -352,13 +354,13 @@ impl Plane {
 
     /// Drops frames of a real-time session that would arrive too late, or that give way.
     fn drop_late(&mut self, now: Instant, id: EdgeId) {
-        let arrival = now + self.transit(id);
+        let transit = self.transit(id);
         let Some(edge) = self.edges.get_mut(id.index) else {
             return;
         };
         let flow = self.flows.get(edge.flow);
         if edge.waits() && flow.is_some_and(|flow| flow.content == Content::RealTime) {
-            let lost = edge.drop_late(arrival);
+            let lost = edge.drop_late(now, transit);
             self.lose(id, DataError::TooLate, lost.late);
             self.lose(id, DataError::Yielded, lost.yielded);
         }

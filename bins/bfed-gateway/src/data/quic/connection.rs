@@ -226,7 +226,12 @@ impl Quic {
         if let Some(connection) = self.connections.get_mut(&index) {
             let remote = connection.remote;
             let key = connection.key;
-            connection.path = key.and_then(|key| node.plane().path(remote, key));
+            let path = key.and_then(|key| node.plane().path(remote, key));
+            if std::mem::replace(&mut connection.path, path) != path {
+                // A new path knows neither.
+                connection.max_datagram = 0;
+                connection.rtt = std::time::Duration::ZERO;
+            }
         }
         while let Some(event) = self
             .connections
@@ -487,7 +492,7 @@ impl Quic {
         let Some(connection) = self.connections.get_mut(&index) else {
             return;
         };
-        let Some(key) = connection.key else {
+        let Some(key) = connection.key.filter(|_| connection.path.is_some()) else {
             return;
         };
         let max = connection.inner.datagrams().max_size().unwrap_or(0);

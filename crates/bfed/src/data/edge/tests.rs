@@ -123,7 +123,7 @@ fn frames_that_waited_too_long_are_dropped() {
         let frame = (Kind::Data, [time as u8].into());
         push_at(&mut edge, START + millis(time), Content::RealTime, frame);
     }
-    let late = |edge: &mut Edge, after| edge.drop_late(START + millis(after)).late;
+    let late = |edge: &mut Edge, after| edge.drop_late(START + millis(after), Duration::ZERO).late;
     assert_eq!(late(&mut edge, 500), 0);
     assert_eq!(late(&mut edge, 502), 2);
     assert!(edge.waits());

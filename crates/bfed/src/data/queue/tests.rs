@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::*;
 
 const START: Instant = Instant::from_secs(100);
+/// Room for ten packets of these tests.
 const MAX: usize = 1000;
 
 fn millis(millis: u64) -> Duration {
@@ -97,11 +98,14 @@ fn what_would_arrive_after_its_deadline_never_leaves() {
     for (name, lifetime) in [(0, 100), (1, 300), (2, 100), (3, 500)] {
         queue.push(packet(name, Priority::Normal, lifetime), MAX);
     }
-    assert_eq!(queue.drop_late(START + millis(100)), Lost::default());
-    assert_eq!(queue.drop_late(START + millis(101)).late, 1);
+    assert_eq!(
+        queue.drop_late(START + millis(100), Duration::ZERO),
+        Lost::default()
+    );
+    assert_eq!(queue.drop_late(START + millis(101), Duration::ZERO).late, 1);
     // The one with a long lifetime goes, then the next late one is found.
     assert_eq!(queue.pop().map(|packet| packet.bytes[0]), Some(1));
-    assert_eq!(queue.drop_late(START + millis(101)).late, 1);
+    assert_eq!(queue.drop_late(START + millis(101), Duration::ZERO).late, 1);
     assert_eq!(names(&mut queue), [3]);
 }
 
@@ -115,8 +119,11 @@ fn a_frame_that_has_waited_half_its_time_gives_way_to_a_more_important_one() {
         queue
     };
     let mut queue = fill();
-    assert_eq!(queue.drop_late(START + millis(100)), Lost::default());
-    let lost = queue.drop_late(START + millis(101));
+    assert_eq!(
+        queue.drop_late(START + millis(100), Duration::ZERO),
+        Lost::default()
+    );
+    let lost = queue.drop_late(START + millis(101), Duration::ZERO);
     assert_eq!((lost.late, lost.yielded), (0, 2));
     // No more important one waits behind these.
     assert_eq!(names(&mut queue), [2, 3]);
@@ -125,7 +132,63 @@ fn a_frame_that_has_waited_half_its_time_gives_way_to_a_more_important_one() {
     for class in &mut queue.inner.as_mut().expect("packets").classes {
         class.iter_mut().for_each(|packet| packet.expires = None);
     }
-    assert_eq!(queue.drop_late(START + millis(10_000)), Lost::default());
+    assert_eq!(
+        queue.drop_late(START + millis(10_000), Duration::ZERO),
+        Lost::default()
+    );
+}
+
+#[test]
+fn the_way_to_the_receiver_is_no_time_of_waiting() {
+    let mut queue = Queue::default();
+    for (name, priority) in [(0, Priority::Normal), (1, Priority::Key)] {
+        queue.push(packet(name, priority, 200), MAX);
+    }
+    // 90 ms are left to wait here.
+    let transit = millis(110);
+    assert_eq!(
+        queue.drop_late(START + millis(45), transit),
+        Lost::default()
+    );
+    assert_eq!(queue.drop_late(START + millis(46), transit).yielded, 1);
+    assert_eq!(queue.drop_late(START + millis(91), transit).late, 1);
+}
+
+#[test]
+fn a_frame_that_does_not_fit_leaves_no_fragments_behind() {
+    let fill = |keys| {
+        let mut queue = Queue::default();
+        for name in 0..keys {
+            queue.push(packet(name, Priority::Key, 500), MAX);
+        }
+        queue
+    };
+    // It must not drop its own beginning and keep its end.
+    let mut queue = fill(9);
+    let dropped = (0..3).map(|index| queue.push(fragment(7, index, Priority::Normal), MAX));
+    assert_eq!(dropped.sum::<u64>(), 3);
+    assert_eq!(queue.len(), 9);
+    // The next frame is another one.
+    assert_eq!(queue.push(fragment(8, 0, Priority::Normal), MAX), 0);
+    // With a frame of its own importance before it, that one goes first.
+    let mut queue = fill(8);
+    queue.push(packet(9, Priority::Normal, 500), MAX);
+    let dropped = (0..3).map(|index| queue.push(fragment(7, index, Priority::Normal), MAX));
+    assert_eq!(dropped.sum::<u64>(), 4);
+    assert_eq!(queue.len(), 8);
+}
+
+#[test]
+fn empty_packets_take_room() {
+    let mut queue = Queue::default();
+    for _ in 0..1000 {
+        let empty = Waiting {
+            bytes: Arc::default(),
+            ..packet(0, Priority::Key, 60_000)
+        };
+        queue.push(empty, MAX);
+    }
+    assert!(queue.len() <= MAX / size_of::<Waiting>());
 }
 
 #[test]
