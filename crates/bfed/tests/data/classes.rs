@@ -94,7 +94,7 @@ fn frame(station: &mut Station, class: FrameClass, data: &[u8]) -> Vec<Sent> {
         .unwrap()
 }
 
-fn header(sent: &Sent) -> Repr {
+pub(crate) fn header(sent: &Sent) -> Repr {
     Repr::parse(&Packet::new_checked(&sent.1[..]).unwrap())
 }
 

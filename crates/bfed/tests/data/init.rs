@@ -554,6 +554,19 @@ fn a_peer_that_floods_with_them_is_bounded_and_hurts_no_other_peer() {
         }
     }
     assert_eq!(refused, 100 - (4 << 20) / MAX_INIT_LEN);
+    // What follows the refused piece is not requested, which would bring all of it again.
+    station.drain();
+    let label = FlowLabel::new(100).unwrap();
+    for (sequence, offset) in (2..60).zip((1000..).step_by(1000)) {
+        let payload = piece(100, MAX_INIT_LEN, offset, &init);
+        let piece = packet(Kind::Init, label, sequence, &payload);
+        let result = station.packet(Meta::Datagram(PARENT.into()), piece);
+        dropped(result, DataError::InitRefused);
+    }
+    let requests = station.drain();
+    let requests = requests.iter().map(crate::classes::header);
+    let requests = requests.filter(|one| (one.kind, one.label) == (Kind::InitRequest, label));
+    assert_eq!(requests.count(), 0);
     // A new generation takes the place of the old one and not more.
     for sequence in 2..1000 {
         let taken = claim(&mut station, 1, PARENT, sequence);
