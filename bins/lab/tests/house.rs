@@ -99,10 +99,10 @@ fn dependencies_run_one_way() {
                 continue;
             }
             let fine = match dependency.kind {
-                // Tests may use the simulator, networks of namespaces, keys of TLS, the crate itself with other
+                // Tests may use the simulator, networks of namespaces, a browser, keys of TLS, the crate itself with other
                 // features, and what it may build on; those of a program also other programs.
                 DependencyKind::Development => {
-                    ["netsim", "netlab", "control-stream", from].contains(&to)
+                    ["netsim", "netlab", "headless", "control-stream", from].contains(&to)
                         || allowed(from, to, ours[from])
                         || (ours[from] && ours[to] && to != "lab")
                 }

@@ -11,6 +11,9 @@ use super::port::{Ended, Port};
 use crate::native::listing::MAX_LISTED;
 use crate::native::{Counter, Network, PresentedFlow};
 
+/// Most reads of the socket for one piece of data.
+const READS: usize = 16;
+
 /// The data side.
 pub(super) struct ExternalNet {
     port: Port,
@@ -60,9 +63,10 @@ impl ExternalNet {
         }
     }
 
-    /// Returns the next data, reading as long as there is something to read.
+    /// Returns the next data, reading as long as there is something to read, but at most [`READS`] times: frames without data
+    /// must not keep the data node from its other work.
     fn next(&mut self, buffer: &mut [u8]) -> Result<Option<Upcall>, Ended> {
-        loop {
+        for _ in 0..READS {
             let upcall = self.channels.poll_data(self.now, buffer)?;
             if upcall.is_some() {
                 return Ok(upcall);
@@ -82,6 +86,8 @@ impl ExternalNet {
                 return Ok(None);
             }
         }
+        self.port.wake();
+        Ok(None)
     }
 }
 

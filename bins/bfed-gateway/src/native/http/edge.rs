@@ -28,7 +28,7 @@ use super::view::{self, View};
 use crate::native::Access;
 
 /// Time after which a silent source has ended.
-const SOURCE_SILENCE: Duration = Duration::from_secs(60);
+pub(super) const SOURCE_SILENCE: Duration = Duration::from_secs(60);
 /// Time after which a silent server has ended.
 const SILENCE: Duration = Duration::from_secs(300);
 /// Time between requests to the mediator for sessions that have readers.

@@ -513,6 +513,72 @@ fn long_and_malformed_requests_end_their_session_and_no_other() {
 }
 
 #[test]
+fn a_group_with_a_head_without_end_is_stopped_before_it_is_read() {
+    alone(|| {
+        let _net = moq_edge(moq_config());
+        run(async {
+            let hostile = raw("moq-lite-04").await.unwrap();
+            let mut send = hostile.open_uni().await.unwrap();
+            // A group whose head is 32 MiB long. No integer of it is complete with the first byte.
+            for byte in [0, 0x82, 0, 0, 0] {
+                send.write_all(&[byte]).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let piece = vec![0; 4096];
+            let mut sent = 0;
+            let stopped = async {
+                while let Ok(len) = send.write(&piece).await {
+                    sent += len;
+                }
+            };
+            // A stream that is read on would be written to for ever.
+            stopped.await;
+            assert!(sent <= (256 << 10) + (32 << 10), "{sent} bytes were taken");
+        });
+    });
+}
+
+#[test]
+fn a_client_that_asks_for_sessions_without_end_does_not_lock_out_others() {
+    alone(|| {
+        let net = moq_edge(moq_config());
+        run(async {
+            let peer = Peer::raw("moq-lite-06").await;
+            let requests = (0..200).map(|number| {
+                let consumer = peer.reads.consume();
+                tokio::spawn(async move {
+                    let path = format!("7/nothing-{number}");
+                    consumer.routed_broadcast(path.as_str()).await?.track("0")?;
+                    Ok::<(), moq_net::Error>(())
+                })
+            });
+            for request in requests.collect::<Vec<_>>() {
+                let _ = request.await.unwrap();
+            }
+            while count(&*net, "moq_requests_denied") == 0 {
+                let consumer = peer.reads.consume();
+                for number in 200..400 {
+                    let path = format!("7/nothing-{number}");
+                    if let Ok(broadcast) = consumer.routed_broadcast(path.as_str()).await
+                        && let Ok(track) = broadcast.track("0")
+                    {
+                        let late = track.subscribe(track::Subscription::default());
+                        let _ = tokio::time::timeout(Duration::from_millis(10), late).await;
+                    }
+                }
+            }
+            let mut source = Client::put(EDGE, &path("bfed://7/film"));
+            source.chunk(&TS[..100 * 188]);
+            let other = Peer::raw("moq-lite-06").await;
+            let track = other.track("7/film").await.unwrap();
+            let read = tokio::spawn(bytes(track, 10_000));
+            source.chunk(&TS[100 * 188..]);
+            assert!(read.await.unwrap().len() >= 10_000);
+        });
+    });
+}
+
+#[test]
 fn names_that_are_no_sessions_and_flows_that_are_not_there_are_not_found() {
     alone(|| {
         let _net = moq_edge(moq_config());

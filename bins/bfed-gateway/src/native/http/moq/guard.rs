@@ -8,7 +8,8 @@
 //! | bidirectional, opened by the peer: subscriptions, requests for announcements | [`MAX_REQUEST`] |
 //! | bidirectional, opened here: the peer's announcements and answers | [`MAX_ANSWER`] |
 //! | unidirectional, SETUP | [`MAX_REQUEST`] |
-//! | unidirectional, a group | not bounded here: the cache bounds it |
+//! | unidirectional, the head of a group | [`MAX_GROUP_HEAD`] |
+//! | unidirectional, the frames of a group | not bounded here: the cache bounds them |
 
 use std::task::{Context, Poll, ready};
 
@@ -23,6 +24,10 @@ pub(super) const MAX_REQUEST: usize = 16 << 10;
 pub(super) const MAX_ANSWER: usize = 1 << 20;
 /// The type of a unidirectional stream that carries a group (moq-lite, "Group stream").
 const GROUP: u8 = 0;
+/// Most bytes of the head of a group after its length: three integers.
+const MAX_GROUP_HEAD: u64 = 64;
+/// Bytes of the type of a stream and of the longest length (RFC 9000 §16).
+const MAX_PREFIX: usize = 9;
 /// The code that a stream is stopped with: that of a protocol violation.
 const VIOLATION: u32 = 3;
 
@@ -35,8 +40,10 @@ pub(super) struct Received {
     stream: quic::RecvStream,
     /// Bytes that may still come; `None`: any number.
     left: Option<usize>,
-    /// The first byte decides about the bound.
-    is_undecided: bool,
+    /// The first bytes, while it is not known whether the stream is a group.
+    prefix: Option<Vec<u8>>,
+    /// Ends with the stream that exceeds its bound: without its announcements a session is of no use.
+    session: Option<quic::Session>,
 }
 
 impl Received {
@@ -44,7 +51,8 @@ impl Received {
         Received {
             stream,
             left: Some(left),
-            is_undecided: false,
+            prefix: None,
+            session: None,
         }
     }
 
@@ -60,20 +68,44 @@ impl Received {
             }
             None => {
                 poll::RecvStream::stop(&mut self.stream, VIOLATION);
+                if let Some(session) = &mut self.session {
+                    poll::Session::close(session, VIOLATION, "too many announcements");
+                }
                 *left = 0;
                 false
             }
         }
     }
 
+    /// Finds out whether the stream is a group with a head of the usual length, whose frames are not bounded here.
     fn decide(&mut self, bytes: &[u8]) {
-        if let (true, Some(first)) = (self.is_undecided, bytes.first()) {
-            self.is_undecided = false;
-            if *first == GROUP {
-                self.left = None;
-            }
+        let Some(prefix) = &mut self.prefix else {
+            return;
+        };
+        let lacks = MAX_PREFIX - prefix.len();
+        prefix.extend_from_slice(&bytes[..bytes.len().min(lacks)]);
+        match prefix.split_first() {
+            None => return,
+            Some((&GROUP, length)) => match integer(length) {
+                None => return,
+                Some(..=MAX_GROUP_HEAD) => self.left = None,
+                Some(_) => self.left = Some(0),
+            },
+            Some(_) => {}
         }
+        self.prefix = None;
     }
+}
+
+/// Returns the integer at the start of some bytes (RFC 9000 §16), as moq-lite-03 to 06 write them.
+fn integer(bytes: &[u8]) -> Option<u64> {
+    let first = *bytes.first()?;
+    let rest = bytes.get(1..1 << (first >> 6))?;
+    let start = u64::from(first & 0x3f);
+    Some(
+        rest.iter()
+            .fold(start, |value, byte| value << 8 | u64::from(*byte)),
+    )
 }
 
 impl poll::RecvStream for Received {
@@ -99,7 +131,7 @@ impl poll::RecvStream for Received {
         context: &mut Context<'_>,
         into: &mut B,
     ) -> Poll<Result<Option<usize>, Self::Error>> {
-        if !self.is_undecided && self.left.is_none() {
+        if self.left.is_none() {
             return poll::RecvStream::poll_read_buf(&mut self.stream, context, into);
         }
         let room = into.chunk_mut().len();
@@ -149,7 +181,7 @@ impl poll::Session for Guarded {
     ) -> Poll<Result<Received, Self::Error>> {
         let stream = ready!(poll::Session::poll_accept_uni(&mut self.0, context))?;
         Poll::Ready(Ok(Received {
-            is_undecided: true,
+            prefix: Some(Vec::new()),
             ..Received::bounded(stream, MAX_REQUEST)
         }))
     }
@@ -174,7 +206,11 @@ impl poll::Session for Guarded {
         context: &mut Context<'_>,
     ) -> Poll<Result<(quic::SendStream, Received), Self::Error>> {
         let (send, stream) = ready!(poll::Session::poll_open_bi(&mut self.0, context))?;
-        Poll::Ready(Ok((send, Received::bounded(stream, MAX_ANSWER))))
+        let received = Received {
+            session: Some(self.0.clone()),
+            ..Received::bounded(stream, MAX_ANSWER)
+        };
+        Poll::Ready(Ok((send, received)))
     }
 
     fn poll_send_datagram(
@@ -210,5 +246,22 @@ impl poll::Session for Guarded {
 
     fn stats(&self) -> impl Stats {
         poll::Session::stats(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::integer;
+
+    #[test]
+    fn integers_are_those_of_rfc_9000() {
+        // RFC 9000 §A.1.
+        assert_eq!(integer(&[0x25]), Some(37));
+        assert_eq!(integer(&[0x7b, 0xbd, 0xff]), Some(15_293));
+        assert_eq!(integer(&[0x9d, 0x7f, 0x3e, 0x7d]), Some(494_878_333));
+        let long = [0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c];
+        assert_eq!(integer(&long), Some(151_288_809_941_952_652));
+        assert_eq!(integer(&long[..7]), None);
+        assert_eq!(integer(&[]), None);
     }
 }

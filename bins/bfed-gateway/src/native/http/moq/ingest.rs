@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bfed::SessionName;
 use moq_net::{Error, broadcast, track};
 
-use super::super::edge::{Source, publish};
+use tokio::time::timeout;
+
+use super::super::edge::{SOURCE_SILENCE, Source, publish};
 use super::super::hub::Key;
 use super::groups::Joiner;
 use super::library::{Library, add};
@@ -24,10 +26,16 @@ pub(super) async fn flow(
         return Err(Error::Duplicate);
     };
     let mut joiner = Joiner::default();
-    while let Some(mut group) = groups.next_group().await? {
+    // A source that says nothing leaves its place to another.
+    let silent = |_| Error::Timeout;
+    while let Some(mut group) = timeout(SOURCE_SILENCE, groups.next_group())
+        .await
+        .map_err(silent)??
+    {
         let sequence = group.sequence;
         let read = async {
-            let Some(header) = group.read_frame().await? else {
+            let first = timeout(SOURCE_SILENCE, group.read_frame()).await;
+            let Some(header) = first.map_err(silent)?? else {
                 return Ok(());
             };
             let Some(before) = joiner.begin(sequence, &header.payload) else {
@@ -36,7 +44,10 @@ pub(super) async fn flow(
             };
             let content = session.content();
             publish(&library.shared, key, content, before.into()).await;
-            while let Some(frame) = group.read_frame().await? {
+            while let Some(frame) = timeout(SOURCE_SILENCE, group.read_frame())
+                .await
+                .map_err(silent)??
+            {
                 publish(&library.shared, key, content, frame.payload).await;
             }
             joiner.end(sequence);

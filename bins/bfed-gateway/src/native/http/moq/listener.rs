@@ -7,6 +7,7 @@
 //! | handshakes of QUIC, HTTP/3 and MoQ: [`HANDSHAKE`] | the connection is closed |
 //! | a silent client: [`super::IDLE`] | the connection is closed |
 //! | [`super::MAX_STREAMS`] streams of requests of a client, and as many groups in transfer | further ones wait at the client |
+//! | [`REQUESTS`] of a client for sessions, and [`super::MAX_STREAMS`] that wait for an answer | not found |
 //! | [`super::WINDOW`] bytes that a client has not acknowledged | groups wait in the shared cache, and are lost when they are late |
 //! | [`MAX_PUBLISHED`] sessions of a publisher | the connection is closed |
 
@@ -18,6 +19,7 @@ use std::time::Duration;
 use bfed::authorise::Right;
 use hyper::{Request, StatusCode};
 use moq_net::{Error, origin};
+use proto_core::{RateLimit, TokenBucket};
 use tokio::task::JoinSet;
 use web_transport_quinn as quic;
 use web_transport_quinn::quinn;
@@ -32,6 +34,8 @@ use super::{ingest, versions};
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Most sessions of a publisher.
 const MAX_PUBLISHED: usize = 16;
+/// Requests for sessions that one client may make: each may ask the mediator, and keeps a session for some seconds.
+const REQUESTS: RateLimit = RateLimit::new(16, 64);
 /// Time between attempts to read a broadcast whose session has another source.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -42,7 +46,7 @@ pub(super) struct Limits {
     pub(super) per_address: usize,
 }
 
-/// The clients that are connected, by address.
+/// The clients that are connected, by address; those of an IPv6 network of 64 bits count as one address.
 #[derive(Default)]
 struct Places(Mutex<BTreeMap<IpAddr, usize>>);
 
@@ -84,7 +88,8 @@ pub(super) async fn accept(endpoint: quinn::Endpoint, library: Arc<Library>, lim
             continue;
         }
         let from = incoming.remote_address().ip().to_canonical();
-        let Some(place) = Places::take(&places, from, limits) else {
+        let counted = crate::limiter::source(from);
+        let Some(place) = Places::take(&places, counted, limits) else {
             add(&library.counts.refused);
             incoming.refuse();
             continue;
@@ -199,12 +204,20 @@ impl Client {
             Err(error) => return error,
         };
         let mut answers = JoinSet::new();
+        let (began, mut bucket) = (std::time::Instant::now(), TokenBucket::FULL);
         loop {
             let request = match every_path.requested_broadcast().await {
                 Ok(request) => request,
                 Err(error) => return error,
             };
             while answers.try_join_next().is_some() {}
+            let micros = i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX);
+            let is_in_time = bucket.take(bfed::Instant::from_micros(micros), &REQUESTS);
+            if !is_in_time || answers.len() >= super::MAX_STREAMS as usize {
+                add(&self.library.counts.denied);
+                request.reject(Error::NotFound);
+                continue;
+            }
             let session = session_of(request.path().as_str());
             let Some(session) = session.filter(|session| self.may(Right::Join, session)) else {
                 request.reject(Error::NotFound);
@@ -248,7 +261,7 @@ impl Client {
                 return format!("may not publish {session}");
             }
             published.retain(|_, task| !task.is_finished());
-            if published.len() >= MAX_PUBLISHED {
+            if !published.contains_key(&path) && published.len() >= MAX_PUBLISHED {
                 return "too many sessions".to_owned();
             }
             let (library, broadcasts) = (Arc::clone(&self.library), consumer.clone());
