@@ -98,9 +98,18 @@ impl Repairs {
         self.repaired + self.late
     }
 
-    fn add(&mut self, outcome: Outcome) {
+    fn count(&mut self, outcome: Outcome) {
         self.repaired += outcome.repaired;
         self.late += outcome.late;
+    }
+}
+
+impl core::ops::AddAssign for Repairs {
+    fn add_assign(&mut self, other: Repairs) {
+        self.repaired += other.repaired;
+        self.late += other.late;
+        self.asked += other.asked;
+        self.answered += other.answered;
     }
 }
 
@@ -237,7 +246,7 @@ impl Plane {
         };
         let outcome = edge.rest.gaps.as_mut().map(|gaps| gaps.take_outcome());
         if let Some(outcome) = outcome.filter(|outcome| *outcome != Outcome::default()) {
-            self.count(link, |repairs| repairs.add(outcome));
+            self.count(link, |repairs| repairs.count(outcome));
         }
         self.schedule(id);
     }
