@@ -183,9 +183,6 @@ fn judge(report: &mut Report, congestion: &str, figures: &[Vec<Figures>]) {
             let name = format!("{name}: {what} age, LDC over TCP with deadlines / plain TCP");
             report.check(name, ratio, "", Bound::AtMost(0.5));
         }
-        if congestion == "bbr" {
-            continue;
-        }
         report.check(
             format!("{name}: windows whose base layer is not whole, LDC over QUIC"),
             of(LDC_QUIC).base_missing as f64,

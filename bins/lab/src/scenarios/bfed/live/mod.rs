@@ -257,6 +257,12 @@ impl Setting<'_> {
             format!("{name}, {loss} % loss: pictures arrive"),
             figures.pictures > 0,
         );
+        report.check(
+            format!("{name}, {loss} % loss: pictures that are missing or damaged"),
+            (figures.missing + figures.damaged.unwrap_or_default()) as f64,
+            "",
+            Bound::Exactly(0.0),
+        );
         if name == MOQ {
             report.timed(
                 format!("MoQ, {loss} % loss: behind the source beyond the hops, 95th percentile"),
