@@ -1,7 +1,7 @@
 //! System calls behind safe functions.
 
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use ldc_ring::Claimed;
@@ -34,13 +34,20 @@ pub(crate) fn receive_with_fd(
     Ok((message.bytes, first))
 }
 
-/// Duplicates a descriptor that another language has as a number. A number that is no descriptor gives the kernel's error.
-pub(crate) fn duplicate(number: i32) -> io::Result<OwnedFd> {
-    // SAFETY: takes numbers alone.
-    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
-    check(copy)?;
-    // SAFETY: the kernel has just created it for this process; it has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+/// Duplicates a descriptor that a program in another language has as a number.
+///
+/// # Errors
+/// The kernel's: the number is no descriptor, or no more can be opened.
+///
+/// # Safety
+/// Where the number is a descriptor, the program owns or borrows it: I/O safety of [`std::os::fd`]. A descriptor that is
+/// owned by a Rust value which lends it to nobody must not be named.
+pub unsafe fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
+    if number < 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: not -1; the caller's promise, and the borrow ends with this call.
+    unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned()
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

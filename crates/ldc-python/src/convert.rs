@@ -6,13 +6,14 @@ use std::path::Path;
 use std::time::{self, Duration};
 
 use control_stream::tls::Credentials;
-use ldc_linux::{Attributes, Instant, Shape, any};
+use ldc_linux::{Attributes, Instant, Shape};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::error::{self, LdcError};
+use crate::sys;
 
 /// Ten years: sums with the clock do not overflow.
 const MAX_SECONDS: f64 = 10.0 * 365.0 * 24.0 * 3600.0;
@@ -114,7 +115,7 @@ pub(crate) fn socket(socket: &Bound<'_, PyAny>) -> PyResult<OwnedFd> {
         Ok(number) => number,
         Err(_) => socket.call_method0("fileno")?.extract()?,
     };
-    any::duplicate(number).map_err(os)
+    sys::duplicate(number).map_err(os)
 }
 
 /// Returns the geometry of a ring.
