@@ -10,15 +10,16 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
 use crate::memory::Consumer;
 
-/// Receives bytes and the first descriptor that arrives with them; closes all others.
+/// Receives bytes and the first descriptor that arrives with them; closes all others. `flags` are those of `recvmsg`.
 pub(crate) fn receive_with_fd(
     socket: &UnixStream,
     bytes: IoSliceMut<'_>,
+    flags: MsgFlags,
 ) -> Result<(usize, Option<OwnedFd>), Errno> {
     // Room for surplus descriptors, so that they can be closed.
     let mut control = nix::cmsg_space!([std::os::fd::RawFd; 8]);
     let mut slices = [bytes];
-    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
     let fd = socket.as_raw_fd();
     let message = recvmsg::<()>(fd, &mut slices, Some(&mut control), flags)?;
     let mut first = None;

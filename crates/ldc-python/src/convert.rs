@@ -87,19 +87,19 @@ pub(crate) fn os(error: std::io::Error) -> PyErr {
 }
 
 /// Calls `step` with the time that it may take until it returns a value, at most `timeout` in all (`None`: without limit); lets
-/// Python handle signals once a second. `None` if the timeout expired.
+/// Python handle signals every 100 ms. `None` if the timeout expired.
 pub(crate) fn wait<R>(
     py: Python<'_>,
     timeout: Option<Duration>,
     mut step: impl FnMut(Duration) -> PyResult<Option<R>>,
 ) -> PyResult<Option<R>> {
-    const SECOND: Duration = Duration::from_secs(1);
+    const STEP: Duration = Duration::from_millis(100);
     let end = timeout.and_then(|timeout| time::Instant::now().checked_add(timeout));
     loop {
-        let left = end.map_or(SECOND, |end| {
+        let left = end.map_or(STEP, |end| {
             end.saturating_duration_since(time::Instant::now())
         });
-        if let Some(value) = step(left.min(SECOND))? {
+        if let Some(value) = step(left.min(STEP))? {
             return Ok(Some(value));
         }
         if left.is_zero() {
