@@ -19,7 +19,7 @@ const MOQ: &str = "127.0.0.1:4443";
 const KEYS: &str = "../../crates/control-stream/tests/keys/server.pem";
 const TS: &[u8] = include_bytes!("../../../../../crates/media/tests/samples/h264.ts");
 
-fn moq_config() -> MoqConfig {
+pub(super) fn moq_config() -> MoqConfig {
     MoqConfig {
         listener: Some(TlsConfig {
             listen: MOQ.parse().unwrap(),
@@ -30,7 +30,7 @@ fn moq_config() -> MoqConfig {
     }
 }
 
-fn moq_edge(moq: MoqConfig) -> Box<dyn Network> {
+pub(super) fn moq_edge(moq: MoqConfig) -> Box<dyn Network> {
     channels(&NetworkConfig::Http(HttpConfig {
         moq: Some(moq),
         ..config()
@@ -52,8 +52,8 @@ fn endpoint(protocols: &[&str]) -> quinn::Endpoint {
     endpoint_for(KEYS.as_ref(), protocols)
 }
 
-/// An endpoint that accepts certificates of the last authority in a file.
-pub(super) fn endpoint_for(file: &std::path::Path, protocols: &[&str]) -> quinn::Endpoint {
+/// What accepts certificates of the last authority in a file.
+fn client_for(file: &std::path::Path, protocols: &[&str]) -> quinn::ClientConfig {
     let authority = CertificateDer::pem_file_iter(file).unwrap().last();
     let mut roots = tokio_rustls::rustls::RootCertStore::empty();
     roots.add(authority.unwrap().unwrap()).unwrap();
@@ -66,14 +66,29 @@ pub(super) fn endpoint_for(file: &std::path::Path, protocols: &[&str]) -> quinn:
     .with_no_client_auth();
     tls.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
     let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
+    quinn::ClientConfig::new(Arc::new(crypto))
+}
+
+/// An endpoint that accepts certificates of the last authority in a file.
+pub(super) fn endpoint_for(file: &std::path::Path, protocols: &[&str]) -> quinn::Endpoint {
     let mut endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
-    endpoint.set_default_client_config(quinn::ClientConfig::new(Arc::new(crypto)));
+    endpoint.set_default_client_config(client_for(file, protocols));
     endpoint
 }
 
 async fn raw(protocol: &str) -> Result<quinn::Connection, quinn::ConnectionError> {
     let connecting = endpoint(&[protocol]).connect(MOQ.parse().unwrap(), "server.example");
     connecting.unwrap().await
+}
+
+/// A connection whose peer may send that many bytes which are not read.
+pub(super) async fn raw_with_window(protocol: &str, bytes: u32) -> quinn::Connection {
+    let mut transport = quinn::TransportConfig::default();
+    transport.receive_window(bytes.into());
+    let mut client = client_for(KEYS.as_ref(), &[protocol]);
+    client.transport_config(Arc::new(transport));
+    let connecting = endpoint(&[]).connect_with(client, MOQ.parse().unwrap(), "server.example");
+    connecting.unwrap().await.unwrap()
 }
 
 /// A MoQ client: the broadcasts it reads, and those it publishes.
@@ -106,7 +121,7 @@ impl Peer {
     }
 
     /// Over QUIC alone.
-    async fn raw(version: &str) -> Peer {
+    pub(super) async fn raw(version: &str) -> Peer {
         Peer::over(quic::Session::raw(raw(version).await.unwrap())).await
     }
 
@@ -354,33 +369,6 @@ fn tokens_are_required_in_the_query() {
             }
         });
         assert!(count(&*net, "moq_requests_denied") >= 2);
-    });
-}
-
-#[test]
-fn a_reader_that_never_reads_costs_others_nothing() {
-    alone(|| {
-        let net = moq_edge(MoqConfig {
-            memory: 1 << 20,
-            max_age: Duration::from_millis(500),
-            ..moq_config()
-        });
-        let mut source = Client::put(EDGE, &path("bfed://7/raw"));
-        source.chunk(&[7; 8192]);
-        run(async {
-            let (slow, fast) = (Peer::web("/").await, Peer::raw("moq-lite-06").await);
-            // Subscribed, and never read.
-            let _slow = slow.track("7/raw").await.unwrap();
-            let track = fast.track("7/raw").await.unwrap();
-            let read = tokio::spawn(bytes(track, 12 << 20));
-            for _ in 0..(16 << 20) / 65_536 {
-                source.chunk(&[7; 65_536]);
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            let read = read.await.unwrap();
-            assert!(read.iter().all(|byte| *byte == 7));
-        });
-        counts(&*net, "moq_groups", 5);
     });
 }
 
