@@ -127,13 +127,22 @@ impl Peer {
 
     /// Over WebTransport, with a path.
     async fn web(path: &str) -> Peer {
+        Peer::page(path, None).await
+    }
+
+    /// Over WebTransport, as a page of that origin.
+    async fn page(path: &str, origin: Option<&'static str>) -> Peer {
         let endpoint = endpoint(&[quic::ALPN]);
         let connection = endpoint.connect(MOQ.parse().unwrap(), "server.example");
         let connection = connection.unwrap().await.unwrap();
         let url: url::Url = format!("https://server.example:4443{path}")
             .parse()
             .unwrap();
-        let request = quic::proto::ConnectRequest::new(url).with_protocol("moq-lite-04");
+        let mut request = quic::proto::ConnectRequest::new(url).with_protocol("moq-lite-04");
+        if let Some(origin) = origin {
+            let origin = hyper::header::HeaderValue::from_static(origin);
+            request.headers.insert("origin", origin);
+        }
         let session = quic::Session::connect(connection, request).await.unwrap();
         Peer::over(session).await
     }
@@ -322,6 +331,63 @@ fn a_client_without_the_right_to_publish_is_disconnected() {
         });
         assert_eq!(count(&*net, "moq_requests_denied"), 1);
         assert_eq!(count(&*net, "chunks_received"), 0);
+    });
+}
+
+#[test]
+fn a_page_of_another_origin_does_not_publish_over_web_transport() {
+    alone(|| {
+        let net = channels(&NetworkConfig::Http(HttpConfig {
+            moq: Some(moq_config()),
+            host: Some("server.example".to_owned()),
+            ..config()
+        }));
+        let mut source = Client::put(EDGE, &path("bfed://7/film"));
+        source.chunk(&TS[..100 * 188]);
+        run(async {
+            let peer = Peer::page("/", Some("https://evil.example")).await;
+            // It reads what any page may read.
+            peer.track("7/film").await.unwrap();
+            let broadcast = peer.writes.create_broadcast("7/cam").unwrap();
+            broadcast.announce(origin::Route::default()).unwrap();
+            peer._session.closed().await;
+            assert_eq!(count(&*net, "moq_requests_denied"), 1);
+            // A page of this server.
+            let peer = Peer::page("/", Some("http://server.example:8081")).await;
+            let broadcast = peer.writes.create_broadcast("7/cam").unwrap();
+            broadcast.announce(origin::Route::default()).unwrap();
+            let closed = tokio::time::timeout(Duration::from_secs(1), peer._session.closed());
+            assert!(closed.await.is_err());
+        });
+        assert_eq!(count(&*net, "moq_requests_denied"), 1);
+    });
+}
+
+#[test]
+fn the_player_may_connect_to_the_host_that_the_client_asks_alone() {
+    use std::io::Read;
+    alone(|| {
+        let _net = moq_edge(moq_config());
+        let play = path("bfed://7/film").replacen("/s/", "/play/", 1);
+        for (host, sources) in [
+            ("gw.example:8081", "'self' https://gw.example:4443;"),
+            ("127.0.0.1:8081", "'self' https://127.0.0.1:4443;"),
+            ("[::1]:8081", "'self' https://*:4443;"),
+            ("x; script-src *", "'self';"),
+        ] {
+            let head = format!("GET {play} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
+            let mut page = Client::ask(EDGE, &head, b"");
+            let mut all = String::new();
+            page.stream.read_to_string(&mut all).unwrap();
+            let policy = all
+                .lines()
+                .find(|line| line.starts_with("content-security-policy"));
+            let policy = policy.unwrap();
+            assert!(
+                policy.contains(&format!("connect-src {sources}")),
+                "{policy}"
+            );
+        }
     });
 }
 
