@@ -39,7 +39,7 @@ fn in_a_network(body: impl FnOnce() + Send) {
         ("ffmpeg", runs("ffmpeg")),
     ] {
         if !is_there {
-            eprintln!("SKIPPED: no {program} here, nothing was played in a browser");
+            netlab::lacks_program(env!("CARGO_PKG_NAME"), program);
             return;
         }
     }
@@ -231,7 +231,7 @@ const GROUPS: &str = "(async release => {
 #[test]
 fn a_group_whose_head_stalls_delays_no_other_in_the_player() {
     if !headless::is_installed() {
-        eprintln!("SKIPPED: no chromium here, nothing was played in a browser");
+        netlab::lacks_program(env!("CARGO_PKG_NAME"), "chromium");
         return;
     }
     if netlab::permitted(env!("CARGO_PKG_NAME")) {

@@ -151,7 +151,7 @@ fn a_relay_that_never_answers_is_tried_again_and_the_rest_works() {
     alone(|| {
         let folder = TempDir::new().unwrap();
         let Some((certificate, _)) = keys(folder.path()) else {
-            eprintln!("SKIPPED: no openssl here, no relay was tried");
+            netlab::lacks_program(env!("CARGO_PKG_NAME"), "openssl");
             return;
         };
         // It takes packets and says nothing.
@@ -192,7 +192,7 @@ fn a_relay_that_falls_silent_is_left_and_tried_again() {
     alone(|| {
         let folder = TempDir::new().unwrap();
         let Some((certificate, key)) = keys(folder.path()) else {
-            eprintln!("SKIPPED: no openssl here, no relay was tried");
+            netlab::lacks_program(env!("CARGO_PKG_NAME"), "openssl");
             return;
         };
         let net = gateway_at(&certificate, &[]);
@@ -224,7 +224,7 @@ fn a_relay_that_announces_without_end_is_left() {
     alone(|| {
         let folder = TempDir::new().unwrap();
         let Some((certificate, key)) = keys(folder.path()) else {
-            eprintln!("SKIPPED: no openssl here, no relay was tried");
+            netlab::lacks_program(env!("CARGO_PKG_NAME"), "openssl");
             return;
         };
         let net = gateway_at(&certificate, &[]);
