@@ -68,7 +68,7 @@ struct Toy {
     failure: Option<&'static str>,
     /// Whether `end` never returns.
     hangs: bool,
-    /// A thread of the runtime waits for this: a look-up in DNS that nobody answers.
+    /// A thread of the runtime waits for this: a look-up in DNS that has no answer.
     look_up: Option<Arc<Mutex<()>>>,
 }
 

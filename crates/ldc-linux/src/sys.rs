@@ -41,8 +41,8 @@ pub(crate) fn receive_with_fd(
 /// The kernel's: the number is no descriptor, or no more can be opened.
 ///
 /// # Safety
-/// Where the number is a descriptor, the program owns or borrows it: I/O safety of [`std::os::fd`]. A descriptor that is
-/// owned by a Rust value which lends it to nobody must not be named.
+/// I/O safety (see [`std::os::fd`]): if the number is a descriptor, the program owns it or has borrowed it. It is not one that a Rust
+/// value owns and lends to no other code.
 pub unsafe fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
     if number < 0 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));

@@ -314,7 +314,7 @@ impl Live {
         self.asked = Some(Instant::now());
     }
 
-    /// Returns whether segments are made that nobody else has asked for.
+    /// Returns whether segments are made that no other client has asked for.
     pub(super) fn is_for_alone(&self, client: IpAddr) -> bool {
         self.is_recorded() && self.client == Some(client)
     }
