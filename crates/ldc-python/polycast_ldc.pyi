@@ -319,5 +319,10 @@ def listen(
 ) -> Listener:
     """Listen on an address and a port, such as "[::]:0" (any free port)."""
 
-def attach(socket: _HasFileno | int, *, max_bytes: int = 67108864) -> Receiver:
-    """Attach to the ring that the process at the other end of a Unix socket offers. It need not be trusted."""
+def attach(
+    socket: _HasFileno | int, *, max_bytes: int = 67108864, timeout: float | None = None
+) -> Receiver:
+    """Attach to the ring that the process at the other end of a Unix socket offers. It need not be trusted.
+
+    TimeoutError: no offer has arrived.
+    """

@@ -124,6 +124,10 @@ pub(crate) struct Recv {
     #[arg(long, value_enum, default_value = "ip")]
     pub(crate) kind: Kind,
 
+    /// Host that gets the token beside the mediators, such as a server that they name [repeatable]
+    #[arg(long, value_name = "HOST")]
+    pub(crate) token_host: Vec<String>,
+
     /// File for the stream; - is standard output
     #[arg(long, short, value_name = "FILE|-", default_value = "-")]
     pub(crate) output: PathBuf,

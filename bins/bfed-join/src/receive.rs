@@ -107,6 +107,7 @@ fn options(args: &Recv) -> Result<JoinOptions, String> {
     options.connect_timeout = args.connect_timeout;
     options.max_bytes = args.length.map(|length| length.0);
     options.token = common.token()?;
+    options.token_hosts.clone_from(&args.token_host);
     Ok(options)
 }
 

@@ -4,10 +4,10 @@ use core::fmt;
 use core::str::FromStr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use bfed::wire::client::Token;
 use linux_net::inet::UdpSocket;
 use linux_net::udp::Batch;
 
+use crate::credential::Credential;
 use crate::http::Timeouts;
 use crate::stream::{Download, Piece};
 use crate::{Error, GroupAddress, Url, mediator};
@@ -72,7 +72,7 @@ impl Input {
     pub(crate) fn open(
         place: &Place,
         interface: Option<&str>,
-        token: Option<Token>,
+        credential: Credential,
         timeouts: Timeouts,
     ) -> Result<Input, Error> {
         match place {
@@ -80,7 +80,7 @@ impl Input {
                 let socket = mediator::listen(address.group, address.source, interface)?;
                 Ok(Input::Group(socket, Batch::new(8)))
             }
-            Place::Http(url) => match Download::open(url.clone(), token, timeouts) {
+            Place::Http(url) => match Download::open(url.clone(), credential, timeouts) {
                 Ok(download) => Ok(Input::Http(download)),
                 Err(error) => Err(Error::Network(format!("{url}: {error}"))),
             },

@@ -28,6 +28,7 @@
 //! | `session` | [`Session`], its options, events and counters |
 //! | `membership` | from the first request to the last refresh: costs, TRANSLATION, REDIRECT, NO_ROUTE |
 //! | `mediator`, `named` | messages to and from one mediator: on a group (damped), by unicast, over HTTP; names |
+//! | `credential` | the token, and which hosts get it |
 //! | `input` | the data: from a group, or over HTTP |
 //! | `assembly`, [`frames`] | numbered frames: what is missing, and where the end is |
 //! | `publish` | [`Publisher`] |
@@ -60,13 +61,14 @@
 //! mediators nor data are authenticated, and HTTP is not encrypted: an on-path attacker can refuse a session or
 //! replace its data. The digest of numbered frames detects damage, not forgery. A hostile mediator can make the
 //! client join any multicast group and request any URL of plain HTTP that this host can reach. A token
-//! ([`JoinOptions::token`]) travels unencrypted to every mediator that is asked, and in HTTP networks to every server that
-//! it names.
+//! ([`JoinOptions::token`]) travels unencrypted to the mediators that the user names, and in HTTP networks to servers on their hosts
+//! and on [`JoinOptions::token_hosts`]. Other mediators and servers, that these name, do not get it.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod address;
 mod assembly;
+mod credential;
 mod error;
 pub mod frames;
 pub mod http;

@@ -16,6 +16,7 @@ use linux_net::udp::Batch;
 use linux_net::wake::Waker;
 
 use crate::address::{MEDIATOR_PORT, PADDED_LEN};
+use crate::credential::Credential;
 use crate::http::{self, Timeouts};
 use crate::named::{Named, is_dns_name, unicast_socket};
 use crate::{Error, JoinOptions, Url, stream};
@@ -181,7 +182,12 @@ pub(crate) fn listen(
 }
 
 impl Conversation {
-    pub(crate) fn open(address: Address, options: &JoinOptions, nonce: u32) -> Result<Self, Error> {
+    pub(crate) fn open(
+        address: Address,
+        options: &JoinOptions,
+        credential: &Credential,
+        nonce: u32,
+    ) -> Result<Self, Error> {
         let transport = match &address {
             Address::Group(group) => Transport::Udp(
                 listen(*group, None, options.interface.as_deref())?,
@@ -200,11 +206,12 @@ impl Conversation {
                 }
             }
         };
+        let token = credential.for_mediator(&address);
         Ok(Conversation {
             address,
             transport,
             session: options.session.clone(),
-            token: options.token.clone(),
+            token,
             nonce,
             timeouts: options.timeouts,
         })

@@ -18,11 +18,12 @@
 
 use std::os::fd::AsFd;
 
-use bfed::wire::client::{Answer, AnswerRepr, Token, Want};
+use bfed::wire::client::{Answer, AnswerRepr, Want};
 use bfed::wire::no_route::Reason;
 use bfed::{ChannelAddress, Duration, GatewayId, Instant};
 use linux_net::poll::{self, Watch};
 
+use crate::credential::Credential;
 use crate::input::Place;
 use crate::mediator::{Address, Conversation, Message};
 use crate::session::wait_until;
@@ -39,6 +40,7 @@ const RETRY: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Membership {
     options: JoinOptions,
+    credential: Credential,
     pub(crate) mediator: Conversation,
     nonce: u32,
     random: u64,
@@ -76,7 +78,8 @@ impl Membership {
                 .fold(0u64, |word, &byte| word << 8 | u64::from(byte))
         };
         let (nonce, random) = ((word(nonce) as u32).max(1), word(random) | 1);
-        let open = |address: Address| Conversation::open(address, &options, nonce);
+        let credential = Credential::of(&options);
+        let open = |address: Address| Conversation::open(address, &options, &credential, nonce);
         let mut addresses = options.mediators.clone();
         let mediator = match addresses.len() {
             1 => open(addresses.remove(0))?,
@@ -85,6 +88,7 @@ impl Membership {
         let now = Instant::now();
         let mut membership = Membership {
             options,
+            credential,
             mediator,
             nonce,
             random,
@@ -120,14 +124,9 @@ impl Membership {
         self.ask_soon(now, sink);
     }
 
-    /// Returns the token for the place of the data: only a server that an HTTP network's mediator names gets it, because
-    /// any host of a group can answer there.
-    pub(crate) fn token_for(&self, place: &Place) -> Option<Token> {
-        let is_http = matches!(
-            (place, &self.mediator.address),
-            (Place::Http(_), Address::Http(_))
-        );
-        self.options.token.clone().filter(|_| is_http)
+    /// Returns the token for the place of the data.
+    pub(crate) fn credential(&self) -> Credential {
+        self.credential.clone()
     }
 
     /// Returns whether a gateway serves the session: the end of its stream is not the end of the session then.
@@ -210,7 +209,7 @@ impl Membership {
                     place = self.handle_answer(now, answer, sink)?.or(place);
                 }
                 // The other client's token may not count.
-                Message::OtherJoins if self.ask_at.is_some() && self.options.token.is_none() => {
+                Message::OtherJoins if self.ask_at.is_some() && !self.credential.is_some() => {
                     self.damped += 1;
                     self.retry(now);
                 }
@@ -369,7 +368,7 @@ impl Membership {
                 to: address,
             });
         }
-        self.mediator = Conversation::open(address, &self.options, self.nonce)?;
+        self.mediator = Conversation::open(address, &self.options, &self.credential, self.nonce)?;
         self.redirects += 1;
         self.ask_soon(now, sink);
         Ok(())

@@ -44,9 +44,11 @@ pub struct JoinOptions {
     pub connect_timeout: Duration,
     /// The session is complete after this many bytes.
     pub max_bytes: Option<u64>,
-    /// The token for mediators and servers, where they require one. It is sent to every mediator that is asked or
-    /// redirected to, and to the servers that an HTTP network's mediator names.
+    /// The token for mediators and servers, where they require one. It is sent to [`mediators`](Self::mediators), and to servers
+    /// on the hosts of those that are HTTP servers.
     pub token: Option<Token>,
+    /// Further hosts that get the token: names or addresses of the servers and mediators that a mediator may name.
+    pub token_hosts: Vec<String>,
     /// Time limits of connections to mediators and servers of HTTP networks.
     pub timeouts: Timeouts,
 }
@@ -63,6 +65,7 @@ impl JoinOptions {
             connect_timeout: Duration::from_secs(15),
             max_bytes: None,
             token: None,
+            token_hosts: Vec::new(),
             timeouts: Timeouts::default(),
         }
     }
@@ -275,7 +278,7 @@ impl Session {
             match Input::open(
                 &place,
                 self.interface.as_deref(),
-                self.membership.token_for(&place),
+                self.membership.credential(),
                 self.timeouts,
             ) {
                 Ok(input) => self.input = Some(input),

@@ -17,6 +17,7 @@ use linux_net::wake::Waker;
 use tokio::sync::mpsc::{self, Receiver, Sender, WeakSender};
 
 use crate::Url;
+use crate::credential::Credential;
 use crate::http::{self, HttpError, Timeouts};
 
 /// Most redirections from server to server.
@@ -59,14 +60,14 @@ pub(crate) struct Download {
 }
 
 impl Download {
-    pub(crate) fn open(url: Url, token: Option<Token>, timeouts: Timeouts) -> io::Result<Self> {
+    pub(crate) fn open(url: Url, credential: Credential, timeouts: Timeouts) -> io::Result<Self> {
         let (sender, pieces) = mpsc::channel(QUEUE);
         let waker = Waker::new()?;
         let wake = waker.clone();
         spawn(async move {
             tokio::select! {
                 () = sender.closed() => {}
-                () = download(url, token, &timeouts, &sender, &wake) => {}
+                () = download(url, credential, &timeouts, &sender, &wake) => {}
             }
         })?;
         Ok(Download { pieces, waker })
@@ -96,12 +97,14 @@ impl AsFd for Download {
 /// Reads a stream, following redirections, until it ends or the caller has dropped it.
 async fn download(
     mut url: Url,
-    token: Option<Token>,
+    credential: Credential,
     timeouts: &Timeouts,
     pieces: &Sender<Piece>,
     waker: &Waker,
 ) {
     for redirects in 0.. {
+        // Each server of a redirection is judged anew.
+        let token = credential.for_server(&url);
         let asked = (&url, token.as_ref());
         let last = match read(asked, timeouts, pieces, waker, redirects).await {
             Ok(Some(to)) => {

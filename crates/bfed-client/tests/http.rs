@@ -68,6 +68,53 @@ fn mediate(listener: &TcpListener, to: &str) -> Want {
 }
 
 #[test]
+fn a_server_that_the_user_has_not_named_does_not_get_the_token() {
+    // The client reaches all of them: 127.0.0.1 has a mediator and an edge, 127.0.0.2 another server.
+    let (mediator, edge) = (server(), server());
+    let other = TcpListener::bind("127.0.0.2:0").unwrap();
+    let other = (format!("http://{}", other.local_addr().unwrap()), other);
+    let head_of = |listener: &TcpListener, answer: String| {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut bytes, mut buffer) = (vec![], [0; 4096]);
+        while !bytes.windows(4).any(|four| four == b"\r\n\r\n") {
+            let len = stream.read(&mut buffer).unwrap();
+            bytes.extend_from_slice(&buffer[..len]);
+        }
+        stream.write_all(answer.as_bytes()).unwrap();
+        String::from_utf8(bytes).unwrap().to_ascii_lowercase()
+    };
+    const FIELD: &str = "authorization: bearer v4.public.secret";
+    for hosts in [vec![], vec!["127.0.0.2".to_owned()]] {
+        let is_named = !hosts.is_empty();
+        let mut options = JoinOptions::new("bfed://1/talk".parse().unwrap());
+        options.mediators = vec![mediator.1.parse().unwrap()];
+        options.token = bfed::wire::client::Token::new("v4.public.secret");
+        options.token_hosts = hosts;
+        let cancel = Cancel::new().unwrap();
+        let ends = cancel.clone();
+        let client = std::thread::spawn(move || {
+            let session = Session::join(options, &cancel, &mut Seen::default());
+            session.map(|session| session.copy_to(&mut io::sink()))
+        });
+        mediate(&mediator.0, &format!("{}/s/x", edge.1));
+        let redirect = format!(
+            "HTTP/1.1 307 x\r\nLocation: {}/s/y\r\nContent-Length: 0\r\n\r\n",
+            other.0
+        );
+        assert!(
+            head_of(&edge.0, redirect).contains(FIELD),
+            "on the mediator's host"
+        );
+        let ok = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n".to_owned();
+        assert_eq!(head_of(&other.1, ok).contains(FIELD), is_named);
+        ends.cancel();
+        // It leaves.
+        mediate(&mediator.0, "unused");
+        let _ = client.join().unwrap();
+    }
+}
+
+#[test]
 fn the_examples_receive_and_publish() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("from"), dir.path().join("to"));

@@ -207,16 +207,7 @@ pub trait StatusSource: Clone + Send + Sync + 'static {
 pub fn run<P: Program>(program: P, file: &Path) -> Result<ExitCode, RunError> {
     let mut prepared = Prepared::open(program, file)?;
     prepared.drop_privileges()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| RunError::Io("starting the main thread", error))?;
-    // It holds the lock of this instance: released last, after every socket of the runtime.
-    let socket = Arc::clone(&prepared.socket);
-    let result = runtime.block_on(prepared.serve());
-    drop(runtime);
-    drop(socket);
-    result
+    prepared.run()
 }
 
 /// A program with everything open and no thread started: the parts of [`run`], for tests and for embedding.
@@ -262,6 +253,24 @@ impl<P: Program> Prepared<P> {
         let user = self.config.daemon().user.as_deref();
         self.capabilities = drop_privileges(&keep, user, &self.socket)?;
         Ok(())
+    }
+
+    /// Runs until a signal ends it, in a tokio runtime of its own.
+    ///
+    /// # Errors
+    /// As [`serve`](Self::serve).
+    pub fn run(self) -> Result<ExitCode, RunError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| RunError::Io("starting the main thread", error))?;
+        // It holds the lock of this instance: released last, after every socket of the runtime.
+        let socket = Arc::clone(&self.socket);
+        let result = runtime.block_on(self.serve());
+        // Closes the sockets and waits for no thread: a look-up in DNS may take minutes to give up.
+        runtime.shutdown_background();
+        drop(socket);
+        result
     }
 
     /// Runs until a signal ends it, in a tokio runtime of one thread with I/O and time.

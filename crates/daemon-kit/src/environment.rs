@@ -65,7 +65,7 @@ pub(super) struct Variable {
 }
 
 impl Variable {
-    /// Parses a variable; `None` if it names no section (`POLYCAST_REQUIRE_TSHARK`).
+    /// Parses a variable; `None` if it names no section (`POLYCAST_REQUIRE_PROGRAMS`).
     fn read(name: String, value: &str) -> Option<Self> {
         let path: Vec<String> = name
             .strip_prefix(PREFIX)?

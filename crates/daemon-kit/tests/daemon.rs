@@ -61,12 +61,15 @@ impl Configuration for Config {
 /// What happened, in order.
 type Events = Arc<Mutex<Vec<String>>>;
 
+#[derive(Default)]
 struct Toy {
     events: Events,
     /// The error that the data thread ends with, at once.
     failure: Option<&'static str>,
     /// Whether `end` never returns.
     hangs: bool,
+    /// A thread of the runtime waits for this: a look-up in DNS that has no answer.
+    look_up: Option<Arc<Mutex<()>>>,
 }
 
 struct Running {
@@ -96,6 +99,9 @@ impl Program for Toy {
     fn start(&self, start: Start<'_, Toy>) -> Result<Running, RunError> {
         let (stop, stopped) = channel::<()>();
         let mut threads = DataThreads::default();
+        if let Some(answer) = self.look_up.clone() {
+            tokio::task::spawn_blocking(move || drop(answer.lock()));
+        }
         let failure = self.failure;
         threads.spawn("toy-data".to_owned(), None, move |end| match failure {
             Some(failure) => end.send(Err(failure)),
@@ -190,13 +196,16 @@ struct Run {
 
 impl Run {
     fn start(failure: Option<&'static str>, hangs: bool) -> Run {
-        let folder = tempfile::tempdir().unwrap();
-        let events = Events::default();
-        let toy = Toy {
-            events: Arc::clone(&events),
+        Run::of(Toy {
             failure,
             hangs,
-        };
+            ..Toy::default()
+        })
+    }
+
+    fn of(toy: Toy) -> Run {
+        let folder = tempfile::tempdir().unwrap();
+        let events = Arc::clone(&toy.events);
         let file = folder.path().join("toy.toml");
         let run = Run {
             folder,
@@ -206,12 +215,7 @@ impl Run {
                 while !file.exists() {
                     std::thread::yield_now();
                 }
-                let prepared = Prepared::open(toy, &file)?;
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build()
-                    .unwrap();
-                runtime.block_on(prepared.serve())
+                Prepared::open(toy, &file)?.run()
             }),
         };
         run.write("word = \"one\"");
@@ -315,4 +319,22 @@ fn a_data_thread_that_fails_ends_the_daemon() {
         "{ended:?}"
     );
     assert_eq!(events, ["ready"]);
+}
+
+#[test]
+fn a_look_up_without_an_answer_does_not_delay_the_end() {
+    let _alone = alone();
+    let answer = Arc::new(Mutex::new(()));
+    let no_answer = answer.lock().unwrap();
+    let run = Run::of(Toy {
+        look_up: Some(Arc::clone(&answer)),
+        ..Toy::default()
+    });
+    run.wait(|answer| answer["word"] == "one");
+    raise(Signal::SIGTERM).unwrap();
+    // It returns while the look-up still waits.
+    let (ended, events) = run.end();
+    assert!(is(&ended, ExitCode::SUCCESS), "{ended:?}");
+    assert_eq!(events, ["ready", "end End", "stop"]);
+    drop(no_answer);
 }

@@ -288,7 +288,7 @@ enum ldc_status ldc_open_pair(const struct ldc_shape *shape,
 // `ldc_receiver_attach`. Sending can begin at once.
 //
 // # Safety
-// `shape` points to a structure, `sender` to a writable pointer.
+// `fd` is a descriptor of the caller, `shape` points to a structure, `sender` to a writable pointer.
 enum ldc_status ldc_open_shm(int32_t fd,
                              const struct ldc_shape *shape,
                              struct ldc_sender **sender);
@@ -297,7 +297,7 @@ enum ldc_status ldc_open_shm(int32_t fd,
 // connection ends when both copies are closed, or the caller calls `shutdown`.
 //
 // # Safety
-// `shape` points to a structure, `config` to one or is null, `sender` points to a writable pointer.
+// `fd` is a descriptor of the caller, `shape` points to a structure, `config` to one or is null, `sender` points to a writable pointer.
 enum ldc_status ldc_open_tcp(int32_t fd,
                              const struct ldc_shape *shape,
                              const struct ldc_tcp_config *config,
@@ -330,7 +330,7 @@ enum ldc_status ldc_open_quic(const char *remote,
 // the offer until the receive timeout of the socket expires. The other process need not be trusted.
 //
 // # Safety
-// `receiver` points to a writable pointer.
+// `fd` is a descriptor of the caller, `receiver` points to a writable pointer.
 enum ldc_status ldc_receiver_attach(int32_t fd,
                                     size_t max_len,
                                     struct ldc_receiver **receiver);
@@ -539,7 +539,7 @@ enum ldc_status ldc_sender_state(struct ldc_sender *sender, uint32_t class_index
 // `ldc_receiver_attach`. Messages that were claimed and not completed are claimed again.
 //
 // # Safety
-// `sender` is a valid handle.
+// `sender` is a valid handle, `fd` a descriptor of the caller.
 enum ldc_status ldc_pass(struct ldc_sender *sender,
                          int32_t fd);
 

@@ -35,7 +35,7 @@ fn succeed(command: &mut Command) -> Output {
 /// Compiles a program of this crate, `None` (and says so) without a compiler.
 fn compile(source: &str, folder: &Path) -> Option<PathBuf> {
     if !is_there("cc") {
-        eprintln!("SKIPPED: {source}: no C compiler `cc`");
+        netlab::lacks_program(env!("CARGO_PKG_NAME"), "cc");
         return None;
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -83,10 +83,7 @@ fn run(program: &Path, arguments: &[&Path]) -> String {
                 .env("LD_LIBRARY_PATH", libraries()),
         );
     } else {
-        eprintln!(
-            "SKIPPED: {} under valgrind: it is not installed",
-            program.display()
-        );
+        netlab::lacks_program(env!("CARGO_PKG_NAME"), "valgrind");
     }
     String::from_utf8(plain.stdout).expect("text")
 }
@@ -134,7 +131,7 @@ fn the_example_of_two_processes_passes_messages() {
 #[test]
 fn the_header_is_valid_c_plus_plus() {
     if !is_there("c++") {
-        eprintln!("SKIPPED: no C++ compiler `c++`");
+        netlab::lacks_program(env!("CARGO_PKG_NAME"), "c++");
         return;
     }
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/ldc.h");

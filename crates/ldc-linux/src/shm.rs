@@ -44,10 +44,12 @@
 //! change its length while the other uses it.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use ldc_ring::Shape;
+use linux_net::poll::{self, Watch};
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
@@ -77,29 +79,100 @@ pub fn init(socket: UnixStream, shape: Shape) -> Result<Sender, InitError> {
 }
 
 /// Attaches to the ring that the process at the other end of `socket` offers, of at most `max_len` bytes. Waits for the
-/// offer until the read timeout of the socket expires.
+/// offer until the read timeout of the socket expires; [`Attachment`] waits in steps.
 ///
 /// The peer need not be trusted: this side checks what it passes.
 ///
 /// # Errors
 /// No valid offer arrives, or the memory cannot be mapped.
 pub fn attach(socket: UnixStream, max_len: usize) -> Result<Receiver, InitError> {
-    let (offer, fd) = receive(&socket)?;
-    let (magic, rest) = offer.split_at(4);
-    let (version, len) = rest.split_at(4);
-    if magic != MAGIC {
-        return Err(InitError::NoOffer);
+    let mut attachment = Attachment::new(socket, max_len);
+    while !attachment.receive(MsgFlags::empty())? {}
+    attachment.attach()
+}
+
+/// An offer that is awaited in steps, between which the caller does something else; then it attaches as [`attach`] does.
+#[derive(Debug)]
+pub struct Attachment {
+    socket: UnixStream,
+    max_len: usize,
+    bytes: [u8; OFFER],
+    have: usize,
+    fd: Option<OwnedFd>,
+}
+
+impl Attachment {
+    /// Waits for the offer of a ring of at most `max_len` bytes on `socket`.
+    #[must_use]
+    pub fn new(socket: UnixStream, max_len: usize) -> Self {
+        Attachment {
+            socket,
+            max_len,
+            bytes: [0; OFFER],
+            have: 0,
+            fd: None,
+        }
     }
-    let version = version.try_into().map_or(0, u32::from_ne_bytes);
-    if version != OFFER_VERSION {
-        return Err(InitError::OtherVersion(version));
+
+    /// Waits at most `limit` for the rest of the offer, whatever timeouts and mode the socket has. Returns whether all of it has
+    /// arrived.
+    ///
+    /// # Errors
+    /// The peer is gone, or the socket failed.
+    pub fn wait(&mut self, limit: Duration) -> Result<bool, InitError> {
+        let end = Instant::now().checked_add(limit);
+        while self.have < OFFER {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            let mut watch = [Watch::readable(self.socket.as_fd())];
+            let ready = poll::wait(&mut watch, left);
+            let ready = ready.map_err(InitError::io("cannot wait for the offer of a ring"))?;
+            if ready > 0 {
+                self.receive(MsgFlags::MSG_DONTWAIT)?;
+            } else if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
-    let memory = Memory::adopt(fd.ok_or(InitError::NoOffer)?, max_len)?;
-    let offered_len = len.try_into().map_or(0, u64::from_ne_bytes);
-    if offered_len != memory.len() as u64 {
-        return Err(InitError::NoOffer);
+
+    /// Receives more of the offer, and the descriptor that arrives with it. Returns whether all of it has arrived.
+    fn receive(&mut self, flags: MsgFlags) -> Result<bool, InitError> {
+        let slice = IoSliceMut::new(&mut self.bytes[self.have..]);
+        match sys::receive_with_fd(&self.socket, slice, flags) {
+            Ok((0, _)) => return Err(InitError::Gone),
+            Ok((count, received)) => {
+                self.have += count;
+                self.fd = self.fd.take().or(received);
+            }
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) if flags.contains(MsgFlags::MSG_DONTWAIT) => {}
+            Err(Errno::ECONNRESET) => return Err(InitError::Gone),
+            Err(error) => return Err(InitError::io("cannot receive the offer of a ring")(error)),
+        }
+        Ok(self.have == OFFER)
     }
-    ends::attach(memory, WakeSocket::over(socket))
+
+    /// Attaches to the ring, once all of the offer has arrived.
+    ///
+    /// # Errors
+    /// The offer is not valid or not complete, or the memory cannot be mapped.
+    pub fn attach(self) -> Result<Receiver, InitError> {
+        let (magic, rest) = self.bytes.split_at(4);
+        let (version, len) = rest.split_at(4);
+        if magic != MAGIC {
+            return Err(InitError::NoOffer);
+        }
+        let version = version.try_into().map_or(0, u32::from_ne_bytes);
+        if version != OFFER_VERSION {
+            return Err(InitError::OtherVersion(version));
+        }
+        let memory = Memory::adopt(self.fd.ok_or(InitError::NoOffer)?, self.max_len)?;
+        let offered_len = len.try_into().map_or(0, u64::from_ne_bytes);
+        if offered_len != memory.len() as u64 {
+            return Err(InitError::NoOffer);
+        }
+        ends::attach(memory, WakeSocket::over(self.socket))
+    }
 }
 
 /// Sends the memory to a peer.
@@ -119,24 +192,4 @@ pub(crate) fn offer(memory: &Memory, socket: &UnixStream) -> Result<(), InitErro
         Err(Errno::EPIPE | Errno::ECONNRESET) => Err(InitError::Gone),
         Err(error) => Err(InitError::io("cannot offer the ring")(error)),
     }
-}
-
-/// Receives the bytes of an offer, and the descriptor that arrives with them.
-fn receive(socket: &UnixStream) -> Result<([u8; OFFER], Option<OwnedFd>), InitError> {
-    let mut bytes = [0; OFFER];
-    let (mut have, mut fd) = (0, None);
-    while have < OFFER {
-        let slice = IoSliceMut::new(&mut bytes[have..]);
-        match sys::receive_with_fd(socket, slice) {
-            Ok((0, _)) => return Err(InitError::Gone),
-            Ok((count, received)) => {
-                have += count;
-                fd = fd.or(received);
-            }
-            Err(Errno::EINTR) => {}
-            Err(Errno::ECONNRESET) => return Err(InitError::Gone),
-            Err(error) => return Err(InitError::io("cannot receive the offer of a ring")(error)),
-        }
-    }
-    Ok((bytes, fd))
 }

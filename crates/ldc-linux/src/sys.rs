@@ -1,7 +1,7 @@
 //! System calls behind safe functions.
 
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use ldc_ring::Claimed;
@@ -10,15 +10,16 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
 use crate::memory::Consumer;
 
-/// Receives bytes and the first descriptor that arrives with them; closes all others.
+/// Receives bytes and the first descriptor that arrives with them; closes all others. `flags` are those of `recvmsg`.
 pub(crate) fn receive_with_fd(
     socket: &UnixStream,
     bytes: IoSliceMut<'_>,
+    flags: MsgFlags,
 ) -> Result<(usize, Option<OwnedFd>), Errno> {
     // Room for surplus descriptors, so that they can be closed.
     let mut control = nix::cmsg_space!([std::os::fd::RawFd; 8]);
     let mut slices = [bytes];
-    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
     let fd = socket.as_raw_fd();
     let message = recvmsg::<()>(fd, &mut slices, Some(&mut control), flags)?;
     let mut first = None;
@@ -34,13 +35,20 @@ pub(crate) fn receive_with_fd(
     Ok((message.bytes, first))
 }
 
-/// Duplicates a descriptor that another language has as a number. A number that is no descriptor gives the kernel's error.
-pub(crate) fn duplicate(number: i32) -> io::Result<OwnedFd> {
-    // SAFETY: takes numbers alone.
-    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
-    check(copy)?;
-    // SAFETY: the kernel has just created it for this process; it has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+/// Duplicates a descriptor that a program in another language has as a number.
+///
+/// # Errors
+/// The kernel's: the number is no descriptor, or no more can be opened.
+///
+/// # Safety
+/// I/O safety (see [`std::os::fd`]): if the number is a descriptor, the program owns it or has borrowed it. It is not one that a Rust
+/// value owns and lends to no other code.
+pub unsafe fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
+    if number < 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: not -1; the caller's promise, and the borrow ends with this call.
+    unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned()
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

@@ -6,13 +6,14 @@ use std::path::Path;
 use std::time::{self, Duration};
 
 use control_stream::tls::Credentials;
-use ldc_linux::{Attributes, Instant, Shape, any};
+use ldc_linux::{Attributes, Instant, Shape};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::error::{self, LdcError};
+use crate::sys;
 
 /// Ten years: sums with the clock do not overflow.
 const MAX_SECONDS: f64 = 10.0 * 365.0 * 24.0 * 3600.0;
@@ -86,19 +87,19 @@ pub(crate) fn os(error: std::io::Error) -> PyErr {
 }
 
 /// Calls `step` with the time that it may take until it returns a value, at most `timeout` in all (`None`: without limit); lets
-/// Python handle signals once a second. `None` if the timeout expired.
+/// Python handle signals every 100 ms. `None` if the timeout expired.
 pub(crate) fn wait<R>(
     py: Python<'_>,
     timeout: Option<Duration>,
     mut step: impl FnMut(Duration) -> PyResult<Option<R>>,
 ) -> PyResult<Option<R>> {
-    const SECOND: Duration = Duration::from_secs(1);
+    const STEP: Duration = Duration::from_millis(100);
     let end = timeout.and_then(|timeout| time::Instant::now().checked_add(timeout));
     loop {
-        let left = end.map_or(SECOND, |end| {
+        let left = end.map_or(STEP, |end| {
             end.saturating_duration_since(time::Instant::now())
         });
-        if let Some(value) = step(left.min(SECOND))? {
+        if let Some(value) = step(left.min(STEP))? {
             return Ok(Some(value));
         }
         if left.is_zero() {
@@ -114,7 +115,7 @@ pub(crate) fn socket(socket: &Bound<'_, PyAny>) -> PyResult<OwnedFd> {
         Ok(number) => number,
         Err(_) => socket.call_method0("fileno")?.extract()?,
     };
-    any::duplicate(number).map_err(os)
+    sys::duplicate(number).map_err(os)
 }
 
 /// Returns the geometry of a ring.

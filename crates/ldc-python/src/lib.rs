@@ -12,6 +12,7 @@
 //! | `listener` | `Listener`: QUIC |
 //! | `error` | exceptions |
 //! | `convert` | arguments: times, buffers, sockets |
+//! | `sys` | descriptors that Python has as numbers |
 //!
 //! # Threads
 //!
@@ -24,6 +25,8 @@ mod listener;
 mod open;
 mod receiver;
 mod sender;
+#[allow(unsafe_code, reason = "descriptors that Python has as numbers")]
+mod sys;
 
 use pyo3::prelude::*;
 

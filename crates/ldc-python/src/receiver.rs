@@ -116,15 +116,24 @@ impl Receiver {
 }
 
 /// Attach to the ring that the process at the other end of a Unix socket offers, of at most max_bytes. It need not be trusted.
+/// TimeoutError: no offer has arrived.
 #[pyfunction]
-#[pyo3(signature = (socket, *, max_bytes=64 << 20))]
+#[pyo3(signature = (socket, *, max_bytes=64 << 20, timeout=None))]
 pub(crate) fn attach(
     py: Python<'_>,
     socket: &Bound<'_, PyAny>,
     max_bytes: usize,
+    timeout: Option<f64>,
 ) -> PyResult<Receiver> {
+    let timeout = convert::timeout(timeout)?;
     let socket = UnixStream::from(convert::socket(socket)?);
-    let attached = py.detach(|| shm::attach(socket, max_bytes));
+    let mut offer = shm::Attachment::new(socket, max_bytes);
+    let arrived = convert::wait(py, timeout, |left| {
+        let arrived = py.detach(|| offer.wait(left)).map_err(error::init)?;
+        Ok(arrived.then_some(()))
+    })?;
+    arrived.ok_or_else(|| PyTimeoutError::new_err("no ring was offered"))?;
+    let attached = py.detach(|| offer.attach());
     Ok(Receiver::new(attached.map_err(error::init)?.into()))
 }
 

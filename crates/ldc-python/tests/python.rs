@@ -10,7 +10,7 @@ fn library() -> PathBuf {
     folder.join("libpolycast_ldc.so")
 }
 
-/// Returns whether there is a Python that the module supports.
+/// Returns whether there is a Python that the module supports: 3.11 or later.
 fn has_python() -> bool {
     let version = "import sys; sys.exit(sys.version_info < (3, 11))";
     let tried = Command::new("python3").args(["-c", version]).output();
@@ -51,7 +51,7 @@ fn run(script: &str, arguments: &[&Path], folder: &Path) -> String {
 #[test]
 fn the_module_does_what_its_stubs_say() {
     if !has_python() {
-        eprintln!("SKIPPED: no python3 of version 3.11 or later");
+        netlab::lacks_program(env!("CARGO_PKG_NAME"), "python3");
         return;
     }
     let folder = folder();
@@ -63,7 +63,7 @@ fn the_module_does_what_its_stubs_say() {
 #[test]
 fn the_example_sends_what_was_not_cancelled() {
     if !has_python() {
-        eprintln!("SKIPPED: no python3 of version 3.11 or later");
+        netlab::lacks_program(env!("CARGO_PKG_NAME"), "python3");
         return;
     }
     let folder = folder();

@@ -160,12 +160,34 @@ class Rings(unittest.TestCase):
             receiver.receive()
         sender.close()
 
+    def test_a_signal_ends_a_wait_for_an_offer(self):
+        ours, theirs = socket.socketpair()
+        main = threading.main_thread().ident
+
+        def handler(*_):
+            raise InterruptedError("the handler ran")
+
+        with ours, theirs:
+            with self.assertRaises(TimeoutError):
+                ldc.attach(ours, timeout=0.01)
+            # Half an offer, from a peer that then says nothing, on a socket of either mode.
+            for timeout in (None, 60):
+                theirs.sendall(b"LDCm")
+                ours.settimeout(timeout)
+                signal.signal(signal.SIGUSR1, handler)
+                threading.Timer(0.05, lambda: signal.pthread_kill(main, signal.SIGUSR1)).start()
+                with self.assertRaises(InterruptedError):
+                    ldc.attach(ours)
+            theirs.shutdown(socket.SHUT_WR)
+            with self.assertRaises(ldc.GoneError):
+                ldc.attach(ours)
+
     def test_two_processes_share_a_ring(self):
         ours, theirs = socket.socketpair()
         child = os.fork()
         if child == 0:
             ours.close()
-            with ldc.attach(theirs) as receiver:
+            with ldc.attach(theirs, timeout=60) as receiver:
                 theirs.close()
                 data = [message.data for message in receiver]
             os._exit(0 if data == [b"one", b"two"] else 1)

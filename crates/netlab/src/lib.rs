@@ -110,6 +110,26 @@ pub fn lacks(test: &str, why: impl std::fmt::Display) {
     eprintln!("SKIPPED {test}: {why}");
 }
 
+/// Prints that a test is skipped for lack of an installed program. Where `POLYCAST_REQUIRE_PROGRAMS` lists it, as CI does, the
+/// test fails instead; the list has names separated by spaces, or `all`.
+///
+/// # Panics
+/// When the program is required.
+pub fn lacks_program(test: &str, program: &str) {
+    let required = std::env::var("POLYCAST_REQUIRE_PROGRAMS").unwrap_or_default();
+    let is_required = is_listed(&required, program);
+    assert!(
+        !is_required,
+        "{test}: {program} is not installed, and POLYCAST_REQUIRE_PROGRAMS requires it"
+    );
+    lacks(test, format_args!("{program} is not installed"));
+}
+
+fn is_listed(list: &str, program: &str) -> bool {
+    let mut names = list.split_whitespace();
+    names.any(|name| name == program || name == "all")
+}
+
 /// Prints that a test is skipped and why. With `POLYCAST_REQUIRE_NAMESPACES=1`, which CI sets, the test fails instead:
 /// there nothing may be skipped for a lack of privileges.
 ///
@@ -119,4 +139,17 @@ pub fn skip(test: &str, why: impl std::fmt::Display) {
     let required = std::env::var("POLYCAST_REQUIRE_NAMESPACES").is_ok_and(|value| value == "1");
     assert!(!required, "{test}: {why}");
     eprintln!("SKIPPED {test}: {why}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_listed;
+
+    #[test]
+    fn required_programs_are_listed_by_name() {
+        assert!(is_listed("cc  python3", "python3"));
+        assert!(is_listed("all", "python3"));
+        assert!(!is_listed("cc python", "python3"));
+        assert!(!is_listed("", "cc"));
+    }
 }

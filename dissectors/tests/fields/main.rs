@@ -54,11 +54,7 @@ impl Fields {
 fn tshark() -> Option<Tshark> {
     let found = Tshark::find();
     if found.is_none() {
-        eprintln!("\n*** SKIPPED: tshark is not installed, the dissectors were NOT tested ***\n");
-        assert!(
-            std::env::var_os("POLYCAST_REQUIRE_TSHARK").is_none(),
-            "POLYCAST_REQUIRE_TSHARK is set and tshark is not installed"
-        );
+        netlab::lacks_program(env!("CARGO_PKG_NAME"), "tshark");
     }
     found
 }

@@ -184,6 +184,25 @@ fn hosts(section: &Section<'_, '_>, key: &'static str) -> Option<Vec<Prefix>> {
     prefixes(section, key, wants, |_| Ok(()))
 }
 
+/// `origins`: pages in browsers that may publish.
+fn origins(section: &Section<'_, '_>) -> Vec<String> {
+    let wants = "origins of pages, such as [\"https://studio.example\"]";
+    let listed = section.list("origins", wants, |value| {
+        let text = text(value)?;
+        let wrong = || format!("{text:?} is not an origin, such as \"https://studio.example\"");
+        let url = text.parse::<url::Url>().map_err(|_| wrong())?;
+        // As browsers write it: without the port where that is the scheme's own, and without a slash.
+        let origin = url.origin().ascii_serialization();
+        let is_whole = url.path() == "/" && url.query().is_none() && url.username().is_empty();
+        match is_whole && ["http", "https"].contains(&url.scheme()) {
+            true => Ok(origin),
+            false => Err(wrong()),
+        }
+    });
+    let listed = listed.map(|at| at.value).unwrap_or_default();
+    listed.into_iter().map(|at| at.value).collect()
+}
+
 fn data(section: &Section<'_, '_>, default: &str, specific: bool) -> GroupsConfig {
     GroupsConfig {
         link: link(section),
@@ -354,9 +373,12 @@ fn http(section: &Section<'_, '_>) -> HttpConfig {
         }),
         origin: url("origin"),
         publish: hosts(section, "publish").unwrap_or_else(|| config.publish.clone()),
+        origins: origins(section),
         list: hosts(section, "list").unwrap_or_else(|| config.list.clone()),
         hls_memory: section.number("hls-memory", 1u32 << 20..=1 << 30, 16 << 20) as usize,
         hls_sessions: section.number("hls-sessions", 0u32..=10_000, 16) as usize,
+        hls_sessions_per_client: section.number("hls-sessions-per-client", 1u32..=10_000, 4)
+            as usize,
         hls_part: section
             .duration(
                 "hls-part",

@@ -39,7 +39,7 @@ fn in_a_network(body: impl FnOnce() + Send) {
         ("ffmpeg", runs("ffmpeg")),
     ] {
         if !is_there {
-            eprintln!("SKIPPED: no {program} here, nothing was played in a browser");
+            netlab::lacks_program(env!("CARGO_PKG_NAME"), program);
             return;
         }
     }
@@ -197,4 +197,59 @@ fn a_stream_of_fragments_plays_over_moq() {
         let state = fragments_play(server, &network);
         assert!(state.starts_with("MoQ, 320 × 240"), "{state}");
     });
+}
+
+/// Appends groups in the player with a buffer and streams of this script: group 2 stalls in its head until it is released,
+/// the others are whole. Returns the numbers of the groups that were appended.
+const GROUPS: &str = "(async release => {
+    const appended = [], buffer = new EventTarget();
+    buffer.buffered = [];
+    buffer.appendBuffer = bytes => {
+        appended.push(bytes[0]);
+        setTimeout(() => buffer.dispatchEvent(new Event('updateend')));
+    };
+    const start = new Uint8Array([0, 2, 0]);
+    // Number, header of six bytes that says that a decoder can start, a frame of one byte.
+    const rest = number => new Uint8Array([number, 6, 0, 1, 0, 0, 0, 0, 1, number]);
+    const group = number => new ReadableStream({ async start(controller) {
+        controller.enqueue(start);
+        if (number === 2) {
+            if (release === null) return;
+            await new Promise(done => setTimeout(done, release));
+        }
+        controller.enqueue(rest(number));
+        controller.close();
+    } });
+    const incomingUnidirectionalStreams = new ReadableStream({ start(controller) {
+        for (const number of [1, 2, 3, 4]) controller.enqueue(group(number));
+    } });
+    readGroups({ incomingUnidirectionalStreams }, buffer);
+    for (let looks = 0; looks < 200 && appended.at(-1) !== 4; looks += 1) await new Promise(done => setTimeout(done, 50));
+    return appended;
+})";
+
+#[test]
+fn a_group_whose_head_stalls_delays_no_other_in_the_player() {
+    if !headless::is_installed() {
+        netlab::lacks_program(env!("CARGO_PKG_NAME"), "chromium");
+        return;
+    }
+    if netlab::permitted(env!("CARGO_PKG_NAME")) {
+        let namespace = Namespace::new().expect("namespace");
+        let body = || {
+            let server = port();
+            let _gateway = Daemon::start("run", 2, &listen(port()), &http(server));
+            let path = session_path("bfed://2/film", 0).replacen("/s/", "/play/", 1);
+            let mut browser = Browser::open(&format!("http://{server}{path}")).unwrap();
+            eventually("the player's script", || {
+                let kind = browser.value("typeof readGroups").expect("an answer");
+                (kind == "function").then_some(())
+            });
+            for (release, expected) in [("null", "[1,3,4]"), ("20", "[1,2,3,4]")] {
+                let appended = browser.value(&format!("{GROUPS}({release})")).unwrap();
+                assert_eq!(appended.to_string(), expected, "released after {release}");
+            }
+        };
+        namespace.run(body).expect("enter namespace");
+    }
 }

@@ -62,7 +62,7 @@ fn has_python() -> bool {
         .status();
     let found = found.is_ok_and(|status| status.success());
     if !found {
-        eprintln!("SKIPPED: python3 is not installed");
+        netlab::lacks_program(env!("CARGO_PKG_NAME"), "python3");
     }
     found
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use bfed::native::Direction;
 use bfed::{Duration, SessionName};
-use bfed_gateway::native::{Groups, Network, NetworkConfig, SapConfig};
+use bfed_gateway::native::{Groups, Network, NetworkConfig, Role, SapConfig};
 use linux_net::link::Editor;
 use sap::{Description, Media, Origin, Packet};
 
@@ -115,6 +115,72 @@ fn sessions_from_elsewhere_are_announced_while_they_are_presented() {
         net.handle_timeout(now() + Duration::from_secs(1));
         assert!(packet(&mut host).0, "deleted");
         assert_eq!(count(&*net, "announcements_sent"), 2);
+    });
+}
+
+#[test]
+fn the_data_nodes_of_a_process_share_one_rate() {
+    alone(|| {
+        const PARTS: usize = 4;
+        const HOUR_S: u64 = 3600;
+        let mut host = Host::in_group(group(), None);
+        let config = NetworkConfig::Ip(bfed_gateway::native::MulticastConfig {
+            data: bfed_gateway::native::GroupsConfig {
+                groups: Groups::parse("239.200.0.0/22").unwrap(),
+                ..crate::ip::config().data
+            },
+            sap: SapConfig {
+                announce: true,
+                learn_from: vec![],
+            },
+            ..crate::ip::config()
+        });
+        let mut nets: Vec<_> = (0..PARTS)
+            .map(|part| {
+                let role = Role::Channels { part, parts: PARTS };
+                started(config.open(role, owner()).unwrap())
+            })
+            .collect();
+        // More sessions in each than the whole rate would announce in an interval of 300 s.
+        for (at, net) in nets.iter_mut().enumerate() {
+            for number in 0..200 {
+                let title = "x".repeat(100);
+                let session = name(&format!("bfed://9/{at}-{number}/?title={title}"));
+                down(&mut **net, &session).unwrap();
+            }
+        }
+        let (mut bytes, mut packets) = (0, 0);
+        let end = now() + Duration::from_secs(HOUR_S);
+        loop {
+            let due = nets.iter().filter_map(|net| net.poll_timeout()).min();
+            let Some(due) = due.filter(|due| *due < end) else {
+                break;
+            };
+            for net in &mut nets {
+                net.handle_timeout(due);
+            }
+            loop {
+                let received = host.receive(0);
+                if received.is_empty() {
+                    break;
+                }
+                packets += received.len();
+                bytes += received.iter().map(Vec::len).sum::<usize>();
+            }
+        }
+        let sent: u64 = nets
+            .iter()
+            .map(|net| count(&**net, "announcements_sent"))
+            .sum();
+        assert_eq!(packets as u64, sent, "all of them were counted");
+        // 4000 bit/s of RFC 2974, and the burst at the start.
+        let burst = sap::BURST.total_micros() / 1_000_000;
+        let allowed = 500 * (HOUR_S + burst) as usize + PARTS * sap::MAX_PACKET_LEN;
+        assert!(bytes <= allowed, "{bytes} of {allowed}");
+        // All of them had their part.
+        for net in &nets {
+            assert!(count(&**net, "announcements_sent") > 200);
+        }
     });
 }
 

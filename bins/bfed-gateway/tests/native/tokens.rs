@@ -269,6 +269,88 @@ fn http_servers_take_tokens_in_the_header_and_in_the_query() {
 }
 
 #[test]
+fn a_playlist_and_all_that_it_names_play_with_the_token_of_the_page() {
+    use crate::http::{Client, EDGE};
+    alone(|| {
+        const TS: &[u8] = include_bytes!("../../../../crates/media/tests/samples/h264.ts");
+        let issuer = Issuer::new();
+        let config = NetworkConfig::Http(crate::http::config());
+        let role = Role::Channels { part: 0, parts: 1 };
+        let access = issuer.access();
+        let _net = started(config.open(role, guarded(&access)).unwrap());
+        let mut claims = Issuer::claims();
+        claims.sessions = "bfed://7/film".parse().unwrap();
+        claims.rights = vec![Right::Publish];
+        let source = issuer.sign(OWN, &claims);
+        claims.rights = vec![Right::Join];
+        let token = issuer.sign(OWN, &claims);
+        let path = crate::http::path("bfed://7/film");
+        let mut source = Client::put(EDGE, &format!("{path}?token={source}"));
+        let get = |path: &str| {
+            let mut client = Client::get(EDGE, path);
+            let (status, body) = client.all();
+            (status, body.to_vec())
+        };
+        // The page passes its token on to information, the playlist and the stream.
+        let view = |view: &str, rest: &str| format!("{}{rest}", path.replacen("/s/", view, 1));
+        let query = format!("?token={token}");
+        assert_eq!(get(&view("/play/", "")).0, 403);
+        let (status, page) = get(&view("/play/", &query));
+        let page = String::from_utf8(page).unwrap();
+        assert_eq!(status, 200);
+        assert!(page.contains("playHls(info.hls + token)"));
+        source.chunk(&TS[..20 * 188]);
+        let mut waiting = Client::get(EDGE, &view("/hls/", &format!("/index.m3u8{query}")));
+        std::thread::sleep(Duration::from_millis(200));
+        for piece in TS[20 * 188..].chunks(1316 * 7) {
+            source.chunk(piece);
+        }
+        let (status, list) = waiting.all();
+        assert_eq!(status, 200);
+        let list = String::from_utf8(list.to_vec()).unwrap();
+        let (status, info) = get(&view("/info/", &query));
+        let info: serde_json::Value = serde_json::from_slice(&info).unwrap();
+        assert_eq!(
+            (status, info["hls"].as_str()),
+            (200, Some(&*view("/hls/", "/index.m3u8")))
+        );
+        // A browser resolves each address of the playlist against that of the playlist, whose query it leaves out.
+        let quoted = list
+            .lines()
+            .filter_map(|line| line.split("URI=\"").nth(1)?.split('"').next());
+        let plain = list
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.is_empty());
+        let all: Vec<&str> = quoted.chain(plain).collect();
+        assert!(all.len() >= 2, "{list}");
+        let mut played = 0;
+        for file in all {
+            let file = view("/hls/", &format!("/{file}"));
+            let bare = file.split('?').next().unwrap();
+            assert_eq!(get(bare).0, 403, "without the token");
+            // The hint names a part that is not there yet.
+            if list.contains(&format!(
+                "PRELOAD-HINT:TYPE=PART,URI=\"{}",
+                file.rsplit('/').next().unwrap()
+            )) {
+                continue;
+            }
+            let (status, bytes) = get(&file);
+            assert_eq!(status, 200, "{file}");
+            played += bytes.len();
+        }
+        assert!(played > 20_000, "{played} bytes of {list}");
+        // The token of a source reads nothing.
+        claims.rights = vec![Right::Publish];
+        let wrong = issuer.sign(OWN, &claims);
+        assert_eq!(
+            get(&view("/hls/", &format!("/index.m3u8?token={wrong}"))).0,
+            403
+        );
+    });
+}
+
+#[test]
 fn rules_decide_about_readers_and_sources_of_an_edge() {
     alone(|| {
         let closed = Rule {

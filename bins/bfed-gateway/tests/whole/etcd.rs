@@ -26,7 +26,7 @@ impl Etcd {
     /// None where there is no etcd.
     pub(super) fn start(tls: bool) -> Option<Etcd> {
         if Command::new("etcd").arg("--version").output().is_err() {
-            eprintln!("SKIPPED: there is no etcd here, the election was not tried");
+            netlab::lacks_program(env!("CARGO_PKG_NAME"), "etcd");
             return None;
         }
         let (folder, at) = (tempfile::tempdir().unwrap(), [port(), port()]);

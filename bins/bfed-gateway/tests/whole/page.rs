@@ -126,7 +126,7 @@ fn a_browser_shows_the_federation_and_hostile_text_as_text() {
     let browsers = ["chromium", "chromium-browser", "google-chrome"];
     let works = |name: &&&str| shown(name, "about:blank").is_ok_and(|dom| dom.contains("<html"));
     let Some(browser) = browsers.iter().find(works) else {
-        eprintln!("SKIPPED: no chromium runs here, the status page was not looked at");
+        netlab::lacks_program(env!("CARGO_PKG_NAME"), "chromium");
         return;
     };
     let (one, other, page) = gateways();

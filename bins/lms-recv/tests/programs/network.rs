@@ -34,7 +34,7 @@ pub(super) fn filter(namespace: &Namespace, hook: &str, rule: &str) -> bool {
     let is_set = namespace.run(set).expect("namespace");
     let is_set = is_set.is_ok_and(|status| status.success());
     if !is_set {
-        eprintln!("SKIPPED: no nft here");
+        netlab::lacks_program(env!("CARGO_PKG_NAME"), "nft");
     }
     is_set
 }
@@ -88,7 +88,7 @@ impl Network {
             let set = self.at(self.router).run(|| tc.status());
             let is_set = set.expect("namespace").is_ok_and(|status| status.success());
             if !is_set {
-                eprintln!("SKIPPED: no tc here");
+                netlab::lacks_program(env!("CARGO_PKG_NAME"), "tc");
             }
             is_set
         })

@@ -78,6 +78,9 @@ pub(super) struct Rest {
     pub(super) path: Option<PathId>,
     /// Since when the edge has been full without progress.
     pub(super) full_since: Option<Instant>,
+    /// Its TCP channel or QUIC stream has not been opened for the first time: data waits for it. Once it was open, or has
+    /// been waited for in vain, data for a channel that is not there is dropped.
+    pub(super) awaits_stream: bool,
     /// Its part in the distribution of the flow's initialisation.
     pub(super) init: Exchange,
     /// Downstream: what may be sent again.
@@ -105,6 +108,7 @@ impl Edge {
             rest: Box::new(Rest {
                 remote,
                 path,
+                awaits_stream: matches!(carrier, Carrier::Stream(_) | Carrier::PathStream(..)),
                 ..Rest::default()
             }),
             label_out: None,

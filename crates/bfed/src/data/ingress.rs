@@ -98,6 +98,7 @@ impl Plane {
         let copy = shortcut.enter(end)?.copy_header(header, end);
         self.now = now;
         self.stats.packets += 1;
+        self.stats.bytes += (end - HEADER_LEN) as u64;
         self.stats.copies += 1;
         self.stats.copied_bytes += (end - HEADER_LEN) as u64;
         Some(copy)

@@ -169,7 +169,8 @@ proto_core::drop_reasons! {
         Duplicate = "duplicate",
         /// An ATTACH or REPORT for a flow that is not that sender's.
         NotYours = "not_yours",
-        /// A copy for a TCP channel that is not open yet.
+        /// A copy for a TCP channel or QUIC stream that has ended, or was not opened within the stall timeout. Bulk data waits for
+        /// one that has not been opened for the first time.
         NotAttached = "not_attached",
         /// The oldest one of the least important frames of a full queue.
         QueueFull = "queue_full",
@@ -218,7 +219,7 @@ pub struct PlaneConfig {
     /// Most edges of all sessions.
     pub max_edges: usize,
     /// Most bytes that wait for one edge. Real-time: the least important frame is dropped; bulk: the source is paused when
-    /// the edge is blocked, or when half of this waits for a link with a rate limit.
+    /// the edge is blocked, or when half of this waits for a link with a rate limit, or for a channel that is not open yet.
     pub max_queue_bytes: usize,
     /// Longest IP packet sent to other data nodes, in bytes: longer frames are sent in fragments.
     pub mtu: usize,

@@ -400,6 +400,7 @@ impl Plane {
             return false;
         };
         edge.to = Some(Destination::Stream(conn));
+        edge.rest.awaits_stream = false;
         let entry = Entry::new(id, edge);
         if let Some(key) = edge.key() {
             self.set_entry(key, entry);
@@ -518,7 +519,8 @@ impl Plane {
     /// Queues a copy that cannot be sent now.
     #[cold]
     fn wait(&mut self, now: Instant, id: EdgeId, cursor: &mut Cursor, frame: &[u8]) {
-        if self.edge(id).is_none_or(|edge| edge.to.is_none()) {
+        let keeps = |edge: &Edge| edge.to.is_some() || edge.rest.awaits_stream;
+        if !self.edge(id).is_some_and(keeps) {
             self.lose(id, DataError::NotAttached, 1);
             return;
         }

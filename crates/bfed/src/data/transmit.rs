@@ -171,7 +171,7 @@ impl Plane {
         let Some(edge) = self.edges.get_mut(id.index) else {
             return;
         };
-        let waits = edge.waits() && !edge.blocked && !edge.unproved;
+        let waits = edge.is_open();
         let paced = edge
             .sender
             .as_ref()
@@ -232,9 +232,10 @@ impl Plane {
     /// Disconnects a stalled receiver, which may reconnect. A channel that this node opened is opened again.
     fn cut(&mut self, id: EdgeId) {
         self.clear_queue(id, DataError::Stalled);
-        let Some(edge) = self.edge(id) else {
+        let Some(edge) = self.edge_mut(id) else {
             return;
         };
+        edge.rest.awaits_stream = false;
         let (conn, remote) = (edge.stream(), edge.rest.remote.filter(|_| edge.up));
         if let Some(conn) = conn {
             self.stream_ended(conn);

@@ -108,12 +108,13 @@ fn the_rate_after_a_time_without_a_control_node_is_that_of_all_the_time() {
 fn flows_and_lost_copies_are_counted_together() {
     let name = "bfed://1/m/a/b";
     let flows = SessionName::parse(name).unwrap().flow_count();
-    let mut station = Station::new(1);
+    let mut station = Station::with(1, |config| config.plane.max_queue_bytes = 10);
     station.subscribe(true, name, Edge::Native, &[]).unwrap();
     let theirs = vec![stream(0, 2); flows];
     station.subscribe(false, name, PEER, &theirs).unwrap();
     for channel in 1..=flows as u64 {
-        // The receiver has not attached yet.
+        // The receiver has not attached yet: data waits for it, of which the second packet replaces the first.
+        station.native_data(channel, &[0; 10]).unwrap();
         station.native_data(channel, &[0; 10]).unwrap();
     }
     let statistics = live(&mut station, 1);
@@ -121,7 +122,7 @@ fn flows_and_lost_copies_are_counted_together() {
     let count = flows as u64;
     assert_eq!(
         (entry.packets, entry.bytes, entry.copies, entry.dropped),
-        (count, 10 * count, 0, count)
+        (2 * count, 20 * count, 0, count)
     );
 }
 

@@ -199,6 +199,39 @@ fn a_receiver_that_takes_nothing_is_cut_off_and_the_others_go_on() {
     );
 }
 
+/// A station whose receiver of a bulk session has not opened its channel, with a source that is paused for it.
+fn awaited() -> Station {
+    let mut station = Station::with(1, |config| config.plane.max_queue_bytes = 10_000);
+    station.subscribe(true, FILE, Edge::Native, &[]).unwrap();
+    station
+        .subscribe(false, FILE, PEER, &receiver(Content::Bulk))
+        .unwrap();
+    for _ in 0..7 {
+        station.native_data(1, &[0; 1000]).unwrap();
+    }
+    let source = Destination::Native(ChannelId(1));
+    assert_eq!(station.events(), [DataEvent::Pause(source)]);
+    station
+}
+
+#[test]
+fn a_receiver_that_never_opens_its_channel_stops_the_source_once() {
+    let mut station = awaited();
+    let source = Destination::Native(ChannelId(1));
+    station.wait(9_900);
+    assert_eq!(station.events(), []);
+    station.wait(200);
+    assert!(station.events().contains(&DataEvent::Resume(source)));
+    for _ in 0..20 {
+        station.native_data(1, &[0; 1000]).unwrap();
+        station.wait(1000);
+    }
+    assert_eq!(station.events(), [], "it is not waited for again");
+    let stats = *station.node.plane().stats();
+    let drops = [DataError::Stalled, DataError::NotAttached].map(|why| stats.drops.get(why));
+    assert_eq!((stats.pauses, drops), (1, [7, 20]));
+}
+
 #[test]
 fn a_cut_receiver_lets_the_source_go_on() {
     let mut station = bulk();

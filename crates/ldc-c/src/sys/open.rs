@@ -41,7 +41,7 @@ pub unsafe extern "C" fn ldc_open_pair(
 /// `ldc_receiver_attach`. Sending can begin at once.
 ///
 /// # Safety
-/// `shape` points to a structure, `sender` to a writable pointer.
+/// `fd` is a descriptor of the caller, `shape` points to a structure, `sender` to a writable pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_open_shm(
     fd: i32,
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn ldc_open_shm(
 /// connection ends when both copies are closed, or the caller calls `shutdown`.
 ///
 /// # Safety
-/// `shape` points to a structure, `config` to one or is null, `sender` points to a writable pointer.
+/// `fd` is a descriptor of the caller, `shape` points to a structure, `config` to one or is null, `sender` points to a writable pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_open_tcp(
     fd: i32,

@@ -183,8 +183,13 @@ pub(crate) unsafe fn string<'a>(pointer: *const c_char, what: &str) -> Result<&'
 }
 
 /// Duplicates a descriptor. A number that is no descriptor gives an error of the kernel.
-pub(crate) fn duplicate(fd: i32) -> Result<OwnedFd, Failure> {
-    any::duplicate(fd).map_err(|error| {
+///
+/// # Safety
+/// As for [`any::duplicate`]: a descriptor that the calling program owns.
+pub(crate) unsafe fn duplicate(fd: i32) -> Result<OwnedFd, Failure> {
+    // SAFETY: the caller's promise.
+    let copy = unsafe { any::duplicate(fd) };
+    copy.map_err(|error| {
         Failure::new(
             Status::Failed,
             format!("cannot duplicate descriptor {fd}: {error}"),

@@ -48,7 +48,7 @@ fn describe(message: &Claimed, id: u64) -> Message {
 /// the offer until the receive timeout of the socket expires. The other process need not be trusted.
 ///
 /// # Safety
-/// `receiver` points to a writable pointer.
+/// `fd` is a descriptor of the caller, `receiver` points to a writable pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_receiver_attach(
     fd: i32,
@@ -57,7 +57,8 @@ pub unsafe extern "C" fn ldc_receiver_attach(
 ) -> Status {
     run(|| {
         let attach = || {
-            let socket = UnixStream::from(duplicate(fd)?);
+            // SAFETY: the caller's promise.
+            let socket = UnixStream::from(unsafe { duplicate(fd)? });
             Ok(shm::attach(socket, max_len)?.into())
         };
         // SAFETY: the caller's promise.

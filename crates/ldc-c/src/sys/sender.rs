@@ -342,13 +342,14 @@ pub unsafe extern "C" fn ldc_sender_state(
 /// `ldc_receiver_attach`. Messages that were claimed and not completed are claimed again.
 ///
 /// # Safety
-/// `sender` is a valid handle.
+/// `sender` is a valid handle, `fd` a descriptor of the caller.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ldc_pass(sender: *mut Sender, fd: i32) -> Status {
     run(|| {
         // SAFETY: the caller's promise.
         let mut sender = unsafe { pointer::handle(sender)? };
-        let socket = UnixStream::from(duplicate(fd)?);
+        // SAFETY: the caller's promise.
+        let socket = UnixStream::from(unsafe { duplicate(fd)? });
         Ok(sender.class(0)?.pass(socket)?)
     })
 }

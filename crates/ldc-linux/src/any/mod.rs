@@ -41,15 +41,8 @@ pub use receiver::Receiver;
 use crate::error::{InitError, SendError, WaitError};
 use crate::rings::Rings;
 use crate::schedule::Scheduler;
-use crate::{ends, shm, sys, tcp, udp};
-
-/// Duplicates a descriptor that another language has as a number.
-///
-/// # Errors
-/// The kernel's: the number is no descriptor, or no more can be opened.
-pub fn duplicate(number: i32) -> std::io::Result<std::os::fd::OwnedFd> {
-    sys::duplicate(number)
-}
+pub use crate::sys::duplicate;
+use crate::{ends, shm, tcp, udp};
 
 /// Counters of a drain that has ended. Those that its kind does not have are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! A data node's server: its readers and sources, and streams from other servers.
 
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 
 use super::hub::{Key, NoSource, Shared, longest_frame};
 use super::moq;
+use super::origins::{Origins, host_of};
 use super::presented::Presented;
 use super::server::{Answer, Site, Stream, TIMEOUT, piece, redirect, text};
 use super::tls::Tls;
@@ -47,6 +48,8 @@ pub(super) struct Edge {
     pub(super) origin: Option<Url>,
     /// Hosts that may be sources.
     pub(super) publish: Vec<Prefix>,
+    /// Pages in browsers that may publish.
+    pub(super) origins: Origins,
     /// Hosts that may list the sessions.
     pub(super) list: Vec<Prefix>,
     /// The certificate, which may change.
@@ -123,6 +126,10 @@ struct Asked<'a> {
     path: &'a str,
     query: &'a str,
     presented: &'a Presented,
+    /// The client's address.
+    from: IpAddr,
+    /// The host that the client asks, as it knows it.
+    host: Option<&'a str>,
 }
 
 impl Edge {
@@ -140,9 +147,10 @@ impl Edge {
         match asked.view {
             View::Stream => self.stream(key, session, cut),
             View::Hls(file) => {
-                view::hls(&self.shared, key, *file, asked.query, asked.presented).await
+                let who = (key, asked.from);
+                view::hls(&self.shared, who, *file, asked.query, asked.presented).await
             }
-            View::Page => view::page(self.moq.as_deref()),
+            View::Page => view::page(self.moq.as_deref(), asked.host),
             View::Info => view::info(&self.shared, key, &self.base, self.moq.as_deref()),
         }
     }
@@ -211,6 +219,24 @@ impl Edge {
         self.publish.iter().any(|prefix| prefix.contains(host))
     }
 
+    /// Returns why a request may not be a source's.
+    fn check_source(
+        &self,
+        from: IpAddr,
+        request: &Request<Incoming>,
+        host: Option<&str>,
+    ) -> Result<(), &'static str> {
+        if !self.may_publish(from) {
+            return Err("this host may not be a source: network.publish does not list it");
+        }
+        match self.origins.may_publish(request.headers(), host) {
+            true => Ok(()),
+            false => {
+                Err("pages of this origin may not be sources: network.origins does not list it")
+            }
+        }
+    }
+
     fn is_foreign(&self, key: &Key, session: &SessionName) -> bool {
         match session.owner() {
             Owner::Number(network) => network != self.network,
@@ -238,6 +264,8 @@ impl Edge {
             path: "/",
             query: "",
             presented,
+            from: Ipv4Addr::UNSPECIFIED.into(),
+            host: None,
         };
         self.locate(&asked, key, session).await.is_ok()
     }
@@ -380,24 +408,26 @@ impl Site for Edge {
             return text(StatusCode::FORBIDDEN, why);
         }
         let query = request.uri().query().unwrap_or_default().to_owned();
+        let host = host(&request);
         let asked = Asked {
             view: &view,
             path: &path_and_query(&request),
             query: &query,
             presented: &presented,
+            from: from.ip(),
+            host: host.as_deref(),
         };
         match (request.method(), &view) {
             (&Method::GET, _) => presented.keep(self.get(&asked, &key, &session, cut).await),
-            (&Method::PUT | &Method::POST, View::Stream) => match self.may_publish(from.ip()) {
-                true => match deadline(&request) {
+            (&Method::PUT | &Method::POST, View::Stream) => {
+                if let Err(why) = self.check_source(from.ip(), &request, host.as_deref()) {
+                    return text(StatusCode::FORBIDDEN, why);
+                }
+                match deadline(&request) {
                     Ok(deadline) => self.put(key, session, deadline, request.into_body()).await,
                     Err(why) => text(StatusCode::BAD_REQUEST, why),
-                },
-                false => text(
-                    StatusCode::FORBIDDEN,
-                    "this host may not be a source: network.publish does not list it",
-                ),
-            },
+                }
+            }
             _ => text(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "GET reads a session, PUT is its source",
@@ -445,6 +475,17 @@ fn deadline<B>(request: &Request<B>) -> Result<Option<bfed::Duration>, &'static 
         Some(millis) => Ok(Some(bfed::Duration::from_millis(millis))),
         None => Err("polycast-deadline is a number of milliseconds from 1 to 60000"),
     }
+}
+
+/// Returns the host that a request is for, as the client knows it.
+fn host(request: &Request<Incoming>) -> Option<String> {
+    let field = request.headers().get(header::HOST);
+    let field = field.and_then(|value| value.to_str().ok());
+    let whole = request
+        .uri()
+        .authority()
+        .map(|authority| authority.as_str());
+    host_of(whole.or(field)?)
 }
 
 /// Returns the path of a request, also of the whole URL that a proxy sends.

@@ -129,6 +129,7 @@ pub(super) struct Bounds {
     pub(super) idle_timeout: Duration,
     pub(super) hls: media::hls::Config,
     pub(super) hls_sessions: usize,
+    pub(super) hls_sessions_per_client: usize,
 }
 
 /// Why a host cannot be a source.

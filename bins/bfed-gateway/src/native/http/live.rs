@@ -7,6 +7,7 @@
 //! | segments of HLS, from the first request for them until 60 s after the last | `hls-memory` |
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,8 @@ pub(super) struct Live {
     recorder: Option<Recorder<Bytes>>,
     /// Its playlist, written once for all clients.
     playlist: Option<Bytes>,
+    /// The client that asks for segments, while it is the only one.
+    client: Option<IpAddr>,
     /// When segments were asked for last.
     asked: Option<Instant>,
     hls: Config,
@@ -303,8 +306,17 @@ impl Live {
     }
 
     /// Notes a request for segments.
-    pub(super) fn ask(&mut self) {
+    pub(super) fn ask(&mut self, client: IpAddr) {
+        self.client = match self.is_recorded() {
+            true => self.client.filter(|first| *first == client),
+            false => Some(client),
+        };
         self.asked = Some(Instant::now());
+    }
+
+    /// Returns whether segments are made that no other client has asked for.
+    pub(super) fn is_for_alone(&self, client: IpAddr) -> bool {
+        self.is_recorded() && self.client == Some(client)
     }
 
     /// Returns whether segments are being made.
@@ -355,7 +367,7 @@ mod tests {
             (1316, 3_000),
         ] {
             let mut live = Live::new(max, Config::default());
-            live.ask();
+            live.ask([127, 0, 0, 1].into());
             pour(&mut live, TS, len);
             let recorder = live.recorder().expect("segments");
             assert!(recorder.bytes() <= TS.len() * 2);
@@ -365,7 +377,7 @@ mod tests {
     #[test]
     fn segments_of_tiny_chunks_are_in_few_pieces() {
         let mut live = Live::new(4 << 20, Config::default());
-        live.ask();
+        live.ask([127, 0, 0, 1].into());
         pour(&mut live, TS, 2);
         let segment = live.recorder().unwrap().segment(0);
         let media::hls::Found::Now(pieces) = segment else {
@@ -378,7 +390,7 @@ mod tests {
     #[test]
     fn a_new_source_begins_anew_and_its_segments_follow_a_discontinuity() {
         let mut live = Live::new(1 << 20, Config::default());
-        live.ask();
+        live.ask([127, 0, 0, 1].into());
         pour(&mut live, TS, 1316);
         live.restart();
         assert!(live.container().is_none());

@@ -9,7 +9,7 @@
 //! | `GET /s/NAME`, `/s/NAME/FLOW` | an edge | the session's flow as it comes, from now on; NAME is the session's, percent-encoded, FLOW its number from 0. For a session of another network that this edge does not have, it asks the mediator and redirects (307) to the edge that has it |
 //! | `GET /hls/NAME/index.m3u8`, `/play/NAME`, `/info/NAME` | an edge | HLS, a page with a player, JSON: see `view`; FLOW follows the name as above. Redirected in the same way |
 //! | `GET /sessions` | an edge | JSON of all sessions here, for hosts in `list` |
-//! | `PUT`, `POST` to `/s/...` | the origin | is the session's source, if the host is in `publish`: one at a time unless it has many sources; 403 to other hosts |
+//! | `PUT`, `POST` to `/s/...` | the origin | is the session's source, if the host is in `publish`, and a page in a browser in `origins`: one at a time unless it has many sources; 403 to other hosts |
 //! | `GET /s/...` | the mediator | joins, and redirects to an edge |
 //! | `POST /mediator` | the mediator | the body is a REQUEST, that of the answer an ANSWER |
 //!
@@ -31,6 +31,7 @@
 //! | 1 MiB for the data node | the source is paused |
 //! | half of `queue` bytes since the last key frame of a flow | late readers wait for the next key frame |
 //! | `hls-memory` bytes of segments of a flow, `hls-sessions` flows | the oldest segment is removed; 503 |
+//! | `hls-sessions-per-client` flows that clients of one address alone watch; those of an IPv6 network of 64 bits count together | 429 |
 //! | a request for a part or playlist that comes next waits 20 s | 503 |
 //! | an answer of known length is taken within three times `idle-timeout` | the connection is closed |
 //! | a TLS handshake takes 10 s | the connection is closed |
@@ -40,6 +41,7 @@ mod front;
 mod hub;
 mod live;
 mod moq;
+mod origins;
 mod presented;
 mod server;
 mod tls;
@@ -81,12 +83,16 @@ pub struct HttpConfig {
     pub origin: Option<Url>,
     /// Hosts that may be the source of a session.
     pub publish: Vec<Prefix>,
+    /// Origins of pages in browsers that may publish, beside the servers' own: `https://studio.example`.
+    pub origins: Vec<String>,
     /// Hosts that may list the sessions.
     pub list: Vec<Prefix>,
     /// Most bytes of the segments of one session for HLS.
     pub hls_memory: usize,
     /// Most sessions with segments of HLS at a time, on each server.
     pub hls_sessions: usize,
+    /// Most of them that clients of one address alone watch.
+    pub hls_sessions_per_client: usize,
     /// Longest part of a segment.
     pub hls_part: Duration,
     /// Most connections of a server.
@@ -130,9 +136,11 @@ impl HttpConfig {
             ask: None,
             origin: None,
             publish: loopback.clone(),
+            origins: Vec::new(),
             list: loopback,
             hls_memory: 16 << 20,
             hls_sessions: 16,
+            hls_sessions_per_client: 4,
             hls_part: Duration::from_millis(300),
             max_connections: 4096,
             queue: 4 << 20,
@@ -163,6 +171,21 @@ impl HttpConfig {
                 ..media::hls::Config::default()
             },
             hls_sessions: self.hls_sessions,
+            hls_sessions_per_client: self.hls_sessions_per_client,
+        }
+    }
+
+    /// Returns the pages that may publish at a data node's server.
+    fn origins(&self, part: usize, moq: Option<&moq::Handle>) -> origins::Origins {
+        let part = part as u16;
+        let plain = self.listen.port().checked_add(part);
+        let secure = self.tls.as_ref().map(|tls| tls.listen.port());
+        let secure = secure.and_then(|port| port.checked_add(part));
+        let ports = [plain, secure, moq.and_then(moq::Handle::port)];
+        origins::Origins {
+            listed: self.origins.clone(),
+            host: self.host.clone(),
+            ports: ports.into_iter().flatten().collect(),
         }
     }
 
@@ -259,6 +282,7 @@ impl HttpNet {
             base: base.clone(),
             origin: origin.clone(),
             publish: config.publish.clone(),
+            origins: config.origins(part, handle.as_deref()),
             list: config.list.clone(),
             tls: secure.as_ref().map(|(_, tls)| Arc::clone(tls)),
             mediator: config.mediator_url()?,

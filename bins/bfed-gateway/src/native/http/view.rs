@@ -10,6 +10,7 @@
 //! A request for a part or a playlist that comes next waits for it (draft-pantos-hls-rfc8216bis §6.2.5), at most 20 s;
 //! connections, and so waiting clients, are bounded by `max-connections`.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bfed::{BnNum, SessionName};
@@ -109,11 +110,12 @@ fn position(query: &str) -> Result<Option<(u64, Option<u64>)>, ()> {
 /// Serves a file of HLS.
 pub(super) async fn hls(
     shared: &Shared,
-    key: &Key,
+    (key, client): (&Key, IpAddr),
     file: File,
     query: &str,
     presented: &Presented,
 ) -> Response<Answer> {
+    let key = (key, client);
     let content = |recorder: &Recorder<Bytes>| recorder.container().content_type();
     let served = match file {
         File::Playlist => {
@@ -177,13 +179,16 @@ fn typed(found: Found<Vec<Bytes>>, kind: &'static str) -> Found<Typed> {
 /// Waits until `look` finds something; `never` is the status if it never will.
 async fn waited(
     shared: &Shared,
-    key: &Key,
+    (key, client): (&Key, IpAddr),
     look: impl Fn(&Recorder<Bytes>, Option<Bytes>) -> Found<Typed>,
     never: StatusCode,
 ) -> Result<Typed, Response<Answer>> {
     let until = Instant::now() + WAIT;
     loop {
-        let changed = shared.hub().ask_segments(key).map_err(no_segments)?;
+        let changed = shared
+            .hub()
+            .ask_segments(key, client)
+            .map_err(no_segments)?;
         let changed = changed.notified();
         tokio::pin!(changed);
         // From here on no notification is missed.
@@ -227,14 +232,24 @@ fn no_segments(why: NoSegments) -> Response<Answer> {
             StatusCode::SERVICE_UNAVAILABLE,
             "too many sessions are watched over HLS here: see network.hls-sessions",
         ),
+        NoSegments::ClientLimit => text(
+            StatusCode::TOO_MANY_REQUESTS,
+            "this address watches too many sessions over HLS: see network.hls-sessions-per-client",
+        ),
     }
 }
 
-/// Serves the page with a player, which may connect to the listener for MoQ.
-pub(super) fn page(moq: Option<&moq::Handle>) -> Response<Answer> {
-    let moq = moq.and_then(moq::Handle::port);
-    let moq = moq.map(|port| format!(" https://*:{port}"));
-    let moq = moq.unwrap_or_default();
+/// Returns where the player may connect to for MoQ: this server, under the name by which the client knows it.
+fn moq_source(moq: Option<&moq::Handle>, requested: Option<&str>) -> Option<String> {
+    let (port, host) = (moq?.port()?, requested?);
+    // A policy cannot name an IPv6 address (Content Security Policy Level 3, section 2.3.1).
+    let host = if host.starts_with('[') { "*" } else { host };
+    Some(format!(" https://{host}:{port}"))
+}
+
+/// Serves the page with a player, which may connect to the listener for MoQ. `requested` is the host that the client asks.
+pub(super) fn page(moq: Option<&moq::Handle>, requested: Option<&str>) -> Response<Answer> {
+    let moq = moq_source(moq, requested).unwrap_or_default();
     let Ok(seed) = linux_net::process::random::<16>() else {
         return text(StatusCode::SERVICE_UNAVAILABLE, "no entropy");
     };

@@ -170,3 +170,31 @@ fn hosts_that_are_not_listed_are_no_sources() {
         assert_eq!(source.head(), 200);
     });
 }
+
+#[test]
+fn pages_of_other_origins_are_no_sources() {
+    alone(|| {
+        let mut config = config();
+        config.origins = vec!["https://studio.example".to_owned()];
+        let net = channels(&NetworkConfig::Http(config));
+        let session = path("bfed://7/film");
+        for (origin, host, status) in [
+            ("http://evil.example", "127.0.0.1:8081", 403),
+            ("null", "127.0.0.1:8081", 403),
+            ("http://127.0.0.1:3000", "127.0.0.1:8081", 403),
+            // A name of the attacker's that leads here.
+            ("http://evil.example:8081", "evil.example:8081", 403),
+            ("http://127.0.0.1:8081", "127.0.0.1:8081", 200),
+            ("https://studio.example", "gw.example:8081", 200),
+        ] {
+            for method in ["PUT", "POST"] {
+                let head = format!(
+                    "{method} {session} HTTP/1.1\r\nHost: {host}\r\nOrigin: {origin}\r\nContent-Length: 4\r\n"
+                );
+                let mut source = Client::ask(EDGE, &head, b"film");
+                assert_eq!(source.head(), status, "{method} {origin}");
+            }
+        }
+        assert_eq!(count(&*net, "chunks_received"), 4);
+    });
+}

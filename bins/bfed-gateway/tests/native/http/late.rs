@@ -394,6 +394,44 @@ fn sessions_with_segments_are_bounded_and_sessions_without_a_source_cost_nothing
 }
 
 #[test]
+fn a_client_does_not_take_all_places_for_segments() {
+    alone(|| {
+        let config = HttpConfig {
+            hls_sessions_per_client: 2,
+            ..config()
+        };
+        let _net = channels(&NetworkConfig::Http(config));
+        let names = ["bfed://7/a", "bfed://7/b", "bfed://7/c"];
+        let _sources = names.map(|session| {
+            let mut source = Client::put(EDGE, &path(session));
+            for piece in TS.chunks(1316 * 7) {
+                source.chunk(piece);
+            }
+            source
+        });
+        std::thread::sleep(StdDuration::from_millis(500));
+        // Waits for segments of a stream that stands still; the place is taken at once.
+        let ask = |session: &str, from: [u8; 4]| {
+            let list = path(session).replacen("/s/", "/hls/", 1);
+            let head = format!("GET {list}/9.ts HTTP/1.1\r\nHost: x\r\n");
+            Client::ask_from(from, EDGE, &head)
+        };
+        let status = |mut client: Client| {
+            std::thread::sleep(StdDuration::from_millis(200));
+            client.is_answered().then(|| client.head())
+        };
+        let one = [127, 0, 0, 1];
+        assert_ne!(status(ask(names[0], one)), Some(429));
+        assert_ne!(status(ask(names[1], one)), Some(429));
+        assert_eq!(status(ask(names[2], one)), Some(429));
+        assert_ne!(status(ask(names[0], one)), Some(429), "it has that one");
+        // Another client has places of its own, and what both watch counts for neither.
+        assert_ne!(status(ask(names[0], [127, 0, 0, 2])), Some(429));
+        assert_ne!(status(ask(names[2], one)), Some(429));
+    });
+}
+
+#[test]
 fn clients_that_wait_and_break_off_leave_nothing() {
     alone(|| {
         let net = edge();

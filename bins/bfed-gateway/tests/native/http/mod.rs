@@ -6,6 +6,7 @@ mod mediator;
 mod moq;
 mod relay;
 mod secure;
+mod slow;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -51,7 +52,20 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn ask(at: &str, head: &str, body: &[u8]) -> Self {
         let at: SocketAddr = at.parse().unwrap();
-        let mut stream = TcpStream::connect(at).unwrap();
+        Client::over(TcpStream::connect(at).unwrap(), head, body)
+    }
+
+    /// Asks from an address of this host.
+    pub(crate) fn ask_from(from: [u8; 4], at: &str, head: &str) -> Self {
+        let at: SocketAddr = at.parse().unwrap();
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.unwrap();
+        socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+        socket.connect(&at.into()).unwrap();
+        Client::over(socket.into(), head, b"")
+    }
+
+    fn over(mut stream: TcpStream, head: &str, body: &[u8]) -> Self {
         stream
             .set_read_timeout(Some(StdDuration::from_secs(30)))
             .unwrap();
@@ -173,7 +187,7 @@ impl Client {
     }
 
     /// Until the end.
-    fn all(&mut self) -> (u16, &[u8]) {
+    pub(crate) fn all(&mut self) -> (u16, &[u8]) {
         while !self.ended {
             self.read();
         }

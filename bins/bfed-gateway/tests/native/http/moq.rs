@@ -19,7 +19,7 @@ const MOQ: &str = "127.0.0.1:4443";
 const KEYS: &str = "../../crates/control-stream/tests/keys/server.pem";
 const TS: &[u8] = include_bytes!("../../../../../crates/media/tests/samples/h264.ts");
 
-fn moq_config() -> MoqConfig {
+pub(super) fn moq_config() -> MoqConfig {
     MoqConfig {
         listener: Some(TlsConfig {
             listen: MOQ.parse().unwrap(),
@@ -30,7 +30,7 @@ fn moq_config() -> MoqConfig {
     }
 }
 
-fn moq_edge(moq: MoqConfig) -> Box<dyn Network> {
+pub(super) fn moq_edge(moq: MoqConfig) -> Box<dyn Network> {
     channels(&NetworkConfig::Http(HttpConfig {
         moq: Some(moq),
         ..config()
@@ -52,8 +52,8 @@ fn endpoint(protocols: &[&str]) -> quinn::Endpoint {
     endpoint_for(KEYS.as_ref(), protocols)
 }
 
-/// An endpoint that accepts certificates of the last authority in a file.
-pub(super) fn endpoint_for(file: &std::path::Path, protocols: &[&str]) -> quinn::Endpoint {
+/// What accepts certificates of the last authority in a file.
+fn client_for(file: &std::path::Path, protocols: &[&str]) -> quinn::ClientConfig {
     let authority = CertificateDer::pem_file_iter(file).unwrap().last();
     let mut roots = tokio_rustls::rustls::RootCertStore::empty();
     roots.add(authority.unwrap().unwrap()).unwrap();
@@ -66,14 +66,29 @@ pub(super) fn endpoint_for(file: &std::path::Path, protocols: &[&str]) -> quinn:
     .with_no_client_auth();
     tls.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
     let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
+    quinn::ClientConfig::new(Arc::new(crypto))
+}
+
+/// An endpoint that accepts certificates of the last authority in a file.
+pub(super) fn endpoint_for(file: &std::path::Path, protocols: &[&str]) -> quinn::Endpoint {
     let mut endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
-    endpoint.set_default_client_config(quinn::ClientConfig::new(Arc::new(crypto)));
+    endpoint.set_default_client_config(client_for(file, protocols));
     endpoint
 }
 
 async fn raw(protocol: &str) -> Result<quinn::Connection, quinn::ConnectionError> {
     let connecting = endpoint(&[protocol]).connect(MOQ.parse().unwrap(), "server.example");
     connecting.unwrap().await
+}
+
+/// A connection whose peer may send that many bytes which are not read.
+pub(super) async fn raw_with_window(protocol: &str, bytes: u32) -> quinn::Connection {
+    let mut transport = quinn::TransportConfig::default();
+    transport.receive_window(bytes.into());
+    let mut client = client_for(KEYS.as_ref(), &[protocol]);
+    client.transport_config(Arc::new(transport));
+    let connecting = endpoint(&[]).connect_with(client, MOQ.parse().unwrap(), "server.example");
+    connecting.unwrap().await.unwrap()
 }
 
 /// A MoQ client: the broadcasts it reads, and those it publishes.
@@ -106,19 +121,28 @@ impl Peer {
     }
 
     /// Over QUIC alone.
-    async fn raw(version: &str) -> Peer {
+    pub(super) async fn raw(version: &str) -> Peer {
         Peer::over(quic::Session::raw(raw(version).await.unwrap())).await
     }
 
     /// Over WebTransport, with a path.
     async fn web(path: &str) -> Peer {
+        Peer::page(path, None).await
+    }
+
+    /// Over WebTransport, as a page of that origin.
+    async fn page(path: &str, origin: Option<&'static str>) -> Peer {
         let endpoint = endpoint(&[quic::ALPN]);
         let connection = endpoint.connect(MOQ.parse().unwrap(), "server.example");
         let connection = connection.unwrap().await.unwrap();
         let url: url::Url = format!("https://server.example:4443{path}")
             .parse()
             .unwrap();
-        let request = quic::proto::ConnectRequest::new(url).with_protocol("moq-lite-04");
+        let mut request = quic::proto::ConnectRequest::new(url).with_protocol("moq-lite-04");
+        if let Some(origin) = origin {
+            let origin = hyper::header::HeaderValue::from_static(origin);
+            request.headers.insert("origin", origin);
+        }
         let session = quic::Session::connect(connection, request).await.unwrap();
         Peer::over(session).await
     }
@@ -311,6 +335,63 @@ fn a_client_without_the_right_to_publish_is_disconnected() {
 }
 
 #[test]
+fn a_page_of_another_origin_does_not_publish_over_web_transport() {
+    alone(|| {
+        let net = channels(&NetworkConfig::Http(HttpConfig {
+            moq: Some(moq_config()),
+            host: Some("server.example".to_owned()),
+            ..config()
+        }));
+        let mut source = Client::put(EDGE, &path("bfed://7/film"));
+        source.chunk(&TS[..100 * 188]);
+        run(async {
+            let peer = Peer::page("/", Some("https://evil.example")).await;
+            // It reads what any page may read.
+            peer.track("7/film").await.unwrap();
+            let broadcast = peer.writes.create_broadcast("7/cam").unwrap();
+            broadcast.announce(origin::Route::default()).unwrap();
+            peer._session.closed().await;
+            assert_eq!(count(&*net, "moq_requests_denied"), 1);
+            // A page of this server.
+            let peer = Peer::page("/", Some("http://server.example:8081")).await;
+            let broadcast = peer.writes.create_broadcast("7/cam").unwrap();
+            broadcast.announce(origin::Route::default()).unwrap();
+            let closed = tokio::time::timeout(Duration::from_secs(1), peer._session.closed());
+            assert!(closed.await.is_err());
+        });
+        assert_eq!(count(&*net, "moq_requests_denied"), 1);
+    });
+}
+
+#[test]
+fn the_player_may_connect_to_the_host_that_the_client_asks_alone() {
+    use std::io::Read;
+    alone(|| {
+        let _net = moq_edge(moq_config());
+        let play = path("bfed://7/film").replacen("/s/", "/play/", 1);
+        for (host, sources) in [
+            ("gw.example:8081", "'self' https://gw.example:4443;"),
+            ("127.0.0.1:8081", "'self' https://127.0.0.1:4443;"),
+            ("[::1]:8081", "'self' https://*:4443;"),
+            ("x; script-src *", "'self';"),
+        ] {
+            let head = format!("GET {play} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
+            let mut page = Client::ask(EDGE, &head, b"");
+            let mut all = String::new();
+            page.stream.read_to_string(&mut all).unwrap();
+            let policy = all
+                .lines()
+                .find(|line| line.starts_with("content-security-policy"));
+            let policy = policy.unwrap();
+            assert!(
+                policy.contains(&format!("connect-src {sources}")),
+                "{policy}"
+            );
+        }
+    });
+}
+
+#[test]
 fn tokens_are_required_in_the_query() {
     use bfed::authorise::{Right, Rules};
     alone(|| {
@@ -354,33 +435,6 @@ fn tokens_are_required_in_the_query() {
             }
         });
         assert!(count(&*net, "moq_requests_denied") >= 2);
-    });
-}
-
-#[test]
-fn a_reader_that_never_reads_costs_others_nothing() {
-    alone(|| {
-        let net = moq_edge(MoqConfig {
-            memory: 1 << 20,
-            max_age: Duration::from_millis(500),
-            ..moq_config()
-        });
-        let mut source = Client::put(EDGE, &path("bfed://7/raw"));
-        source.chunk(&[7; 8192]);
-        run(async {
-            let (slow, fast) = (Peer::web("/").await, Peer::raw("moq-lite-06").await);
-            // Subscribed, and never read.
-            let _slow = slow.track("7/raw").await.unwrap();
-            let track = fast.track("7/raw").await.unwrap();
-            let read = tokio::spawn(bytes(track, 12 << 20));
-            for _ in 0..(16 << 20) / 65_536 {
-                source.chunk(&[7; 65_536]);
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            let read = read.await.unwrap();
-            assert!(read.iter().all(|byte| *byte == 7));
-        });
-        counts(&*net, "moq_groups", 5);
     });
 }
 

@@ -151,7 +151,7 @@ fn a_relay_that_never_answers_is_tried_again_and_the_rest_works() {
     alone(|| {
         let folder = TempDir::new().unwrap();
         let Some((certificate, _)) = keys(folder.path()) else {
-            eprintln!("SKIPPED: no openssl here, no relay was tried");
+            netlab::lacks_program(env!("CARGO_PKG_NAME"), "openssl");
             return;
         };
         // It takes packets and says nothing.
@@ -175,25 +175,61 @@ fn a_relay_that_never_answers_is_tried_again_and_the_rest_works() {
     });
 }
 
+/// Accepts the gateway, as a relay does.
+async fn accepted(certificate: &Path, key: &Path) -> quic::Session {
+    let chain = CertificateDer::pem_file_iter(certificate).unwrap();
+    let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_file(key).unwrap();
+    let server = quic::ServerBuilder::new().with_addr("127.0.0.1:4444".parse().unwrap());
+    let mut server = server.with_certificate(chain, key).unwrap();
+    let request = server.accept().await.unwrap();
+    let accepted = quic::proto::ConnectResponse::OK.with_protocol("moq-lite-06");
+    request.respond(accepted).await.unwrap()
+}
+
+#[test]
+fn a_relay_that_falls_silent_is_left_and_tried_again() {
+    alone(|| {
+        let folder = TempDir::new().unwrap();
+        let Some((certificate, key)) = keys(folder.path()) else {
+            netlab::lacks_program(env!("CARGO_PKG_NAME"), "openssl");
+            return;
+        };
+        let net = gateway_at(&certificate, &[]);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let _session = runtime.block_on(async {
+            let session = accepted(&certificate, &key).await;
+            let relay = moq_net::Server::new();
+            let now = std::time::Instant::now();
+            let (session, driver) = relay.accept(now, session).await.unwrap();
+            tokio::spawn(moq_net::time::run(driver));
+            while count(&*net, "moq_relay_connections") == 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            session
+        });
+        // Nothing runs on this runtime any more: the relay is frozen, and keeps its sockets.
+        assert_eq!(count(&*net, "moq_relay_failures"), 0);
+        counts(&*net, "moq_relay_failures", 1);
+        counts(&*net, "moq_relay_failures", 2);
+        assert_eq!(count(&*net, "moq_relay_connections"), 1);
+    });
+}
+
 #[test]
 fn a_relay_that_announces_without_end_is_left() {
     alone(|| {
         let folder = TempDir::new().unwrap();
         let Some((certificate, key)) = keys(folder.path()) else {
-            eprintln!("SKIPPED: no openssl here, no relay was tried");
+            netlab::lacks_program(env!("CARGO_PKG_NAME"), "openssl");
             return;
         };
-        let chain = CertificateDer::pem_file_iter(&certificate).unwrap();
-        let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
-        let key = PrivateKeyDer::from_pem_file(key).unwrap();
         let net = gateway_at(&certificate, &[]);
         run(async {
-            let at = "127.0.0.1:4444".parse().unwrap();
-            let server = quic::ServerBuilder::new().with_addr(at);
-            let mut server = server.with_certificate(chain, key).unwrap();
-            let request = server.accept().await.unwrap();
-            let accepted = quic::proto::ConnectResponse::OK.with_protocol("moq-lite-06");
-            let session = request.respond(accepted).await.unwrap();
+            let session = accepted(&certificate, &key).await;
             let (announces, driver) = origin::Producer::new(origin::Config::default());
             tokio::spawn(moq_net::time::run(driver));
             let relay = moq_net::Server::new().with_publisher(&announces);

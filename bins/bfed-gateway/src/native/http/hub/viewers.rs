@@ -1,5 +1,6 @@
 //! Segments of HLS, the list of sessions, readers and segments that have become idle, counters.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::body::Bytes;
@@ -31,18 +32,27 @@ pub(in super::super) enum NoSegments {
     NoContainer,
     /// As many sessions as `hls-sessions` allows have segments.
     Limit,
+    /// As many as `hls-sessions-per-client` allows are watched by this client alone.
+    ClientLimit,
 }
 
 impl Hub {
-    /// Requests segments of a stream. Returns the notifier of new ones.
-    pub(in super::super) fn ask_segments(&mut self, key: &Key) -> Result<Arc<Notify>, NoSegments> {
-        let recorded = |live: &&Live| live.is_recorded();
-        let lives = self
-            .streams
-            .values()
-            .filter_map(|stream| stream.live.as_ref());
-        let count = lives.filter(recorded).count();
+    /// Requests segments of a stream for a client. Returns the notifier of new ones.
+    pub(in super::super) fn ask_segments(
+        &mut self,
+        key: &Key,
+        client: IpAddr,
+    ) -> Result<Arc<Notify>, NoSegments> {
+        let client = crate::limiter::source(client);
+        let lives = self.streams.values();
+        let lives = lives.filter_map(|stream| stream.live.as_ref());
+        let (mut count, mut own) = (0, 0);
+        for live in lives.filter(|live| live.is_recorded()) {
+            count += 1;
+            own += usize::from(live.is_for_alone(client));
+        }
         let most = self.bounds.hls_sessions;
+        let most_own = self.bounds.hls_sessions_per_client;
         let stream = self.streams.get_mut(key).ok_or(NoSegments::NoStream)?;
         let live = stream.live.as_mut().ok_or(NoSegments::NoContainer)?;
         let has_segments = |of: Container| of != Container::WebM;
@@ -52,7 +62,10 @@ impl Hub {
         if !live.is_recorded() && count >= most {
             return Err(NoSegments::Limit);
         }
-        live.ask();
+        if !live.is_recorded() && own >= most_own {
+            return Err(NoSegments::ClientLimit);
+        }
+        live.ask(client);
         Ok(Arc::clone(&live.changed))
     }
 

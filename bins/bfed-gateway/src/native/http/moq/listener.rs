@@ -25,6 +25,7 @@ use web_transport_quinn as quic;
 use web_transport_quinn::quinn;
 
 use super::super::hub::Key;
+use super::super::origins::Origins;
 use super::super::presented::Presented;
 use super::guard::Guarded;
 use super::library::{Library, add, session_of};
@@ -114,14 +115,28 @@ fn presented(path: &str) -> Presented {
     request.map_or_else(|_| Presented::default(), |request| Presented::of(&request))
 }
 
+/// A client after the handshakes of QUIC and HTTP/3.
+struct Connected {
+    session: Guarded,
+    /// The path that WebTransport names.
+    path: Option<String>,
+    /// Whether it is a program, or a page that may publish.
+    may_publish: bool,
+}
+
 /// Completes the handshakes of QUIC and HTTP/3.
-async fn connect(incoming: quinn::Incoming) -> Result<(Guarded, Option<String>), String> {
+async fn connect(incoming: quinn::Incoming, origins: &Origins) -> Result<Connected, String> {
     let connection = incoming.await.map_err(|error| error.to_string())?;
     let data = connection.handshake_data();
     let data = data.and_then(|data| data.downcast::<quinn::crypto::rustls::HandshakeData>().ok());
     let protocol = data.and_then(|data| data.protocol);
     if protocol.as_deref() != Some(quic::ALPN.as_bytes()) {
-        return Ok((Guarded(quic::Session::raw(connection)), None));
+        // Browsers speak WebTransport alone.
+        return Ok(Connected {
+            session: Guarded(quic::Session::raw(connection)),
+            path: None,
+            may_publish: true,
+        });
     }
     let request = quic::Request::accept(connection).await;
     let request = request.map_err(|error| error.to_string())?;
@@ -136,10 +151,15 @@ async fn connect(incoming: quinn::Incoming) -> Result<(Guarded, Option<String>),
     let url = &request.url;
     let query = url.query().map(|query| format!("?{query}"));
     let path = format!("{}{}", url.path(), query.unwrap_or_default());
+    let may_publish = origins.may_publish(&request.headers, url.host_str());
     let accepted = quic::proto::ConnectResponse::OK.with_protocol(*chosen);
     let session = request.respond(accepted).await;
     let session = session.map_err(|error| error.to_string())?;
-    Ok((Guarded(session), Some(path)))
+    Ok(Connected {
+        session: Guarded(session),
+        path: Some(path),
+        may_publish,
+    })
 }
 
 /// Serves one client until it leaves.
@@ -151,7 +171,8 @@ async fn client(
     let (publish, driver) = origin::Producer::new(super::origin(&library.pool));
     let (subscribe, other) = origin::Producer::new(super::origin(&library.pool));
     let handshakes = async {
-        let (session, path) = connect(incoming).await?;
+        let connected = connect(incoming, &library.edge.origins).await?;
+        let (session, path) = (connected.session, connected.path);
         let server = moq_net::Server::new()
             .with_versions(versions())
             .with_publisher(&publish)
@@ -161,15 +182,17 @@ async fn client(
         let handshake = handshake.map_err(|error| error.to_string())?;
         let path = path.unwrap_or_else(|| handshake.path().to_owned());
         let started = handshake.ok().await.map_err(|error| error.to_string())?;
-        Ok::<_, String>((started, presented(&path)))
+        Ok::<_, String>((started, presented(&path), connected.may_publish))
     };
     let within = tokio::time::timeout(HANDSHAKE, handshakes).await;
-    let ((session, protocol), presented) = within.map_err(|_| "handshake timed out")??;
+    let ((session, protocol), presented, may_publish) =
+        within.map_err(|_| "handshake timed out")??;
     add(&library.counts.accepted);
     let client = Client {
         library,
         from,
         presented,
+        may_publish,
     };
     let ended = tokio::select! {
         error = moq_net::time::run(protocol) => error.to_string(),
@@ -189,6 +212,8 @@ struct Client {
     library: Arc<Library>,
     from: IpAddr,
     presented: Presented,
+    /// Whether it is a program, or a page that may publish.
+    may_publish: bool,
 }
 
 impl Client {
@@ -253,7 +278,9 @@ impl Client {
             };
             let key: Key = (session.as_str().to_owned(), 0);
             let edge = &self.library.edge;
-            let is_allowed = edge.may_publish(self.from) && edge.takes_source(&key, &session);
+            let is_allowed = self.may_publish
+                && edge.may_publish(self.from)
+                && edge.takes_source(&key, &session);
             if !is_allowed {
                 add(&self.library.counts.denied);
             }

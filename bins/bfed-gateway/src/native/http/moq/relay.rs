@@ -128,7 +128,7 @@ impl Relay {
 
     /// Keeps a connection to the relay.
     pub(super) async fn run(self: Arc<Self>) {
-        let mut pause = PAUSE;
+        let mut pauses = Pauses(PAUSE);
         // A session is joined when the relay subscribes to it.
         let served = self.serve();
         let connected = async {
@@ -138,10 +138,7 @@ impl Relay {
                     Ok(why) | Err(why) => why,
                 };
                 add(&self.library.counts.relay_failures);
-                if began.elapsed() >= GOOD {
-                    pause = PAUSE;
-                }
-                let wait = jittered(pause);
+                let wait = jittered(pauses.next(began.elapsed()));
                 let relay = self.config.url.host_str().unwrap_or_default();
                 tracing::warn!(
                     event = "moq_relay_lost",
@@ -151,7 +148,6 @@ impl Relay {
                     "no connection to the relay"
                 );
                 tokio::time::sleep(wait).await;
-                pause = (pause * 2).min(MAX_PAUSE);
             }
         };
         tokio::join!(served, connected);
@@ -249,6 +245,21 @@ impl Relay {
     }
 }
 
+/// The next pause.
+struct Pauses(Duration);
+
+impl Pauses {
+    /// Returns the pause after a connection, or an attempt, that lasted that long.
+    fn next(&mut self, lasted: Duration) -> Duration {
+        if lasted >= GOOD {
+            self.0 = PAUSE;
+        }
+        let pause = self.0;
+        self.0 = (pause * 2).min(MAX_PAUSE);
+        pause
+    }
+}
+
 /// Returns half of a time, and a random part of the other half.
 fn jittered(pause: Duration) -> Duration {
     let random = linux_net::process::random::<2>().unwrap_or([128, 0]);
@@ -259,6 +270,19 @@ fn jittered(pause: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pauses_grow_until_a_connection_was_good() {
+        let mut pauses = Pauses(PAUSE);
+        // A relay that takes connections and then says nothing is not good.
+        let failures = [CONNECT, super::super::IDLE];
+        let seconds: Vec<u64> = (0..8)
+            .map(|at| pauses.next(failures[at % 2]).as_secs())
+            .collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 30, 30, 30]);
+        assert_eq!(pauses.next(GOOD), PAUSE);
+        assert_eq!(pauses.next(Duration::ZERO), PAUSE * 2);
+    }
 
     #[test]
     fn pauses_are_jittered_by_half() {
