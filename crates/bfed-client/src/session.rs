@@ -47,6 +47,8 @@ pub struct JoinOptions {
     /// The token for mediators and servers, where they require one. It is sent to every mediator that is asked or
     /// redirected to, and to the servers that an HTTP network's mediator names.
     pub token: Option<Token>,
+    /// The data is not received: the session is kept for another program, to which [`Event::Joined`] names the place.
+    pub membership_only: bool,
     /// Time limits of connections to mediators and servers of HTTP networks.
     pub timeouts: Timeouts,
 }
@@ -63,6 +65,7 @@ impl JoinOptions {
             connect_timeout: Duration::from_secs(15),
             max_bytes: None,
             token: None,
+            membership_only: false,
             timeouts: Timeouts::default(),
         }
     }
@@ -211,6 +214,7 @@ pub enum Status {
 #[derive(Debug)]
 pub struct Session {
     interface: Option<String>,
+    membership_only: bool,
     timeouts: Timeouts,
     cancel: Cancel,
     membership: Membership,
@@ -239,12 +243,14 @@ impl Session {
         let seed = linux_net::process::random()?;
         let assembly = Assembly::new(is_numbered(&options.session), options.max_bytes);
         let (interface, timeouts) = (options.interface.clone(), options.timeouts);
+        let membership_only = options.membership_only;
         let membership = match Membership::open(options, seed, cancel, sink) {
             Err(_) if cancel.is_cancelled() => return Err(Error::Cancelled),
             membership => membership?,
         };
         Ok(Session {
             interface,
+            membership_only,
             timeouts,
             cancel: cancel.clone(),
             membership,
@@ -271,7 +277,8 @@ impl Session {
             self.repair_at = None;
             self.membership.begin(now, sink);
         }
-        if let Some(place) = self.membership.receive(now, sink)? {
+        let place = self.membership.receive(now, sink)?;
+        if let Some(place) = place.filter(|_| !self.membership_only) {
             match Input::open(
                 &place,
                 self.interface.as_deref(),
@@ -279,6 +286,7 @@ impl Session {
                 self.timeouts,
             ) {
                 Ok(input) => self.input = Some(input),
+                Err(error @ Error::NeedsLtp(_)) => return Err(error),
                 Err(error) => self.broke(now, error.to_string(), sink),
             }
         }

@@ -476,7 +476,10 @@ impl Transfer for Sender {
         self.receive(now)?;
         self.core.machine.handle_timeout(now);
         self.check_relays();
-        self.feed(now)?;
+        // The end of a stream after a cancel is not the end of the content.
+        if !self.core.cancel.is_canceled() {
+            self.feed(now)?;
+        }
         let busy = self.transmit()?;
         self.take_events();
         if let Some(outcome) = self.outcome() {
