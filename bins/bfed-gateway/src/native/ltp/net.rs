@@ -409,6 +409,10 @@ impl Network for LtpNet {
     }
 
     fn poll_writable(&mut self) -> Option<ChannelId> {
+        if self.writable.is_empty() {
+            // Data from the network must not keep the other direction waiting.
+            self.drive();
+        }
         self.writable.pop()
     }
 
