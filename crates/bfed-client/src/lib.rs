@@ -30,6 +30,7 @@
 //! | `mediator`, `named` | messages to and from one mediator: on a group (damped), by unicast, over HTTP; names |
 //! | `input` | the data: from a group, or over HTTP |
 //! | `assembly`, [`frames`] | numbered frames: what is missing, and where the end is |
+//! | [`contents`] | files one after the other in numbered frames |
 //! | `publish` | [`Publisher`] |
 //! | [`http`], `stream`, `url` | HTTP over hyper; streams on threads of their own; URLs and paths of sessions |
 //! | `address` | addresses of groups and of mediators |
@@ -67,6 +68,7 @@
 
 mod address;
 mod assembly;
+pub mod contents;
 mod error;
 pub mod frames;
 pub mod http;

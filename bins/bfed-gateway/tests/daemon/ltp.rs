@@ -250,12 +250,12 @@ fn a_late_member_gets_the_beginning_and_one_that_is_killed_holds_nobody_up() {
     // Five seconds for the file.
     let sender = islands.sender(&bytes, "10M");
     eventually("data", || {
-        (islands.counter(1, "receivers") == 1).then_some(())
+        (islands.counter(1, "readers") == 1).then_some(())
     });
     std::thread::sleep(Duration::from_secs(1));
     let (late, folder) = islands.member(1);
     eventually("the late member", || {
-        (islands.counter(1, "receivers") == 2).then_some(())
+        (islands.counter(1, "readers") == 2).then_some(())
     });
     first.signal_all(Signal::SIGKILL);
     let ended = late.end("the late member");
@@ -277,7 +277,7 @@ fn a_sender_that_is_interrupted_fails_at_all_members_and_may_send_again() {
     let members = [0, 1].map(|at| islands.member(at));
     let sender = islands.sender(&bytes, "20M");
     eventually("data", || {
-        (islands.counter(1, "receivers") == 2).then_some(())
+        (islands.counter(1, "readers") == 2).then_some(())
     });
     std::thread::sleep(Duration::from_secs(1));
     sender.signal(Signal::SIGINT);

@@ -173,7 +173,7 @@ fn a_content_from_elsewhere_arrives_whole_at_receivers() {
             assert_eq!(receiver.join().unwrap().unwrap().bytes, b"another");
         }
         net.reclaim_channel(now(), first_flow(&name(NUMBERED), Direction::Down), channel);
-        settles(&mut *net, "sessions", 0);
+        settles(&mut *net, "streams", 0);
     });
 }
 
@@ -215,7 +215,7 @@ fn the_end_of_the_channel_or_of_the_gateway_is_not_the_end_of_a_content() {
             let receiver = receiver(group_of(&address));
             let frames = frames(&content(1_000_000));
             send(&mut *net, channel, &frames[..10]);
-            drive(&mut *net, "a receiver", |net| count(net, "receivers") == 1);
+            drive(&mut *net, "a receiver", |net| count(net, "readers") == 1);
             if is_gateway {
                 drop(net);
             } else {
@@ -223,7 +223,7 @@ fn the_end_of_the_channel_or_of_the_gateway_is_not_the_end_of_a_content() {
                 net.reclaim_channel(now(), first_flow(&flow, Direction::Down), channel);
                 // The group is free when the LTP session has ended.
                 settles(&mut *net, "contents_aborted", 1);
-                settles(&mut *net, "sessions", 0);
+                settles(&mut *net, "streams", 0);
             }
             assert!(receiver.join().unwrap().is_err());
         }
@@ -405,7 +405,7 @@ fn a_content_of_the_network_reaches_the_data_node_whole_and_once() {
         sent.join().unwrap().unwrap();
         let session = name(OWN);
         net.unsubscribe(now(), first_flow(&session, Direction::Up), channel);
-        settles(&mut *net, "sessions", 0);
+        settles(&mut *net, "streams", 0);
     });
 }
 
@@ -477,8 +477,7 @@ fn sources_that_may_not_publish_and_forgers_without_the_key_are_not_taken() {
         up(&mut *net, &name(OWN)).unwrap();
         let sent = sender(b"forged".to_vec(), None);
         settles(&mut *net, "sources_refused", 1);
-        drop(net);
-        let _ = sent.join();
+        drop((net, sent));
         // With a key.
         let folder = tempfile::tempdir().unwrap();
         let key_file = folder.path().join("key");
@@ -581,10 +580,40 @@ fn a_session_may_name_its_source() {
     alone(|| {
         let mut net = open(&config());
         let session = name("bfed://7/127.0.0.1@239.1.2.3/5004/?framing=numbered");
-        up(&mut *net, &session).unwrap();
+        let channel = up(&mut *net, &session).unwrap();
         let sent = sender(b"named".to_vec(), None);
         assert_eq!(contents(&mut *net, 1), [(b"named".to_vec(), 5)]);
         sent.join().unwrap().unwrap();
+        settles(&mut *net, "contents_received", 1);
+        net.unsubscribe(now(), first_flow(&session, Direction::Up), channel);
+        // What another host sends to the group is not of the session.
+        let session = name("bfed://7/10.0.0.9@239.1.2.4/5004/?framing=numbered");
+        up(&mut *net, &session).unwrap();
+        let to = "239.1.2.4:5004".parse().unwrap();
+        let mut forger = SendConfig::new(group(to));
+        forger.rate = Rate::Fixed(400_000_000);
+        let sent = ltp_linux::send(&forger, Source::buffer(*b"forged"));
+        assert_eq!(sent.unwrap(), SendOutcome::Sent);
+        assert_eq!(count(&*net, "contents_received"), 1);
+        nothing(&mut *net);
+    });
+}
+
+#[test]
+fn a_source_that_begins_again_and_again_gets_one_ltp_session_a_second() {
+    alone(|| {
+        let mut net = open(&config());
+        let (channel, _) = down(&mut *net, &name(NUMBERED)).unwrap();
+        let first = &frames(&content(100_000))[0];
+        let began = std::time::Instant::now();
+        let mut busy = 0;
+        for _ in 0..3 {
+            busy += send(&mut *net, channel, std::slice::from_ref(first));
+        }
+        settles(&mut *net, "contents_aborted", 2);
+        assert!(busy > 0, "the source was not held back");
+        assert!(began.elapsed() >= Duration::from_secs(1));
+        assert_eq!(count(&*net, "streams"), 1);
     });
 }
 

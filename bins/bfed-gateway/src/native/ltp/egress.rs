@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | bytes that the sender has not read | the socket's buffer, about 0.2 MiB; then the session's source is held back |
 //! | bytes that receivers may still request | `buffer`; the sender reads no more while the slowest of its receivers lacks them |
-//! | a content that begins | the end of the LTP session before it |
+//! | a content that begins | the end of the LTP session before it, and a second after one that was aborted |
 //! | a content without data | `idle-timeout`; then its LTP session is canceled |
 
 use std::io::{self, ErrorKind, Write};
@@ -16,11 +16,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bfed::native::{ChannelId, NativeError};
 use bfed::{Duration, Instant};
+use bfed_client::contents::{Reader, Step};
 use linux_net::poll::Set;
 use ltp_linux::{Cancel, Error, SendConfig, SendEvent, Sender, Source};
 
-use super::content::{Reader, Step};
 use super::shared::{Shared, Slot, count};
+
+/// Time from a content that was aborted to the next: a source that begins again and again must not fill the log.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The LTP session of one content.
 #[derive(Debug)]
@@ -58,8 +61,10 @@ pub(super) struct Egress {
     session: String,
     config: SendConfig,
     reader: Reader,
-    /// The step that waits for the end of the LTP session before it.
+    /// The step that waits for the end of the LTP session before it, or for the time.
     waiting: Option<Step>,
+    /// When the next content may begin.
+    begin_at: Option<Instant>,
     /// Bytes that the socket has not taken: from the index on.
     unwritten: (Vec<u8>, usize),
     sending: Option<Sending>,
@@ -84,6 +89,7 @@ impl Egress {
             config,
             reader: Reader::new(is_numbered),
             waiting: None,
+            begin_at: None,
             unwritten: (Vec::new(), 0),
             sending: None,
             is_finishing: false,
@@ -130,14 +136,15 @@ impl Egress {
             let Some(step) = self.waiting.take().or_else(|| self.reader.next()) else {
                 break;
             };
-            if step == Step::Begin && self.sending.is_some() {
+            let is_early = self.begin_at.is_some_and(|at| context.now < at);
+            if step == Step::Begin && (is_early || self.sending.is_some()) {
                 self.waiting = Some(step);
                 break;
             }
             self.take(context, step);
         }
         if self.is_finishing && self.is_idle() {
-            self.abort("the session ended");
+            self.abort(context.now, "the session ended");
         }
         self.watch(context);
         self.is_idle() && std::mem::take(&mut self.is_blocked)
@@ -150,6 +157,7 @@ impl Egress {
                     let session = &self.session;
                     tracing::error!(event = "ltp_send_failed", session, %error, "cannot send a content into the LTP network");
                     self.reader.abandon();
+                    self.begin_at = Some(context.now + PAUSE);
                 }
             }
             Step::Data(bytes) => {
@@ -164,7 +172,7 @@ impl Egress {
                     sending.input = None;
                 }
             }
-            Step::Abort(why) => self.abort(why),
+            Step::Abort(why) => self.abort(context.now, why),
         }
     }
 
@@ -243,7 +251,8 @@ impl Egress {
     }
 
     /// Cancels the LTP session of the content: its receivers fail.
-    fn abort(&mut self, why: &str) {
+    fn abort(&mut self, now: Instant, why: &str) {
+        self.begin_at = Some(now + PAUSE);
         self.unwritten = (Vec::new(), 0);
         let Some(sending) = &mut self.sending else {
             return;
@@ -294,18 +303,19 @@ impl Egress {
         self.advance(context)
     }
 
-    /// Aborts a content that has had no data for `limit`.
-    pub(super) fn handle_timeout(&mut self, now: Instant, limit: Duration) {
-        let Some(sending) = &mut self.sending else {
-            return;
-        };
-        if self.unwritten.1 < self.unwritten.0.len() {
-            // The receivers hold it back, not the source.
-            sending.last = now;
-        } else if now - sending.last >= limit && sending.open_input().is_some() {
-            self.abort("the source sends nothing");
-            self.reader.abandon();
+    /// Aborts a content that has had no data for `limit`, and begins one that has waited. Returns whether the channel takes
+    /// data again after `Busy`.
+    pub(super) fn handle_timeout(&mut self, context: &Context<'_>, limit: Duration) -> bool {
+        if let Some(sending) = &mut self.sending {
+            if self.unwritten.1 < self.unwritten.0.len() {
+                // The receivers hold it back, not the source.
+                sending.last = context.now;
+            } else if context.now - sending.last >= limit && sending.open_input().is_some() {
+                self.abort(context.now, "the source sends nothing");
+                self.reader.abandon();
+            }
         }
+        self.advance(context)
     }
 }
 

@@ -12,10 +12,10 @@ use std::time::Duration;
 use bfed::SessionName;
 use bfed::authorise::Right;
 use bfed::native::ChannelId;
+use bfed_client::contents::Numbering;
 use bfed_client::frames::MAX_PAYLOAD;
 use ltp_linux::{Cancel, Error, ReceiveConfig, ReceiveEvent, Receiver, SessionId, Sink};
 
-use super::content::Numbering;
 use super::shared::{Shared, Slot, count};
 use crate::native::Access;
 

@@ -6,7 +6,6 @@
 //!
 //! | part | module |
 //! | --- | --- |
-//! | where a content begins and ends in a session | `content` |
 //! | from a channel to an LTP sender | `egress` |
 //! | from an LTP receiver to a channel | `ingress` |
 //! | what threads of LTP sessions share with the data node | `shared` |
@@ -24,7 +23,6 @@
 //! | memory of a session that is sent | `buffer` and about 1 MiB |
 //! | memory of a session that is received | up to `buffer` and about 4 MiB, and socket buffers |
 
-mod content;
 mod egress;
 mod ingress;
 mod net;

@@ -30,7 +30,7 @@ use crate::native::{Access, Counter, Network, Owner, PresentedFlow, Role};
 
 /// Key of the waker; channels have lower numbers.
 const WAKER: u64 = u64::MAX;
-/// Time between looks at contents without data.
+/// Time between looks at contents without data, and at those that wait to begin.
 const LOOK: Duration = Duration::from_secs(1);
 /// Time that LTP sessions have to tell their peers that the gateway ends.
 const LEAVE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1);
@@ -386,8 +386,11 @@ impl NativeNet for LtpNet {
         }
         self.look_at = (!self.down.is_empty()).then_some(now + LOOK);
         let limit = Duration::from_micros(self.config.idle_timeout.as_micros() as u64);
-        for down in self.down.values_mut() {
-            down.egress.handle_timeout(now, limit);
+        let channels: Vec<ChannelId> = self.down.keys().copied().collect();
+        for channel in channels {
+            self.with_egress(channel, |egress, context| {
+                egress.handle_timeout(context, limit)
+            });
         }
     }
 
@@ -430,8 +433,8 @@ impl Network for LtpNet {
         let members = self.down.values().map(|down| down.egress.members() as u64);
         vec![
             ("channels", (self.down.len() + self.up.len()) as u64),
-            ("receivers", members.sum()),
-            ("sessions", self.shared.slots() as u64),
+            ("readers", members.sum()),
+            ("streams", self.shared.slots() as u64),
         ]
     }
 

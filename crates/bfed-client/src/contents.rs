@@ -1,8 +1,8 @@
-//! Contents: what one LTP session carries, a file or a stream with an end.
+//! Contents of a session: files, or streams with an end, one after the other.
 //!
-//! The federation carries bytes and knows no end. In a session with the parameter `framing=numbered`, numbered frames
-//! ([`bfed_client::frames`]) tell where a content begins, whether it is whole and where it ends. [`Numbering`] writes
-//! them, [`Reader`] reads them:
+//! The federation carries bytes and knows no end. In a session with the parameter `framing=numbered`, numbered
+//! [`frames`](super::frames) tell where a content begins, whether it is whole and where it ends. [`Numbering`] writes them,
+//! [`Reader`] reads them:
 //!
 //! | in a numbered session | means |
 //! | --- | --- |
@@ -15,14 +15,16 @@
 //! | frames of a content whose beginning is missing | nothing, until another begins |
 //!
 //! Without the parameter, a content begins with the first byte and never ends: it can only be aborted.
+//!
+//! A reader stores the bytes that were pushed last, and one frame.
 
 use std::collections::VecDeque;
 
-use bfed_client::frames::{self, Deframer, Found};
+use super::frames::{self, Deframer, Found};
 
 /// Writes one content as numbered frames.
 #[derive(Debug, Default)]
-pub(super) struct Numbering {
+pub struct Numbering {
     frames: u64,
     bytes: u64,
     hasher: blake3::Hasher,
@@ -30,7 +32,7 @@ pub(super) struct Numbering {
 
 impl Numbering {
     /// Writes a frame over `out`; the payload is at most [`frames::MAX_PAYLOAD`] bytes.
-    pub(super) fn data(&mut self, payload: &[u8], out: &mut Vec<u8>) {
+    pub fn data(&mut self, payload: &[u8], out: &mut Vec<u8>) {
         frames::emit_data(self.frames, payload, out);
         self.frames += 1;
         self.bytes += payload.len() as u64;
@@ -38,13 +40,13 @@ impl Numbering {
     }
 
     /// Writes the end over `out`.
-    pub(super) fn end(&self, out: &mut Vec<u8>) {
+    pub fn end(&self, out: &mut Vec<u8>) {
         let digest = *self.hasher.finalize().as_bytes();
         frames::emit_end(self.frames, self.bytes, &digest, out);
     }
 
     /// Writes the end of a content whose rest will not come. Returns false if none of it was sent.
-    pub(super) fn aborted(&self, out: &mut Vec<u8>) -> bool {
+    pub fn aborted(&self, out: &mut Vec<u8>) -> bool {
         frames::emit_aborted(self.frames, out);
         self.frames > 0
     }
@@ -52,7 +54,7 @@ impl Numbering {
 
 /// What happens to a content.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+pub enum Step {
     /// One begins.
     Begin,
     /// More of it.
@@ -63,7 +65,7 @@ pub(super) enum Step {
     Abort(&'static str),
 }
 
-/// An END: frames, bytes, digest.
+/// What an END says: frames, bytes, digest.
 type End = (u64, u64, [u8; 32]);
 
 #[derive(Debug)]
@@ -80,19 +82,21 @@ enum Phase {
     Skipping,
 }
 
-/// Reads the contents of a session. Stores the bytes that were pushed last, and one frame.
+/// Reads the contents of a session.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub struct Reader {
     /// `None`: the session is not numbered.
     deframer: Option<Deframer>,
     phase: Phase,
     steps: VecDeque<Step>,
     /// Frames that belong to no content that could become whole.
-    pub(super) skipped_frames: u64,
+    pub skipped_frames: u64,
 }
 
 impl Reader {
-    pub(super) fn new(is_numbered: bool) -> Self {
+    /// Creates a reader of a session that is numbered or not.
+    #[must_use]
+    pub fn new(is_numbered: bool) -> Self {
         Reader {
             deframer: is_numbered.then(Deframer::default),
             phase: Phase::Outside(None),
@@ -102,7 +106,7 @@ impl Reader {
     }
 
     /// Takes bytes of the session; then [`Reader::next`] until `None`.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         if let Some(deframer) = &mut self.deframer {
             return deframer.push(bytes);
         }
@@ -113,7 +117,8 @@ impl Reader {
     }
 
     /// Returns what comes next.
-    pub(super) fn next(&mut self) -> Option<Step> {
+    #[expect(clippy::should_implement_trait, reason = "more may come after None")]
+    pub fn next(&mut self) -> Option<Step> {
         loop {
             if let Some(step) = self.steps.pop_front() {
                 return Some(step);
@@ -125,7 +130,7 @@ impl Reader {
 
     /// The content that has begun cannot be delivered: its rest is skipped. In a session without numbers the next byte
     /// begins another one.
-    pub(super) fn abandon(&mut self) {
+    pub fn abandon(&mut self) {
         if let Some(at) = self.steps.iter().position(|step| *step == Step::Begin) {
             // The source has begun another one already.
             self.steps.drain(..at);
@@ -139,7 +144,8 @@ impl Reader {
     }
 
     /// Returns whether a content has begun and not ended.
-    pub(super) fn is_inside(&self) -> bool {
+    #[must_use]
+    pub fn is_inside(&self) -> bool {
         matches!(self.phase, Phase::Inside { .. })
     }
 
