@@ -68,8 +68,8 @@ frame; in an HTTP network any PUT of the session's URL: `curl -T FILE http://hos
 
 const AFTER_EXEC: &str = "\
 In the program's arguments {group} is replaced by the group and its port, {source} by the address of the
-host that sends to it, and {address} by the whole address as the mediator names it. The session is kept
-while the program runs. A signal is passed on to the program once.
+host that sends to it, and {address} by both as the mediator names them. The session is kept while the
+program runs. After SIGINT or SIGTERM the program has half a second to end by itself, then it gets SIGTERM.
 
 The events of --json are on standard error; standard output is the program's.";
 

@@ -49,14 +49,15 @@ fn group(place: &Place) -> Option<GroupAddress> {
     }
 }
 
-/// Fills in the place of the session.
+/// Fills in the place of the session: addresses of groups alone, in which a mediator can hide nothing from a shell.
 fn filled(argument: &OsString, place: &Place) -> Result<OsString, String> {
     let Some(text) = argument.to_str() else {
         return Ok(argument.clone());
     };
-    let mut filled = text.replace("{address}", &place.to_string());
+    let mut filled = text.to_owned();
     let group = group(place);
     let values = [
+        ("{address}", group.map(|_| place.to_string())),
         ("{group}", group.map(|group| group.group.to_string())),
         (
             "{source}",
@@ -219,6 +220,8 @@ mod tests {
         );
         let wrong = fill("{source}", group).expect_err("no source");
         assert!(wrong.contains("leave it out"), "{wrong}");
-        assert!(fill("{group}", "http://host:80/x").is_err());
+        for mark in ["{group}", "{source}", "{address}"] {
+            assert!(fill(mark, "http://host:80/x$(id)").is_err(), "{mark}");
+        }
     }
 }

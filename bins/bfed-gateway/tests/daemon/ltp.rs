@@ -213,7 +213,7 @@ fn configuration(own: usize, at: &Path, more: &str) -> String {
 
 fn in_node(network: &Network, node: NodeId, mut command: Command) -> Running {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
-    // A group of its own, so that a signal reaches what it has started, as Ctrl-C does.
+    // A process group for each program, so that a signal reaches what it has started, as Ctrl-C does.
     command.process_group(0);
     let child = network.namespace(node).run(|| command.spawn());
     Running(Some(child.expect("namespace").expect("a program")))
@@ -241,7 +241,7 @@ fn a_file_arrives_bit_for_bit_at_all_members() {
 }
 
 #[test]
-fn a_late_member_gets_the_beginning_and_one_that_is_killed_holds_nobody_up() {
+fn a_late_member_gets_the_beginning_and_one_that_is_killed_is_given_up() {
     let Some(islands) = Islands::new("receivers = 1\n") else {
         return;
     };
@@ -265,6 +265,31 @@ fn a_late_member_gets_the_beginning_and_one_that_is_killed_holds_nobody_up() {
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     eventually("the killed member is given up", || {
         (islands.counter(1, "receivers_failed") >= 1).then_some(())
+    });
+}
+
+#[test]
+fn a_sender_that_is_killed_and_started_again_soon_continues() {
+    let Some(islands) = Islands::new("receivers = 2\n") else {
+        return;
+    };
+    let bytes = content(6 << 20);
+    let members = [0, 1].map(|at| islands.member(at));
+    let sender = islands.sender(&bytes, "20M");
+    eventually("data", || {
+        (islands.counter(1, "readers") == 2).then_some(())
+    });
+    sender.signal(Signal::SIGKILL);
+    drop(sender);
+    let sender = islands.sender(&bytes, "100M");
+    for (member, folder) in members {
+        let ended = member.end("a member");
+        assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+        assert!(std::fs::read(folder.join("film")).unwrap() == bytes);
+    }
+    assert_eq!(sender.end("the sender").status.code(), Some(0));
+    eventually("the content", || {
+        (islands.counter(0, "contents_received") == 1).then_some(())
     });
 }
 

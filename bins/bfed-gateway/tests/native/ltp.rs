@@ -9,7 +9,7 @@ use bfed::native::{ChannelId, Direction, NativeError, Upcall};
 use bfed::wire::client::{Answer, Want};
 use bfed::{ChannelAddress, Duration as Span, Instant, SessionName};
 use bfed_client::frames::{Deframer, Found, emit_aborted, emit_data, emit_end};
-use bfed_gateway::native::{LtpConfig, Network, NetworkConfig, Role, TokensConfig};
+use bfed_gateway::native::{Groups, LtpConfig, Network, NetworkConfig, Role, TokensConfig};
 use ltp_linux::{
     Cancel, Error, Group, Rate, ReceiveConfig, Received, SendConfig, SendOutcome, Sender, Sink,
     Source,
@@ -468,7 +468,7 @@ fn a_sender_that_gives_up_is_told_on() {
 #[test]
 fn sources_that_may_not_publish_and_forgers_without_the_key_are_not_taken() {
     alone(|| {
-        // Nobody at this address may publish.
+        // No host of loopback may publish.
         let rules: Rules = deny_publishers();
         let access = access(&TokensConfig::default(), &rules);
         let role = Role::Channels { part: 0, parts: 1 };
@@ -596,6 +596,58 @@ fn a_session_may_name_its_source() {
         assert_eq!(sent.unwrap(), SendOutcome::Sent);
         assert_eq!(count(&*net, "contents_received"), 1);
         nothing(&mut *net);
+    });
+}
+
+#[test]
+fn with_help_of_routers_where_there_are_none_the_gateway_repairs_itself() {
+    alone(|| {
+        let mut config = config();
+        config.assist = "lms+udp".parse().unwrap();
+        let mut net = open(&config);
+        let (channel, address) = down(&mut *net, &name(NUMBERED)).unwrap();
+        let receiver = receiver(group_of(&address));
+        let bytes = content(1_000_000);
+        send(&mut *net, channel, &frames(&bytes));
+        settles(&mut *net, "contents_sent", 1);
+        assert!(receiver.join().unwrap().unwrap().bytes == bytes);
+        up(&mut *net, &name(OWN)).unwrap();
+        let sent = sender(bytes.clone(), None);
+        assert!(contents(&mut *net, 1)[0].0 == bytes);
+        sent.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn groups_may_be_of_ipv6() {
+    alone(|| {
+        // The loopback interface has no route to IPv6 groups, others have.
+        let mut editor = Editor::open().unwrap();
+        editor.add_veth("v0", "v1", None).unwrap();
+        for name in ["v1", "v0"] {
+            let index = editor.index(name).unwrap();
+            editor.set_up(index, true).unwrap();
+        }
+        let index = editor.index("v0").unwrap();
+        let own: std::net::Ipv6Addr = "fd00::1".parse().unwrap();
+        editor.add_address(index, own, 64).unwrap();
+        let mut config = config();
+        config.multicast.data.link.interface = Some("v0".into());
+        config.multicast.data.groups = Groups::parse("ff15::100/126").unwrap();
+        config.multicast.mediator = "[ff15::6266]:25190".parse().unwrap();
+        let mut net = open(&config);
+        let (channel, address) = down(&mut *net, &name(NUMBERED)).unwrap();
+        assert_eq!(address, "ltp://[fd00::1]@[ff15::100]:6000");
+        let receiver = std::thread::spawn(|| {
+            let to = "[ff15::100]:6000".parse().unwrap();
+            let mut config = ReceiveConfig::new(Group::new(to).interface("v0"));
+            config.source = Some("fd00::1".parse().unwrap());
+            ltp_linux::receive_buffer(&config, 1 << 20)
+        });
+        let bytes = content(300_000);
+        send(&mut *net, channel, &frames(&bytes));
+        settles(&mut *net, "contents_sent", 1);
+        assert!(receiver.join().unwrap().unwrap() == bytes);
     });
 }
 

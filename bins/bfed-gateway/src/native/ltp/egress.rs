@@ -155,7 +155,7 @@ impl Egress {
             Step::Begin => {
                 if let Err(error) = self.begin(context) {
                     let session = &self.session;
-                    tracing::error!(event = "ltp_send_failed", session, %error, "cannot send a content into the LTP network");
+                    tracing::warn!(event = "ltp_send_failed", session, %error, "cannot send a content into the LTP network");
                     self.reader.abandon();
                     self.begin_at = Some(context.now + PAUSE);
                 }

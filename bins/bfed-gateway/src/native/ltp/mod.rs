@@ -20,8 +20,8 @@
 //! | a receiver that is silent or does not advance for `timeout` | it is given up (`receivers_failed`) |
 //! | a content without data for `idle-timeout` | it is aborted |
 //! | 0.5 MiB of a session that wait for the data node | the LTP sender is held back |
-//! | memory of a session that is sent | `buffer` and about 1 MiB |
-//! | memory of a session that is received | up to `buffer` and about 4 MiB, and socket buffers |
+//! | memory of a session that is sent | `buffer` and about 2 MiB; a thread |
+//! | memory of a session that is received | up to `buffer` and about 4 MiB, and socket buffers; two threads |
 
 mod egress;
 mod ingress;
