@@ -1,7 +1,7 @@
 //! Contents of a session: files, or streams with an end, one after the other.
 //!
 //! The federation carries bytes and knows no end. In a session with the parameter `framing=numbered`, numbered
-//! [`frames`](super::frames) tell where a content begins, whether it is whole and where it ends. [`Numbering`] writes them,
+//! [`frames`] tell where a content begins, whether it is whole and where it ends. [`Numbering`] writes them,
 //! [`Reader`] reads them:
 //!
 //! | in a numbered session | means |

@@ -1,7 +1,7 @@
 //! LTP networks: bulk sessions travel inside an island by LTP over IP multicast, reliably, with LMS routers or DyRAM relays
 //! where there are some.
 //!
-//! The mediator is that of IP multicast networks ([`ip`](super::ip)). Members join a session there and receive it with an
+//! The mediator is that of IP multicast networks ([`ip`]). Members join a session there and receive it with an
 //! LTP receiver (`bfed-join exec URL -- lms-recv ...`); a source of the network sends with an LTP sender (`lms-send`).
 //!
 //! | part | module |
