@@ -285,6 +285,7 @@ impl Handle {
         let connecting = matches!(stats.state, State::SynSent | State::SynReceived);
         Some(Reach {
             acknowledged: stats.acknowledged,
+            is_connecting: connecting,
             is_due: connecting || stats.outstanding > 0,
             is_full: connecting || closed || in_use,
             in_step: connecting || stats.mode != Mode::UnicastOnly,

@@ -4,6 +4,8 @@
 //! | --- | --- | --- |
 //! | has acknowledged nothing for [`NAMED`] while data is on its way to it | silent | it is named |
 //! | has done so for [`GIVEN_UP`], and another host has not | stuck | it fails, and is tried again when the others are done |
+//!
+//! A receiver that is still connecting is named as well, but its connection ends the attempt, and knows why.
 
 use std::time::{Duration, Instant};
 
@@ -22,6 +24,8 @@ const GIVEN_UP: Duration = Duration::from_secs(5);
 pub(crate) struct Reach {
     /// Bytes that it has acknowledged.
     pub(crate) acknowledged: u64,
+    /// Its connection is not open yet.
+    pub(crate) is_connecting: bool,
     /// Data, or the attempt to connect, is unacknowledged.
     pub(crate) is_due: bool,
     /// It accepts nothing more before it acknowledges something.
@@ -48,6 +52,7 @@ pub(super) enum Finding {
 
 #[derive(Debug, Clone, Copy)]
 struct Seen {
+    is_connecting: bool,
     acknowledged: u64,
     /// The time of the last change, or when it had nothing to acknowledge.
     moved: Instant,
@@ -86,9 +91,10 @@ impl Holders {
                 continue;
             }
             let seen = &mut self.seen[receiver];
-            let stuck = anybody_else && for_long(seen, GIVEN_UP);
+            let for_too_long = anybody_else && for_long(seen, GIVEN_UP);
             let named = for_long(seen, NAMED);
             if let Some(seen) = seen {
+                let stuck = for_too_long && !seen.is_connecting;
                 let silent = now - seen.moved;
                 if stuck {
                     found.push((receiver, Finding::Stuck(silent)));
@@ -103,11 +109,14 @@ impl Holders {
 
 fn update(seen: Option<Seen>, reach: Reach, now: Instant) -> Seen {
     let mut seen = seen.unwrap_or(Seen {
+        is_connecting: reach.is_connecting,
         acknowledged: reach.acknowledged,
         moved: now,
         named: false,
     });
-    if reach.acknowledged != seen.acknowledged || !reach.is_due {
+    let has_connected = seen.is_connecting && !reach.is_connecting;
+    seen.is_connecting = reach.is_connecting;
+    if has_connected || reach.acknowledged != seen.acknowledged || !reach.is_due {
         seen.acknowledged = reach.acknowledged;
         seen.moved = now;
         seen.named = false;
@@ -139,6 +148,7 @@ mod tests {
     fn fine(at: u64) -> Reach {
         Reach {
             acknowledged: at * 1000,
+            is_connecting: false,
             is_due: true,
             is_full: false,
             window: 100_000,
@@ -168,6 +178,21 @@ mod tests {
         let named = Finding::Silent(Duration::from_secs(2));
         let stuck = Finding::Stuck(Duration::from_secs(5));
         assert_eq!(found, [(2000, 1, named), (5000, 1, stuck)]);
+    }
+
+    #[test]
+    fn a_receiver_that_is_connecting_is_left_to_its_connection() {
+        let mut holders = Holders::new(3);
+        let found = run(&mut holders, Instant::now(), 0..9_100, |n, at| match n {
+            1 => Reach {
+                is_connecting: at < 6_000,
+                acknowledged: 0,
+                ..fine(0)
+            },
+            _ => fine(at),
+        });
+        let named = Finding::Silent(Duration::from_secs(2));
+        assert_eq!(found, [(2000, 1, named), (8000, 1, named)]);
     }
 
     #[test]

@@ -314,6 +314,7 @@ mod tests {
     fn path(takes_bps: u64, rate: u64, at_ms: u64) -> Reach {
         Reach {
             acknowledged: rate / 8 * at_ms / 1000 + 1,
+            is_connecting: false,
             is_due: true,
             is_full: takes_bps <= rate,
             in_step: true,
