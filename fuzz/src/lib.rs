@@ -42,6 +42,7 @@ targets! {
     decode_bfed_name = decode::bfed::name,
     decode_bfed_pattern = decode::bfed::pattern,
     decode_bfed_token = decode::bfed::token,
+    decode_bfed_contents = decode::contents::session,
     decode_bfed_external = decode::external::client,
     decode_sap = decode::sap::packets,
     decode_media = decode::media::stream,

@@ -54,6 +54,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
             r#"{"exp":"2027-01-15T08:00:00+02:00","sub":"a","sessions":"bfed://7","rights":["publish"],"client":"10.0.0.0/8"}"#,
             "v4.public.AAAA",
         ]),
+        "decode_bfed_contents" => crate::decode::contents::seeds(),
         "decode_bfed_external" => crate::decode::external::seeds(),
         "decode_sap" => crate::decode::sap::seeds(),
         "lms_router" => machine::router::seeds(),

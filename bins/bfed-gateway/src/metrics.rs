@@ -217,7 +217,7 @@ pub const METRICS: &[Metric<Snapshot>] = &[
     gauge(
         "native_readers",
         &["node"],
-        "Readers at a data node's HTTP server",
+        "Readers at a data node's HTTP server, or receivers of its LTP sessions",
         |page, lines| {
             nodes(page, lines, |node| {
                 node.native_gauges.get("readers").copied()
@@ -227,7 +227,7 @@ pub const METRICS: &[Metric<Snapshot>] = &[
     gauge(
         "native_streams",
         &["node"],
-        "Streams at a data node's HTTP server",
+        "Streams at a data node's HTTP server, or LTP sessions and channels for them",
         |page, lines| {
             nodes(page, lines, |node| {
                 node.native_gauges.get("streams").copied()

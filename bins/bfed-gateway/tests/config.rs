@@ -302,6 +302,12 @@ fn authorisation_rules_are_read_and_their_errors_say_what_to_do() {
         ),
         (
             rule(&format!(
+                "{allow}clients = [\"10.0.0.0/8\"]\n[network]\nkind = \"ltp\""
+            )),
+            "unknown in an LTP network",
+        ),
+        (
+            rule(&format!(
                 "{allow}[[authorisation.rule]]\nname = \"a\"\n{allow}"
             )),
             "there are two rules",
@@ -323,6 +329,10 @@ fn authorisation_rules_are_read_and_their_errors_say_what_to_do() {
         let found = problem(&text);
         assert!(found.contains(expected), "{found}");
     }
+    // The addresses of sources in LTP networks are known.
+    let sources = "rights = [\"publish\"]\nclients = [\"10.0.0.0/8\"]\n[network]\nkind = \"ltp\"";
+    let found = problems(&rule(&format!("{allow}{sources}")));
+    assert!(found.is_empty(), "{found:?}");
 }
 
 #[test]

@@ -45,6 +45,23 @@ fn each_kind_has_its_defaults() {
 }
 
 #[test]
+fn an_ltp_network_has_the_mediator_of_ip_networks_and_announces_nothing() {
+    let text = "[network]\nkind = \"ltp\"\ninterface = \"eth1\"\nassist = \"lms\"\nrate = \"100M\"\n\
+                receivers = 0\ntimeout = \"3s\"\nkey-file = \"/etc/key\"";
+    let Ok(NetworkConfig::Ltp(ltp)) = read(text) else {
+        panic!();
+    };
+    let multicast = &ltp.multicast;
+    assert_eq!(multicast.mediator, bfed_client::MEDIATOR_V4);
+    assert!(!multicast.sap.announce && multicast.sap.learn_from.is_empty());
+    assert_eq!(multicast.data.link.interface.as_deref(), Some("eth1"));
+    assert_eq!(ltp.rate, ltp_linux::Rate::Fixed(100_000_000));
+    assert_eq!((ltp.receivers, ltp.sessions), (0, 16));
+    assert_eq!(ltp.timeout, std::time::Duration::from_secs(3));
+    assert!(ltp.key().unwrap_err().contains("/etc/key"));
+}
+
+#[test]
 fn wrong_values_are_reported() {
     for (text, complaint) in [
         ("kind = \"ipx\"", "unknown"),
@@ -88,6 +105,13 @@ fn wrong_values_are_reported() {
             "kind = \"ip\"\nlearn-from = [\"x\"]",
             "not an address prefix",
         ),
+        ("kind = \"ltp\"\nassist = \"x\"", "dyram://"),
+        ("kind = \"ltp\"\nrate = \"x\"", "rate"),
+        (
+            "kind = \"ltp\"\ngroups = \"224.0.0.0/28\"",
+            "routing protocols",
+        ),
+        ("kind = \"ltp\"\ndscp = 3", "unknown"),
         ("kind = \"ip\"\ncolour = 0", "unknown"),
     ] {
         let problems = read(&format!("[network]\n{text}")).unwrap_err();

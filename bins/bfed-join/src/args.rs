@@ -1,11 +1,12 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bfed::SessionName;
 use bfed::wire::client::Token;
-use bfed_client::{Address, GroupAddress, MEDIATOR_V4, Url, frames};
+use bfed_client::{Address, GroupAddress, JoinOptions, MEDIATOR_V4, Url, frames};
 use clap::ValueEnum;
 use cli::units::{BitRate, ByteSize, duration};
 
@@ -17,6 +18,9 @@ Examples:
       asks two networks what the session costs and plays it from the cheaper one
   bfed-join send 'bfed://1/239.1.2.3/5004/?framing=numbered' --input film.ts --rate 20M
       publishes a session in this IP multicast network
+  bfed-join exec 'bfed://4/239.1.2.3/5004/?framing=numbered' -- \
+          lms-recv --group {group} --source {source} --output incoming/
+      receives a file in an LTP network: the gateway sends it to this group while the program runs
   curl http://cdn.example:8081/s/bfed%3A%2F%2F1%2F239.1.2.3%2F5004
       reads a session in an HTTP network without this program
 
@@ -24,6 +28,7 @@ Exit codes:
   0    everything arrived or was sent, or --length, --duration or --idle ended it
   1    failed, or parts of a numbered session are missing (see --late)
   2    wrong usage
+       exec: the code of the program, 128 and its signal if one ended it
   3    no route to the session (NO_ROUTE); the message has the reason
   4    no mediator answered
   74   the result could not be written to standard output, whatever else happened
@@ -61,6 +66,13 @@ const AFTER_SEND: &str = "\
 Other sources: in an IP multicast network any program that sends datagrams to the group, each datagram a
 frame; in an HTTP network any PUT of the session's URL: `curl -T FILE http://host:8081/s/NAME`.";
 
+const AFTER_EXEC: &str = "\
+In the program's arguments {group} is replaced by the group and its port, {source} by the address of the
+host that sends to it, and {address} by both as the mediator names them. The session is kept while the
+program runs. After SIGINT or SIGTERM the program has half a second to end by itself, then it gets SIGTERM.
+
+The events of --json are on standard error; standard output is the program's.";
+
 /// Receive a session of the Broadcast Federation, or publish one
 #[derive(Debug, clap::Parser)]
 #[command(name = "bfed-join", version, after_long_help = AFTER_HELP, max_term_width = 100)]
@@ -80,9 +92,12 @@ pub(crate) enum Verb {
     /// Publish a session in the network that owns it
     #[command(after_long_help = AFTER_SEND, max_term_width = 100)]
     Send(Send),
+    /// Join a session and run a program that receives it
+    #[command(after_long_help = AFTER_EXEC, max_term_width = 100)]
+    Exec(Exec),
 }
 
-/// Arguments of both verbs.
+/// Arguments of all verbs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Common {
     /// Session, such as bfed://1/239.1.2.3/5004
@@ -111,11 +126,9 @@ pub(crate) struct Common {
     pub(crate) json: bool,
 }
 
+/// Arguments of verbs that join a session.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Recv {
-    #[command(flatten)]
-    pub(crate) common: Common,
-
+pub(crate) struct Joining {
     /// Mediator to ask; of several the cheapest is used
     #[arg(long, value_name = "ADDR")]
     pub(crate) mediator: Vec<Address>,
@@ -127,6 +140,19 @@ pub(crate) struct Recv {
     /// Host that gets the token beside the mediators, such as a server that they name [repeatable]
     #[arg(long, value_name = "HOST")]
     pub(crate) token_host: Vec<String>,
+
+    /// Keep asking for this time while no mediator answers or there is no route to the session
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration)]
+    pub(crate) connect_timeout: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Recv {
+    #[command(flatten)]
+    pub(crate) common: Common,
+
+    #[command(flatten)]
+    pub(crate) joining: Joining,
 
     /// File for the stream; - is standard output
     #[arg(long, short, value_name = "FILE|-", default_value = "-")]
@@ -144,13 +170,22 @@ pub(crate) struct Recv {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) idle: Option<Duration>,
 
-    /// Keep asking for this time while no mediator answers or there is no route to the session
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration)]
-    pub(crate) connect_timeout: Duration,
-
     /// Accept that frames of a numbered session, or its beginning, are missing
     #[arg(long)]
     pub(crate) late: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Exec {
+    #[command(flatten)]
+    pub(crate) common: Common,
+
+    #[command(flatten)]
+    pub(crate) joining: Joining,
+
+    /// Program to run and its arguments, after --
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -186,6 +221,8 @@ pub(crate) struct Send {
 pub(crate) enum Kind {
     /// IP multicast: the mediator is on its well-known group
     Ip,
+    /// LTP over IP multicast: the mediator is on the same group
+    Ltp,
     /// Source-specific multicast: name its mediator
     Ssm,
     /// HTTP: name its mediator
@@ -196,7 +233,8 @@ impl Args {
     /// Returns the contradictions between arguments that are each valid.
     pub(crate) fn check(&self) -> Result<(), String> {
         match &self.verb {
-            Verb::Recv(args) => args.common.check().and_then(|()| args.check()),
+            Verb::Recv(args) => args.common.check().and_then(|()| args.joining.check()),
+            Verb::Exec(args) => args.common.check().and_then(|()| args.joining.check()),
             Verb::Send(args) => args.common.check().and_then(|()| args.check()),
         }
     }
@@ -241,9 +279,9 @@ impl Common {
     }
 }
 
-impl Recv {
+impl Joining {
     fn check(&self) -> Result<(), String> {
-        if self.mediator.is_empty() && self.kind != Kind::Ip {
+        if self.mediator.is_empty() && !matches!(self.kind, Kind::Ip | Kind::Ltp) {
             return Err(
                 "--kind: name the mediator with --mediator; only IP multicast networks have a \
                  well-known one"
@@ -265,6 +303,20 @@ impl Recv {
         }
     }
 
+    /// Returns the options to join a session with.
+    pub(crate) fn options(&self, common: &Common) -> Result<JoinOptions, String> {
+        let mut options = JoinOptions::new(common.session.clone());
+        options.mediators = self.mediators();
+        options.flow = common.flow();
+        options.interface.clone_from(&common.interface);
+        options.connect_timeout = self.connect_timeout;
+        options.token = common.token()?;
+        options.token_hosts.clone_from(&self.token_host);
+        Ok(options)
+    }
+}
+
+impl Recv {
     pub(crate) fn to_stdout(&self) -> bool {
         self.output.as_os_str() == "-"
     }

@@ -4,13 +4,14 @@
 //! | module | content |
 //! | --- | --- |
 //! | `args` | the command line |
-//! | `receive`, `send` | the two verbs |
+//! | `receive`, `send`, `exec` | the verbs |
 //! | `events` | what `--json` prints |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
 mod events;
+mod exec;
 mod receive;
 mod send;
 
@@ -31,6 +32,7 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         |args| match &args.verb {
             args::Verb::Recv(args) => receive::run(args),
             args::Verb::Send(args) => send::run(args),
+            args::Verb::Exec(args) => exec::run(args),
         },
     )
 }

@@ -99,15 +99,8 @@ impl Sink for Output<'_> {
 }
 
 fn options(args: &Recv) -> Result<JoinOptions, String> {
-    let common = &args.common;
-    let mut options = JoinOptions::new(common.session.clone());
-    options.mediators = args.mediators();
-    options.flow = common.flow();
-    options.interface.clone_from(&common.interface);
-    options.connect_timeout = args.connect_timeout;
+    let mut options = args.joining.options(&args.common)?;
     options.max_bytes = args.length.map(|length| length.0);
-    options.token = common.token()?;
-    options.token_hosts.clone_from(&args.token_host);
     Ok(options)
 }
 

@@ -625,3 +625,106 @@ fn a_stream_that_cannot_be_written_has_a_code_of_its_own() {
         }
     });
 }
+
+/// Starts `exec` with a shell.
+fn exec(script: &str) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bfed-join"));
+    command.args([
+        "exec",
+        "bfed://1/film",
+        "--kind",
+        "ltp",
+        "--interface",
+        "lo",
+    ]);
+    command.args(["--", "sh", "-c", script]);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+#[test]
+fn a_program_runs_while_the_session_is_joined_and_its_code_is_the_result() {
+    alone(|| {
+        let mut mediator = OnGroup::new();
+        let member = exec("echo {group} {source} {address}; exit 7");
+        let request = mediator.received(Want::Join);
+        mediator.say(
+            &request.session,
+            0,
+            translation("ltp://10.0.0.1@239.9.9.9:7000"),
+        );
+        mediator.received(Want::Leave);
+        let done = member.wait_with_output().unwrap();
+        assert_eq!(code(&done), 7, "{}", errors(&done));
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert_eq!(
+            said,
+            "239.9.9.9:7000 10.0.0.1 ltp://10.0.0.1@239.9.9.9:7000\n"
+        );
+    });
+}
+
+#[test]
+fn a_signal_ends_the_program_and_leaves_the_session() {
+    alone(|| {
+        let mut mediator = OnGroup::new();
+        let member = exec("exec sleep 600");
+        let request = mediator.received(Want::Join);
+        mediator.say(
+            &request.session,
+            0,
+            translation("ltp://10.0.0.1@239.9.9.9:7000"),
+        );
+        std::thread::sleep(Duration::from_millis(500));
+        let id = nix::unistd::Pid::from_raw(member.id() as i32);
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+        mediator.received(Want::Leave);
+        let done = member.wait_with_output().unwrap();
+        assert_eq!(code(&done), 128 + 15, "{}", errors(&done));
+    });
+}
+
+#[test]
+fn a_session_over_ltp_names_the_command_that_receives_it() {
+    alone(|| {
+        let mut mediator = OnGroup::new();
+        let viewer = start(&["recv", "bfed://1/film", "--output", "/dev/null"]);
+        let request = mediator.received(Want::Join);
+        mediator.say(
+            &request.session,
+            0,
+            translation("ltp://10.0.0.1@239.9.9.9:7000"),
+        );
+        let done = viewer.wait_with_output().unwrap();
+        assert_eq!(code(&done), 1);
+        assert!(
+            errors(&done).contains("bfed-join exec"),
+            "{}",
+            errors(&done)
+        );
+    });
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    alone(|| {
+        let mut mediator = OnGroup::new();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bfed-join"));
+        command.args(["exec", "bfed://1/film", "--interface", "lo"]);
+        command.args(["--", "/nowhere/lms-recv", "--source", "{source}"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let member = command.spawn().unwrap();
+        let request = mediator.received(Want::Join);
+        mediator.say(&request.session, 0, translation("10.0.0.1@232.9.9.9:7000"));
+        let done = member.wait_with_output().unwrap();
+        assert_eq!(code(&done), 1);
+        assert!(
+            errors(&done).contains("/nowhere/lms-recv"),
+            "{}",
+            errors(&done)
+        );
+    });
+}

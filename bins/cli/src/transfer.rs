@@ -115,7 +115,10 @@ impl TransferArgs {
 }
 
 /// Reads the key of a group.
-fn read_key(path: &Path) -> Result<[u8; 32], String> {
+///
+/// # Errors
+/// A sentence: the file cannot be read, or holds no key.
+pub fn read_key(path: &Path) -> Result<[u8; 32], String> {
     let shown = path.display();
     let bytes = std::fs::read(path).map_err(|e| format!("key file {shown}: {e}"))?;
     proto_core::key::parse(&bytes).ok_or_else(|| {
@@ -285,8 +288,11 @@ impl Assist {
         }
     }
 
-    /// Resolves the relays' names.
-    fn recovery(&self, group: SocketAddr, lms_port: u16) -> Result<Recovery, String> {
+    /// Returns the help for a group, its relays resolved to addresses of the group's version of IP.
+    ///
+    /// # Errors
+    /// A sentence: a relay has no such address, or one that no host has.
+    pub fn recovery(&self, group: SocketAddr, lms_port: u16) -> Result<Recovery, String> {
         Ok(match self {
             Assist::None => Recovery::Source,
             Assist::Lms(carrier) => Recovery::Lms {

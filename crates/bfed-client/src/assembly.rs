@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::frames::{Deframer, Found};
+use crate::frames::{ABORTED, Deframer, Found};
 use crate::{Event, Sink, Stats};
 
 /// What is wrong with a session of numbered frames that ended.
@@ -18,6 +18,9 @@ pub enum Incomplete {
     /// The source's last frame did not arrive.
     #[error("the end did not come")]
     NoEnd,
+    /// The source gave up before the end.
+    #[error("the source gave up")]
+    Aborted,
     /// The data differs from what the source sent.
     #[error("the digest is not the source's")]
     WrongDigest,
@@ -164,6 +167,7 @@ impl Assembly {
             _ if numbered.missed_start => Some(Incomplete::MissedStart),
             None if asked_for => None,
             None => Some(Incomplete::NoEnd),
+            Some(end) if end.bytes == ABORTED => (!asked_for).then_some(Incomplete::Aborted),
             Some(end) if end.bytes != self.stats.bytes || end.digest != self.digest() => {
                 (!asked_for).then_some(Incomplete::WrongDigest)
             }
@@ -324,6 +328,17 @@ mod tests {
                 .to_string()
                 .contains("digest")
         );
+    }
+
+    #[test]
+    fn a_source_that_gave_up_is_named() {
+        let mut all = frames(&[b"one"]);
+        let mut end = vec![];
+        crate::frames::emit_aborted(1, &mut end);
+        all[1] = end;
+        let output = took(&all, None);
+        assert!(output.is_done(), "nothing more is waited for");
+        assert_eq!(output.incomplete(), Some(Incomplete::Aborted));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use bfed::GatewayId;
 use bfed::wire::no_route::Reason;
 
 use crate::http::HttpError;
-use crate::{Address, UrlError};
+use crate::{Address, GroupAddress, UrlError};
 
 /// Why a session cannot be received or published.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +28,12 @@ pub enum Error {
     /// The gateway's address of the session is neither a group nor a URL.
     #[error("the gateway's address of the session is neither a group nor a URL")]
     UnknownAddress,
+    /// The session is sent to a group by LTP, and received by another program.
+    #[error(
+        "this network carries the session over LTP, to {0}: receive it with `bfed-join exec URL -- lms-recv --group \
+         {{group}} --source {{source}} ...`"
+    )]
+    NeedsLtp(GroupAddress),
     /// A mediator redirects to text that is not the address of a mediator.
     #[error("{from} redirects to gateway {gateway}: {why}")]
     BadRedirect {

@@ -18,7 +18,10 @@
 //! ```
 //!
 //! Kind 0: data. Kind 1, END: the payload is the number of bytes of all data (64 bits) and their BLAKE3
-//! digest (32 bytes); it is sent several times under one number, the number of data frames.
+//! digest (32 bytes); it is sent several times under one number, the number of data frames. An END of
+//! [`ABORTED`] bytes says that the source gave up and that the rest will not come.
+//!
+//! A source may send several contents, one after the other: each begins with number 0.
 //!
 //! A reader skips anything else up to the next identifier: it synchronizes after a gap, and when it joins in
 //! the middle. The header, and with it the check, is the same in all versions.
@@ -27,6 +30,8 @@
 pub const HEADER_LEN: usize = 20;
 /// Longest payload in bytes.
 pub const MAX_PAYLOAD: usize = 65_000 - HEADER_LEN;
+/// Number of bytes in the END of a source that gave up; its digest is zeros.
+pub const ABORTED: u64 = u64::MAX;
 /// Length of the payload of END.
 const END_LEN: usize = 40;
 /// The version that this crate speaks. One more in a build of the next version (`docs/wire.md`).
@@ -47,7 +52,7 @@ pub enum Found {
     End {
         /// How many data frames there were.
         frames: u64,
-        /// How many bytes they carried.
+        /// How many bytes they carried; [`ABORTED`] if the source gave up.
         bytes: u64,
         /// Their digest.
         digest: [u8; 32],
@@ -90,6 +95,11 @@ pub fn emit_end(frames: u64, bytes: u64, digest: &[u8; 32], out: &mut Vec<u8>) {
     let mut payload = bytes.to_be_bytes().to_vec();
     payload.extend_from_slice(digest);
     emit(1, frames, &payload, out);
+}
+
+/// Writes the end of a source that gives up after that many frames over `out`.
+pub fn emit_aborted(frames: u64, out: &mut Vec<u8>) {
+    emit_end(frames, ABORTED, &[0; 32], out);
 }
 
 /// Finds frames in a stream of bytes, however it is cut. Stores one frame at most.

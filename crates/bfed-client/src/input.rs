@@ -22,21 +22,27 @@ pub enum Place {
     Group(GroupAddress),
     /// A URL at a server.
     Http(Url),
+    /// A group of LTP: `ltp://10.0.0.1@239.255.0.0:5004`. The data is received by an LTP receiver, such as `lms-recv`.
+    Ltp(GroupAddress),
 }
+
+/// Begins the address of a group of LTP.
+const LTP: &str = "ltp://";
 
 impl FromStr for Place {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |_| format!("{text:?} is no address");
+        if let Some(group) = text.strip_prefix(LTP) {
+            return group.parse().map(Place::Ltp).map_err(wrong);
+        }
         match text.starts_with("http://") {
             true => text
                 .parse()
                 .map(Place::Http)
                 .map_err(|error: crate::UrlError| error.to_string()),
-            false => text
-                .parse()
-                .map(Place::Group)
-                .map_err(|_| format!("{text:?} is no address")),
+            false => text.parse().map(Place::Group).map_err(wrong),
         }
     }
 }
@@ -46,6 +52,7 @@ impl fmt::Display for Place {
         match self {
             Place::Group(group) => group.fmt(f),
             Place::Http(url) => url.fmt(f),
+            Place::Ltp(group) => write!(f, "{LTP}{group}"),
         }
     }
 }
@@ -84,6 +91,7 @@ impl Input {
                 Ok(download) => Ok(Input::Http(download)),
                 Err(error) => Err(Error::Network(format!("{url}: {error}"))),
             },
+            Place::Ltp(group) => Err(Error::NeedsLtp(*group)),
         }
     }
 
@@ -119,6 +127,35 @@ impl AsFd for Input {
         match self {
             Input::Group(socket, _) => socket.as_fd(),
             Input::Http(download) => download.as_fd(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_they_are_written() {
+        for text in [
+            "239.1.2.3:5004",
+            "10.0.0.1@232.1.2.3:5004",
+            "http://cdn.example:8081/s/x",
+            "ltp://10.0.0.1@239.255.0.0:5004",
+            "ltp://239.255.0.0:5004",
+            "ltp://[2001:db8::1]@[ff15::1]:5004",
+        ] {
+            let place = text.parse::<Place>().expect(text);
+            assert_eq!(place.to_string(), text);
+        }
+        for text in [
+            "",
+            "ltp://",
+            "ltp://10.0.0.1:5004",
+            "ltp:239.255.0.0:5004",
+            "x",
+        ] {
+            assert!(text.parse::<Place>().is_err(), "{text}");
         }
     }
 }

@@ -31,6 +31,7 @@
 //! | `credential` | the token, and which hosts get it |
 //! | `input` | the data: from a group, or over HTTP |
 //! | `assembly`, [`frames`] | numbered frames: what is missing, and where the end is |
+//! | [`contents`] | files one after the other in numbered frames |
 //! | `publish` | [`Publisher`] |
 //! | [`http`], `stream`, `url` | HTTP over hyper; streams on threads of their own; URLs and paths of sessions |
 //! | `address` | addresses of groups and of mediators |
@@ -68,6 +69,7 @@
 
 mod address;
 mod assembly;
+pub mod contents;
 mod credential;
 mod error;
 pub mod frames;

@@ -49,6 +49,8 @@ pub struct JoinOptions {
     pub token: Option<Token>,
     /// Further hosts that get the token: names or addresses of the servers and mediators that a mediator may name.
     pub token_hosts: Vec<String>,
+    /// The data is not received: the session is kept for another program, to which [`Event::Joined`] names the place.
+    pub membership_only: bool,
     /// Time limits of connections to mediators and servers of HTTP networks.
     pub timeouts: Timeouts,
 }
@@ -66,6 +68,7 @@ impl JoinOptions {
             max_bytes: None,
             token: None,
             token_hosts: Vec::new(),
+            membership_only: false,
             timeouts: Timeouts::default(),
         }
     }
@@ -214,6 +217,7 @@ pub enum Status {
 #[derive(Debug)]
 pub struct Session {
     interface: Option<String>,
+    membership_only: bool,
     timeouts: Timeouts,
     cancel: Cancel,
     membership: Membership,
@@ -242,12 +246,14 @@ impl Session {
         let seed = linux_net::process::random()?;
         let assembly = Assembly::new(is_numbered(&options.session), options.max_bytes);
         let (interface, timeouts) = (options.interface.clone(), options.timeouts);
+        let membership_only = options.membership_only;
         let membership = match Membership::open(options, seed, cancel, sink) {
             Err(_) if cancel.is_cancelled() => return Err(Error::Cancelled),
             membership => membership?,
         };
         Ok(Session {
             interface,
+            membership_only,
             timeouts,
             cancel: cancel.clone(),
             membership,
@@ -274,7 +280,8 @@ impl Session {
             self.repair_at = None;
             self.membership.begin(now, sink);
         }
-        if let Some(place) = self.membership.receive(now, sink)? {
+        let place = self.membership.receive(now, sink)?;
+        if let Some(place) = place.filter(|_| !self.membership_only) {
             match Input::open(
                 &place,
                 self.interface.as_deref(),
@@ -282,6 +289,7 @@ impl Session {
                 self.timeouts,
             ) {
                 Ok(input) => self.input = Some(input),
+                Err(error @ Error::NeedsLtp(_)) => return Err(error),
                 Err(error) => self.broke(now, error.to_string(), sink),
             }
         }

@@ -340,6 +340,8 @@ pub struct ReceiverConfig {
     pub source: Option<core::net::IpAddr>,
     /// Take only this session.
     pub session: Option<SessionId>,
+    /// Never begin with this session: one that the application has already, and whose source may still send heartbeats.
+    pub skip: Option<SessionId>,
     /// Key of the group.
     pub key: Option<[u8; 32]>,
     /// Refuse sessions without digests.
@@ -391,6 +393,7 @@ impl ReceiverConfig {
             group,
             source: None,
             session: None,
+            skip: None,
             key: None,
             require_integrity: true,
             assist: Assist::None,

@@ -370,3 +370,29 @@ fn an_empty_content() {
     let mut net = files(&[], 2, 14, config, &receiver_config());
     net.run_until(LIMIT, |net| net.all_complete() && net.is_confirmed());
 }
+
+#[test]
+fn a_session_to_skip_is_not_begun_and_another_is() {
+    let bytes = content(100_000, 4);
+    let mut net = files(&bytes, 1, 1, sender_config(bytes.len()), &receiver_config());
+    let skipped = net.sender().session();
+    let mut config = receiver_config();
+    config.skip = Some(skipped);
+    config.source_timeout = Duration::from_secs(3600);
+    let store = HeapRing::new(bytes.len().next_multiple_of(1 << 16));
+    net.set_receiver(0, Receiver::new(config, store, seed(9), net.now()));
+    net.run_for(Duration::from_secs(2));
+    assert_eq!(net.events(0), []);
+    assert!(!net.receiver(0).is_complete());
+    // The source is restarted: that is another session.
+    let sender = Sender::new(
+        sender_config(bytes.len()),
+        HeapRing::whole(bytes.clone()),
+        seed(77),
+        net.now(),
+    );
+    net.set_sender(Some(sender.unwrap()));
+    assert_ne!(net.sender().session(), skipped);
+    net.run_until(LIMIT, |net| net.receiver(0).is_complete());
+    net.check_content(&bytes);
+}

@@ -113,6 +113,8 @@ fn check(section: &Section<'_, '_>, rule: &Rule, network: &NetworkConfig) {
     }
     let kind = match network {
         NetworkConfig::Ip(_) => Some("an IP multicast network"),
+        // Of its sources the addresses are known.
+        NetworkConfig::Ltp(_) if rule.rights != [Right::Publish] => Some("an LTP network"),
         NetworkConfig::External(_) => Some("an external network"),
         _ => None,
     };

@@ -278,6 +278,12 @@ impl Configuration for Config {
             NetworkConfig::None => None,
             NetworkConfig::Ip(config) => Some(&config.data.link),
             NetworkConfig::Ssm(config) => Some(&config.data.link),
+            NetworkConfig::Ltp(config) => {
+                if let Err(why) = config.key() {
+                    host.complain("network.key-file", why);
+                }
+                Some(&config.multicast.data.link)
+            }
             NetworkConfig::External(config) => {
                 if let Err(why) = config.gid() {
                     host.complain("network.socket-group", why);

@@ -4,15 +4,18 @@ use std::net::SocketAddr;
 
 use bfed::{Prefix, SessionName};
 use bfed_client::Url;
+use cli::transfer::Assist;
+use cli::units::BitRate;
 use daemon_kit::reader::{Section, shown};
 use daemon_kit::value::{LISTEN, MODE, boolean, listen, mode, text};
+use ltp_linux::{Group, Rate};
 use media::rtp::{Format, MAX_PAYLOAD_TYPE};
 use toml::de::DeValue;
 
 use super::http::{MoqConfig, RelayConfig, TlsConfig};
 use super::{
-    ClientLimits, ExternalConfig, Groups, GroupsConfig, HttpConfig, Link, MulticastConfig,
-    NetworkConfig, SapConfig,
+    ClientLimits, ExternalConfig, Groups, GroupsConfig, HttpConfig, Link, LtpConfig,
+    MulticastConfig, NetworkConfig, SapConfig,
 };
 
 #[derive(Clone, Copy)]
@@ -22,6 +25,7 @@ enum Kind {
     Ssm,
     Http,
     Moq,
+    Ltp,
     External,
 }
 
@@ -35,6 +39,7 @@ impl NetworkConfig {
             ("ssm", Kind::Ssm),
             ("http", Kind::Http),
             ("moq", Kind::Moq),
+            ("ltp", Kind::Ltp),
             ("external", Kind::External),
         ];
         let config = match section.choice("kind", &kinds, Kind::None) {
@@ -46,6 +51,7 @@ impl NetworkConfig {
                 moq: Some(moq(&section)),
                 ..http(&section)
             }),
+            Some(Kind::Ltp) => NetworkConfig::Ltp(ltp(&section)),
             Some(Kind::External) => NetworkConfig::External(external(&section)),
         };
         section.finish();
@@ -53,12 +59,16 @@ impl NetworkConfig {
     }
 }
 
+fn interface(section: &Section<'_, '_>) -> Option<String> {
+    let wanted = "the name of an interface or one of its addresses, such as \"eth0\"";
+    section.get("interface", wanted, text).map(|at| at.value)
+}
+
 fn link(section: &Section<'_, '_>) -> Link {
     let default = Link::default();
-    let wanted = "the name of an interface or one of its addresses, such as \"eth0\"";
     let payload = section.number("max-payload", 0..=65_000u16, 0);
     Link {
-        interface: section.get("interface", wanted, text).map(|at| at.value),
+        interface: interface(section),
         ttl: section.number("ttl", 1..=255u8, default.ttl),
         dscp: section.number("dscp", 0..=63u8, default.dscp),
         max_payload: (payload > 0).then_some(payload),
@@ -204,16 +214,28 @@ fn origins(section: &Section<'_, '_>) -> Vec<String> {
 }
 
 fn data(section: &Section<'_, '_>, default: &str, specific: bool) -> GroupsConfig {
+    grouped(section, link(section), default, specific)
+}
+
+fn grouped(section: &Section<'_, '_>, link: Link, default: &str, specific: bool) -> GroupsConfig {
     GroupsConfig {
-        link: link(section),
+        link,
         groups: groups(section, default, specific),
         port: section.number("port", 1..=65_535u16, bfed_client::DEFAULT_PORT),
         export: export(section),
     }
 }
 
+/// The pool of networks of any source.
+const ANY_SOURCE: &str = "239.255.0.0/18";
+
 fn ip(section: &Section<'_, '_>) -> MulticastConfig {
-    let data = data(section, "239.255.0.0/18", false);
+    let data = data(section, ANY_SOURCE, false);
+    any_source(section, data, sap(section, true))
+}
+
+/// A network with the mediator on a group.
+fn any_source(section: &Section<'_, '_>, data: GroupsConfig, sap: SapConfig) -> MulticastConfig {
     let default = match data.groups.is_ipv4() {
         true => bfed_client::MEDIATOR_V4,
         false => bfed_client::MEDIATOR_V6,
@@ -233,7 +255,7 @@ fn ip(section: &Section<'_, '_>) -> MulticastConfig {
     MulticastConfig {
         data,
         mediator: group.map_or(default, |at| at.value),
-        sap: sap(section, true),
+        sap,
         limits: limits(section),
         cost: cost(section),
     }
@@ -398,6 +420,56 @@ fn http(section: &Section<'_, '_>) -> HttpConfig {
         limits: limits(section),
         cost: cost(section),
         ..config
+    }
+}
+
+fn ltp(section: &Section<'_, '_>) -> LtpConfig {
+    let defaults = Link::default();
+    let link = Link {
+        interface: interface(section),
+        ttl: section.number("ttl", 1..=255u8, defaults.ttl),
+        ..defaults
+    };
+    let data = grouped(section, link, ANY_SOURCE, false);
+    let first = SocketAddr::new(data.groups.first(), data.port);
+    if let Err(wrong) = Group::new(first).check() {
+        let offset = section.offset_of("groups");
+        section.complain(offset, "groups", wrong.to_string(), "write other groups");
+    }
+    let silent = SapConfig {
+        announce: false,
+        learn_from: Vec::new(),
+    };
+    let default = LtpConfig::new(any_source(section, data, silent));
+    let wanted = "\"none\", \"lms\", \"lms+udp\", \"dyram://RELAY:PORT\" or \"dyram+multicast://RELAY:PORT\"";
+    let assist = section.get("assist", wanted, |value| text(value)?.parse::<Assist>());
+    let wanted = "\"auto\", \"unlimited\", or bits a second such as \"100M\"";
+    let rate = section.get("rate", wanted, |value| match text(value)?.as_str() {
+        "auto" => Ok(Rate::Congestion),
+        "unlimited" => Ok(Rate::Unlimited),
+        bits => {
+            let bits = bits.parse::<BitRate>().map_err(|error| error.to_string())?;
+            Ok(Rate::Fixed(bits.0))
+        }
+    });
+    let key = section.get("key-file", "the path of a file with a key", text);
+    let seconds = std::time::Duration::from_secs;
+    let time = |key: &'static str, default| {
+        let range = seconds(1)..=seconds(3600);
+        section.duration(key, range, default).value
+    };
+    LtpConfig {
+        key_file: key.map(|at| at.value.into()),
+        assist: assist.map_or(Assist::None, |at| at.value),
+        lms_port: section.number("lms-port", 1..=65_535u16, default.lms_port),
+        rate: rate.map_or(default.rate, |at| at.value),
+        receivers: section.number("receivers", 0..=10_000u32, default.receivers),
+        connect_timeout: time("connect-timeout", default.connect_timeout),
+        timeout: time("timeout", default.timeout),
+        idle_timeout: time("idle-timeout", default.idle_timeout),
+        buffer: section.number("buffer", 1u64 << 20..=1 << 32, default.buffer),
+        sessions: section.number("sessions", 1u32..=1024, default.sessions as u32) as usize,
+        ..default
     }
 }
 

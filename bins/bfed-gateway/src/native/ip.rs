@@ -25,6 +25,7 @@ use linux_net::udp::Batch;
 
 use super::clients::{PendingRequest, Refused};
 use super::groups::{GroupNet, MulticastConfig, own_group};
+use super::ltp::names_source;
 use super::mediator::{self, Answered, Front, TakeRequest, Unread};
 use super::{Counter, Network, Owner, Role};
 
@@ -38,24 +39,32 @@ pub(super) fn open(
     owner: Owner,
 ) -> Result<Box<dyn Network>, String> {
     Ok(match role {
-        Role::Mediator => {
-            let front = GroupMediator::open(config)?;
-            mediator::open(front, config, false, owner, (Scope::Heard, GRACE))?
-        }
+        Role::Mediator => mediator(config, false, owner)?,
         Role::Channels { .. } => Box::new(GroupNet::open(config, role, false, &owner)?),
     })
+}
+
+/// Opens the mediator. Sessions of the network may name their source where `names_sources`.
+pub(super) fn mediator(
+    config: &MulticastConfig,
+    names_sources: bool,
+    owner: Owner,
+) -> Result<Box<dyn Network>, String> {
+    let front = GroupMediator::open(config, names_sources)?;
+    mediator::open(front, config, false, owner, (Scope::Heard, GRACE))
 }
 
 /// The mediator on its group.
 struct GroupMediator {
     config: MulticastConfig,
+    names_sources: bool,
     socket: UdpSocket,
     batch: Batch,
     unread: Unread,
 }
 
 impl GroupMediator {
-    fn open(config: &MulticastConfig) -> Result<Self, String> {
+    fn open(config: &MulticastConfig, names_sources: bool) -> Result<Self, String> {
         let (link, group) = (&config.data.link, config.mediator);
         let local = link.local(group.ip())?;
         let failed = |error: String| format!("mediator's group {group}: {error}");
@@ -69,6 +78,7 @@ impl GroupMediator {
         joined.map_err(|error| failed(error.to_string()))?;
         Ok(GroupMediator {
             config: config.clone(),
+            names_sources,
             socket,
             batch: Batch::new(2),
             unread: Unread::new(),
@@ -151,8 +161,9 @@ impl Front for GroupMediator {
 
     fn knows(&self, session: &SessionName) -> bool {
         let (groups, mediator) = (&self.config.data, Some(self.config.mediator));
+        let names_source = self.names_sources && names_source(session);
         let mut flows = session.flows();
-        flows.all(|flow| own_group(session, flow, false, groups, mediator).is_some())
+        flows.all(|flow| own_group(session, flow, names_source, groups, mediator).is_some())
     }
 
     fn counters(&self) -> Vec<Counter> {

@@ -29,6 +29,7 @@
 //! | `ssm` | source-specific multicast: [`ssm`] |
 //! | `http` | bodies without end over HTTP: [`http`] |
 //! | `moq` | the same, and Media over QUIC |
+//! | `ltp` | reliable multicast of bulk sessions: [`ltp`] |
 //! | `external` | a process of the network's operator, over Unix sockets: [`external`] |
 
 mod access;
@@ -41,6 +42,7 @@ mod groups;
 pub mod http;
 pub mod ip;
 pub(crate) mod listing;
+pub mod ltp;
 mod mediator;
 mod none;
 mod pool;
@@ -61,6 +63,7 @@ pub use external::ExternalConfig;
 pub use groups::{GroupsConfig, MulticastConfig};
 pub use http::HttpConfig;
 pub use listing::PresentedFlow;
+pub use ltp::LtpConfig;
 pub use none::NoNetwork;
 pub use pool::{Groups, MAX_GROUPS};
 
@@ -164,6 +167,8 @@ pub enum NetworkConfig {
     Ssm(MulticastConfig),
     /// `kind = "http"`: sessions over plain HTTP. `kind = "moq"`: also over Media over QUIC.
     Http(HttpConfig),
+    /// `kind = "ltp"`: reliable multicast.
+    Ltp(LtpConfig),
     /// `kind = "external"`: a process over Unix sockets.
     External(ExternalConfig),
 }
@@ -191,6 +196,7 @@ impl NetworkConfig {
             NetworkConfig::Ssm(_) => "ssm",
             NetworkConfig::Http(config) if config.moq.is_some() => "moq",
             NetworkConfig::Http(_) => "http",
+            NetworkConfig::Ltp(_) => "ltp",
             NetworkConfig::External(_) => "external",
         }
     }
@@ -203,6 +209,7 @@ impl NetworkConfig {
             NetworkConfig::Ip(config) | NetworkConfig::Ssm(config) => {
                 Some(config.mediator.to_string())
             }
+            NetworkConfig::Ltp(config) => Some(config.multicast.mediator.to_string()),
             NetworkConfig::Http(config) => config.mediator_url().ok().map(|url| url.to_string()),
             NetworkConfig::External(config) => {
                 Some(config.directory.join("control.sock").display().to_string())
@@ -233,6 +240,7 @@ impl NetworkConfig {
             NetworkConfig::Ip(config) => ip::open(config, role, owner)?,
             NetworkConfig::Ssm(config) => ssm::open(config, role, owner)?,
             NetworkConfig::Http(config) => http::open(config, role, owner)?,
+            NetworkConfig::Ltp(config) => ltp::open(config, role, owner)?,
             NetworkConfig::External(config) => external::open(config, role, owner)?,
         })
     }

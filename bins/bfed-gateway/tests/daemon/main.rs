@@ -6,6 +6,7 @@ mod browser;
 mod common;
 mod external;
 mod floods;
+mod ltp;
 mod metrics;
 mod peering;
 mod refusal;

@@ -5,5 +5,6 @@ mod common;
 mod external;
 mod http;
 mod ip;
+mod ltp;
 mod ssm;
 mod tokens;

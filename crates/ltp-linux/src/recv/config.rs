@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ltp::Start;
+use ltp::{SessionId, Start};
 
 use crate::config::{Group, Recovery};
 
@@ -16,6 +16,9 @@ pub struct ReceiveConfig {
     /// Address of the sender: source-specific multicast (RFC 4607). Needed for a group in 232.0.0.0/8 or
     /// ff3x::/32 and with relays. `None`: the sender that is heard first.
     pub source: Option<IpAddr>,
+    /// A session that is not received: one that the application has already, and whose sender may still serve others.
+    /// Default: none.
+    pub skip: Option<SessionId>,
     /// Help with repairs. Default: [`Recovery::Source`].
     pub recovery: Recovery,
     /// How this receiver repairs losses of others, with [`Recovery::Lms`] and [`Recovery::Dyram`].
@@ -64,6 +67,7 @@ impl ReceiveConfig {
         ReceiveConfig {
             group,
             source: None,
+            skip: None,
             recovery: Recovery::Source,
             replier: Replier::default(),
             start: Start::Beginning,

@@ -65,6 +65,7 @@ pub(super) fn open_lms(
 pub(super) fn config(given: &ReceiveConfig, assist: Assist, is_in_order: bool) -> ReceiverConfig {
     let mut config = ReceiverConfig::new(given.group.address);
     config.source = given.source;
+    config.skip = given.skip;
     config.key = given.group.key;
     config.assist = assist;
     config.start = given.start;

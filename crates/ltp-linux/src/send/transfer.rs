@@ -476,7 +476,10 @@ impl Transfer for Sender {
         self.receive(now)?;
         self.core.machine.handle_timeout(now);
         self.check_relays();
-        self.feed(now)?;
+        // The end of a stream after a cancel is not the end of the content.
+        if !self.core.cancel.is_canceled() {
+            self.feed(now)?;
+        }
         let busy = self.transmit()?;
         self.take_events();
         if let Some(outcome) = self.outcome() {
@@ -495,7 +498,8 @@ impl Transfer for Sender {
         // A cancel that was noticed stays readable.
         let cancel = self.leaving.is_none().then(|| self.core.cancel.as_fd());
         let has_room = self.core.machine.inner().room() > 0;
-        let stream = self.stream.as_ref().filter(|_| has_room);
+        let is_read = has_room && !self.core.cancel.is_canceled();
+        let stream = self.stream.as_ref().filter(|_| is_read);
         let watches: [Option<BorrowedFd<'_>>; 2] =
             [cancel, stream.map(|stream| stream.file.as_fd())];
         // Sending has taken a while.

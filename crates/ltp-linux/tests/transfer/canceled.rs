@@ -1,6 +1,8 @@
 //! Transfers into a buffer that are canceled in the middle.
 
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use ltp_linux::tokio::Transfer;
@@ -84,4 +86,51 @@ fn a_task_receives_into_a_buffer() {
         assert!(received.bytes == bytes);
         assert_eq!(received.length, bytes.len() as u64);
     });
+}
+
+#[test]
+fn the_end_of_a_stream_after_a_cancel_is_not_the_end_of_the_content() {
+    let (group, cancel) = (group(), Cancel::new().expect("eventfd"));
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let has_blocks = Arc::new(AtomicBool::new(false));
+    let receiving = thread::spawn({
+        let (group, has_blocks) = (group.clone(), Arc::clone(&has_blocks));
+        move || {
+            let (config, sink) = (ReceiveConfig::new(group), Sink::buffer(1 << 20));
+            let own = Cancel::new().expect("eventfd");
+            let mut receiver = Receiver::open(&config, sink, own, &mut |_| {}).expect("open");
+            receiver.run(&mut |event| {
+                // All whole blocks: the rest is sent when the stream ends.
+                if matches!(event, ReceiveEvent::Position { bytes, .. } if bytes >= 4 << 16) {
+                    has_blocks.store(true, Ordering::SeqCst);
+                }
+            })
+        }
+    });
+    let mut config = SendConfig::new(group);
+    config.receivers = Some(1);
+    let stream = Source::stream(reader);
+    let sender = Sender::open(&config, stream, cancel.clone(), &mut |_| {});
+    let feeding = thread::spawn(move || {
+        writer.write_all(&content(300_000)).expect("it is read");
+        writer
+    });
+    let mut feeding = Some(feeding);
+    let sent = sender.expect("open").run(&mut |_| {
+        // On the sender's own thread: it sees the cancel and the end of the stream together.
+        if has_blocks.load(Ordering::SeqCst)
+            && let Some(feeding) = feeding.take()
+        {
+            let writer = feeding.join().expect("no panic");
+            cancel.cancel();
+            drop(writer);
+        }
+    });
+    assert!(matches!(sent, Err(Error::Canceled)), "{sent:?}");
+    let received = receiving.join().expect("no panic");
+    let received = received.map(|received| received.length);
+    assert!(
+        matches!(received, Err(Error::Incomplete(_))),
+        "{received:?}"
+    );
 }

@@ -27,7 +27,10 @@ impl<S: Store> Receiver<'_, S> {
             return Err(Error::OtherSession);
         }
         let Some(session) = &self.session else {
-            return self.open(meta, repr);
+            return match self.config.skip == Some(repr.session) {
+                true => Err(Error::OtherSession),
+                false => self.open(meta, repr),
+            };
         };
         if meta.source.ip() != session.source().ip() {
             return Err(Error::OtherSource);

@@ -1,0 +1,2 @@
+#![cfg_attr(fuzzing, no_main)]
+polycast_fuzz::fuzz!(decode_bfed_contents);
