@@ -121,7 +121,7 @@ async fn connect(incoming: quinn::Incoming) -> Result<(Guarded, Option<String>),
     let data = data.and_then(|data| data.downcast::<quinn::crypto::rustls::HandshakeData>().ok());
     let protocol = data.and_then(|data| data.protocol);
     if protocol.as_deref() != Some(quic::ALPN.as_bytes()) {
-        return Ok((Guarded(quic::Session::raw(connection)), None));
+        return Ok((Guarded::new(quic::Session::raw(connection)), None));
     }
     let request = quic::Request::accept(connection).await;
     let request = request.map_err(|error| error.to_string())?;
@@ -139,7 +139,7 @@ async fn connect(incoming: quinn::Incoming) -> Result<(Guarded, Option<String>),
     let accepted = quic::proto::ConnectResponse::OK.with_protocol(*chosen);
     let session = request.respond(accepted).await;
     let session = session.map_err(|error| error.to_string())?;
-    Ok((Guarded(session), Some(path)))
+    Ok((Guarded::new(session), Some(path)))
 }
 
 /// Serves one client until it leaves.
@@ -171,10 +171,16 @@ async fn client(
         from,
         presented,
     };
+    // Tasks of their own: a picture wakes the protocol alone, and not all that could be awaited here.
+    let mut drivers = JoinSet::new();
+    drivers.spawn(moq_net::time::run(protocol));
+    drivers.spawn(moq_net::time::run(driver));
+    drivers.spawn(moq_net::time::run(other));
     let ended = tokio::select! {
-        error = moq_net::time::run(protocol) => error.to_string(),
-        error = moq_net::time::run(driver) => error.to_string(),
-        error = moq_net::time::run(other) => error.to_string(),
+        Some(driver) = drivers.join_next() => match driver {
+            Ok(error) => error.to_string(),
+            Err(error) => error.to_string(),
+        },
         error = client.subscribes(&publish) => error.to_string(),
         why = client.publishes(&subscribe) => {
             session.abort(Error::Unauthorized);
