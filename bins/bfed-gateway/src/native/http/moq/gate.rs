@@ -6,12 +6,18 @@
 //! registered with the transport, and answers for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// One operation that is polled again and again, by one caller.
 #[derive(Default)]
-pub(super) struct Gate(Option<Arc<Signal>>);
+pub(super) struct Gate(Option<Waiting>);
+
+struct Waiting {
+    signal: Arc<Signal>,
+    /// A copy of [`Signal::task`], to be compared without its lock.
+    task: Waker,
+}
 
 /// What the transport wakes.
 struct Signal {
@@ -21,12 +27,28 @@ struct Signal {
     task: Mutex<Waker>,
 }
 
-impl Signal {
-    fn register(&self, waker: &Waker) {
-        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        if !task.will_wake(waker) {
-            task.clone_from(waker);
+impl Waiting {
+    fn new(task: &Waker) -> Self {
+        Waiting {
+            signal: Arc::new(Signal {
+                is_open: AtomicBool::new(true),
+                task: Mutex::new(task.clone()),
+            }),
+            task: task.clone(),
         }
+    }
+
+    fn register(&mut self, task: &Waker) {
+        if !self.task.will_wake(task) {
+            self.task.clone_from(task);
+            self.signal.task().clone_from(task);
+        }
+    }
+}
+
+impl Signal {
+    fn task(&self) -> MutexGuard<'_, Waker> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -37,9 +59,8 @@ impl Wake for Signal {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.is_open.store(true, Ordering::Release);
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        let task = task.clone();
         // Without the lock: the task may run at once.
+        let task = self.task().clone();
         task.wake();
     }
 }
@@ -51,14 +72,11 @@ impl Gate {
         context: &mut Context<'_>,
         attempt: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        let signal = self.0.get_or_insert_with(|| {
-            Arc::new(Signal {
-                is_open: AtomicBool::new(true),
-                task: Mutex::new(context.waker().clone()),
-            })
-        });
+        let task = context.waker();
+        let waiting = self.0.get_or_insert_with(|| Waiting::new(task));
         // Before the gate is looked at: what opens it later wakes this task.
-        signal.register(context.waker());
+        waiting.register(task);
+        let signal = &waiting.signal;
         if !signal.is_open.swap(false, Ordering::Acquire) {
             return Poll::Pending;
         }
@@ -73,8 +91,8 @@ impl Gate {
 
     /// Lets the next attempt through: something has changed here that the transport does not report.
     pub(super) fn open(&self) {
-        if let Some(signal) = &self.0 {
-            signal.is_open.store(true, Ordering::Release);
+        if let Some(waiting) = &self.0 {
+            waiting.signal.is_open.store(true, Ordering::Release);
         }
     }
 }
