@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(units.len() as u64, 2 * PICTURES - 1);
         for (at, unit) in units.iter().enumerate() {
             assert_eq!(unit.len, LEN as u64);
-            assert_eq!(unit.is_start, at as u64 % PICTURES == 0);
+            assert_eq!(unit.is_start, (at as u64).is_multiple_of(PICTURES));
             let time = (7 * PICTURES + at as u64) * 1_000_000 / PICTURES;
             assert_eq!(unit.time.map(|time| time.total_micros()), Some(time));
         }

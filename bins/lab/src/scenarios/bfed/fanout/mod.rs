@@ -311,6 +311,9 @@ fn judge(runs: &Runs, report: &mut Report) {
         return;
     }
     let (own, other) = (most(Kind::Gateway), most(Kind::Relay));
+    report.note(format!(
+        "most subscribers served: {own} by the gateway, {other} by moq-relay"
+    ));
     report.timed(
         "most subscribers that the gateway serves / that moq-relay serves",
         own / other,
