@@ -19,7 +19,6 @@ use moq_net::web_transport_trait::{Stats, poll};
 use web_transport_quinn as quic;
 
 use super::gate::Gate;
-use super::outgoing::Outgoing;
 
 /// Most bytes of a stream of requests, in its whole life.
 pub(super) const MAX_REQUEST: usize = 16 << 10;
@@ -201,7 +200,7 @@ impl poll::RecvStream for Received {
 }
 
 impl poll::Session for Guarded {
-    type SendStream = Outgoing;
+    type SendStream = quic::SendStream;
     type RecvStream = Received;
     type Error = <quic::Session as poll::Session>::Error;
 
@@ -221,29 +220,30 @@ impl poll::Session for Guarded {
     fn poll_accept_bi(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Result<(Outgoing, Received), Self::Error>> {
+    ) -> Poll<Result<(quic::SendStream, Received), Self::Error>> {
         let session = &mut self.session;
         let attempt = |inner: &mut Context<'_>| poll::Session::poll_accept_bi(session, inner);
         let (send, stream) = ready!(self.accepts_bi.poll(context, attempt))?;
-        let received = Received::bounded(stream, MAX_REQUEST);
-        Poll::Ready(Ok((Outgoing::of_messages(send), received)))
+        Poll::Ready(Ok((send, Received::bounded(stream, MAX_REQUEST))))
     }
 
-    fn poll_open_uni(&mut self, context: &mut Context<'_>) -> Poll<Result<Outgoing, Self::Error>> {
-        let opened = poll::Session::poll_open_uni(&mut self.session, context);
-        opened.map_ok(Outgoing::of_group)
+    fn poll_open_uni(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<quic::SendStream, Self::Error>> {
+        poll::Session::poll_open_uni(&mut self.session, context)
     }
 
     fn poll_open_bi(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Result<(Outgoing, Received), Self::Error>> {
+    ) -> Poll<Result<(quic::SendStream, Received), Self::Error>> {
         let (send, stream) = ready!(poll::Session::poll_open_bi(&mut self.session, context))?;
         let received = Received {
             session: Some(self.session.clone()),
             ..Received::bounded(stream, MAX_ANSWER)
         };
-        Poll::Ready(Ok((Outgoing::of_messages(send), received)))
+        Poll::Ready(Ok((send, received)))
     }
 
     fn poll_send_datagram(

@@ -13,7 +13,6 @@
 //! | `relay` | the connection to a relay |
 //! | `guard` | bounds of control streams |
 //! | `gate` | keeps operations that wait from being tried again |
-//! | `outgoing` | sends groups without a copy for each subscriber |
 
 mod gate;
 mod groups;
@@ -21,7 +20,6 @@ mod guard;
 mod ingest;
 mod library;
 mod listener;
-mod outgoing;
 mod relay;
 
 use std::net::{SocketAddr, UdpSocket};
