@@ -73,3 +73,17 @@ fn slow_sessions_arrive_whole() {
     };
     assert_eq!(rows(&report, 0), 3, "one, five and twenty sessions");
 }
+
+#[test]
+fn subscribers_of_one_session_get_every_byte() {
+    let name = "moq-fanout";
+    if netlab::installed("openssl").is_none() {
+        return netlab::skip(name, "openssl is not installed");
+    }
+    let Some(report) = report(name) else {
+        return;
+    };
+    assert!(rows(&report, 0) >= 1, "{report}");
+    let runs = report["data"]["runs"][0]["runs"].as_array().unwrap();
+    assert_eq!(runs[0]["ready"], 20, "{report}");
+}

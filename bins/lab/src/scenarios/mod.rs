@@ -54,6 +54,7 @@ const ALL: &[Entry] = &[
     Entry::of::<lms_scenarios::LmsScenarios>(),
     Entry::of::<overhead::Overhead>(),
     Entry::of::<tcpxm::Overlay>(),
+    Entry::of::<bfed::MoqFanout>(),
     Entry::of::<paths::Paths>(),
     Entry::of::<sims::Recovery>(),
     Entry::of::<replier_failure::ReplierFailure>(),

@@ -2,12 +2,14 @@
 
 pub(crate) mod demo;
 mod failover;
+mod fanout;
 mod federation;
 mod frame_size;
 mod islands;
 mod live;
 mod load;
 mod low_rate;
+mod moq;
 mod node_crash;
 mod policy;
 mod reroute;
@@ -19,6 +21,7 @@ mod under_way;
 mod upgrade;
 
 pub(crate) use failover::ControlFailover;
+pub(crate) use fanout::MoqFanout;
 pub(crate) use frame_size::FrameSize;
 pub(crate) use islands::Islands;
 pub(crate) use live::Live;

@@ -18,6 +18,8 @@ use moq_net::bytes::BufMut;
 use moq_net::web_transport_trait::{Stats, poll};
 use web_transport_quinn as quic;
 
+use super::gate::Gate;
+
 /// Most bytes of a stream of requests, in its whole life.
 pub(super) const MAX_REQUEST: usize = 16 << 10;
 /// Most bytes of a stream of answers, in its whole life.
@@ -31,13 +33,32 @@ const MAX_PREFIX: usize = 9;
 /// The code that a stream is stopped with: that of a protocol violation.
 const VIOLATION: u32 = 3;
 
-/// A session with the bounds.
+/// A session with the bounds. Each copy waits for itself.
 #[derive(Clone)]
-pub(super) struct Guarded(pub(super) quic::Session);
+pub(super) struct Guarded {
+    session: quic::Session,
+    accepts_uni: Gate,
+    accepts_bi: Gate,
+    datagrams: Gate,
+    closed: Gate,
+}
+
+impl Guarded {
+    pub(super) fn new(session: quic::Session) -> Self {
+        Guarded {
+            session,
+            accepts_uni: Gate::default(),
+            accepts_bi: Gate::default(),
+            datagrams: Gate::default(),
+            closed: Gate::default(),
+        }
+    }
+}
 
 /// A received stream with its bound.
 pub(super) struct Received {
     stream: quic::RecvStream,
+    reads: Gate,
     /// Bytes that may still come; `None`: any number.
     left: Option<usize>,
     /// The first bytes, while it is not known whether the stream is a group.
@@ -50,6 +71,7 @@ impl Received {
     fn bounded(stream: quic::RecvStream, left: usize) -> Self {
         Received {
             stream,
+            reads: Gate::default(),
             left: Some(left),
             prefix: None,
             session: None,
@@ -116,7 +138,9 @@ impl poll::RecvStream for Received {
         context: &mut Context<'_>,
         into: &mut [u8],
     ) -> Poll<Result<Option<usize>, Self::Error>> {
-        let read = ready!(poll::RecvStream::poll_read(&mut self.stream, context, into))?;
+        let stream = &mut self.stream;
+        let attempt = |inner: &mut Context<'_>| poll::RecvStream::poll_read(stream, inner, into);
+        let read = ready!(self.reads.poll(context, attempt))?;
         if let Some(len) = read {
             self.decide(&into[..len]);
             if !self.admit(len) {
@@ -132,7 +156,10 @@ impl poll::RecvStream for Received {
         into: &mut B,
     ) -> Poll<Result<Option<usize>, Self::Error>> {
         if self.left.is_none() {
-            return poll::RecvStream::poll_read_buf(&mut self.stream, context, into);
+            let stream = &mut self.stream;
+            let attempt =
+                |inner: &mut Context<'_>| poll::RecvStream::poll_read_buf(stream, inner, into);
+            return self.reads.poll(context, attempt);
         }
         let room = into.chunk_mut().len();
         let chunk = ready!(self.poll_read_chunk(context, room))?;
@@ -147,11 +174,10 @@ impl poll::RecvStream for Received {
         context: &mut Context<'_>,
         max: usize,
     ) -> Poll<Result<Option<Bytes>, Self::Error>> {
-        let chunk = ready!(poll::RecvStream::poll_read_chunk(
-            &mut self.stream,
-            context,
-            max
-        ))?;
+        let stream = &mut self.stream;
+        let attempt =
+            |inner: &mut Context<'_>| poll::RecvStream::poll_read_chunk(stream, inner, max);
+        let chunk = ready!(self.reads.poll(context, attempt))?;
         if let Some(chunk) = &chunk {
             self.decide(chunk);
             if !self.admit(chunk.len()) {
@@ -163,9 +189,12 @@ impl poll::RecvStream for Received {
 
     fn stop(&mut self, code: u32) {
         poll::RecvStream::stop(&mut self.stream, code);
+        self.reads.open();
     }
 
     fn poll_closed(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        // quinn wakes one waiter of a stream: the next attempt to read registers itself again.
+        self.reads.open();
         poll::RecvStream::poll_closed(&mut self.stream, context)
     }
 }
@@ -179,7 +208,9 @@ impl poll::Session for Guarded {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Received, Self::Error>> {
-        let stream = ready!(poll::Session::poll_accept_uni(&mut self.0, context))?;
+        let session = &mut self.session;
+        let attempt = |inner: &mut Context<'_>| poll::Session::poll_accept_uni(session, inner);
+        let stream = ready!(self.accepts_uni.poll(context, attempt))?;
         Poll::Ready(Ok(Received {
             prefix: Some(Vec::new()),
             ..Received::bounded(stream, MAX_REQUEST)
@@ -190,7 +221,9 @@ impl poll::Session for Guarded {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<(quic::SendStream, Received), Self::Error>> {
-        let (send, stream) = ready!(poll::Session::poll_accept_bi(&mut self.0, context))?;
+        let session = &mut self.session;
+        let attempt = |inner: &mut Context<'_>| poll::Session::poll_accept_bi(session, inner);
+        let (send, stream) = ready!(self.accepts_bi.poll(context, attempt))?;
         Poll::Ready(Ok((send, Received::bounded(stream, MAX_REQUEST))))
     }
 
@@ -198,16 +231,16 @@ impl poll::Session for Guarded {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<quic::SendStream, Self::Error>> {
-        poll::Session::poll_open_uni(&mut self.0, context)
+        poll::Session::poll_open_uni(&mut self.session, context)
     }
 
     fn poll_open_bi(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<(quic::SendStream, Received), Self::Error>> {
-        let (send, stream) = ready!(poll::Session::poll_open_bi(&mut self.0, context))?;
+        let (send, stream) = ready!(poll::Session::poll_open_bi(&mut self.session, context))?;
         let received = Received {
-            session: Some(self.0.clone()),
+            session: Some(self.session.clone()),
             ..Received::bounded(stream, MAX_ANSWER)
         };
         Poll::Ready(Ok((send, received)))
@@ -218,34 +251,38 @@ impl poll::Session for Guarded {
         context: &mut Context<'_>,
         payload: &[u8],
     ) -> Poll<Result<(), Self::Error>> {
-        poll::Session::poll_send_datagram(&mut self.0, context, payload)
+        poll::Session::poll_send_datagram(&mut self.session, context, payload)
     }
 
     fn poll_recv_datagram(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Bytes, Self::Error>> {
-        poll::Session::poll_recv_datagram(&mut self.0, context)
+        let session = &mut self.session;
+        let attempt = |inner: &mut Context<'_>| poll::Session::poll_recv_datagram(session, inner);
+        self.datagrams.poll(context, attempt)
     }
 
     fn max_datagram_size(&self) -> usize {
-        poll::Session::max_datagram_size(&self.0)
+        poll::Session::max_datagram_size(&self.session)
     }
 
     fn protocol(&self) -> Option<&str> {
-        poll::Session::protocol(&self.0)
+        poll::Session::protocol(&self.session)
     }
 
     fn close(&mut self, code: u32, reason: &str) {
-        poll::Session::close(&mut self.0, code, reason);
+        poll::Session::close(&mut self.session, code, reason);
     }
 
     fn poll_closed(&mut self, context: &mut Context<'_>) -> Poll<Self::Error> {
-        poll::Session::poll_closed(&mut self.0, context)
+        let session = &mut self.session;
+        let attempt = |inner: &mut Context<'_>| poll::Session::poll_closed(session, inner);
+        self.closed.poll(context, attempt)
     }
 
     fn stats(&self) -> impl Stats {
-        poll::Session::stats(&self.0)
+        poll::Session::stats(&self.session)
     }
 }
 

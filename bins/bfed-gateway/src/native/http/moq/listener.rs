@@ -133,7 +133,7 @@ async fn connect(incoming: quinn::Incoming, origins: &Origins) -> Result<Connect
     if protocol.as_deref() != Some(quic::ALPN.as_bytes()) {
         // Browsers speak WebTransport alone.
         return Ok(Connected {
-            session: Guarded(quic::Session::raw(connection)),
+            session: Guarded::new(quic::Session::raw(connection)),
             path: None,
             may_publish: true,
         });
@@ -156,7 +156,7 @@ async fn connect(incoming: quinn::Incoming, origins: &Origins) -> Result<Connect
     let session = request.respond(accepted).await;
     let session = session.map_err(|error| error.to_string())?;
     Ok(Connected {
-        session: Guarded(session),
+        session: Guarded::new(session),
         path: Some(path),
         may_publish,
     })
@@ -194,10 +194,16 @@ async fn client(
         presented,
         may_publish,
     };
+    // Tasks of their own: a picture wakes the protocol alone, and not all that could be awaited here.
+    let mut drivers = JoinSet::new();
+    drivers.spawn(moq_net::time::run(protocol));
+    drivers.spawn(moq_net::time::run(driver));
+    drivers.spawn(moq_net::time::run(other));
     let ended = tokio::select! {
-        error = moq_net::time::run(protocol) => error.to_string(),
-        error = moq_net::time::run(driver) => error.to_string(),
-        error = moq_net::time::run(other) => error.to_string(),
+        Some(driver) = drivers.join_next() => match driver {
+            Ok(error) => error.to_string(),
+            Err(error) => error.to_string(),
+        },
         error = client.subscribes(&publish) => error.to_string(),
         why = client.publishes(&subscribe) => {
             session.abort(Error::Unauthorized);

@@ -12,7 +12,9 @@
 //! | `listener` | clients: limits, handshakes, authorisation |
 //! | `relay` | the connection to a relay |
 //! | `guard` | bounds of control streams |
+//! | `gate` | keeps operations that wait from being tried again |
 
+mod gate;
 mod groups;
 mod guard;
 mod ingest;

@@ -192,7 +192,9 @@ impl Relay {
             .with_versions(versions())
             .with_publisher(&self.publish)
             .with_subscriber(self.subscribe.clone());
-        let started = client.connect_lite(Instant::now(), Guarded(session)).await;
+        let started = client
+            .connect_lite(Instant::now(), Guarded::new(session))
+            .await;
         let (session, driver) = started.map_err(|error| error.to_string())?;
         add(&self.library.counts.relay_connects);
         let relay = self.config.url.host_str().unwrap_or_default();

@@ -7,7 +7,6 @@
 //! ```
 
 mod film;
-mod moq;
 mod viewers;
 
 use std::collections::{BTreeMap, HashMap};
@@ -220,7 +219,7 @@ impl Setting<'_> {
         let server = SocketAddr::from((self.federation.address(VIEWERS), MOQ_SERVER));
         let url = format!("https://{server}/");
         let time = WARM_UP + Duration::from_secs_f64(self.live.seconds);
-        let view = move || moq::view(&url, &certificate, time);
+        let view = move || viewers::moq(&url, &certificate, time);
         self.within(VIEWERS, || Ok(std::thread::spawn(view)))
     }
 

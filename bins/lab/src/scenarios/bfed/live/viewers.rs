@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use bfed_client::Url;
 use bfed_client::http::{self, Timeouts};
 
+use media::group::Header;
+
+use super::super::moq::{Connector, Viewer};
+use super::SESSION;
 use super::film::{Picture, PictureLog};
 use crate::prelude::*;
 
@@ -56,6 +60,28 @@ pub(super) fn stream(url: &str, seconds: Duration) -> Result<Seen> {
         ensure!(answer.status == 200, "{}", answer.into_error().await);
         while let Some(piece) = answer.next().await? {
             log.push(&piece, |picture| seen.take(started, picture));
+        }
+        Ok(())
+    })?;
+    Ok(seen)
+}
+
+/// Subscribes to the film over Media over QUIC, and takes each object as it comes.
+pub(super) fn moq(url: &str, certificate: &Path, seconds: Duration) -> Result<Seen> {
+    let mut seen = Seen::default();
+    watch(seconds, &mut seen, async |seen: &mut Seen| {
+        let (started, mut log) = (Instant::now(), PictureLog::default());
+        let viewer = Viewer::connect(&Connector::open(certificate)?, url).await?;
+        let mut groups = viewer.track(SESSION).await?.ordered();
+        while let Some(mut group) = groups.next_group().await? {
+            let header = group.read_frame().await?.context("an empty group")?;
+            let header = Header::parse(&header.payload)?;
+            if seen.first.is_none() {
+                log.push(header.init, |_| ());
+            }
+            while let Some(frame) = group.read_frame().await? {
+                log.push(&frame.payload, |picture| seen.take(started, picture));
+            }
         }
         Ok(())
     })?;

@@ -20,14 +20,14 @@ mod sources;
 mod steer;
 
 use self::content::{Checker, header};
-use self::nodes::{DataNodes, Forwarders, haproxy, label};
+use self::nodes::{DataNodes, haproxy, label};
 use self::sinks::{Receiver, Sinks};
 use self::sources::{Plan, Sources};
 use crate::prelude::*;
 use netlab::Plan as NetworkPlan;
 
 pub(super) use datagrams::Datagrams;
-pub(super) use nodes::{Content, has_haproxy};
+pub(super) use nodes::{Content, Forwarders, has_haproxy, time_of_thread};
 pub(super) use quota::Hierarchy;
 
 /// Bytes that are compared with the sent ones, from the start of each stream, in all.

@@ -24,7 +24,7 @@ pub(crate) struct Forwarders {
 }
 
 impl Forwarders {
-    fn new(processes: Vec<Process>) -> Forwarders {
+    pub(crate) fn new(processes: Vec<Process>) -> Forwarders {
         Forwarders {
             processes,
             shares: Vec::new(),
@@ -32,7 +32,7 @@ impl Forwarders {
     }
 
     /// Limits each to this share of a core from now on. Sessions were set up without a limit.
-    pub(super) fn hold(&mut self, hierarchy: &Hierarchy, cores: f64) -> Result<()> {
+    pub(crate) fn hold(&mut self, hierarchy: &Hierarchy, cores: f64) -> Result<()> {
         for process in &self.processes {
             let share = hierarchy.share(cores)?;
             share.hold(process.id())?;
@@ -42,7 +42,7 @@ impl Forwarders {
     }
 
     /// Processor time of all of them, system time included.
-    pub(super) fn cpu_time(&self) -> Duration {
+    pub(crate) fn cpu_time(&self) -> Duration {
         self.processes.iter().map(cpu_time).sum()
     }
 
@@ -59,14 +59,18 @@ impl Drop for Forwarders {
     }
 }
 
-/// Processor time of all live threads, in nanoseconds.
+/// Processor time of all live threads.
 fn cpu_time(process: &Process) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{}/task", process.id()));
-    let nanos = tasks.into_iter().flatten().flatten().filter_map(|task| {
-        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
-        text.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    Duration::from_nanos(nanos.sum())
+    let tasks = tasks.into_iter().flatten().flatten();
+    tasks.filter_map(|task| time_of_thread(&task.path())).sum()
+}
+
+/// Processor time of a thread, by its folder in `/proc`.
+pub(crate) fn time_of_thread(folder: &Path) -> Option<Duration> {
+    let text = fs::read_to_string(folder.join("schedstat")).ok()?;
+    let nanos = text.split_whitespace().next()?.parse().ok()?;
+    Some(Duration::from_nanos(nanos))
 }
 
 fn memory(process: &Process) -> u64 {
