@@ -89,6 +89,18 @@ pub(crate) struct Snapshot {
     pub(crate) native: Counts,
     pub(crate) native_gauges: Counts,
     pub(crate) ages: Ages,
+    pub(crate) links: Vec<LinkSnapshot>,
+}
+
+/// The link of a data node to a peer.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkSnapshot {
+    /// Number of the peer in this gateway.
+    pub(crate) peer: u32,
+    /// Ages of real-time frames on arrival.
+    pub(crate) ages: Ages,
+    /// Gauges and counters, by their keys in the status document.
+    pub(crate) counts: Counts,
 }
 
 /// The thread's state.
@@ -528,6 +540,17 @@ impl Worker {
         let stats = *plane.stats();
         let drops = DataError::ALL.iter();
         let named = |(name, count): (&str, u64)| (name.to_owned(), count);
+        let link = |link: bfed::data::LinkStatus| LinkSnapshot {
+            peer: link.peer.0,
+            ages: link.ages,
+            counts: [
+                ("edges", u64::from(link.edges)),
+                ("frames", link.ages.buckets.iter().sum()),
+            ]
+            .map(named)
+            .into(),
+        };
+        let links = plane.links().map(link).collect();
         Snapshot {
             node: self.number.0,
             sessions,
@@ -553,6 +576,7 @@ impl Worker {
             native: native.into_iter().map(named).collect(),
             native_gauges: native_gauges.into_iter().map(named).collect(),
             ages: stats.ages,
+            links,
         }
     }
 }

@@ -123,6 +123,7 @@ struct Asked<'a> {
     path: &'a str,
     query: &'a str,
     presented: &'a Presented,
+    from: IpAddr,
 }
 
 impl Edge {
@@ -140,7 +141,8 @@ impl Edge {
         match asked.view {
             View::Stream => self.stream(key, session, cut),
             View::Hls(file) => {
-                view::hls(&self.shared, key, *file, asked.query, asked.presented).await
+                let client = (asked.from, asked.presented);
+                view::hls(&self.shared, key, *file, asked.query, client).await
             }
             View::Page => view::page(self.moq.as_deref()),
             View::Info => view::info(&self.shared, key, &self.base, self.moq.as_deref()),
@@ -238,6 +240,7 @@ impl Edge {
             path: "/",
             query: "",
             presented,
+            from: IpAddr::from([0; 4]),
         };
         self.locate(&asked, key, session).await.is_ok()
     }
@@ -385,6 +388,7 @@ impl Site for Edge {
             path: &path_and_query(&request),
             query: &query,
             presented: &presented,
+            from: from.ip(),
         };
         match (request.method(), &view) {
             (&Method::GET, _) => presented.keep(self.get(&asked, &key, &session, cut).await),

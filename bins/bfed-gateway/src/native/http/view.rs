@@ -10,6 +10,7 @@
 //! A request for a part or a playlist that comes next waits for it (draft-pantos-hls-rfc8216bis §6.2.5), at most 20 s;
 //! connections, and so waiting clients, are bounded by `max-connections`.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bfed::{BnNum, SessionName};
@@ -36,6 +37,8 @@ const WAIT: Duration = Duration::from_secs(20);
 /// Time between looks whether the stream is still there.
 const LOOK: Duration = Duration::from_secs(1);
 const PAGE: &str = include_str!("player.html");
+/// The player itself, which the status page has, too.
+pub(crate) const PLAYER: &str = include_str!("player.js");
 
 /// A view of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,7 +115,7 @@ pub(super) async fn hls(
     key: &Key,
     file: File,
     query: &str,
-    presented: &Presented,
+    (from, presented): (IpAddr, &Presented),
 ) -> Response<Answer> {
     let content = |recorder: &Recorder<Bytes>| recorder.container().content_type();
     let served = match file {
@@ -136,7 +139,11 @@ pub(super) async fn hls(
                     _ => Found::Later,
                 }
             };
-            waited(shared, key, playlist, StatusCode::BAD_REQUEST).await
+            let served = waited(shared, key, playlist, StatusCode::BAD_REQUEST).await;
+            if served.is_ok() {
+                shared.hub().note_viewer(key, crate::limiter::source(from));
+            }
+            served
         }
         File::Segment(number) => {
             let segment =
@@ -243,7 +250,8 @@ pub(super) fn page(moq: Option<&moq::Handle>) -> Response<Answer> {
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'{moq}; \
          media-src 'self' blob:; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
-    let page = PAGE.replace("NONCE", &nonce).into_bytes();
+    let page = PAGE.replace("NONCE", &nonce);
+    let page = page.replace("/* player.js */", PLAYER).into_bytes();
     let mut response = bytes(StatusCode::OK, page, "text/html; charset=utf-8");
     let headers = response.headers_mut();
     if let Ok(policy) = HeaderValue::from_str(&policy) {
@@ -281,6 +289,7 @@ pub(super) fn presented(viewed: &Viewed, base: &Url) -> Option<PresentedFlow> {
         address: address.to_string(),
         mime,
         readers: Some(viewed.readers),
+        viewers: Some(viewed.viewers),
     })
 }
 

@@ -6,6 +6,7 @@ mod mediator;
 mod moq;
 mod relay;
 mod secure;
+mod viewers;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -19,7 +19,7 @@ const MOQ: &str = "127.0.0.1:4443";
 const KEYS: &str = "../../crates/control-stream/tests/keys/server.pem";
 const TS: &[u8] = include_bytes!("../../../../../crates/media/tests/samples/h264.ts");
 
-fn moq_config() -> MoqConfig {
+pub(super) fn moq_config() -> MoqConfig {
     MoqConfig {
         listener: Some(TlsConfig {
             listen: MOQ.parse().unwrap(),
@@ -30,7 +30,7 @@ fn moq_config() -> MoqConfig {
     }
 }
 
-fn moq_edge(moq: MoqConfig) -> Box<dyn Network> {
+pub(super) fn moq_edge(moq: MoqConfig) -> Box<dyn Network> {
     channels(&NetworkConfig::Http(HttpConfig {
         moq: Some(moq),
         ..config()
@@ -106,12 +106,12 @@ impl Peer {
     }
 
     /// Over QUIC alone.
-    async fn raw(version: &str) -> Peer {
+    pub(super) async fn raw(version: &str) -> Peer {
         Peer::over(quic::Session::raw(raw(version).await.unwrap())).await
     }
 
     /// Over WebTransport, with a path.
-    async fn web(path: &str) -> Peer {
+    pub(super) async fn web(path: &str) -> Peer {
         let endpoint = endpoint(&[quic::ALPN]);
         let connection = endpoint.connect(MOQ.parse().unwrap(), "server.example");
         let connection = connection.unwrap().await.unwrap();
