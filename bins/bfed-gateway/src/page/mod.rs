@@ -45,13 +45,16 @@ struct Sample {
     sessions: u64,
 }
 
+/// A document, and when it was made.
+type Made = (Instant, Arc<str>);
+
 #[derive(Clone)]
 struct State {
     status: StatusHandle,
     past: Arc<Mutex<VecDeque<Sample>>>,
     hops: Arc<Mutex<Hops>>,
     /// The last document, and when it was made: however many requests there are, data nodes are asked once in [`FRESH`].
-    document: Arc<tokio::sync::Mutex<Option<(Instant, Arc<str>)>>>,
+    document: Arc<tokio::sync::Mutex<Option<Made>>>,
     players: Arc<Players>,
 }
 

@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_viewers_is_bounded_and_those_who_stop_asking_are_forgotten() {
+    fn a_flood_of_viewers_is_bounded_and_idle_ones_are_forgotten() {
         let (mut live, now) = (Live::new(1 << 20, Config::default()), Instant::now());
         let address = |number: u32| IpAddr::from(number.to_be_bytes());
         for number in 0..10_000 {
