@@ -6,19 +6,21 @@ package.path = here .. "?.lua;" .. package.path
 local polycast = require("polycast_shared")
 
 local DATA, ATTACH, REPORT, PROBE, ECHO, FRAGMENT = 1, 2, 3, 4, 5, 6
-local INIT, INIT_REQUEST = 7, 8
+local INIT, INIT_REQUEST, REPAIR_REQUEST, TAIL = 7, 8, 9, 10
 local TYPES = {
 	[DATA] = "DATA", [ATTACH] = "ATTACH", [REPORT] = "REPORT", [PROBE] = "PROBE", [ECHO] = "ECHO",
 	[FRAGMENT] = "FRAGMENT", [INIT] = "INIT", [INIT_REQUEST] = "INIT_REQUEST",
+	[REPAIR_REQUEST] = "REPAIR_REQUEST", [TAIL] = "TAIL",
 }
 local HEADER_LEN, REPORT_LEN, MAX_PAYLOAD_LEN = 20, 16, 65000
 local FRAGMENT_LEN, MAX_FRAGMENTS = 8, 64
 local INIT_LEN, MAX_INIT_LEN = 8, 64000
+local REPAIR_LEN = 12
 
 local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast)", {
 	version = { "uint8", "Version", base.DEC, nil, 0xf0 },
 	type = { "uint8", "Type", base.DEC, TYPES, 0x0f },
-	flags = { "uint8", "Class: priority (0x60), lifetime (0x1f)", base.HEX },
+	flags = { "uint8", "Sent before (0x80); class: priority (0x60), lifetime (0x1f)", base.HEX },
 	age = { "uint16", "Age (ms)", base.DEC },
 	rtt_units = { "uint16", "Round-trip time (32 us)", base.DEC },
 	payload_length = { "uint16", "Length of the payload", base.DEC },
@@ -32,6 +34,8 @@ local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast
 	count = { "uint8", "Fragments", base.DEC },
 	generation = { "uint32", "Generation of the initialisation", base.HEX },
 	total = { "uint16", "Length of the initialisation", base.DEC },
+	first = { "uint32", "First packet that is missing", base.DEC },
+	others = { "uint64", "Packets after it that are missing", base.HEX },
 	offset = { "uint16", "Offset in the initialisation", base.DEC },
 	payload = { "bytes", "Payload" },
 	echo = { "uint32", "Time of the newest packet (us)", base.DEC },
@@ -43,7 +47,8 @@ local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast
 -- Whether a packet of that type may have these flags.
 local function are_flags(kind, flags)
 	local is_data = kind == DATA or kind == FRAGMENT
-	return flags == 0 or is_data and flags < 0x80 and flags % 0x20 ~= 0
+	local may_have = is_data or kind == TAIL and flags < 0x80
+	return flags == 0 or may_have and flags % 0x20 ~= 0
 end
 
 local function packet(reader)
@@ -92,6 +97,10 @@ local function packet(reader)
 		reader:number("generation", 4)
 		reader:zero(2)
 		reader:number("offset", 2)
+	elseif kind == REPAIR_REQUEST then
+		reader:expect(length == REPAIR_LEN, "a REPAIR_REQUEST has 12 bytes")
+		reader:number("first", 4)
+		reader:number("others", 8)
 	elseif kind == REPORT and reader:left_on_wire() == REPORT_LEN then
 		reader:number("echo", 4)
 		reader:number("delay", 4)

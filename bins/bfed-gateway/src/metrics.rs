@@ -285,6 +285,12 @@ pub const METRICS: &[Metric<Snapshot>] = &[
         |page, lines| node_counts(page, lines, |node| &node.drops),
     ),
     counter(
+        "repairs",
+        &["node", "event"],
+        "Lost packets of real-time sessions on links, and what became of them",
+        |page, lines| node_counts(page, lines, |node| &node.repairs),
+    ),
+    counter(
         "sockets",
         &["node", "event"],
         "What went through a data node's sockets",

@@ -413,6 +413,7 @@ fn add_counters(document: &mut Value, own: &[data::Snapshot]) {
     if !own.is_empty() {
         document["plane"] = json!(sum(|node| &node.plane));
         document["drops"] = json!(sum(|node| &node.drops));
+        document["repairs"] = json!(sum(|node| &node.repairs));
         document["sockets"] = json!(sum(|node| &node.sockets));
         let mut native = sum(|node| &node.native);
         add(&mut native, |node| &node.native_gauges);

@@ -227,6 +227,18 @@ const GOLDENS: &[(&str, &str)] = &[
         "116e0004aabbccdd00000007000f424003e8002864617461",
     ),
     (
+        "bfed data_packet_again",
+        "11ee0004aabbccdd00000007000f424003e8002864617461",
+    ),
+    (
+        "bfed tail_packet",
+        "1a6e0000aabbccdd00000007000000000000002a",
+    ),
+    (
+        "bfed repair_request_packet",
+        "1900000caabbccdd000000000000000000000000000000070000000000000005",
+    ),
+    (
         "bfed init_packet",
         "1700000caabbccdd0000000000000000000000000102030405dc03e8696e6974",
     ),

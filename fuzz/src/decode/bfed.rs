@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bfed::authorise::{NamePattern, Right};
 use bfed::wire::data::{Packet, Repr};
-use bfed::wire::{Frames, MAX_MESSAGE_LEN, Message, init, report, update};
+use bfed::wire::{Frames, MAX_MESSAGE_LEN, Message, init, repair, report, update};
 use bfed::{BnNum, SessionName};
 use bfed_token::{Claims, Presented, Verifier};
 
@@ -50,6 +50,14 @@ pub fn data(bytes: &[u8]) {
         value.emit(&mut out);
         assert_eq!(out, packet.payload());
         assert!(usize::from(value.offset) + rest.len() <= init::MAX_INIT_LEN);
+    }
+    if let Ok(value) = repair::Request::parse(packet.payload()) {
+        let mut out = [0; repair::LEN];
+        value.emit(&mut out);
+        assert_eq!(out, packet.payload());
+        let mut again = repair::Request::new(value.first);
+        assert!(value.packets().all(|sequence| again.add(sequence)));
+        assert_eq!(again, value);
     }
     if let Ok(value) = init::Request::parse(packet.payload()) {
         let mut out = [0; init::LEN];

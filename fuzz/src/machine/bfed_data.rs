@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use bfed::data::{DataEvent, Destination, HEADER_LEN, Meta, Verdict};
 use bfed::wire::allocate::Request;
+use bfed::wire::class::Class;
 use bfed::wire::data::{Kind, Packet, Repr};
 use bfed::wire::join::FlowChannel;
 use bfed::wire::node::Heartbeat;
@@ -302,6 +303,8 @@ impl Bench {
             Kind::Echo,
             Kind::Init,
             Kind::InitRequest,
+            Kind::RepairRequest,
+            Kind::Tail,
         ]);
         let most = match kind {
             Kind::Probe | Kind::Echo => usize::from(script.u8() == 0),
@@ -315,8 +318,9 @@ impl Bench {
             timestamp_us: script.u32(),
             rtt_us: script.u16().into(),
             payload_len: payload.len(),
-            class: bfed::wire::class::Class::NONE,
-            age_ms: 0,
+            class: Class::from_bits(script.u8() % 128).unwrap_or_default(),
+            age_ms: script.u8().into(),
+            is_again: script.flag(),
         };
         let mut bytes = vec![0; HEADER_LEN + payload.len()];
         bytes[HEADER_LEN..].copy_from_slice(payload);

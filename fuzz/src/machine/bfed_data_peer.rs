@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 
 use bfed::data::{DataEvent, Destination, EdgeId, HEADER_LEN, Meta, Transmit, Verdict};
 use bfed::native::Direction;
+use bfed::wire::class::Class;
 use bfed::wire::data::{Kind, Packet, Repr};
 use bfed::wire::join::FlowChannel;
 use bfed::wire::node::Heartbeat;
@@ -18,7 +19,7 @@ use bfed::wire::reclaim::Repr as Reclaim;
 use bfed::wire::report::{self, Repr as Report};
 use bfed::wire::subscribe::{Edge, Repr as Subscribe};
 use bfed::wire::{MAX_MESSAGE_LEN, Message};
-use bfed::wire::{fragment, init};
+use bfed::wire::{fragment, init, repair};
 use bfed::{
     ChannelAddress, ConnId, DataConfig, DataNode, Duration, FlowLabel, Instant, NodeId, PeerId,
     SessionName,
@@ -401,7 +402,7 @@ impl Bench {
             rtt_us: script.u32(),
             ..Repr::new(Kind::Data, label)
         };
-        let (kind, payload) = match script.pick(8) {
+        let (kind, payload) = match script.pick(10) {
             0 => (Kind::Data, script.bytes().to_vec()),
             1 => {
                 let mut payload = vec![0; fragment::LEN];
@@ -441,6 +442,16 @@ impl Bench {
                 .emit(&mut payload);
                 (Kind::Init, payload)
             }
+            7 => {
+                let mut payload = vec![0; repair::LEN];
+                repair::Request {
+                    first: script.u8().into(),
+                    others: u64::from(script.u32()) << script.u8() % 33,
+                }
+                .emit(&mut payload);
+                (Kind::RepairRequest, payload)
+            }
+            8 => (Kind::Tail, vec![]),
             _ => {
                 let mut payload = vec![0; init::LEN];
                 init::Request {
@@ -452,6 +463,13 @@ impl Bench {
             }
         };
         let mut repr = Repr { kind, ..any };
+        if matches!(kind, Kind::Data | Kind::Fragment | Kind::Tail) && script.flag() {
+            // Numbers near each other, so that some are missing and some come twice.
+            repr.sequence %= 32;
+            repr.class = Class::from_bits(script.u8() % 128).unwrap_or_default();
+            repr.age_ms = script.u8().into();
+            repr.is_again = kind != Kind::Tail && script.flag();
+        }
         if matches!(kind, Kind::Probe | Kind::Echo) && script.flag() {
             // What it learned at its own address; under the third party's it guesses.
             let (sequence, cookie) = (self.nonce, self.cookie);

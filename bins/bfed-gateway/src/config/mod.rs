@@ -76,6 +76,8 @@ pub struct Config {
     pub links_key_file: Option<PathBuf>,
     /// `links.congestion`: congestion control of QUIC.
     pub(crate) links_congestion: Congestion,
+    /// `links.repair`: lost packets of real-time sessions are sent again.
+    pub(crate) links_repair: bool,
     /// `[[peer]]`, by identifier.
     pub peers: BTreeMap<PeerId, Peer>,
     /// `[cluster]`.
@@ -238,6 +240,7 @@ impl Configuration for Config {
             key_file: gateway.key_file,
             links_key_file: links.key_file,
             links_congestion: links.congestion,
+            links_repair: links.repair,
             peers,
             data,
             tokens: tokens::tokens(root.section("tokens"), &network),
@@ -317,6 +320,7 @@ impl Configuration for Config {
                 "links.congestion",
                 self.links_congestion != next.links_congestion,
             ),
+            ("links.repair", self.links_repair != next.links_repair),
             ("cluster", self.cluster != next.cluster),
             ("data", data.0 != data.1),
             ("network", self.network != next.network),

@@ -25,6 +25,8 @@ pub(super) struct Links {
     pub(super) transport: Transport,
     /// `congestion`.
     pub(super) congestion: Congestion,
+    /// `repair`.
+    pub(super) repair: bool,
 }
 
 pub(super) fn links(section: Section<'_, '_>, gateway_key: Option<&PathBuf>) -> Links {
@@ -40,6 +42,7 @@ pub(super) fn links(section: Section<'_, '_>, gateway_key: Option<&PathBuf>) -> 
         key_file,
         transport,
         congestion: Congestion::default(),
+        repair: section.flag("repair", true),
     };
     links.transport = links.read(&section);
     let words = [("bbr", Congestion::Bbr), ("cubic", Congestion::Cubic)];

@@ -19,7 +19,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration as StdDuration;
 
-use bfed::data::{Ages, DataError, DataEvent, Destination, HEADER_LEN, Meta, PREFETCH_MAX};
+use bfed::data::{
+    Ages, DataError, DataEvent, Destination, HEADER_LEN, Meta, PREFETCH_MAX, Repairs,
+};
 use bfed::native::Upcall;
 use bfed::{DataNode, Instant, NodeId};
 use linux_net::poll::{self, Watch};
@@ -85,6 +87,8 @@ pub(crate) struct Snapshot {
     pub(crate) connected: bool,
     pub(crate) plane: Counts,
     pub(crate) drops: Counts,
+    /// Lost packets of real-time sessions.
+    pub(crate) repairs: Counts,
     pub(crate) sockets: Counts,
     pub(crate) native: Counts,
     pub(crate) native_gauges: Counts,
@@ -538,6 +542,8 @@ impl Worker {
         let (native, native_gauges) = (network.counters(), network.gauges());
         let plane = self.node.plane();
         let stats = *plane.stats();
+        let mut repairs = Repairs::default();
+        plane.repairs().for_each(|(_, of_peer)| repairs += of_peer);
         let drops = DataError::ALL.iter();
         let named = |(name, count): (&str, u64)| (name.to_owned(), count);
         let link = |link: bfed::data::LinkStatus| LinkSnapshot {
@@ -572,6 +578,15 @@ impl Worker {
             drops: drops
                 .map(|reason| (reason.name().to_owned(), stats.drops.get(*reason)))
                 .collect(),
+            repairs: [
+                ("lost", repairs.lost()),
+                ("repaired", repairs.repaired),
+                ("late", repairs.late),
+                ("asked", repairs.asked),
+                ("answered", repairs.answered),
+            ]
+            .map(named)
+            .into(),
             sockets: self.output.counters().map(named).into(),
             native: native.into_iter().map(named).collect(),
             native_gauges: native_gauges.into_iter().map(named).collect(),

@@ -117,6 +117,7 @@ impl Opened {
         machine.node = NodeId(data.first_node + number);
         machine.datagram = Some(datagram);
         machine.stream = Some(stream);
+        machine.plane.repairs = config.links_repair;
         machine.key = links.map(|links| KeyDigest(links.own));
         let quic = links.map(|links| {
             let made = Quic::new(

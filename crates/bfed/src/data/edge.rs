@@ -7,6 +7,7 @@ use proto_core::time::{Duration, Instant};
 use super::init::Exchange;
 use super::link::Links;
 use super::queue::{Lost, Queue, Timing, Waiting};
+use super::repair::{Gaps, Store};
 use super::table::Key;
 use super::tfrc::{Receiver, Sender};
 use super::{Destination, HEADER_LEN, PathId, PlaneConfig};
@@ -79,6 +80,10 @@ pub(super) struct Rest {
     pub(super) full_since: Option<Instant>,
     /// Its part in the distribution of the flow's initialisation.
     pub(super) init: Exchange,
+    /// Downstream: what may be sent again.
+    pub(super) store: Option<Box<Store>>,
+    /// Upstream: what has not arrived.
+    pub(super) gaps: Option<Box<Gaps>>,
     /// When the plane's timer for it expires.
     pub(super) due: Option<Instant>,
 }
@@ -183,7 +188,7 @@ impl Edge {
     pub(super) fn stamp(
         &mut self,
         now: Instant,
-        kind: Kind,
+        (kind, again): (Kind, Option<u32>),
         (timing, transit): (Timing, Duration),
         frame: &mut [u8],
         payload_len: usize,
@@ -193,13 +198,20 @@ impl Edge {
         };
         let (mut sequence, mut timestamp_us, mut rtt_us) = (0, 0, 0);
         if let Some(sender) = &mut self.sender {
-            sequence = sender.next_sequence();
+            sequence = again.unwrap_or_else(|| sender.next_sequence());
             timestamp_us = now.total_micros() as u32;
             rtt_us = sender.rtt_us();
         }
         let (mut class, mut age_ms) = (Class::NONE, 0);
         if timing.class.is_some() && self.has_classes(kind) {
             (class, age_ms) = (timing.class, timing.age_ms(now, transit));
+            if let Some(store) = &mut self.rest.store {
+                match (again, &self.sender) {
+                    (Some(again), _) => sequence = again,
+                    (None, Some(_)) => store.set_sequence(sequence),
+                    (None, None) => sequence = store.next_sequence(),
+                }
+            }
         }
         let header = Repr {
             kind,
@@ -210,6 +222,7 @@ impl Edge {
             payload_len,
             class,
             age_ms,
+            is_again: again.is_some(),
         };
         header.emit(frame);
         0
@@ -258,7 +271,10 @@ impl Edge {
 
     /// Returns the length of the oldest frame in bytes.
     pub(super) fn front_len(&self) -> Option<usize> {
-        self.rest.queue.front().map(|frame| frame.bytes.len())
+        self.rest
+            .queue
+            .front()
+            .map(|frame| frame.payload.bytes.len())
     }
 
     /// Clears the queue. Returns the number of frames.

@@ -98,7 +98,6 @@ impl Plane {
         let copy = shortcut.enter(end)?.copy_header(header, end);
         self.now = now;
         self.stats.packets += 1;
-        self.stats.bytes += (end - HEADER_LEN) as u64;
         self.stats.copies += 1;
         self.stats.copied_bytes += (end - HEADER_LEN) as u64;
         Some(copy)
@@ -140,8 +139,14 @@ impl Plane {
             Kind::Report => self.reported(now, meta, &packet).map(|()| None),
             Kind::Probe => self.probed(now, meta, &packet).map(|()| None),
             Kind::Echo => self.echoed(now, meta, &packet).map(|()| None),
+            Kind::RepairRequest => self.repair_requested(now, meta, &packet).map(|()| None),
+            Kind::Tail => {
+                let timing = timing(now, meta, Class::NONE, frame)?;
+                self.tail(now, meta, &packet, timing).map(|()| None)
+            }
             Kind::Init => {
                 let found = self.init(now, meta, &packet)?;
+                self.skip(now, found.entry, packet.sequence());
                 self.take_init(now, found.entry, packet.payload())
                     .map(|()| None)
             }
@@ -197,6 +202,10 @@ impl Plane {
     /// Updates loss and rate statistics of a UDP channel.
     fn received(&mut self, now: Instant, at: u32, packet: &Packet<&[u8]>) -> Result<(), DataError> {
         let edge = self.edges.get_mut(at).ok_or(DataError::UnknownFlow)?;
+        // It was counted when it was lost.
+        if packet.is_again() {
+            return Ok(());
+        }
         let id = EdgeId {
             index: at,
             generation: edge.rest.generation,
@@ -368,10 +377,10 @@ impl Plane {
             return Verdict::Only(way.copy(frame));
         }
         let timing = match self.enter(meta, from.entry, frame) {
-            Ok(timing) => timing,
+            Ok(Some(timing)) => timing,
+            Ok(None) => return Verdict::Taken,
             Err(reason) => return self.dropped(reason),
         };
-        self.stats.bytes += len;
         Verdict::Forward(Cursor {
             from,
             next: 0,
@@ -387,10 +396,10 @@ impl Plane {
     fn start_fragment(&mut self, meta: &Meta, from: Found, frame: &[u8]) -> Verdict {
         let end = frame.len();
         let timing = match self.enter(meta, from.entry, frame) {
-            Ok(timing) => timing,
+            Ok(Some(timing)) => timing,
+            Ok(None) => return Verdict::Taken,
             Err(reason) => return self.dropped(reason),
         };
-        self.stats.bytes += (end - HEADER_LEN) as u64;
         self.join(self.now, from.entry, &frame[HEADER_LEN..], timing);
         Verdict::Forward(Cursor {
             from,
@@ -402,9 +411,15 @@ impl Plane {
         })
     }
 
-    /// Checks on the slow path whether the flow accepts a packet from the edge. Returns its class and when it began.
+    /// Checks on the slow path whether the flow accepts a packet from the edge. Returns its class and when it began; `None`
+    /// if it waits for packets before it.
     #[inline]
-    fn enter(&mut self, meta: &Meta, from: Entry, frame: &[u8]) -> Result<Timing, DataError> {
+    fn enter(
+        &mut self,
+        meta: &Meta,
+        from: Entry,
+        frame: &[u8],
+    ) -> Result<Option<Timing>, DataError> {
         let now = self.now;
         let flow = self.flow_mut(from.flow).ok_or(DataError::UnknownFlow)?;
         if !flow.multi && flow.up.is_none_or(|up| up.index != from.edge) {
@@ -416,12 +431,23 @@ impl Plane {
             }
             flow.awaits_init = false;
         }
+        let len = (frame.len() - HEADER_LEN) as u64;
         flow.packets += 1;
-        flow.bytes += (frame.len() - HEADER_LEN) as u64;
-        match flow.content {
-            Content::Bulk => Ok(Timing::now(now)),
-            Content::RealTime => timing(now, meta, flow.rest.class, frame),
-        }
+        flow.bytes += len;
+        let (timing, is_next) = match flow.content {
+            Content::Bulk => (Timing::now(now), true),
+            Content::RealTime => {
+                let own = flow.rest.class;
+                let timing = timing(now, meta, own, frame)?;
+                let is_next = self.order(now, meta, from, frame, timing)?;
+                if is_next && timing.expires().is_some_and(|at| at < now) {
+                    return Err(DataError::TooLate);
+                }
+                (timing, is_next)
+            }
+        };
+        self.stats.bytes += len;
+        Ok(is_next.then_some(timing))
     }
 }
 
@@ -445,12 +471,8 @@ fn timing(now: Instant, meta: &Meta, own: Class, frame: &[u8]) -> Result<Timing,
         Meta::Datagram(_) | Meta::Path(_) => {
             let packet = Packet::new_checked(frame)?;
             let age = Duration::from_millis(u64::from(packet.age_ms()));
-            let class = packet.class();
-            if class.lifetime().is_some_and(|lifetime| age > lifetime) {
-                return Err(DataError::TooLate);
-            }
             Ok(Timing {
-                class,
+                class: packet.class(),
                 born: now - age,
             })
         }

@@ -434,8 +434,9 @@ impl Plane {
         edge.rest.init.wanted = true;
         let (at, answered_at) = (edge.flow, edge.rest.init.answered_at);
         let flow = self.flows.get(at).filter(|flow| !flow.multi);
-        let flow = flow.ok_or(DataError::WrongDirection)?;
-        let Some(init) = flow.rest.init.clone() else {
+        let init = flow.ok_or(DataError::WrongDirection)?.rest.init.clone();
+        self.begin_store(id);
+        let Some(init) = init else {
             if let Some(edge) = self.edge_mut(id) {
                 edge.rest.init.says_none = true;
                 self.ready.insert(id);

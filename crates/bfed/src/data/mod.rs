@@ -63,6 +63,7 @@ mod node;
 mod paths;
 mod plane;
 mod queue;
+mod repair;
 mod session;
 mod sessions;
 mod shortcut;
@@ -87,6 +88,7 @@ pub use node::{DataConfig, DataEvent, DataNode, NodeTransmit};
 pub use paths::{MIN_PATH_PAYLOAD, PathId};
 pub use plane::{Cursor, Plane, PlaneStats};
 pub use queue::{AGE_BOUNDS_MS, Ages};
+pub use repair::{MAX_BYTES as MAX_REPAIR_BYTES, Repairs};
 
 /// Handle of an edge: one way in or out of a session's flow. The handle of a removed edge is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -186,6 +188,10 @@ proto_core::drop_reasons! {
         BeforeInit = "before_init",
         /// An initialisation that is too long, or that exceeds the bytes that its peer may have here.
         InitRefused = "init_refused",
+        /// A packet that was to be sent again, but is not there any more, or would come too late.
+        RepairGone = "repair_gone",
+        /// A packet that was to be sent again too soon or too often, or within too many others.
+        RepairRate = "repair_rate",
         /// An INIT_REQUEST too soon after the last one that was answered.
         InitRate = "init_rate",
         /// A message of an old control node.
@@ -220,6 +226,8 @@ pub struct PlaneConfig {
     /// Lifetime of a frame of a real-time session whose source declares none; longest time that a frame without a class
     /// waits, and a fragment for the others of its frame.
     pub real_time_delay: Duration,
+    /// Lost packets of real-time sessions are asked for, and sent, again.
+    pub repairs: bool,
     /// Longest time for which data that comes over datagrams is dropped, while the sender has not said which
     /// initialisation the flow has.
     pub init_wait: Duration,
@@ -243,6 +251,7 @@ impl Default for PlaneConfig {
             max_queue_bytes: 512 * 1024,
             mtu: 1500,
             real_time_delay: Duration::from_millis(500),
+            repairs: true,
             init_wait: Duration::from_millis(750),
             stall_timeout: Duration::from_secs(10),
         }

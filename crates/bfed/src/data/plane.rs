@@ -19,6 +19,7 @@ use super::liveness::{self, LivenessTable};
 use super::node::DataEvent;
 use super::paths::{Paths, max_payload, transit};
 use super::queue::{Ages, Timing};
+use super::repair::{Pool, Repairs};
 use super::shortcut;
 use super::table::{Entry, Found, Key, Table};
 use super::tfrc::{Receiver, Sender};
@@ -77,8 +78,16 @@ pub struct Cursor {
     pub(super) kind: Kind,
     /// The class of the frame, and when it began.
     pub(super) timing: Timing,
-    /// The payload, once an edge has queued it.
+    /// The payload, once an edge has queued or kept it.
     pub(super) shared: Option<Arc<[u8]>>,
+}
+
+impl Cursor {
+    /// Returns the payload, which all edges that keep or queue it share.
+    fn share(&mut self, frame: &[u8]) -> Arc<[u8]> {
+        let copy = || frame[HEADER_LEN..self.end].into();
+        self.shared.get_or_insert_with(copy).clone()
+    }
 }
 
 /// The forwarding plane of a data node.
@@ -99,6 +108,9 @@ pub struct Plane {
     pub(super) liveness: LivenessTable,
     pub(super) assembly: Assembly,
     pub(super) inits: InitBytes,
+    /// Packets that may be sent again, or wait for others, on all edges.
+    pub(super) pool: Pool,
+    pub(super) repairs: BTreeMap<PeerId, Repairs>,
     pub(super) timers: BTreeSet<(Instant, EdgeId)>,
     /// Edges whose queue may be sent.
     pub(super) ready: BTreeSet<EdgeId>,
@@ -130,6 +142,8 @@ impl Plane {
             paths: Paths::default(),
             liveness: LivenessTable::new(now),
             inits: InitBytes::default(),
+            pool: Pool::default(),
+            repairs: BTreeMap::new(),
             timers: BTreeSet::new(),
             ready: BTreeSet::new(),
             attach: VecDeque::new(),
@@ -304,6 +318,7 @@ impl Plane {
         self.assembly.forget(edge.link, id);
         self.inits
             .abandon(self.links.peer(edge.link), &edge.rest.init);
+        self.forget_repairs(&edge.rest);
         if edge.rest.is_waiting_for_turn {
             self.links.leave(edge.link, edge.rest.session, id);
         }
@@ -480,13 +495,18 @@ impl Plane {
                 if let Destination::Native(_) = to {
                     self.stats.ages.delivered(now, &cursor.timing);
                 }
-                let range = edge.stamp(now, cursor.kind, time, frame, len)..cursor.end;
+                let packet = (cursor.kind, None);
+                let range = edge.stamp(now, packet, time, frame, len)..cursor.end;
+                let is_kept = is_timed && edge.rest.store.is_some();
                 let bound = edge.sender.is_some() || self.links.is_bounded(edge.link);
                 // With many sources, the edge that it came from is another output.
                 // Ages of frames with a class are compared and counted.
-                let is_timed = cursor.timing.class.is_some();
                 if flow.outs() == 1 && !bound && !is_timed {
                     self.open_shortcut(cursor.from.place, from, id);
+                }
+                if is_kept {
+                    let packet = (cursor.kind, cursor.share(frame));
+                    self.keep(now, id, packet, cursor.timing);
                 }
                 return Some(Transmit {
                     edge: id,
@@ -505,11 +525,7 @@ impl Plane {
             self.lose(id, DataError::NotAttached, 1);
             return;
         }
-        let shared = cursor
-            .shared
-            .get_or_insert_with(|| frame[HEADER_LEN..cursor.end].into())
-            .clone();
-        self.enqueue(now, id, (cursor.kind, shared), cursor.timing);
+        self.enqueue(now, id, (cursor.kind, cursor.share(frame)), cursor.timing);
     }
 
     /// Sends a frame that is longer than a datagram in fragments.
@@ -530,7 +546,7 @@ impl Plane {
     }
 
     /// Queues the fragments of a frame, each with a payload of at most `max` bytes.
-    fn enqueue_fragments(
+    pub(super) fn enqueue_fragments(
         &mut self,
         now: Instant,
         id: EdgeId,

@@ -76,6 +76,25 @@ impl Ages {
     }
 }
 
+/// What a packet carries.
+#[derive(Clone, Debug)]
+pub(super) struct Payload {
+    pub(super) kind: Kind,
+    pub(super) bytes: Arc<[u8]>,
+    /// Its number, if it was sent before.
+    pub(super) again: Option<u32>,
+}
+
+impl From<(Kind, Arc<[u8]>)> for Payload {
+    fn from((kind, bytes): (Kind, Arc<[u8]>)) -> Self {
+        Payload {
+            kind,
+            bytes,
+            again: None,
+        }
+    }
+}
+
 /// A queued frame or fragment.
 #[derive(Debug)]
 pub(super) struct Waiting {
@@ -85,8 +104,7 @@ pub(super) struct Waiting {
     /// `None`: it waits as long as it takes.
     expires: Option<Instant>,
     pub(super) timing: Timing,
-    pub(super) kind: Kind,
-    pub(super) bytes: Arc<[u8]>,
+    pub(super) payload: Payload,
 }
 
 impl Waiting {
@@ -95,22 +113,21 @@ impl Waiting {
         came: Instant,
         timing: Timing,
         expires: Option<Instant>,
-        (kind, bytes): (Kind, Arc<[u8]>),
+        payload: impl Into<Payload>,
     ) -> Self {
         Waiting {
             order: 0,
             came,
             expires,
             timing,
-            kind,
-            bytes,
+            payload: payload.into(),
         }
     }
 
     /// Returns the number of the frame that it is a fragment of.
     fn frame(&self) -> Option<u32> {
-        let repr = Fragment::parse(&self.bytes).ok();
-        repr.filter(|_| self.kind == Kind::Fragment)
+        let repr = Fragment::parse(&self.payload.bytes).ok();
+        repr.filter(|_| self.payload.kind == Kind::Fragment)
             .map(|repr| repr.frame)
     }
 
@@ -130,7 +147,7 @@ impl Waiting {
     /// Returns what it takes of the queue's bytes: its own, but at least what its place in the queue takes, so that empty
     /// packets do not fill memory.
     fn cost(&self) -> usize {
-        self.bytes.len().max(size_of::<Waiting>())
+        self.payload.bytes.len().max(size_of::<Waiting>())
     }
 
     fn class(&self) -> usize {
@@ -182,7 +199,7 @@ impl Queue {
     /// Returns whether an initialisation, or a piece of one, waits.
     pub(super) fn has_init(&self) -> bool {
         let mut all = self.inner.iter().flat_map(|inner| &inner.classes).flatten();
-        all.any(|packet| packet.kind == Kind::Init)
+        all.any(|packet| packet.payload.kind == Kind::Init)
     }
 
     pub(super) fn front(&self) -> Option<&Waiting> {

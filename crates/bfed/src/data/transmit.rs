@@ -1,14 +1,12 @@
 //! Queues, reports and timers.
 
-use alloc::sync::Arc;
-
 use proto_core::time::Instant;
 
 use super::edge::Edge;
 use super::flow::Flow;
 use super::liveness::SignContent;
 use super::node::DataEvent;
-use super::queue::{Timing, Waiting};
+use super::queue::{Payload, Timing, Waiting};
 use super::{DataError, Destination, EdgeId, HEADER_LEN, Plane, Transmit};
 use crate::types::Content;
 use crate::wire::data::{Kind, Repr};
@@ -88,10 +86,10 @@ impl Plane {
         &mut self,
         now: Instant,
         id: EdgeId,
-        frame: (Kind, Arc<[u8]>),
+        payload: impl Into<Payload>,
         timing: Timing,
     ) {
-        let config = self.config;
+        let (config, payload) = (self.config, payload.into());
         let Some(flow) = self.edge(id).map(|edge| edge.flow) else {
             return;
         };
@@ -105,11 +103,11 @@ impl Plane {
         let was_full = edge.rest.full_since.is_some();
         let expires = match content {
             // It is of use whenever it comes.
-            Content::RealTime if frame.0 == Kind::Init => None,
+            Content::RealTime if payload.kind == Kind::Init => None,
             Content::RealTime => timing.expires().or(Some(now + config.real_time_delay)),
             Content::Bulk => None,
         };
-        let packet = Waiting::new(now, timing, expires, frame);
+        let packet = Waiting::new(now, timing, expires, payload);
         let dropped = edge.push(now, packet, content, &config);
         let full = edge.rest.full_since.is_some();
         self.stats.queued += 1;
@@ -192,6 +190,11 @@ impl Plane {
                 .map(|sender| sender.poll_timeout()),
             edge.stalls_at(stall),
             edge.rest.init.poll_timeout(),
+            edge.rest.gaps.as_ref().and_then(|gaps| gaps.poll_timeout()),
+            edge.rest
+                .store
+                .as_ref()
+                .and_then(|store| store.poll_timeout()),
         ];
         let due = times.into_iter().flatten().min();
         if due == edge.rest.due {
@@ -263,8 +266,11 @@ impl Plane {
             return Some(transmit);
         }
         while let Some(&id) = self.ready.first() {
+            self.give_up(now, id);
             let report = self.report(now, id, buffer);
             let asks = report.or_else(|| self.ask_init(now, id, buffer));
+            let asks = asks.or_else(|| self.ask_repair(now, id, buffer));
+            let asks = asks.or_else(|| self.say_tail(now, id, buffer));
             if let Some(transmit) = asks.or_else(|| self.say_none(id, buffer)) {
                 return Some(transmit);
             }
@@ -457,22 +463,27 @@ impl Plane {
         let frame = edge.pop()?;
         let room = edge.rest.full_since.is_some() && !edge.is_full(&self.config);
         edge.rest.full_since = edge.rest.full_since.filter(|_| !room).map(|_| now);
-        let (kind, timing, frame) = (frame.kind, frame.timing, frame.bytes);
+        let Payload { kind, bytes, again } = frame.payload;
+        let timing = frame.timing;
         match (kind, to) {
             (Kind::Init, Destination::Native(channel)) => to = Destination::NativeInit(channel),
             (_, Destination::Native(_)) => self.stats.ages.delivered(now, &timing),
             _ => {}
         }
-        let end = HEADER_LEN + frame.len();
-        buffer[HEADER_LEN..end].copy_from_slice(&frame);
-        let range = edge.stamp(now, kind, (timing, transit), buffer, frame.len())..end;
+        let end = HEADER_LEN + bytes.len();
+        buffer[HEADER_LEN..end].copy_from_slice(&bytes);
+        let packet = (kind, again);
+        let range = edge.stamp(now, packet, (timing, transit), buffer, bytes.len())..end;
         let at = edge.flow;
         if let Some(flow) = self.flows.get_mut(at) {
-            self.stats.copied(flow, frame.len());
+            self.stats.copied(flow, bytes.len());
             flow.rest.full -= usize::from(room);
         }
         if room {
             self.resume(at);
+        }
+        if again.is_none() && kind != Kind::Init && timing.class.is_some() {
+            self.keep(now, id, (kind, bytes), timing);
         }
         Some(Transmit {
             edge: id,

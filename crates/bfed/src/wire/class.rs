@@ -1,14 +1,14 @@
 //! Class of a real-time frame: how much it matters, and how long it is worth sending.
 //!
 //! ```text
-//!  flags of DATA and FRAGMENT            last word of the header, with a class
+//!  flags of DATA, FRAGMENT, TAIL         last word of the header, with a class
 //! +---+-------+-------------------+     +---------------+---------------+
 //! | 0 | prio. |  lifetime         |     |  RTT, 32 us   |  age, ms      |
 //! | 1 |  (2)  |  (5)              |     |  (16 bits)    |  (16 bits)    |
 //! +---+-------+-------------------+     +---------------+---------------+
 //! ```
 //!
-//! Flags of 0 are no class. A lifetime is a number in [`LIFETIMES_MS`], from 1; it counts from the moment at which the
+//! Flags of 0 are no class; the highest one says that the packet was sent before. A lifetime is a number in [`LIFETIMES_MS`], from 1; it counts from the moment at which the
 //! source's gateway took the frame in. The age is how much of it has passed when the packet arrives, as its sender
 //! estimates: data nodes add up the time that a frame spends in each of them and on each link, so that their clocks
 //! need not agree. It stays at its greatest value.

@@ -15,8 +15,9 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! Flags are the [class](super::class) of a frame, in DATA and FRAGMENT over UDP, and 0 in all others. With a class, the
-//! last word is the round-trip time in units of 32 us, and the age of the frame.
+//! Flags are the [class](super::class) of a frame, in DATA, FRAGMENT and TAIL over UDP, and 0 in all others. With a class,
+//! the last word is the round-trip time in units of 32 us, and the age of the frame. The highest flag says that the packet
+//! was sent before, with the same sequence: it is the answer to a REPAIR_REQUEST.
 //!
 //! Type 1, DATA: the label is the sender's. Type 2, ATTACH, opens a TCP channel: the dialling side names the flow
 //! by its label; no payload. Type 3, REPORT: see [`report`](super::report); its label is that of the DATA that it
@@ -33,6 +34,11 @@
 //! Type 7, INIT: an [initialisation](super::init) of the flow, or a piece of one; its label is that of the DATA. Type 8,
 //! INIT_REQUEST: the receiver of a flow asks for it. Over UDP only. In an ATTACH, the sequence says what the
 //! receiver understands: [`ATTACH_INIT`](super::init::ATTACH_INIT).
+//!
+//! Type 9, REPAIR_REQUEST: the receiver of a flow asks for [packets](super::repair) that have not arrived; its label is that
+//! of the DATA. Type 10, TAIL, without payload: the packet with this sequence was the last one for now, so that its loss
+//! is noticed. It has the class and the age of that packet. Both over UDP only, and only between data nodes that use
+//! classes. Over QUIC, packets with a class have sequences from 1, others 0.
 //!
 //! In PROBE and ECHO, the last two words are a cookie of 64 bits. The cookie of an ECHO is random for each address
 //! and peer; a PROBE repeats the cookie of the last ECHO, and has 0 before the first. DATA is sent only to an
@@ -67,11 +73,18 @@ pub enum Kind {
     Init = 7,
     /// Asks for the initialisation.
     InitRequest = 8,
+    /// Asks for packets that have not arrived.
+    RepairRequest = 9,
+    /// Names the last packet that was sent.
+    Tail = 10,
 }
 
 /// The version of data packets. They follow the control protocol, whose OPEN agrees on a version: a new one here comes
 /// with a new one there.
 const VERSION: u8 = 1 + cfg!(polycast_next_version) as u8;
+
+/// Flag of a packet that was sent before.
+const AGAIN: u8 = 1 << 7;
 
 /// Microseconds of one unit of the round-trip time in a header with a class.
 const RTT_UNIT_US: u32 = 32;
@@ -123,12 +136,16 @@ impl<T: AsRef<[u8]>> Packet<T> {
         if bytes.len() < HEADER_LEN {
             return Err(ParseError::Truncated);
         }
-        if !(1..=8).contains(&(bytes[0] & 15)) {
+        if !(1..=10).contains(&(bytes[0] & 15)) {
             return Err(ParseError::Type);
         }
         if bytes[1] != 0 {
-            let is_data = matches!(bytes[0] & 15, 1 | 6);
-            if !is_data || Class::from_bits(bytes[1]).is_none() {
+            let class = match bytes[0] & 15 {
+                1 | 6 => bytes[1] & !AGAIN,
+                10 => bytes[1],
+                _ => return Err(ParseError::Reserved),
+            };
+            if Class::from_bits(class).is_none_or(|class| !class.is_some()) {
                 return Err(ParseError::Reserved);
             }
         }
@@ -160,7 +177,9 @@ impl<T: AsRef<[u8]>> Packet<T> {
             5 => Kind::Echo,
             6 => Kind::Fragment,
             7 => Kind::Init,
-            _ => Kind::InitRequest,
+            8 => Kind::InitRequest,
+            9 => Kind::RepairRequest,
+            _ => Kind::Tail,
         }
     }
 
@@ -196,7 +215,13 @@ impl<T: AsRef<[u8]>> Packet<T> {
     /// Returns the class.
     #[inline]
     pub fn class(&self) -> Class {
-        Class::from_bits(self.buffer.as_ref()[1]).unwrap_or_default()
+        Class::from_bits(self.buffer.as_ref()[1] & !AGAIN).unwrap_or_default()
+    }
+
+    /// Returns whether the packet was sent before.
+    #[inline]
+    pub fn is_again(&self) -> bool {
+        self.buffer.as_ref()[1] & AGAIN != 0
     }
 
     /// Returns the age of the frame in milliseconds; 0 without a class.
@@ -240,6 +265,8 @@ pub struct Repr {
     pub class: Class,
     /// The age of the frame in milliseconds; it counts only with a class.
     pub age_ms: u16,
+    /// The packet was sent before; it counts only with a class.
+    pub is_again: bool,
 }
 
 impl Repr {
@@ -256,6 +283,7 @@ impl Repr {
             payload_len: 0,
             class: Class::NONE,
             age_ms: 0,
+            is_again: false,
         }
     }
 
@@ -281,6 +309,7 @@ impl Repr {
             payload_len: packet.payload().len(),
             class: packet.class(),
             age_ms: packet.age_ms(),
+            is_again: packet.is_again(),
         }
     }
 
@@ -298,8 +327,10 @@ impl Repr {
     pub fn emit(&self, packet: &mut [u8]) {
         // Written in words: assembling single bytes costs as much as the lookup of the flow.
         let packet = &mut packet[..HEADER_LEN];
+        let again = AGAIN * u8::from(self.is_again && self.class.is_some());
+        let flags = self.class.bits() | again;
         let first = u32::from(VERSION << 4 | self.kind as u8) << 24
-            | u32::from(self.class.bits()) << 16
+            | u32::from(flags) << 16
             | self.payload_len as u32 & 0xffff;
         let label = u64::from(first) << 32 | u64::from(self.label.get());
         let time = u64::from(self.sequence) << 32 | u64::from(self.timestamp_us);

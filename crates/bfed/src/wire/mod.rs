@@ -192,6 +192,7 @@ pub mod notification;
 pub mod open;
 pub mod reader;
 pub mod reclaim;
+pub mod repair;
 pub mod report;
 pub mod sroute;
 pub mod statistics;

@@ -16,6 +16,7 @@ mod proof;
 mod queues;
 mod quic;
 mod rates;
+mod repair;
 mod scale;
 mod shortcut;
 mod tfrc;

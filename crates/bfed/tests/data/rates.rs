@@ -75,6 +75,7 @@ fn bulk() -> Station {
         payload_len,
         class: bfed::wire::class::Class::NONE,
         age_ms: 0,
+        is_again: false,
     }
     .emit(&mut attach);
     let _ = station.packet(Meta::Stream(ConnId(7), [10, 0, 0, 2].into()), attach);
@@ -239,6 +240,7 @@ fn a_link_carries_no_more_than_its_bound() {
             payload_len,
             class: bfed::wire::class::Class::NONE,
             age_ms: 0,
+            is_again: false,
         }
         .emit(&mut attach);
         let conn = ConnId(label.get().into());

@@ -227,6 +227,7 @@ fn ask(
         payload_len: 0,
         class: bfed::wire::class::Class::NONE,
         age_ms: 0,
+        is_again: false,
     };
     let mut bytes = vec![0; repr.buffer_len()];
     repr.emit(&mut bytes);

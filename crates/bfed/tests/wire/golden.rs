@@ -489,6 +489,7 @@ fn header(kind: data::Kind, payload_len: usize) -> data::Repr {
         payload_len,
         class: Class::NONE,
         age_ms: 0,
+        is_again: false,
     }
 }
 
@@ -504,6 +505,24 @@ fn data_packet_with_a_class() {
     };
     golden_packet(
         "116e0004aabbccdd00000007000f424003e8002864617461",
+        repr,
+        b"data",
+    );
+}
+
+#[test]
+fn data_packet_again() {
+    let repr = data::Repr {
+        sequence: 7,
+        timestamp_us: 1_000_000,
+        rtt_us: 32_000,
+        class: Class::new(Priority::Key, Duration::from_millis(500)),
+        age_ms: 40,
+        is_again: true,
+        ..header(data::Kind::Data, 4)
+    };
+    golden_packet(
+        "11ee0004aabbccdd00000007000f424003e8002864617461",
         repr,
         b"data",
     );
@@ -644,6 +663,32 @@ fn init_request_packet() {
         header(data::Kind::InitRequest, payload.len()),
         &payload,
     );
+}
+
+#[test]
+fn repair_request_packet() {
+    let mut request = wire::repair::Request::new(7);
+    assert!(request.add(8) && request.add(10) && !request.add(7 + 65));
+    assert_eq!(request.packets().collect::<Vec<_>>(), [7, 8, 10]);
+    let mut payload = [0; wire::repair::LEN];
+    request.emit(&mut payload);
+    assert_eq!(wire::repair::Request::parse(&payload), Ok(request));
+    golden_packet(
+        "1900000caabbccdd000000000000000000000000000000070000000000000005",
+        header(data::Kind::RepairRequest, payload.len()),
+        &payload,
+    );
+}
+
+#[test]
+fn tail_packet() {
+    let repr = data::Repr {
+        sequence: 7,
+        class: Class::new(Priority::Key, Duration::from_millis(500)),
+        age_ms: 42,
+        ..header(data::Kind::Tail, 0)
+    };
+    golden_packet("1a6e0000aabbccdd00000007000000000000002a", repr, &[]);
 }
 
 #[test]

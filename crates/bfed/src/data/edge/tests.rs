@@ -59,7 +59,10 @@ fn a_queue_holds_as_much_as_it_may_and_drops_the_oldest() {
     assert_eq!(edge.front_len(), Some(3000));
     assert_eq!(push(&mut edge, Content::RealTime, &[3; 1000]), 1);
     let frame = edge.pop().expect("the last");
-    assert_eq!((frame.kind, &frame.bytes[..]), (Kind::Data, &[3; 1000][..]));
+    assert_eq!(
+        (frame.payload.kind, &frame.payload.bytes[..]),
+        (Kind::Data, &[3; 1000][..])
+    );
     assert!(!edge.waits() && edge.pop().is_none());
     // The count of bytes is right after all that.
     assert_eq!(push(&mut edge, Content::RealTime, &[0; 1000]), 0);

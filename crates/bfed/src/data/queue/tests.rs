@@ -32,15 +32,14 @@ fn fragment(frame: u32, index: u8, priority: Priority) -> Waiting {
     }
     .emit(&mut bytes);
     Waiting {
-        kind: Kind::Fragment,
-        bytes: bytes.into(),
+        payload: (Kind::Fragment, bytes.into()).into(),
         ..packet(0, priority, 500)
     }
 }
 
 fn names(queue: &mut Queue) -> Vec<u8> {
     core::iter::from_fn(|| queue.pop())
-        .map(|packet| packet.bytes[0])
+        .map(|packet| packet.payload.bytes[0])
         .collect()
 }
 
@@ -104,7 +103,7 @@ fn what_would_arrive_after_its_deadline_never_leaves() {
     );
     assert_eq!(queue.drop_late(START + millis(101), Duration::ZERO).late, 1);
     // The one with a long lifetime goes, then the next late one is found.
-    assert_eq!(queue.pop().map(|packet| packet.bytes[0]), Some(1));
+    assert_eq!(queue.pop().map(|packet| packet.payload.bytes[0]), Some(1));
     assert_eq!(queue.drop_late(START + millis(101), Duration::ZERO).late, 1);
     assert_eq!(names(&mut queue), [3]);
 }
@@ -183,7 +182,7 @@ fn empty_packets_take_room() {
     let mut queue = Queue::default();
     for _ in 0..1000 {
         let empty = Waiting {
-            bytes: Arc::default(),
+            payload: (Kind::Data, Arc::default()).into(),
             ..packet(0, Priority::Key, 60_000)
         };
         queue.push(empty, MAX);

@@ -103,6 +103,12 @@ impl Receiver {
         self.due = Some(self.due.map_or(next, |due| due.min(next)));
     }
 
+    /// Returns the round-trip time as its sender knows it.
+    #[must_use]
+    pub fn rtt(&self) -> Duration {
+        self.rtt
+    }
+
     /// Returns the loss event rate p (§5.4).
     #[must_use]
     pub fn loss(&self) -> f64 {

@@ -1,0 +1,494 @@
+//! Repair of lost packets within their deadlines.
+
+use std::collections::BTreeMap;
+
+use bfed::data::{DataError, Destination, Drops, Meta, PathId, Repairs, Verdict};
+use bfed::native::{ChannelId, FrameClass, Priority};
+use bfed::wire::class::Class;
+use bfed::wire::data::{HEADER_LEN, Kind, Packet, Repr};
+use bfed::wire::join::FlowChannel;
+use bfed::wire::repair::{self, Request};
+use bfed::wire::subscribe::Edge;
+use bfed::wire::transport::Transport;
+use bfed::*;
+
+use crate::fake::{OTHER, PEER, Sent, Station};
+
+const NAME: &str = "bfed://1/film/?content=real-time";
+const QUICK: &str = "bfed://1/film/?content=real-time&deadline=75";
+/// Time from one data node to the next.
+const WAY_MS: u64 = 20;
+
+fn key(number: u8) -> KeyDigest {
+    KeyDigest([number; 32])
+}
+
+fn station(number: u8) -> Station {
+    Station::with(number, |config| {
+        config.key = Some(key(number));
+        config.plane.init_wait = millis(750);
+    })
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// What carries packets between two data nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Carrier {
+    Quic,
+    Udp,
+}
+
+/// Data nodes in a line, each 20 ms from the next, from the source's to a client's.
+struct Line {
+    stations: Vec<Station>,
+    carrier: Carrier,
+    /// Packets on their way, by the time when they arrive, in the order in which they were sent.
+    on_way: BTreeMap<(u64, u64), (usize, usize, Vec<u8>)>,
+    sent: u64,
+    millis: u64,
+    random: u64,
+    /// Packets of a hundred that are lost on the first link, from its first data on.
+    loss: u64,
+    /// Packets that carry data, those sent again included, on the first link.
+    data: u64,
+    /// Data, in the order in which the last node's native network gets it.
+    got: Vec<u32>,
+}
+
+impl Line {
+    fn new(carrier: Carrier, nodes: u8, name: &str, loss: u64) -> Self {
+        let mut stations: Vec<_> = (1..=nodes).map(station).collect();
+        let transport = match carrier {
+            Carrier::Quic => Transport::Quic,
+            Carrier::Udp => Transport::Plain,
+        };
+        stations[0]
+            .subscribe(true, name, Edge::Native, &[])
+            .unwrap();
+        for at in 1..stations.len() {
+            let theirs = stations[at].allocate_over(transport, name, PEER).flows;
+            let ours = stations[at - 1]
+                .subscribe(false, name, OTHER, &theirs)
+                .unwrap();
+            stations[at].subscribe(true, name, PEER, &ours).unwrap();
+        }
+        let last = stations.last_mut().unwrap();
+        last.subscribe(false, name, Edge::Native, &[]).unwrap();
+        let mut line = Line {
+            stations,
+            carrier,
+            on_way: BTreeMap::new(),
+            sent: 0,
+            millis: 0,
+            random: 1,
+            loss: 0,
+            data: 0,
+            got: vec![],
+        };
+        for at in 0..line.stations.len() {
+            for other in 0..line.stations.len() {
+                if let Some(path) = line.path(at, other) {
+                    line.stations[at]
+                        .node
+                        .plane()
+                        .set_rtt(path, millis(2 * WAY_MS));
+                }
+            }
+        }
+        line.run(2000);
+        line.loss = loss;
+        line
+    }
+
+    fn path(&mut self, at: usize, other: usize) -> Option<PathId> {
+        let (address, number) = (self.stations[other].address, other as u8 + 1);
+        self.stations[at].node.plane().path(address, key(number))
+    }
+
+    /// Whether a packet on the first link is lost: a congruential generator, so that each run is the same.
+    fn is_lost(&mut self) -> bool {
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.random >> 33) % 100 < self.loss
+    }
+
+    fn carry(&mut self, from: usize, sent: Vec<Sent>) {
+        for (to, bytes) in sent {
+            let at = match to {
+                Destination::Native(_) if from + 1 == self.stations.len() => {
+                    self.got
+                        .push(u32::from_be_bytes(bytes[..4].try_into().unwrap()));
+                    continue;
+                }
+                Destination::Datagram(to) => self.stations.iter().position(|one| one.address == to),
+                Destination::Path(path) => {
+                    (0..self.stations.len()).find(|&other| self.path(from, other) == Some(path))
+                }
+                _ => None,
+            };
+            let Some(at) = at else { continue };
+            if from.min(at) == 0 {
+                self.data += u64::from(from == 0 && matches!(bytes[0] & 15, 1 | 6));
+                if self.is_lost() {
+                    continue;
+                }
+            }
+            self.sent += 1;
+            let place = (self.millis + WAY_MS, self.sent);
+            self.on_way.insert(place, (from, at, bytes));
+        }
+    }
+
+    fn run(&mut self, millis: u64) {
+        for _ in 0..millis {
+            self.millis += 1;
+            while let Some(first) = self.on_way.first_entry() {
+                if first.key().0 > self.millis {
+                    break;
+                }
+                let (from, at, bytes) = first.remove();
+                let meta = match self.carrier {
+                    Carrier::Udp => Meta::Datagram(self.stations[from].address),
+                    Carrier::Quic => Meta::Path(self.path(at, from).expect("a path")),
+                };
+                let sent = self.stations[at].packet(meta, bytes).unwrap_or_default();
+                self.carry(at, sent);
+            }
+            for at in 0..self.stations.len() {
+                self.stations[at].wait(1);
+                let sent = self.stations[at].drain();
+                self.carry(at, sent);
+            }
+        }
+    }
+
+    /// The source sends a frame with this number.
+    fn speak(&mut self, number: u32, len: usize) {
+        let mut frame = vec![0; HEADER_LEN + len];
+        frame[HEADER_LEN..HEADER_LEN + 4].copy_from_slice(&number.to_be_bytes());
+        let meta = Meta::Frame(ChannelId(1), FrameClass::default());
+        let sent = self.stations[0].packet(meta, frame).unwrap();
+        self.carry(0, sent);
+    }
+
+    fn repairs(&mut self, at: usize) -> Repairs {
+        let mut all = self.stations[at].node.plane().repairs();
+        all.next().map(|(_, repairs)| repairs).unwrap_or_default()
+    }
+
+    fn drops(&mut self, at: usize) -> Drops {
+        self.stations[at].node.plane().stats().drops
+    }
+}
+
+/// Sends a film of 200 frames a second, and waits until all have arrived. TFRC lets fewer go where packets are lost.
+fn film(line: &mut Line, frames: u32, len: usize) {
+    let interval = match line.carrier {
+        Carrier::Quic => 5,
+        Carrier::Udp => 20,
+    };
+    for number in 0..frames {
+        line.speak(number, len);
+        line.run(interval);
+    }
+    line.run(1000);
+}
+
+#[test]
+fn on_a_link_that_loses_packets_each_frame_arrives_and_in_order() {
+    for (carrier, loss) in [(Carrier::Quic, 2), (Carrier::Quic, 10), (Carrier::Udp, 2)] {
+        let mut line = Line::new(carrier, 2, NAME, loss);
+        film(&mut line, 2000, 1000);
+        assert!(line.got.is_sorted(), "{carrier:?}, {loss} %");
+        // TFRC limits the rate where packets are lost: what it does not let go in time never had a number.
+        let unsent = line.drops(0).get(DataError::TooLate);
+        assert!(unsent == 0 || carrier == Carrier::Udp);
+        assert_eq!(
+            line.got.len() as u64 + unsent,
+            2000,
+            "{carrier:?}, {loss} %"
+        );
+        let repairs = line.repairs(1);
+        assert!(repairs.repaired >= 10 * loss, "{repairs:?}");
+        assert_eq!((repairs.late, repairs.lost()), (0, repairs.repaired));
+        // Packets are sent again for those that were lost, not for others.
+        let spent = line.data + unsent - 2000;
+        assert!(
+            spent <= repairs.repaired * 6 / 5 + 2,
+            "{spent} for {repairs:?}"
+        );
+        assert_eq!(line.repairs(0).answered, spent);
+    }
+}
+
+#[test]
+fn each_link_of_a_line_repairs_what_it_loses() {
+    let mut line = Line::new(Carrier::Quic, 3, NAME, 5);
+    film(&mut line, 1000, 1000);
+    assert_eq!(line.got, (0..1000).collect::<Vec<_>>());
+    assert!(line.repairs(1).repaired > 20);
+    assert_eq!(line.repairs(2), Repairs::default());
+}
+
+#[test]
+fn frames_in_fragments_are_repaired() {
+    let mut line = Line::new(Carrier::Quic, 2, NAME, 5);
+    for number in 0..200 {
+        line.speak(number, 10_000);
+        line.run(33);
+    }
+    line.run(1000);
+    assert_eq!(line.got, (0..200).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_last_frame_before_a_pause_is_repaired() {
+    let mut line = Line::new(Carrier::Quic, 2, NAME, 0);
+    film(&mut line, 10, 1000);
+    line.loss = 100;
+    line.speak(10, 1000);
+    line.loss = 0;
+    line.run(200);
+    assert_eq!(line.got, (0..=10).collect::<Vec<_>>());
+    assert_eq!(line.repairs(1).repaired, 1);
+}
+
+#[test]
+fn without_loss_nothing_is_asked_and_nothing_waits() {
+    let mut line = Line::new(Carrier::Quic, 2, NAME, 0);
+    film(&mut line, 500, 1000);
+    assert_eq!(line.got.len(), 500);
+    assert_eq!(
+        (line.data, line.repairs(0), line.repairs(1)),
+        (500, Repairs::default(), Repairs::default())
+    );
+}
+
+#[test]
+fn what_no_answer_can_reach_in_time_is_not_asked_for() {
+    // 75 ms, of which 20 are over on arrival: an answer takes 40 more, a second one does not come.
+    let mut line = Line::new(Carrier::Quic, 2, QUICK, 10);
+    film(&mut line, 1000, 1000);
+    let repairs = line.repairs(1);
+    assert!(line.got.is_sorted());
+    let late = repairs.late + line.drops(1).get(DataError::TooLate);
+    assert_eq!(line.got.len() as u64 + late, 1000, "{repairs:?}");
+    assert!(repairs.asked <= repairs.lost(), "{repairs:?}");
+    assert!(repairs.late <= repairs.lost() / 3, "{repairs:?}");
+    for at in 0..2 {
+        let path = line.path(at, 1 - at).expect("a path");
+        line.stations[at].node.plane().set_rtt(path, millis(300));
+    }
+    let before = line.repairs(1);
+    film(&mut line, 200, 1000);
+    assert_eq!(line.repairs(1).asked, before.asked);
+}
+
+#[test]
+fn where_repairs_are_off_frames_go_on_as_they_come() {
+    let mut line = Line::new(Carrier::Quic, 2, NAME, 10);
+    for station in &mut line.stations {
+        station.node.plane().set_repairs(false);
+    }
+    film(&mut line, 1000, 1000);
+    assert!(line.got.len() < 950 && line.got.is_sorted());
+    assert_eq!(line.repairs(1).asked, 0);
+}
+
+/// A data node with a receiver that uses classes, which has got 100 packets of 1,000 bytes.
+fn upstream(carrier: Carrier) -> (Line, FlowLabel, Meta) {
+    let mut line = Line::new(carrier, 2, NAME, 0);
+    film(&mut line, 100, 1000);
+    let mut probe = line.stations[0].native_data(1, b"data").unwrap();
+    let (_, bytes) = probe.pop().unwrap();
+    let label = Packet::new_checked(&bytes[..]).unwrap().label();
+    let from = match carrier {
+        Carrier::Udp => Meta::Datagram(line.stations[1].address),
+        Carrier::Quic => Meta::Path(line.path(0, 1).expect("a path")),
+    };
+    (line, label, from)
+}
+
+fn request(label: FlowLabel, request: Request) -> Vec<u8> {
+    let repr = Repr {
+        payload_len: repair::LEN,
+        ..Repr::new(Kind::RepairRequest, label)
+    };
+    let mut bytes = vec![0; repr.buffer_len()];
+    repr.emit(&mut bytes);
+    request.emit(&mut bytes[HEADER_LEN..]);
+    bytes
+}
+
+fn all(first: u32) -> Request {
+    Request {
+        first,
+        others: u64::MAX,
+    }
+}
+
+#[test]
+fn a_receiver_that_asks_for_everything_all_the_time_gets_a_quarter_more() {
+    let (mut line, label, from) = upstream(Carrier::Quic);
+    let (mut sent, mut again, mut sequence) = (0, 0, 0);
+    for number in 0..2000 {
+        let mut frame = vec![0; HEADER_LEN + 1000];
+        frame[HEADER_LEN..HEADER_LEN + 4].copy_from_slice(&u32::to_be_bytes(number));
+        let meta = Meta::Frame(ChannelId(1), FrameClass::default());
+        let mut out = line.stations[0].packet(meta, frame).unwrap();
+        for before in [0, 65, 130] {
+            let asked = request(label, all(u32::saturating_sub(sequence, 64 + before)));
+            let taken = line.stations[0].packet(from, asked);
+            assert!(matches!(taken, Err(Verdict::Taken)));
+        }
+        line.stations[0].wait(5);
+        out.extend(line.stations[0].drain());
+        for (_, bytes) in out {
+            let packet = Packet::new_checked(&bytes[..]).unwrap();
+            match (packet.kind(), packet.is_again()) {
+                (Kind::Data, true) => again += packet.payload().len(),
+                (Kind::Data, false) => {
+                    sent += packet.payload().len();
+                    sequence = packet.sequence();
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(sent > 500_000 && again > 0, "{sent}");
+    assert!(again <= sent / 4 + (64 << 10) + 1000, "{again} of {sent}");
+    let drops = line.drops(0);
+    assert!(drops.get(DataError::RepairRate) > 0);
+}
+
+#[test]
+fn requests_for_what_was_never_sent_or_is_gone_get_nothing() {
+    let (mut line, label, from) = upstream(Carrier::Udp);
+    line.stations[0].drain();
+    for first in [0, 1_000_000, u32::MAX] {
+        let _ = line.stations[0].packet(from, request(label, all(first)));
+    }
+    assert_eq!(line.stations[0].drain(), []);
+    assert_eq!(line.drops(0).get(DataError::RepairGone), 3 * 65);
+}
+
+#[test]
+fn requests_of_others_and_broken_ones_are_refused() {
+    let (mut line, label, from) = upstream(Carrier::Udp);
+    let stranger = Meta::Datagram(([10, 0, 0, 66], 4000).into());
+    let refused = line.stations[0].packet(stranger, request(label, all(1)));
+    assert!(matches!(refused, Err(Verdict::Drop(DataError::NotYours))));
+    let unknown = FlowLabel::new(label.get() ^ 1).unwrap();
+    let refused = line.stations[0].packet(from, request(unknown, all(1)));
+    assert!(matches!(
+        refused,
+        Err(Verdict::Drop(DataError::UnknownFlow))
+    ));
+    let mut long = request(label, all(1));
+    long[3] += 1;
+    long.push(0);
+    let refused = line.stations[0].packet(from, long);
+    assert!(matches!(refused, Err(Verdict::Drop(DataError::Malformed))));
+}
+
+/// Data from upstream with a number.
+fn data(label: FlowLabel, sequence: u32, is_again: bool) -> Vec<u8> {
+    let repr = Repr {
+        sequence,
+        class: Class::new(Priority::Normal, millis(500)),
+        is_again,
+        payload_len: 1000,
+        ..Repr::new(Kind::Data, label)
+    };
+    let mut bytes = vec![7; repr.buffer_len()];
+    repr.emit(&mut bytes);
+    bytes
+}
+
+/// A data node that receives over a QUIC path from a data node that lies.
+fn downstream() -> (Station, Meta, FlowLabel) {
+    let mut station = station(2);
+    let label = FlowLabel::new(77).unwrap();
+    let from = FlowChannel {
+        label: Some(label),
+        address: ChannelAddress::Quic(([10, 0, 0, 1], 4000).into(), key(1)),
+    };
+    station.subscribe(true, NAME, PEER, &[from]).unwrap();
+    station.subscribe(false, NAME, Edge::Native, &[]).unwrap();
+    let path = station
+        .node
+        .plane()
+        .path(([10, 0, 0, 1], 4000).into(), key(1));
+    station.wait(1000);
+    station.drain();
+    (station, Meta::Path(path.unwrap()), label)
+}
+
+#[test]
+fn a_sender_that_leaves_numbers_out_fills_no_memory_and_delays_nothing_for_long() {
+    let (mut station, from, label) = downstream();
+    let mut got = 0;
+    for number in 0..20_000_u32 {
+        let _ = station.packet(from, data(label, 1 + number * 2, false));
+        got += station.drain().len();
+        if number % 64 == 0 {
+            station.wait(1);
+        }
+        let held = station.node.plane().repair_bytes();
+        assert!(held <= 300 << 10, "{held} bytes");
+    }
+    station.wait(500);
+    got += station.drain().len();
+    assert!(got > 19_900, "{got}");
+    assert_eq!(station.node.plane().repair_bytes(), 0);
+}
+
+#[test]
+fn a_sender_that_counts_anew_is_followed() {
+    let (mut station, from, label) = downstream();
+    for sequence in [1, 2, 1_000_000_000, 1_000_000_001, 1_000_000_002] {
+        let _ = station.packet(from, data(label, sequence, false));
+    }
+    station.wait(500);
+    station.drain();
+    let sent = station
+        .packet(from, data(label, 1_000_000_003, false))
+        .unwrap();
+    assert_eq!(sent.len(), 1);
+    // At most as many are counted as one edge can miss.
+    let (_, repairs) = station.node.plane().repairs().next().unwrap();
+    assert!(repairs.late <= 256, "{repairs:?}");
+}
+
+#[test]
+fn an_answer_that_nobody_asked_for_is_a_duplicate() {
+    let (mut station, from, label) = downstream();
+    assert!(station.packet(from, data(label, 1, false)).is_ok());
+    for sequence in [1, 0x8000_0000, 0] {
+        let _ = station.packet(from, data(label, sequence, true));
+    }
+    let again = station.packet(from, data(label, 1, true));
+    assert!(matches!(again, Err(Verdict::Drop(DataError::Duplicate))));
+}
+
+#[test]
+fn requests_go_to_an_address_that_is_proved_alone() {
+    let (mut station, from, label) = downstream();
+    for sequence in [1, 5] {
+        let _ = station.packet(from, data(label, sequence, false));
+    }
+    for _ in 0..100 {
+        station.wait(1);
+        let kinds = station.drain().into_iter().map(|(_, bytes)| bytes[0] & 15);
+        assert!(
+            !kinds
+                .collect::<Vec<_>>()
+                .contains(&(Kind::RepairRequest as u8))
+        );
+    }
+}
