@@ -5,6 +5,7 @@
 mod emit;
 mod link;
 mod opened;
+mod peers;
 mod quic;
 mod reading;
 mod secure;
@@ -37,6 +38,7 @@ use emit::Output;
 use link::Link;
 pub use opened::{NotOpened, Opener};
 pub(crate) use opened::{Opened, not_opened};
+pub(crate) use peers::LinkSnapshot;
 pub(crate) use quic::Congestion;
 use splice::Splicer;
 use streams::Streams;
@@ -94,17 +96,6 @@ pub(crate) struct Snapshot {
     pub(crate) native_gauges: Counts,
     pub(crate) ages: Ages,
     pub(crate) links: Vec<LinkSnapshot>,
-}
-
-/// The link of a data node to a peer.
-#[derive(Clone, Debug)]
-pub(crate) struct LinkSnapshot {
-    /// Number of the peer in this gateway.
-    pub(crate) peer: u32,
-    /// Ages of real-time frames on arrival.
-    pub(crate) ages: Ages,
-    /// Gauges and counters, by their keys in the status document.
-    pub(crate) counts: Counts,
 }
 
 /// The thread's state.
@@ -544,19 +535,9 @@ impl Worker {
         let stats = *plane.stats();
         let mut repairs = Repairs::default();
         plane.repairs().for_each(|(_, of_peer)| repairs += of_peer);
+        let links = peers::links(plane);
         let drops = DataError::ALL.iter();
         let named = |(name, count): (&str, u64)| (name.to_owned(), count);
-        let link = |link: bfed::data::LinkStatus| LinkSnapshot {
-            peer: link.peer.0,
-            ages: link.ages,
-            counts: [
-                ("edges", u64::from(link.edges)),
-                ("frames", link.ages.buckets.iter().sum()),
-            ]
-            .map(named)
-            .into(),
-        };
-        let links = plane.links().map(link).collect();
         Snapshot {
             node: self.number.0,
             sessions,

@@ -19,7 +19,7 @@ const MAX_HOPS: usize = 32;
 const MAX_SAMPLES: usize = 100;
 /// Calls of [`Hops::remember`] for each sample.
 const EVERY: u32 = 3;
-/// Counters whose growth is sampled, where links have them.
+/// Counters whose growth is sampled.
 const SAMPLED: [&str; 3] = ["lost", "repaired", "late"];
 
 /// A link: number of the data node, and number of the peer.

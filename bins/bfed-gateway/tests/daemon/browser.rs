@@ -204,6 +204,13 @@ fn numbers_advance(status: &mut Browser) {
         let drawn = status.value(line).expect("an answer");
         drawn.as_u64().filter(|count| *count > 0)
     });
+    let lost = "document.querySelector('#hops tbody tr').cells[2].textContent";
+    let lost = status.value(lost).expect("an answer");
+    assert!(
+        lost.as_str()
+            .is_some_and(|lost| lost.parse::<u64>().is_ok()),
+        "{lost}"
+    );
     let ages = "document.querySelector('#hops tbody tr').cells[6].textContent";
     let ages = status.value(ages).expect("an answer");
     assert!(
