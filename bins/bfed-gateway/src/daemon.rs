@@ -129,7 +129,7 @@ impl Program for Gateway<'_> {
         parts.take_calls(&mut tasks, &to_driver)?;
         parts.keep_links(&mut tasks, &status.data, to_driver);
         if let Some(listener) = parts.page.take() {
-            let players = parts.config.network.players();
+            let players = page::Players::new(&parts.config.network, status.data.len());
             tasks.spawn(page::serve(listener, status.clone(), players));
         }
         Ok(Running {

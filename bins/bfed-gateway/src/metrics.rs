@@ -205,6 +205,20 @@ pub const METRICS: &[Metric<Snapshot>] = &[
         },
     ),
     gauge(
+        "viewers",
+        &["network", "kind"],
+        "Viewers that this process knows: `http`: readers of streams, `hls`: addresses that asked for a playlist in the last 30 s, `moq`: subscribers, `ip` and `ssm`: sessions with receivers, or receivers, at the mediator, `external`: its clients",
+        |page, lines| {
+            let (state, counters) = (&page.now.state, &page.now.counters);
+            let control = counters.control.as_ref();
+            let network = state.network_number.to_string();
+            for (kind, count) in status::viewers(state.network, control, &counters.data) {
+                lines.line(&[&network, kind], count)?;
+            }
+            Ok(())
+        },
+    ),
+    gauge(
         "native_channels",
         &["node"],
         "Channels of a data node in a network of groups",

@@ -18,7 +18,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::control::{self, Command};
 use crate::daemon::GatewayState;
-use crate::native::listing;
+use crate::native::{PresentedFlow, listing};
+use crate::page::quantile_ms;
 use crate::{data, metrics};
 
 /// Counts by name.
@@ -38,6 +39,10 @@ pub enum Show {
     Sessions,
     /// Data nodes
     Nodes,
+    /// Links to peers: sessions' edges, and the age of frames that came over them
+    Links,
+    /// Viewers of the native network, by the way they watch
+    Viewers,
     /// Authorisation rules: sessions that each admits, and requests that it denied
     Rules,
     /// Sessions that hosts of the native network announce by SAP
@@ -68,6 +73,7 @@ impl Document for Show {
                 ("etcd answers", "store_answers"),
                 ("peers", "{established} of {peers} established"),
                 ("sessions", "sessions"),
+                ("viewers", "viewers"),
                 ("data nodes", "nodes"),
                 ("native network", "network"),
                 ("peer connections", "listen"),
@@ -93,6 +99,7 @@ impl Document for Show {
                 "upstream",
                 "downstream",
                 "clients",
+                "viewers",
                 "node",
                 "rate_bps",
                 "packets",
@@ -110,10 +117,30 @@ impl Document for Show {
                 "packets",
                 "copies",
             ]),
+            Show::Links => Layout::List(&[
+                "node",
+                "gateway",
+                "edges",
+                "frames",
+                "age_p50_ms",
+                "age_p95_ms",
+                "lost",
+                "repaired",
+                "late",
+            ]),
+            Show::Viewers => Layout::List(&["network", "kind", "viewers"]),
             Show::Rules => Layout::List(&["rule", "action", "sessions", "denied"]),
             Show::Announced => Layout::List(&["session", "title", "host"]),
             Show::Counters => Layout::Counters,
         }
+    }
+}
+
+impl Show {
+    /// Returns whether a process that has data nodes alone has the document.
+    fn is_of_data_nodes(self) -> bool {
+        use Show::{Counters, Links, Nodes, Overview, Viewers};
+        matches!(self, Overview | Nodes | Counters | Links | Viewers)
     }
 }
 
@@ -171,7 +198,7 @@ impl StatusHandle {
         let mut document = match self.ask(|reply| Command::Show(show, reply)).await {
             Some(Ok(document)) => document,
             Some(Err(unavailable)) => return Some(Err(unavailable)),
-            None if matches!(show, Show::Overview | Show::Nodes | Show::Counters) => json!({}),
+            None if show.is_of_data_nodes() => json!({}),
             None => return None,
         };
         let mut own = Vec::new();
@@ -182,11 +209,23 @@ impl StatusHandle {
             }
         }
         match show {
-            Show::Overview => document = self.overview(document, &own),
+            Show::Overview => match self.viewers(&own).await {
+                Ok(viewers) => document = self.overview(document, &own, viewers.values().sum()),
+                Err(unavailable) => return Some(Err(unavailable)),
+            },
             Show::Nodes => nodes(&mut document, &own),
             Show::Counters => add_counters(&mut document, &own),
+            Show::Links => document = links(&document, &own),
+            Show::Viewers => match self.viewers_document(&own).await {
+                Ok(viewers) => document = viewers,
+                Err(unavailable) => return Some(Err(unavailable)),
+            },
+            Show::Sessions => match self.presented().await {
+                Ok(presented) => add_viewers(&mut document, &presented),
+                Err(unavailable) => return Some(Err(unavailable)),
+            },
             Show::Rules => self.add_denials(&mut document),
-            Show::Routes | Show::Peers | Show::Sessions | Show::Announced => {}
+            Show::Routes | Show::Peers | Show::Announced => {}
         }
         Some(Ok(document))
     }
@@ -204,15 +243,47 @@ impl StatusHandle {
                 rows.insert((one.session.clone(), flow), row);
             }
         }
-        for node in &self.data {
-            for one in node.ask(data::Command::Presented).await? {
-                rows.insert((one.session.clone(), one.flow), one.row());
-            }
+        for one in self.presented().await? {
+            rows.insert((one.session.clone(), one.flow), one.row());
         }
         let (network, kind) = (self.state.network_number, self.state.network);
         let mediator = self.state.mediator.as_deref();
         let rows = rows.into_values().collect();
         Ok(listing::document(network, kind, mediator, rows))
+    }
+
+    /// Returns what the status page shows of the control node.
+    pub(crate) async fn page(&self) -> Option<Result<Value, Unavailable>> {
+        let mut page = match self.ask(Command::Page).await? {
+            Ok(page) => page,
+            Err(unavailable) => return Some(Err(unavailable)),
+        };
+        let presented = self.presented().await;
+        Some(presented.map(|presented| {
+            add_viewers(&mut page, &presented);
+            page
+        }))
+    }
+
+    /// Returns the flows that members of the native network receive at this process.
+    async fn presented(&self) -> Result<Vec<PresentedFlow>, Unavailable> {
+        let mut all = Vec::new();
+        for node in &self.data {
+            all.extend(node.ask(data::Command::Presented).await?);
+        }
+        Ok(all)
+    }
+
+    async fn viewers(&self, own: &[data::Snapshot]) -> Result<Viewers, Unavailable> {
+        let control = self.ask(Command::Counters).await.transpose()?;
+        Ok(viewers(self.state.network, control.as_ref(), own))
+    }
+
+    async fn viewers_document(&self, own: &[data::Snapshot]) -> Result<Value, Unavailable> {
+        let network = self.state.network_number;
+        let viewers = self.viewers(own).await?.into_iter();
+        let row = |(kind, count)| json!({"network": network, "kind": kind, "viewers": count});
+        Ok(json!({"viewers": viewers.map(row).collect::<Vec<_>>()}))
     }
 
     /// Adds the denials of readers and sources at this process's own servers.
@@ -224,7 +295,7 @@ impl StatusHandle {
         }
     }
 
-    fn overview(&self, mut document: Value, own: &[data::Snapshot]) -> Value {
+    fn overview(&self, mut document: Value, own: &[data::Snapshot], viewers: u64) -> Value {
         let state = &self.state;
         document["gateway"] = json!(state.gateway);
         document["mode"] = json!(state.mode.name());
@@ -233,8 +304,77 @@ impl StatusHandle {
         document["cluster"] = json!(state.cluster);
         document["data"] = json!(state.data);
         document["own_nodes"] = json!(own.len());
+        document["viewers"] = json!(viewers);
         document["page"] = json!(state.page);
         state.daemon.overview(env!("CARGO_PKG_VERSION"), document)
+    }
+}
+
+/// Viewers by the way they watch.
+pub(crate) type Viewers = BTreeMap<&'static str, u64>;
+
+/// Counts viewers: readers over HTTP, addresses that ask for playlists of HLS, subscribers of MoQ at data nodes, and
+/// otherwise the clients of the mediator. The clients of the mediator of an HTTP network are its servers.
+pub(crate) fn viewers(
+    network: &'static str,
+    control: Option<&control::Snapshot>,
+    data: &[data::Snapshot],
+) -> Viewers {
+    let mut viewers = Viewers::new();
+    let gauges = data.iter().flat_map(|node| &node.native_gauges);
+    for (name, count) in gauges {
+        if let Some((_, kind)) = HTTP_VIEWERS.iter().find(|(gauge, _)| gauge == name) {
+            *viewers.entry(kind).or_default() += count;
+        }
+    }
+    let members = control.and_then(|control| control.native_gauges.get("members"));
+    if let Some(members) = members.filter(|_| !matches!(network, "http" | "moq")) {
+        viewers.insert(network, *members);
+    }
+    viewers
+}
+
+/// Gauges of the servers of an HTTP network, and the kinds of viewers that they count.
+const HTTP_VIEWERS: [(&str, &str); 3] = [
+    ("http_viewers", "http"),
+    ("hls_viewers", "hls"),
+    ("moq_viewers", "moq"),
+];
+
+/// Returns the links of this process's own data nodes; `peers` has the names of peers.
+fn links(peers: &Value, own: &[data::Snapshot]) -> Value {
+    let peers = peers["peers"].as_array().map_or(&[][..], Vec::as_slice);
+    let name = |peer: u32| {
+        let mut known = peers.iter().filter(|row| row["peer"] == json!(peer));
+        known.next().map(|row| row["gateway"].clone())
+    };
+    let mut rows = Vec::new();
+    for (node, link) in own
+        .iter()
+        .flat_map(|node| node.links.iter().map(move |link| (node, link)))
+    {
+        let mut row = json!(link.counts);
+        row["node"] = json!(node.node);
+        row["peer"] = json!(link.peer);
+        row["gateway"] = json!(name(link.peer));
+        row["age_p50_ms"] = json!(quantile_ms(&link.ages, 50));
+        row["age_p95_ms"] = json!(quantile_ms(&link.ages, 95));
+        rows.push(row);
+    }
+    json!({"links": rows})
+}
+
+/// Adds the viewers of each session at this process's own data nodes; none where the network does not know them.
+fn add_viewers(document: &mut Value, presented: &[PresentedFlow]) {
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for one in presented {
+        if let Some(viewers) = one.viewers {
+            *counts.entry(one.session.as_str()).or_default() += viewers;
+        }
+    }
+    for row in document["sessions"].as_array_mut().into_iter().flatten() {
+        let viewers = row["session"].as_str().and_then(|name| counts.get(name));
+        row["viewers"] = json!(viewers);
     }
 }
 
@@ -285,7 +425,7 @@ const NO_CONTROL: &str = "this process has only data nodes; ask the one with the
 
 impl StatusSource for StatusHandle {
     type Question = Question;
-    const USAGE: &'static str = "ask with one line such as {\"show\": \"overview\"}; known: overview, routes, peers, sessions, nodes, rules, announced, counters; or {\"drain\": NODE}";
+    const USAGE: &'static str = "ask with one line such as {\"show\": \"overview\"}; known: overview, routes, peers, sessions, nodes, links, viewers, rules, announced, counters; or {\"drain\": NODE}";
     const PREFIX: &'static str = "bfed_gateway";
     type Snapshot = metrics::Snapshot;
     const METRICS: &'static [Metric<metrics::Snapshot>] = metrics::METRICS;

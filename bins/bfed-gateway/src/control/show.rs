@@ -89,6 +89,9 @@ impl Driver {
             Show::Nodes => self.data_nodes(),
             Show::Rules => self.rules(),
             Show::Announced => self.announced(),
+            // The data nodes of this process have them.
+            Show::Viewers => json!({}),
+            Show::Links => self.peers(),
             Show::Counters => {
                 let mut s = self.snapshot();
                 s.native.append(&mut s.native_gauges);
@@ -130,6 +133,7 @@ impl Driver {
         let row = |peer: bfed::control::PeerStatus| {
             let known = self.config.peers.get(&peer.peer);
             json!({
+                "peer": peer.peer.0,
                 "gateway": peer.gateway.to_string(),
                 "address": known.and_then(|known| known.address.as_ref()).map(ToString::to_string),
                 "state": state(peer.state),

@@ -5,6 +5,7 @@
 mod emit;
 mod link;
 mod opened;
+mod peers;
 mod quic;
 mod reading;
 mod secure;
@@ -37,6 +38,7 @@ use emit::Output;
 use link::Link;
 pub use opened::{NotOpened, Opener};
 pub(crate) use opened::{Opened, not_opened};
+pub(crate) use peers::LinkSnapshot;
 pub(crate) use quic::Congestion;
 use splice::Splicer;
 use streams::Streams;
@@ -93,6 +95,7 @@ pub(crate) struct Snapshot {
     pub(crate) native: Counts,
     pub(crate) native_gauges: Counts,
     pub(crate) ages: Ages,
+    pub(crate) links: Vec<LinkSnapshot>,
 }
 
 /// The thread's state.
@@ -532,6 +535,7 @@ impl Worker {
         let stats = *plane.stats();
         let mut repairs = Repairs::default();
         plane.repairs().for_each(|(_, of_peer)| repairs += of_peer);
+        let links = peers::links(plane);
         let drops = DataError::ALL.iter();
         let named = |(name, count): (&str, u64)| (name.to_owned(), count);
         Snapshot {
@@ -568,6 +572,7 @@ impl Worker {
             native: native.into_iter().map(named).collect(),
             native_gauges: native_gauges.into_iter().map(named).collect(),
             ages: stats.ages,
+            links,
         }
     }
 }

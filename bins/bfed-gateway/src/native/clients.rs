@@ -161,6 +161,11 @@ impl<K: ClientKey> Clients<K> {
         self.sessions.len()
     }
 
+    /// Returns the number of clients, over all sessions.
+    pub(super) fn client_count(&self) -> usize {
+        self.count
+    }
+
     /// Returns whether the client has the session.
     pub(super) fn has(&self, key: &K, session: &SessionName) -> bool {
         self.sessions

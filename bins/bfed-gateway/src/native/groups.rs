@@ -255,6 +255,7 @@ impl Network for GroupNet {
                 address: address.to_string(),
                 mime: None,
                 readers: None,
+                viewers: None,
             })
         })
         .collect()

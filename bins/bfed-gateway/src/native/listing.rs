@@ -25,6 +25,8 @@ pub struct PresentedFlow {
     pub mime: Option<String>,
     /// Number of readers, where the network knows it.
     pub readers: Option<usize>,
+    /// Number of viewers: readers, addresses that ask for the playlist of HLS, and subscribers of MoQ.
+    pub viewers: Option<usize>,
 }
 
 /// The keys of a flow that its session's name tells.
@@ -52,6 +54,7 @@ pub(crate) fn row(session: &SessionName, flow: usize) -> Map<String, Value> {
         "mime": null,
         "address": null,
         "readers": null,
+        "viewers": null,
         "announced_by": null,
     });
     match row {
@@ -67,6 +70,7 @@ impl PresentedFlow {
         row.insert("address".to_owned(), json!(self.address));
         row.insert("mime".to_owned(), json!(self.mime));
         row.insert("readers".to_owned(), json!(self.readers));
+        row.insert("viewers".to_owned(), json!(self.viewers));
         row
     }
 }

@@ -323,7 +323,10 @@ impl<F: Front> Network for Mediator<F> {
     }
 
     fn gauges(&self) -> Vec<Counter> {
-        vec![("client_sessions", self.clients.session_count() as u64)]
+        vec![
+            ("client_sessions", self.clients.session_count() as u64),
+            ("members", self.clients.client_count() as u64),
+        ]
     }
 
     fn announced(&self) -> Vec<AnnouncedSession> {

@@ -221,9 +221,19 @@ impl NetworkConfig {
     #[must_use]
     pub fn players(&self) -> Option<String> {
         match self {
-            NetworkConfig::Http(config) => config.players(),
+            NetworkConfig::Http(config) => config.players(0),
             _ => None,
         }
+    }
+
+    /// Returns the origins that a player of this process's sessions reads from, where the process has that many data nodes.
+    #[must_use]
+    pub(crate) fn player_origins(&self, parts: usize) -> Vec<String> {
+        let NetworkConfig::Http(config) = self else {
+            return Vec::new();
+        };
+        let of_part = |part| [config.players(part), config.moq_server(part)];
+        (0..parts).flat_map(of_part).flatten().collect()
     }
 
     /// Opens the network, before privileges are dropped.

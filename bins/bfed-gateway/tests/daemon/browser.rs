@@ -50,15 +50,20 @@ fn in_a_network(body: impl FnOnce() + Send) {
 }
 
 /// Waits until the clock of the video has advanced by three seconds and its frames are visible. Returns what the page says.
-fn plays(browser: &mut Browser) -> String {
+fn plays(browser: &mut Browser, state: &str) -> String {
     let (advance, limit) = (Duration::from_secs(3), Duration::from_secs(60));
     browser.plays(advance, limit).expect("a clock that runs");
     // The pattern has eight bars, and a page without a picture is black.
     let colours = browser.colours().expect("a screenshot");
     assert!(colours >= 6, "{colours} colours in the screenshot");
-    let state = browser.value("document.getElementById('state').textContent");
-    let state = state.expect("an answer");
-    state.as_str().unwrap_or_default().to_owned()
+    text_of(browser, state)
+}
+
+/// Returns the text of an element.
+fn text_of(browser: &mut Browser, id: &str) -> String {
+    let text = browser.value(&format!("document.getElementById('{id}').textContent"));
+    let text = text.expect("an answer");
+    text.as_str().unwrap_or_default().to_owned()
 }
 
 /// ffmpeg with a test pattern, as fast as it plays, and its output.
@@ -136,11 +141,12 @@ fn a_test_pattern_of_an_ip_multicast_island_plays_in_a_browser_of_another_over_h
         pour(&mut source, 1316, move |packets| {
             socket.send_to(packets, &group.into()).is_ok()
         });
-        let path = session_path("bfed://1/239.1.2.3/5004", 0).replacen("/s/", "/play/", 1);
+        let session = "bfed://1/239.1.2.3/5004/?content=real-time";
+        let path = session_path(session, 0).replacen("/s/", "/play/", 1);
         let mut browser = Browser::open(&format!("http://{server}{path}")).unwrap();
-        let state = plays(&mut browser);
+        let state = plays(&mut browser, "state");
         assert!(state.starts_with("HLS, 320 × 240"), "{state}");
-        // The status page leads there.
+        // The status page leads there, and has the player itself.
         let page = other.show(Show::Overview)["page"].clone();
         let mut status = Browser::open(&format!("http://{}/", page.as_str().unwrap())).unwrap();
         let link = eventually("a link to the player", || {
@@ -153,7 +159,64 @@ fn a_test_pattern_of_an_ip_multicast_island_plays_in_a_browser_of_another_over_h
             link.starts_with(&format!("http://{server}{expected}")),
             "{link}"
         );
+        // All of it is seen at once on a small screen.
+        let screen = serde_json::json!({"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": false});
+        let resized = status.call("Emulation.setDeviceMetricsOverride", screen);
+        resized.expect("a screen");
+        let height = status.value("document.documentElement.scrollHeight");
+        let height = height.expect("an answer");
+        assert!(
+            height.as_u64().is_some_and(|height| height <= 800),
+            "{height}"
+        );
+        let clicked = status.value("document.querySelector('#sessions button').click()");
+        clicked.expect("a click");
+        let state = plays(&mut status, "player-state");
+        assert!(state.starts_with("HLS, 320 × 240"), "{state}");
+        // Both browsers are of one address.
+        let counted = text_of(&mut status, "viewer-more");
+        assert!(counted.contains("1 HLS"), "{counted}");
+        let overview = eventually("viewers", || {
+            let overview = other.show(Show::Overview);
+            (overview["viewers"] == 1).then_some(overview)
+        });
+        assert_eq!(overview["viewers"], 1);
+        numbers_advance(&mut status);
+        // A player that is closed reads no more.
+        let stopped = "document.getElementById('player-stop').click(), document.querySelectorAll('video').length";
+        let left = status.value(stopped).expect("an answer");
+        assert_eq!(left, 0);
     });
+}
+
+/// The status page counts frames of the link from the first gateway, and draws their ages.
+fn numbers_advance(status: &mut Browser) {
+    let frames = "[...document.querySelectorAll('#hops tbody tr')]\
+        .filter(row => row.cells[0].textContent === '1.1').map(row => Number(row.cells[7].textContent))[0] ?? 0";
+    let count = |status: &mut Browser| {
+        let count = status.value(frames).expect("an answer");
+        count.as_u64().unwrap_or_default()
+    };
+    let first = eventually("frames", || Some(count(status)).filter(|count| *count > 0));
+    eventually("more frames", || (count(status) > first).then_some(()));
+    let line = "document.querySelectorAll('#hops polyline').length";
+    eventually("a time line of their ages", || {
+        let drawn = status.value(line).expect("an answer");
+        drawn.as_u64().filter(|count| *count > 0)
+    });
+    let lost = "document.querySelector('#hops tbody tr').cells[2].textContent";
+    let lost = status.value(lost).expect("an answer");
+    assert!(
+        lost.as_str()
+            .is_some_and(|lost| lost.parse::<u64>().is_ok()),
+        "{lost}"
+    );
+    let ages = "document.querySelector('#hops tbody tr').cells[6].textContent";
+    let ages = status.value(ages).expect("an answer");
+    assert!(
+        ages.as_str().is_some_and(|age| age.ends_with(" ms")),
+        "{ages}"
+    );
 }
 
 /// A source of fragments that a browser begins to play three seconds later, in a gateway with this network. Returns what the page
@@ -172,7 +235,8 @@ fn fragments_play(server: SocketAddr, network: &str) -> String {
     });
     std::thread::sleep(Duration::from_secs(3));
     let path = path.replacen("/s/", "/play/", 1);
-    plays(&mut Browser::open(&format!("http://{server}{path}")).unwrap())
+    let mut browser = Browser::open(&format!("http://{server}{path}")).unwrap();
+    plays(&mut browser, "state")
 }
 
 #[test]

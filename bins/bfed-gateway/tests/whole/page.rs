@@ -96,11 +96,44 @@ fn the_page_needs_nothing_from_outside_and_runs_no_script_but_its_own() {
     assert!(
         !outside.contains("http:") && !outside.contains("https:") && !body.contains("innerHTML")
     );
-    assert!(get(page, "/data", &host).contains("\"overview\""));
+    let data = get(page, "/data", &host);
+    for part in ["overview", "viewers", "hops"] {
+        assert!(data.contains(&format!("\"{part}\":")), "{part}: {data}");
+    }
     for path in ["/", "/data"] {
         assert!(get(page, path, "evil.example").starts_with("HTTP/1.1 403"));
     }
     assert!(get(page, "/else", &host).starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn a_flood_of_requests_asks_the_gateway_once_a_second() {
+    let at = port();
+    let more = format!("{DATA}\n[status]\npage = \"127.0.0.1:0\"");
+    let one = Gateway::start(Mode::Whole, 0, &[at], &[], &more);
+    let page = one.show(Show::Overview)["page"].clone();
+    let page: SocketAddr = page.as_str().unwrap().parse().unwrap();
+    let host = page.to_string();
+    let ask = || {
+        let answer = get(page, "/data", &host);
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        body.to_owned()
+    };
+    let began = std::time::Instant::now();
+    let floods: Vec<_> = std::thread::scope(|scope| {
+        let each = || (0..25).map(|_| ask()).collect::<Vec<_>>();
+        let all: Vec<_> = (0..8).map(|_| scope.spawn(each)).collect();
+        let joined = all.into_iter().map(|one| one.join().unwrap());
+        joined.flatten().collect()
+    });
+    let documents: std::collections::BTreeSet<_> = floods.iter().collect();
+    // Documents are at least a second apart.
+    let most = began.elapsed().as_secs() as usize + 2;
+    assert_eq!(floods.len(), 200);
+    assert!(documents.len() <= most, "{} documents", documents.len());
+    // It still answers others.
+    assert!(get(page, "/", &host).starts_with("HTTP/1.1 200"));
 }
 
 /// What a browser makes of a page, scripts run.

@@ -10,7 +10,9 @@ use alloc::vec::Vec;
 
 use proto_core::time::{Duration, Instant};
 
-use super::EdgeId;
+use super::plane::Cursor;
+use super::queue::{Ages, Timing};
+use super::{EdgeId, Plane};
 use crate::types::PeerId;
 
 /// Longest burst: a tenth of a second.
@@ -43,6 +45,19 @@ struct Link {
     /// Waiting sessions by the number of their first flow, and the order of their turns.
     waiting: BTreeMap<u32, Waiting>,
     turns: VecDeque<u32>,
+    /// Ages of the frames that came from the peer.
+    ages: Ages,
+}
+
+/// The link to a peer: its sessions' edges, and the frames that came from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkStatus {
+    /// The peer.
+    pub peer: PeerId,
+    /// Ways in and out of flows over it.
+    pub edges: u32,
+    /// How old frames of real-time sessions were on arrival, since the link has had edges; each fragment of a frame counts.
+    pub ages: Ages,
 }
 
 impl Link {
@@ -54,6 +69,7 @@ impl Link {
             edges: 0,
             waiting: BTreeMap::new(),
             turns: VecDeque::new(),
+            ages: Ages::default(),
         }
     }
 }
@@ -101,6 +117,24 @@ impl Links {
     /// Returns the peer at the other end of a link.
     pub(super) fn peer(&self, at: u32) -> Option<PeerId> {
         self.all.get(at as usize)?.peer
+    }
+
+    /// Returns the links that have edges: one for each peer at most.
+    pub(super) fn status(&self) -> impl Iterator<Item = LinkStatus> + '_ {
+        self.all.iter().filter_map(|link| {
+            Some(LinkStatus {
+                peer: link.peer?,
+                edges: link.edges,
+                ages: link.ages,
+            })
+        })
+    }
+
+    /// Counts the age of a frame that came over a link.
+    pub(super) fn arrived(&mut self, now: Instant, at: u32, timing: &Timing) {
+        if let Some(link) = self.all.get_mut(at as usize).filter(|_| at > 0) {
+            link.ages.delivered(now, timing);
+        }
     }
 
     /// Removes an edge from a link.
@@ -242,6 +276,21 @@ impl Links {
             let micros = (len as u64 * 8).saturating_mul(1_000_000) / link.rate_bps;
             link.busy_until = link.busy_until.max(now) + Duration::from_micros(micros);
         }
+    }
+}
+
+impl Plane {
+    /// Counts the age of a frame on arrival, for the link that it came over.
+    #[cold]
+    pub(super) fn count_age(&mut self, now: Instant, cursor: &Cursor) {
+        if let Some(edge) = self.edges.get(cursor.from.entry.edge) {
+            self.links.arrived(now, edge.link, &cursor.timing);
+        }
+    }
+
+    /// Returns the links to peers that sessions use: one for each peer at most.
+    pub fn links(&self) -> impl Iterator<Item = LinkStatus> + '_ {
+        self.links.status()
     }
 }
 

@@ -83,6 +83,7 @@ use crate::wire::data::MAX_PAYLOAD_LEN;
 
 pub use crate::wire::data::HEADER_LEN;
 pub use ingress::PREFETCH_MAX;
+pub use link::LinkStatus;
 pub use node::{DataConfig, DataEvent, DataNode, NodeTransmit};
 pub use paths::{MIN_PATH_PAYLOAD, PathId};
 pub use plane::{Cursor, Plane, PlaneStats};

@@ -456,6 +456,9 @@ impl Plane {
         cursor: &mut Cursor,
         frame: &mut [u8],
     ) -> Option<Transmit> {
+        if cursor.next == 0 && cursor.timing.class.is_some() {
+            self.count_age(now, cursor);
+        }
         loop {
             let from = cursor.from.entry;
             let flow = self.flows.get_mut(from.flow)?;

@@ -202,6 +202,7 @@ impl Network for ExternalNet {
             address: address.to_owned(),
             mime: None,
             readers: None,
+            viewers: None,
         })
         .collect()
     }

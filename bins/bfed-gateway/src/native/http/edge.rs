@@ -147,8 +147,8 @@ impl Edge {
         match asked.view {
             View::Stream => self.stream(key, session, cut),
             View::Hls(file) => {
-                let who = (key, asked.from);
-                view::hls(&self.shared, who, *file, asked.query, asked.presented).await
+                let client = (asked.from, asked.presented);
+                view::hls(&self.shared, key, *file, asked.query, client).await
             }
             View::Page => view::page(self.moq.as_deref(), asked.host),
             View::Info => view::info(&self.shared, key, &self.base, self.moq.as_deref()),

@@ -73,6 +73,7 @@ struct Counts {
     cut: u64,
     refused: u64,
     long_inits: u64,
+    uncounted: u64,
 }
 
 #[derive(Default)]

@@ -5,8 +5,9 @@
 //! | --- | --- |
 //! | bytes since the last key frame, and those of the frame that is arriving | half of `queue`, and a chunk for 128 bytes of that; more is forgotten until the next key frame |
 //! | segments of HLS, from the first request for them until 60 s after the last | `hls-memory` |
+//! | addresses that have asked for the playlist in the last 30 s | 1024; requests of further ones are counted |
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,11 @@ use tokio::sync::Notify;
 
 /// Time after the last request for which segments are made.
 const UNASKED: Duration = Duration::from_secs(60);
+/// Time after its last request for the playlist in which an address is a viewer: several target durations, and longer than a
+/// request waits.
+const VIEWING: Duration = Duration::from_secs(30);
+/// Most addresses that are viewers of one flow.
+const MAX_VIEWERS: usize = 1024;
 
 /// Memory of a chunk beside its bytes, at most.
 const CHUNK_COST: u64 = 128;
@@ -62,6 +68,8 @@ pub(super) struct Live {
     client: Option<IpAddr>,
     /// When segments were asked for last.
     asked: Option<Instant>,
+    /// When each address has asked for the playlist last.
+    viewers: BTreeMap<IpAddr, Instant>,
     hls: Config,
     /// Notified when the playlist has changed.
     pub(super) changed: Arc<Notify>,
@@ -84,6 +92,7 @@ impl Live {
             recorder: self.recorder.take(),
             playlist: self.playlist.take(),
             asked: self.asked.take(),
+            viewers: std::mem::take(&mut self.viewers),
             changed: Arc::clone(&self.changed),
             ..Live::new(self.max as usize, self.hls.clone())
         };
@@ -319,6 +328,24 @@ impl Live {
         self.is_recorded() && self.client == Some(client)
     }
 
+    /// Notes a request for the playlist by an address. Returns false if there are too many viewers to count it.
+    pub(super) fn view(&mut self, from: IpAddr, now: Instant) -> bool {
+        if self.viewers.len() >= MAX_VIEWERS && !self.viewers.contains_key(&from) {
+            self.viewers.retain(|_, last| is_viewing(*last, now));
+            if self.viewers.len() >= MAX_VIEWERS {
+                return false;
+            }
+        }
+        self.viewers.insert(from, now);
+        true
+    }
+
+    /// Returns the number of addresses that have asked for the playlist lately.
+    pub(super) fn viewers(&self, now: Instant) -> usize {
+        let all = self.viewers.values();
+        all.filter(|last| is_viewing(**last, now)).count()
+    }
+
     /// Returns whether segments are being made.
     pub(super) fn is_recorded(&self) -> bool {
         self.asked.is_some()
@@ -330,6 +357,7 @@ impl Live {
             self.asked = None;
             self.recorder = None;
             self.playlist = None;
+            self.viewers.clear();
         }
     }
 
@@ -340,6 +368,10 @@ impl Live {
     pub(super) fn recorder(&self) -> Option<&Recorder<Bytes>> {
         self.recorder.as_ref()
     }
+}
+
+fn is_viewing(last: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(last) <= VIEWING
 }
 
 #[cfg(test)]
@@ -385,6 +417,27 @@ mod tests {
         };
         let bytes: usize = pieces.iter().map(Bytes::len).sum();
         assert!(pieces.len() <= 30, "{} pieces, {bytes} bytes", pieces.len());
+    }
+
+    #[test]
+    fn a_flood_of_viewers_is_bounded_and_idle_ones_are_forgotten() {
+        let (mut live, now) = (Live::new(1 << 20, Config::default()), Instant::now());
+        let address = |number: u32| IpAddr::from(number.to_be_bytes());
+        for number in 0..10_000 {
+            assert_eq!(
+                live.view(address(number), now),
+                (number as usize) < MAX_VIEWERS
+            );
+        }
+        assert_eq!(
+            (live.viewers.len(), live.viewers(now)),
+            (MAX_VIEWERS, MAX_VIEWERS)
+        );
+        assert!(live.view(address(1), now), "one that is known stays one");
+        let later = now + VIEWING + Duration::from_secs(1);
+        assert_eq!(live.viewers(later), 0);
+        assert!(live.view(address(20_000), later));
+        assert_eq!((live.viewers.len(), live.viewers(later)), (1, 1));
     }
 
     #[test]

@@ -45,7 +45,7 @@ mod origins;
 mod presented;
 mod server;
 mod tls;
-mod view;
+pub(crate) mod view;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -211,15 +211,24 @@ impl HttpConfig {
         )))
     }
 
-    /// Returns the URL of the first data node's server for browsers, without a slash at its end.
-    pub(super) fn players(&self) -> Option<String> {
-        let plain = format!("http://{}/", self.authority(0).ok()?);
+    /// Returns the URL of a data node's server for browsers, without a slash at its end.
+    pub(super) fn players(&self, part: usize) -> Option<String> {
+        let plain = format!("http://{}/", self.authority(part).ok()?);
         let secure = self
             .tls
             .as_ref()
             .and_then(|tls| tls::secure((self.listen.port(), tls.listen.port()), &plain));
         let url = secure.unwrap_or(plain);
         Some(url.trim_end_matches('/').to_owned())
+    }
+
+    /// Returns the URL of a data node's listener for MoQ, for browsers.
+    pub(super) fn moq_server(&self, part: usize) -> Option<String> {
+        let listen = self.moq.as_ref()?.listener.as_ref()?.listen;
+        let port = u16::try_from(usize::from(listen.port()) + part).ok()?;
+        let authority = self.authority(part).ok()?;
+        let (host, _) = authority.rsplit_once(':')?;
+        Some(format!("https://{host}:{port}"))
     }
 
     pub(super) fn mediator_url(&self) -> Result<Url, String> {
@@ -441,7 +450,16 @@ impl Network for HttpNet {
     fn presented(&self) -> Vec<PresentedFlow> {
         let all = self.shared.hub().all_viewed(MAX_LISTED + 1);
         let all = all.iter();
-        all.filter_map(|viewed| view::presented(viewed, &self.base))
-            .collect()
+        let subscribers = |session: &str, flow: usize| {
+            let moq = self.moq.as_ref().filter(|_| flow == 0);
+            moq.map_or(0, |moq| moq.viewers(session))
+        };
+        all.filter_map(|viewed| {
+            let mut one = view::presented(viewed, &self.base)?;
+            let (session, flow) = (one.session.as_str(), one.flow);
+            one.viewers = Some(viewed.viewers + subscribers(session, flow));
+            Some(one)
+        })
+        .collect()
     }
 }

@@ -135,7 +135,13 @@ pub(super) fn redirect(to: &str) -> Response<Answer> {
         );
     };
     let mut response = text(StatusCode::TEMPORARY_REDIRECT, to);
-    response.headers_mut().insert(header::LOCATION, location);
+    let headers = response.headers_mut();
+    headers.insert(header::LOCATION, location);
+    // As the answer at the other server: the player of a status page follows.
+    headers.insert(
+        header::ACCESS_CONTROL_ALLOW_ORIGIN,
+        HeaderValue::from_static("*"),
+    );
     response
 }
 

@@ -37,6 +37,8 @@ const WAIT: Duration = Duration::from_secs(20);
 /// Time between looks whether the stream is still there.
 const LOOK: Duration = Duration::from_secs(1);
 const PAGE: &str = include_str!("player.html");
+/// The player itself, which the status page has, too.
+pub(crate) const PLAYER: &str = include_str!("player.js");
 
 /// A view of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,12 +112,12 @@ fn position(query: &str) -> Result<Option<(u64, Option<u64>)>, ()> {
 /// Serves a file of HLS.
 pub(super) async fn hls(
     shared: &Shared,
-    (key, client): (&Key, IpAddr),
+    key: &Key,
     file: File,
     query: &str,
-    presented: &Presented,
+    (from, presented): (IpAddr, &Presented),
 ) -> Response<Answer> {
-    let key = (key, client);
+    let asked = (key, from);
     let content = |recorder: &Recorder<Bytes>| recorder.container().content_type();
     let served = match file {
         File::Playlist => {
@@ -138,25 +140,29 @@ pub(super) async fn hls(
                     _ => Found::Later,
                 }
             };
-            waited(shared, key, playlist, StatusCode::BAD_REQUEST).await
+            let served = waited(shared, asked, playlist, StatusCode::BAD_REQUEST).await;
+            if served.is_ok() {
+                shared.hub().note_viewer(key, crate::limiter::source(from));
+            }
+            served
         }
         File::Segment(number) => {
             let segment =
                 |recorder: &Recorder<Bytes>, _| typed(recorder.segment(number), content(recorder));
-            waited(shared, key, segment, StatusCode::NOT_FOUND).await
+            waited(shared, asked, segment, StatusCode::NOT_FOUND).await
         }
         File::Part(number, part) => {
             let part = |recorder: &Recorder<Bytes>, _| {
                 typed(recorder.part(number, part), content(recorder))
             };
-            waited(shared, key, part, StatusCode::NOT_FOUND).await
+            waited(shared, asked, part, StatusCode::NOT_FOUND).await
         }
         File::Init(number) => {
             let init = |recorder: &Recorder<Bytes>, _| match recorder.init(number) {
                 Some(init) => Found::Now((vec![init.clone()], content(recorder))),
                 None => Found::Never,
             };
-            waited(shared, key, init, StatusCode::NOT_FOUND).await
+            waited(shared, asked, init, StatusCode::NOT_FOUND).await
         }
     };
     match served {
@@ -258,7 +264,8 @@ pub(super) fn page(moq: Option<&moq::Handle>, requested: Option<&str>) -> Respon
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'{moq}; \
          media-src 'self' blob:; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
-    let page = PAGE.replace("NONCE", &nonce).into_bytes();
+    let page = PAGE.replace("NONCE", &nonce);
+    let page = page.replace("/* player.js */", PLAYER).into_bytes();
     let mut response = bytes(StatusCode::OK, page, "text/html; charset=utf-8");
     let headers = response.headers_mut();
     if let Ok(policy) = HeaderValue::from_str(&policy) {
@@ -296,6 +303,7 @@ pub(super) fn presented(viewed: &Viewed, base: &Url) -> Option<PresentedFlow> {
         address: address.to_string(),
         mime,
         readers: Some(viewed.readers),
+        viewers: Some(viewed.viewers),
     })
 }
 

@@ -448,6 +448,7 @@ impl Network for LtpNet {
                 address: self.place(SocketAddr::new(down.group, port)).to_string(),
                 mime: None,
                 readers: Some(down.egress.members()),
+                viewers: Some(down.egress.members()),
             })
             .collect()
     }

@@ -12,10 +12,10 @@ use bfed::wire::data::{HEADER_LEN, MAX_PAYLOAD_LEN};
 
 use super::*;
 
-const TS: &[u8] = include_bytes!("../../../../../crates/media/tests/samples/h264.ts");
+pub(super) const TS: &[u8] = include_bytes!("../../../../../crates/media/tests/samples/h264.ts");
 const MP4: &[u8] = include_bytes!("../../../../../crates/media/tests/samples/h264.mp4");
 const WEBM: &[u8] = include_bytes!("../../../../../crates/media/tests/samples/vp8.webm");
-const SESSION: &str = "bfed://7/film";
+pub(super) const SESSION: &str = "bfed://7/film";
 
 /// What a reader that arrives at the end of a stream begins with: the initialisation, and all from the last key frame on.
 fn late(stream: &[u8]) -> Vec<u8> {
@@ -62,7 +62,7 @@ fn source(net: &dyn Network, stream: &[u8]) -> Client {
     source
 }
 
-fn hls(file: &str) -> String {
+pub(super) fn hls(file: &str) -> String {
     format!("{}/{file}", path(SESSION).replacen("/s/", "/hls/", 1))
 }
 
@@ -277,7 +277,7 @@ fn a_stream_that_is_no_container_is_passed_on_from_now_on() {
 }
 
 /// Watches the session over HLS until the source has sent all: the playlist.
-fn recorded(net: &dyn Network, stream: &[u8]) -> (Client, String) {
+pub(super) fn recorded(net: &dyn Network, stream: &[u8]) -> (Client, String) {
     let half = stream.len() / 8;
     let mut source = source(net, &stream[..half]);
     // This asks for segments, and gets none yet.

@@ -7,6 +7,7 @@ mod moq;
 mod relay;
 mod secure;
 mod slow;
+mod viewers;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -126,7 +126,7 @@ impl Peer {
     }
 
     /// Over WebTransport, with a path.
-    async fn web(path: &str) -> Peer {
+    pub(super) async fn web(path: &str) -> Peer {
         Peer::page(path, None).await
     }
 

@@ -1,6 +1,7 @@
 //! Turns and rates of links, without packets.
 
 use super::*;
+use crate::wire::class::{Class, Priority};
 
 const NOW: Instant = Instant::from_secs(100);
 const ONE: PeerId = PeerId(1);
@@ -33,6 +34,34 @@ fn turns(links: &mut Links, at: u32, len: impl Fn(EdgeId) -> usize, count: usize
         }
     }
     sent
+}
+
+#[test]
+fn a_link_counts_the_ages_of_frames_that_came_from_its_peer() {
+    let mut links = Links::new();
+    let [one, other] = [ONE, OTHER].map(|peer| links.add(NOW, peer, 0));
+    let aged = |millis: u64, class| Timing {
+        class,
+        born: NOW - Duration::from_millis(millis),
+    };
+    let class = Class::new(Priority::Normal, Duration::from_millis(500));
+    for millis in [5, 30, 30] {
+        links.arrived(NOW, one, &aged(millis, class));
+    }
+    // Frames of the native network have no age, and those without a class do not tell it.
+    links.arrived(NOW, 0, &aged(30, class));
+    links.arrived(NOW, other, &aged(30, Class::NONE));
+    let status: Vec<_> = links.status().collect();
+    assert_eq!(status.len(), 2);
+    assert_eq!((status[0].peer, status[0].edges), (ONE, 1));
+    assert_eq!(status[0].ages.buckets[..4], [1, 0, 2, 0]);
+    assert_eq!(status[0].ages.sum_us, 65_000);
+    assert_eq!(status[1].ages, Ages::default());
+    // A link whose last edge has gone is none any more, and begins anew.
+    links.remove(one);
+    assert_eq!(links.status().count(), 1);
+    links.add(NOW, ONE, 0);
+    assert!(links.status().all(|link| link.ages == Ages::default()));
 }
 
 #[test]

@@ -21,6 +21,8 @@ pub(super) struct Reader {
     /// It has got nothing yet.
     pub(super) is_fresh: bool,
     pub(super) ended: bool,
+    /// It is a client that watches, not the part of this server that passes the stream on over MoQ.
+    pub(super) is_viewer: bool,
     pub(super) task: Option<TaskWaker>,
     /// Ends the connection.
     cut: Arc<Notify>,
@@ -36,6 +38,7 @@ impl Reader {
             waits: false,
             is_fresh: true,
             ended: false,
+            is_viewer: true,
             task: None,
             cut,
         }

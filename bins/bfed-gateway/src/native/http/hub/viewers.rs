@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use hyper::body::Bytes;
 use media::Container;
@@ -20,6 +21,8 @@ pub(in super::super) struct Viewed {
     pub(in super::super) codecs: Vec<String>,
     /// Readers of the stream, without those of segments.
     pub(in super::super) readers: usize,
+    /// Readers, and addresses that ask for the playlist; the subscribers of MoQ are not among them.
+    pub(in super::super) viewers: usize,
     pub(in super::super) is_recorded: bool,
 }
 
@@ -69,6 +72,15 @@ impl Hub {
         Ok(Arc::clone(&live.changed))
     }
 
+    /// Notes that an address asks for the playlist of a stream.
+    pub(in super::super) fn note_viewer(&mut self, key: &Key, from: IpAddr) {
+        let live = self.streams.get_mut(key);
+        let live = live.and_then(|stream| stream.live.as_mut());
+        if live.is_some_and(|live| !live.view(from, Instant::now())) {
+            self.counts.uncounted += 1;
+        }
+    }
+
     /// Returns the segments of a stream, and the playlist of them.
     pub(in super::super) fn segments(
         &self,
@@ -87,8 +99,23 @@ impl Hub {
             container: live.and_then(Live::container),
             codecs: live.map(|live| live.codecs().to_vec()).unwrap_or_default(),
             readers: stream.readers.len(),
+            viewers: self.viewers_of(&stream.readers)
+                + live.map_or(0, |live| live.viewers(Instant::now())),
             is_recorded: live.is_some_and(Live::is_recorded),
         })
+    }
+
+    /// Returns how many of some readers are viewers.
+    fn viewers_of(&self, readers: &[u64]) -> usize {
+        let all = readers.iter().filter_map(|id| self.readers.get(id));
+        all.filter(|reader| reader.is_viewer).count()
+    }
+
+    /// Notes that a reader passes the stream on and is no viewer.
+    pub(in super::super) fn passes_on(&mut self, id: u64) {
+        if let Some(reader) = self.readers.get_mut(&id) {
+            reader.is_viewer = false;
+        }
     }
 
     /// Returns up to `most` streams that are here.
@@ -118,9 +145,15 @@ impl Hub {
     }
 
     pub(in super::super) fn gauges(&self) -> Vec<Counter> {
+        let now = Instant::now();
+        let lives = self.streams.values().filter_map(|of| of.live.as_ref());
+        let hls: usize = lives.map(|live| live.viewers(now)).sum();
+        let http = self.readers.values().filter(|reader| reader.is_viewer);
         vec![
             ("readers", self.readers.len() as u64),
             ("streams", self.streams.len() as u64),
+            ("http_viewers", http.count() as u64),
+            ("hls_viewers", hls as u64),
         ]
     }
 
@@ -133,6 +166,7 @@ impl Hub {
             ("readers_cut_off", counts.cut),
             ("sources_refused", counts.refused),
             ("inits_too_long", counts.long_inits),
+            ("hls_viewers_not_counted", counts.uncounted),
         ]
     }
 }

@@ -35,6 +35,71 @@ pub(super) struct Counts {
     pub(super) malformed: AtomicU64,
     pub(super) relay_connects: AtomicU64,
     pub(super) relay_failures: AtomicU64,
+    pub(super) audience: Audience,
+}
+
+/// Subscribers of each session: clients whose request for it was accepted, until they leave.
+#[derive(Default)]
+pub(super) struct Audience(Mutex<BTreeMap<String, usize>>);
+
+/// One subscriber of a session until it is dropped.
+pub(super) struct Subscriber {
+    counts: Arc<Counts>,
+    session: String,
+}
+
+impl Audience {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of subscribers of a session.
+    pub(super) fn of(&self, session: &str) -> usize {
+        self.all().get(session).copied().unwrap_or_default()
+    }
+
+    /// Returns the number of subscribers of all sessions.
+    pub(super) fn count(&self) -> usize {
+        self.all().values().sum()
+    }
+}
+
+impl Subscriber {
+    fn new(counts: &Arc<Counts>, session: &SessionName) -> Self {
+        let session = session.as_str().to_owned();
+        *counts.audience.all().entry(session.clone()).or_default() += 1;
+        Subscriber {
+            counts: Arc::clone(counts),
+            session,
+        }
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        let mut all = self.counts.audience.all();
+        if let Some(count) = all.get_mut(&self.session) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.session);
+            }
+        }
+    }
+}
+
+/// The sessions that one client watches: at most as many are counted as it may have streams.
+#[derive(Clone, Default)]
+pub(super) struct Watched(Arc<Mutex<BTreeMap<String, Subscriber>>>);
+
+impl Watched {
+    /// Counts the client as a subscriber of a session, once.
+    pub(super) fn add(&self, counts: &Arc<Counts>, session: &SessionName) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() < super::MAX_STREAMS as usize && !all.contains_key(session.as_str()) {
+            let subscriber = Subscriber::new(counts, session);
+            all.insert(session.as_str().to_owned(), subscriber);
+        }
+    }
 }
 
 pub(super) fn add(count: &AtomicU64) {
@@ -258,7 +323,12 @@ struct Subscribed<'a> {
 impl<'a> Subscribed<'a> {
     fn new(shared: &'a Shared, key: &Key, session: &SessionName) -> Self {
         let cut = Arc::new(Notify::new());
-        let id = shared.hub().add_reader(key, session, Arc::clone(&cut));
+        let id = {
+            let mut hub = shared.hub();
+            let id = hub.add_reader(key, session, Arc::clone(&cut));
+            hub.passes_on(id);
+            id
+        };
         Subscribed { shared, id, cut }
     }
 }

@@ -28,7 +28,7 @@ use super::super::hub::Key;
 use super::super::origins::Origins;
 use super::super::presented::Presented;
 use super::guard::Guarded;
-use super::library::{Library, add, session_of};
+use super::library::{Library, Watched, add, session_of};
 use super::{ingest, versions};
 
 /// Time for all handshakes of a client.
@@ -234,7 +234,7 @@ impl Client {
             Ok(every_path) => every_path,
             Err(error) => return error,
         };
-        let mut answers = JoinSet::new();
+        let (mut answers, watched) = (JoinSet::new(), Watched::default());
         let (began, mut bucket) = (std::time::Instant::now(), TokenBucket::FULL);
         loop {
             let request = match every_path.requested_broadcast().await {
@@ -255,9 +255,13 @@ impl Client {
                 continue;
             };
             let (library, presented) = (Arc::clone(&self.library), self.presented.clone());
+            let watched = watched.clone();
             answers.spawn(async move {
                 match library.find(&session, &presented).await {
-                    Ok(broadcast) => request.accept(broadcast),
+                    Ok(broadcast) => {
+                        watched.add(&library.counts, &session);
+                        request.accept(broadcast);
+                    }
                     Err(error) => request.reject(error),
                 }
             });

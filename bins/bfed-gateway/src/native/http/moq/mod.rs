@@ -322,6 +322,11 @@ impl Handle {
         })
     }
 
+    /// Returns the number of subscribers of a session.
+    pub(super) fn viewers(&self, session: &str) -> usize {
+        self.counts.audience.of(session)
+    }
+
     /// Returns the counters.
     pub(super) fn counters(&self) -> Vec<Counter> {
         let counts = &self.counts;
@@ -340,6 +345,9 @@ impl Handle {
 
     /// Returns the gauges.
     pub(super) fn gauges(&self) -> Vec<Counter> {
-        vec![("moq_clients", self.counts.clients.load(Ordering::Relaxed))]
+        vec![
+            ("moq_clients", self.counts.clients.load(Ordering::Relaxed)),
+            ("moq_viewers", self.counts.audience.count() as u64),
+        ]
     }
 }
