@@ -6,16 +6,17 @@ package.path = here .. "?.lua;" .. package.path
 local polycast = require("polycast_shared")
 
 local DATA, ATTACH, REPORT, PROBE, ECHO, FRAGMENT = 1, 2, 3, 4, 5, 6
-local INIT, INIT_REQUEST, REPAIR_REQUEST, TAIL = 7, 8, 9, 10
+local INIT, INIT_REQUEST, REPAIR_REQUEST, TAIL, PARITY = 7, 8, 9, 10, 11
 local TYPES = {
 	[DATA] = "DATA", [ATTACH] = "ATTACH", [REPORT] = "REPORT", [PROBE] = "PROBE", [ECHO] = "ECHO",
 	[FRAGMENT] = "FRAGMENT", [INIT] = "INIT", [INIT_REQUEST] = "INIT_REQUEST",
-	[REPAIR_REQUEST] = "REPAIR_REQUEST", [TAIL] = "TAIL",
+	[REPAIR_REQUEST] = "REPAIR_REQUEST", [TAIL] = "TAIL", [PARITY] = "PARITY",
 }
 local HEADER_LEN, REPORT_LEN, MAX_PAYLOAD_LEN = 20, 16, 65000
 local FRAGMENT_LEN, MAX_FRAGMENTS = 8, 64
 local INIT_LEN, MAX_INIT_LEN = 8, 64000
 local REPAIR_LEN = 12
+local PARITY_LEN, SHARD_LEN, MAX_BLOCK, MAX_PARITY = 4, 4, 32, 8
 
 local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast)", {
 	version = { "uint8", "Version", base.DEC, nil, 0xf0 },
@@ -34,6 +35,9 @@ local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast
 	count = { "uint8", "Fragments", base.DEC },
 	generation = { "uint32", "Generation of the initialisation", base.HEX },
 	total = { "uint16", "Length of the initialisation", base.DEC },
+	block = { "uint8", "Packets of the block", base.DEC },
+	parities = { "uint8", "PARITY packets of the block", base.DEC },
+	parity = { "uint8", "Index of the PARITY", base.DEC },
 	first = { "uint32", "First packet that is missing", base.DEC },
 	others = { "uint64", "Packets after it that are missing", base.HEX },
 	offset = { "uint16", "Offset in the initialisation", base.DEC },
@@ -47,7 +51,7 @@ local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast
 -- Whether a packet of that type may have these flags.
 local function are_flags(kind, flags)
 	local is_data = kind == DATA or kind == FRAGMENT
-	local may_have = is_data or kind == TAIL and flags < 0x80
+	local may_have = is_data or (kind == TAIL or kind == PARITY) and flags < 0x80
 	return flags == 0 or may_have and flags % 0x20 ~= 0
 end
 
@@ -101,6 +105,15 @@ local function packet(reader)
 		reader:expect(length == REPAIR_LEN, "a REPAIR_REQUEST has 12 bytes")
 		reader:number("first", 4)
 		reader:number("others", 8)
+	elseif kind == PARITY then
+		local shard = length - PARITY_LEN
+		reader:expect(shard >= SHARD_LEN and shard % 2 == 0, "a shard that is too short or of odd length")
+		local packets, total = reader:number("block", 1), reader:number("parities", 1)
+		local parity = reader:number("parity", 1)
+		reader:zero(1)
+		reader:expect(packets >= 1 and packets <= MAX_BLOCK, "no such block")
+		reader:expect(total >= 1 and total <= MAX_PARITY and parity < total, "no such parity")
+		reader:rest("payload")
 	elseif kind == REPORT and reader:left_on_wire() == REPORT_LEN then
 		reader:number("echo", 4)
 		reader:number("delay", 4)

@@ -235,6 +235,10 @@ const GOLDENS: &[(&str, &str)] = &[
         "1a6e0000aabbccdd00000007000000000000002a",
     ),
     (
+        "bfed parity_packet",
+        "1b6e000caabbccdd00000007000000000000002a1004030000046e0164617461",
+    ),
+    (
         "bfed repair_request_packet",
         "1900000caabbccdd000000000000000000000000000000070000000000000005",
     ),

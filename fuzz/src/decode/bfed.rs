@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bfed::authorise::{NamePattern, Right};
 use bfed::wire::data::{Packet, Repr};
-use bfed::wire::{Frames, MAX_MESSAGE_LEN, Message, init, repair, report, update};
+use bfed::wire::{Frames, MAX_MESSAGE_LEN, Message, init, parity, repair, report, update};
 use bfed::{BnNum, SessionName};
 use bfed_token::{Claims, Presented, Verifier};
 
@@ -50,6 +50,16 @@ pub fn data(bytes: &[u8]) {
         value.emit(&mut out);
         assert_eq!(out, packet.payload());
         assert!(usize::from(value.offset) + rest.len() <= init::MAX_INIT_LEN);
+    }
+    if let Ok((value, shard)) = parity::Repr::parse(packet.payload()) {
+        let mut out = packet.payload().to_vec();
+        value.emit(&mut out);
+        assert_eq!(out, packet.payload());
+        if let Ok(packet) = parity::Shard::parse(shard) {
+            let mut out = vec![0; packet.buffer_len()];
+            packet.emit(&mut out);
+            assert_eq!(parity::Shard::parse(&out), Ok(packet));
+        }
     }
     if let Ok(value) = repair::Request::parse(packet.payload()) {
         let mut out = [0; repair::LEN];

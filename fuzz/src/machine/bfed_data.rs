@@ -305,6 +305,7 @@ impl Bench {
             Kind::InitRequest,
             Kind::RepairRequest,
             Kind::Tail,
+            Kind::Parity,
         ]);
         let most = match kind {
             Kind::Probe | Kind::Echo => usize::from(script.u8() == 0),

@@ -19,7 +19,7 @@ use bfed::wire::reclaim::Repr as Reclaim;
 use bfed::wire::report::{self, Repr as Report};
 use bfed::wire::subscribe::{Edge, Repr as Subscribe};
 use bfed::wire::{MAX_MESSAGE_LEN, Message};
-use bfed::wire::{fragment, init, repair};
+use bfed::wire::{fragment, init, parity, repair};
 use bfed::{
     ChannelAddress, ConnId, DataConfig, DataNode, Duration, FlowLabel, Instant, NodeId, PeerId,
     SessionName,
@@ -402,7 +402,7 @@ impl Bench {
             rtt_us: script.u32(),
             ..Repr::new(Kind::Data, label)
         };
-        let (kind, payload) = match script.pick(10) {
+        let (kind, payload) = match script.pick(11) {
             0 => (Kind::Data, script.bytes().to_vec()),
             1 => {
                 let mut payload = vec![0; fragment::LEN];
@@ -452,6 +452,17 @@ impl Bench {
                 (Kind::RepairRequest, payload)
             }
             8 => (Kind::Tail, vec![]),
+            9 => {
+                let len = 2 * (2 + usize::from(script.u8()));
+                let mut payload = vec![script.u8(); parity::LEN + len];
+                parity::Repr {
+                    count: 1 + script.u8() % 32,
+                    total: 1 + script.u8() % 8,
+                    index: script.u8() % 8,
+                }
+                .emit(&mut payload);
+                (Kind::Parity, payload)
+            }
             _ => {
                 let mut payload = vec![0; init::LEN];
                 init::Request {
@@ -463,12 +474,12 @@ impl Bench {
             }
         };
         let mut repr = Repr { kind, ..any };
-        if matches!(kind, Kind::Data | Kind::Fragment | Kind::Tail) && script.flag() {
+        if matches!(kind, Kind::Data | Kind::Fragment | Kind::Tail | Kind::Parity) && script.flag() {
             // Numbers near each other, so that some are missing and some come twice.
             repr.sequence %= 32;
             repr.class = Class::from_bits(script.u8() % 128).unwrap_or_default();
             repr.age_ms = script.u8().into();
-            repr.is_again = kind != Kind::Tail && script.flag();
+            repr.is_again = matches!(kind, Kind::Data | Kind::Fragment) && script.flag();
         }
         if matches!(kind, Kind::Probe | Kind::Echo) && script.flag() {
             // What it learned at its own address; under the third party's it guesses.

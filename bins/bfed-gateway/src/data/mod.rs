@@ -562,9 +562,11 @@ impl Worker {
             repairs: [
                 ("lost", repairs.lost()),
                 ("repaired", repairs.repaired),
+                ("restored", repairs.restored),
                 ("late", repairs.late),
                 ("asked", repairs.asked),
                 ("answered", repairs.answered),
+                ("parity", repairs.parity),
             ]
             .map(named)
             .into(),

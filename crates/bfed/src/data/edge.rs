@@ -182,7 +182,7 @@ impl Edge {
             self.to,
             Some(Destination::Datagram(_) | Destination::Path(_))
         );
-        let is_data = matches!(kind, Kind::Data | Kind::Fragment);
+        let is_data = matches!(kind, Kind::Data | Kind::Fragment | Kind::Parity);
         is_datagrams && is_data && self.rest.init.is_wanted()
     }
 
@@ -192,7 +192,7 @@ impl Edge {
     pub(super) fn stamp(
         &mut self,
         now: Instant,
-        (kind, again): (Kind, Option<u32>),
+        (kind, number): (Kind, Option<u32>),
         (timing, transit): (Timing, Duration),
         frame: &mut [u8],
         payload_len: usize,
@@ -202,7 +202,7 @@ impl Edge {
         };
         let (mut sequence, mut timestamp_us, mut rtt_us) = (0, 0, 0);
         if let Some(sender) = &mut self.sender {
-            sequence = again.unwrap_or_else(|| sender.next_sequence());
+            sequence = number.unwrap_or_else(|| sender.next_sequence());
             timestamp_us = now.total_micros() as u32;
             rtt_us = sender.rtt_us();
         }
@@ -210,8 +210,8 @@ impl Edge {
         if timing.class.is_some() && self.has_classes(kind) {
             (class, age_ms) = (timing.class, timing.age_ms(now, transit));
             if let Some(store) = &mut self.rest.store {
-                match (again, &self.sender) {
-                    (Some(again), _) => sequence = again,
+                match (number, &self.sender) {
+                    (Some(number), _) => sequence = number,
                     (None, Some(_)) => store.set_sequence(sequence),
                     (None, None) => sequence = store.next_sequence(),
                 }
@@ -226,7 +226,7 @@ impl Edge {
             payload_len,
             class,
             age_ms,
-            is_again: again.is_some(),
+            is_again: number.is_some() && kind != Kind::Parity,
         };
         header.emit(frame);
         0

@@ -145,6 +145,10 @@ impl Plane {
                 let timing = timing(now, meta, Class::NONE, frame)?;
                 self.tail(now, meta, &packet, timing).map(|()| None)
             }
+            Kind::Parity => {
+                let timing = timing(now, meta, Class::NONE, frame)?;
+                self.parity(now, meta, &packet, timing).map(|()| None)
+            }
             Kind::Init => {
                 let found = self.init(now, meta, &packet)?;
                 self.skip(now, found.entry, packet.sequence());

@@ -81,8 +81,8 @@ impl Ages {
 pub(super) struct Payload {
     pub(super) kind: Kind,
     pub(super) bytes: Arc<[u8]>,
-    /// Its number, if it was sent before.
-    pub(super) again: Option<u32>,
+    /// Its number, if it has one already: it was sent before, or is parity of a block that begins with that number.
+    pub(super) number: Option<u32>,
 }
 
 impl From<(Kind, Arc<[u8]>)> for Payload {
@@ -90,7 +90,7 @@ impl From<(Kind, Arc<[u8]>)> for Payload {
         Payload {
             kind,
             bytes,
-            again: None,
+            number: None,
         }
     }
 }

@@ -464,7 +464,11 @@ impl Plane {
         let frame = edge.pop()?;
         let room = edge.rest.full_since.is_some() && !edge.is_full(&self.config);
         edge.rest.full_since = edge.rest.full_since.filter(|_| !room).map(|_| now);
-        let Payload { kind, bytes, again } = frame.payload;
+        let Payload {
+            kind,
+            bytes,
+            number,
+        } = frame.payload;
         let timing = frame.timing;
         match (kind, to) {
             (Kind::Init, Destination::Native(channel)) => to = Destination::NativeInit(channel),
@@ -473,7 +477,7 @@ impl Plane {
         }
         let end = HEADER_LEN + bytes.len();
         buffer[HEADER_LEN..end].copy_from_slice(&bytes);
-        let packet = (kind, again);
+        let packet = (kind, number);
         let range = edge.stamp(now, packet, (timing, transit), buffer, bytes.len())..end;
         let at = edge.flow;
         if let Some(flow) = self.flows.get_mut(at) {
@@ -483,7 +487,7 @@ impl Plane {
         if room {
             self.resume(at);
         }
-        if again.is_none() && kind != Kind::Init && timing.class.is_some() {
+        if number.is_none() && kind != Kind::Init && timing.class.is_some() {
             self.keep(now, id, (kind, bytes), timing);
         }
         Some(Transmit {

@@ -15,7 +15,7 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! Flags are the [class](super::class) of a frame, in DATA, FRAGMENT and TAIL over UDP, and 0 in all others. With a class,
+//! Flags are the [class](super::class) of a frame, in DATA, FRAGMENT, TAIL and PARITY over UDP, and 0 in all others. With a class,
 //! the last word is the round-trip time in units of 32 us, and the age of the frame. The highest flag says that the packet
 //! was sent before, with the same sequence: it is the answer to a REPAIR_REQUEST.
 //!
@@ -39,6 +39,9 @@
 //! of the DATA. Type 10, TAIL, without payload: the packet with this sequence was the last one for now, so that its loss
 //! is noticed. It has the class and the age of that packet. Both over UDP only, and only between data nodes that use
 //! classes. Over QUIC, packets with a class have sequences from 1, others 0.
+//!
+//! Type 11, PARITY: restores lost packets of a [block](super::parity), of which its sequence is the first. Like TAIL, it has no
+//! place in the sequence of its own.
 //!
 //! In PROBE and ECHO, the last two words are a cookie of 64 bits. The cookie of an ECHO is random for each address
 //! and peer; a PROBE repeats the cookie of the last ECHO, and has 0 before the first. DATA is sent only to an
@@ -77,6 +80,8 @@ pub enum Kind {
     RepairRequest = 9,
     /// Names the last packet that was sent.
     Tail = 10,
+    /// Restores lost packets.
+    Parity = 11,
 }
 
 /// The version of data packets. They follow the control protocol, whose OPEN agrees on a version: a new one here comes
@@ -136,13 +141,13 @@ impl<T: AsRef<[u8]>> Packet<T> {
         if bytes.len() < HEADER_LEN {
             return Err(ParseError::Truncated);
         }
-        if !(1..=10).contains(&(bytes[0] & 15)) {
+        if !(1..=11).contains(&(bytes[0] & 15)) {
             return Err(ParseError::Type);
         }
         if bytes[1] != 0 {
             let class = match bytes[0] & 15 {
                 1 | 6 => bytes[1] & !AGAIN,
-                10 => bytes[1],
+                10 | 11 => bytes[1],
                 _ => return Err(ParseError::Reserved),
             };
             if Class::from_bits(class).is_none_or(|class| !class.is_some()) {
@@ -179,7 +184,8 @@ impl<T: AsRef<[u8]>> Packet<T> {
             7 => Kind::Init,
             8 => Kind::InitRequest,
             9 => Kind::RepairRequest,
-            _ => Kind::Tail,
+            10 => Kind::Tail,
+            _ => Kind::Parity,
         }
     }
 

@@ -190,6 +190,7 @@ pub mod no_route;
 pub mod node;
 pub mod notification;
 pub mod open;
+pub mod parity;
 pub mod reader;
 pub mod reclaim;
 pub mod repair;

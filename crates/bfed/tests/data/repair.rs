@@ -7,6 +7,7 @@ use bfed::native::{ChannelId, FrameClass, Priority};
 use bfed::wire::class::Class;
 use bfed::wire::data::{HEADER_LEN, Kind, Packet, Repr};
 use bfed::wire::join::FlowChannel;
+use bfed::wire::parity;
 use bfed::wire::repair::{self, Request};
 use bfed::wire::subscribe::Edge;
 use bfed::wire::transport::Transport;
@@ -16,8 +17,8 @@ use crate::fake::{OTHER, PEER, Sent, Station};
 
 const NAME: &str = "bfed://1/film/?content=real-time";
 const QUICK: &str = "bfed://1/film/?content=real-time&deadline=75";
-/// Time from one data node to the next.
-const WAY_MS: u64 = 20;
+/// A film for links with long ways.
+const FAR: &str = "bfed://1/film/?content=real-time&deadline=250";
 
 fn key(number: u8) -> KeyDigest {
     KeyDigest([number; 32])
@@ -41,10 +42,14 @@ enum Carrier {
     Udp,
 }
 
-/// Data nodes in a line, each 20 ms from the next, from the source's to a client's.
+/// Data nodes in a line, each as far from the next, from the source's to a client's.
 struct Line {
     stations: Vec<Station>,
     carrier: Carrier,
+    /// Time from one data node to the next, ms.
+    way: u64,
+    /// Time from one frame of a film to the next, ms.
+    interval: u64,
     /// Packets on their way, by the time when they arrive, in the order in which they were sent.
     on_way: BTreeMap<(u64, u64), (usize, usize, Vec<u8>)>,
     sent: u64,
@@ -60,6 +65,10 @@ struct Line {
 
 impl Line {
     fn new(carrier: Carrier, nodes: u8, name: &str, loss: u64) -> Self {
+        Self::over(20, carrier, nodes, name, loss)
+    }
+
+    fn over(way: u64, carrier: Carrier, nodes: u8, name: &str, loss: u64) -> Self {
         let mut stations: Vec<_> = (1..=nodes).map(station).collect();
         let transport = match carrier {
             Carrier::Quic => Transport::Quic,
@@ -80,6 +89,9 @@ impl Line {
         let mut line = Line {
             stations,
             carrier,
+            way,
+            // TFRC lets fewer go where packets are lost.
+            interval: if carrier == Carrier::Quic { 5 } else { way },
             on_way: BTreeMap::new(),
             sent: 0,
             millis: 0,
@@ -94,7 +106,7 @@ impl Line {
                     line.stations[at]
                         .node
                         .plane()
-                        .set_rtt(path, millis(2 * WAY_MS));
+                        .set_rtt(path, millis(2 * way));
                 }
             }
         }
@@ -139,7 +151,7 @@ impl Line {
                 }
             }
             self.sent += 1;
-            let place = (self.millis + WAY_MS, self.sent);
+            let place = (self.millis + self.way, self.sent);
             self.on_way.insert(place, (from, at, bytes));
         }
     }
@@ -186,15 +198,11 @@ impl Line {
     }
 }
 
-/// Sends a film of 200 frames a second, and waits until all have arrived. TFRC lets fewer go where packets are lost.
+/// Sends a film of 200 frames a second over QUIC, and waits until all have arrived.
 fn film(line: &mut Line, frames: u32, len: usize) {
-    let interval = match line.carrier {
-        Carrier::Quic => 5,
-        Carrier::Udp => 20,
-    };
     for number in 0..frames {
         line.speak(number, len);
-        line.run(interval);
+        line.run(line.interval);
     }
     line.run(1000);
 }
@@ -287,6 +295,42 @@ fn what_no_answer_can_reach_in_time_is_not_asked_for() {
     let before = line.repairs(1);
     film(&mut line, 200, 1000);
     assert_eq!(line.repairs(1).asked, before.asked);
+}
+
+#[test]
+fn where_an_answer_would_come_too_late_parity_restores() {
+    let mut line = Line::over(100, Carrier::Quic, 2, FAR, 2);
+    film(&mut line, 3000, 1000);
+    let repairs = line.repairs(1);
+    assert!(line.got.is_sorted());
+    assert_eq!(line.got.len() as u64 + repairs.late, 3000);
+    assert!(
+        repairs.restored > 30 && repairs.repaired == 0,
+        "{repairs:?}"
+    );
+    // The first loss of all brings the parity, and further ones raise it.
+    assert!(repairs.late * 5 <= repairs.lost(), "{repairs:?}");
+    let parity = line.repairs(0).parity;
+    assert!(parity <= 3000 / 4 + 64, "{parity}");
+    // Without loss it ends.
+    line.loss = 0;
+    film(&mut line, 4 * 16 * 256, 100);
+    let before = line.repairs(0).parity;
+    film(&mut line, 100, 100);
+    assert_eq!(line.repairs(0).parity, before);
+}
+
+#[test]
+fn single_packets_and_fragments_are_restored() {
+    let mut line = Line::over(100, Carrier::Quic, 2, FAR, 10);
+    for number in 0..500 {
+        line.speak(number, if number % 2 == 0 { 500 } else { 5000 });
+        line.run(100);
+    }
+    let repairs = line.repairs(1);
+    assert!(line.got.is_sorted());
+    // A quarter of what is sent protects no more than a part of packets that are alone.
+    assert!(repairs.restored > 15, "{repairs:?}");
 }
 
 #[test]
@@ -474,6 +518,147 @@ fn an_answer_that_nobody_asked_for_is_a_duplicate() {
     }
     let again = station.packet(from, data(label, 1, true));
     assert!(matches!(again, Err(Verdict::Drop(DataError::Duplicate))));
+}
+
+/// A PARITY of a block that begins with a number.
+fn parity(label: FlowLabel, first: u32, front: parity::Repr, shard: &[u8]) -> Vec<u8> {
+    let repr = Repr {
+        sequence: first,
+        class: Class::new(Priority::Normal, millis(500)),
+        payload_len: parity::LEN + shard.len(),
+        ..Repr::new(Kind::Parity, label)
+    };
+    let mut bytes = vec![0; repr.buffer_len()];
+    repr.emit(&mut bytes);
+    front.emit(&mut bytes[HEADER_LEN..]);
+    bytes[HEADER_LEN + parity::LEN..].copy_from_slice(shard);
+    bytes
+}
+
+#[test]
+fn parity_that_fits_nothing_restores_nothing_and_fills_no_memory() {
+    let (mut station, from, label) = downstream();
+    for round in 0..2000_u32 {
+        let first = round * 40;
+        for sequence in [first + 1, first + 4] {
+            let _ = station.packet(from, data(label, sequence, false));
+        }
+        for index in 0..8 {
+            let front = parity::Repr {
+                count: 4,
+                total: 8,
+                index,
+            };
+            // Too short for the packets, and as long as they.
+            for len in [8, 1100] {
+                let noise = vec![index.wrapping_mul(37) ^ round as u8; len];
+                let _ = station.packet(from, parity(label, first + 1, front, &noise));
+            }
+        }
+        let sent = station.drain().into_iter();
+        let sent = sent.filter(|(to, _)| matches!(to, Destination::Native(_)));
+        assert!(sent.into_iter().all(|(_, bytes)| bytes.len() <= 1100));
+        let held = station.node.plane().repair_bytes();
+        assert!(held <= 600 << 10, "{held} bytes");
+        if round % 16 == 0 {
+            station.wait(1);
+        }
+    }
+    for malformed in [
+        parity(
+            label,
+            1,
+            parity::Repr {
+                count: 0,
+                total: 1,
+                index: 0,
+            },
+            &[0; 8],
+        ),
+        parity(
+            label,
+            1,
+            parity::Repr {
+                count: 33,
+                total: 1,
+                index: 0,
+            },
+            &[0; 8],
+        ),
+        parity(
+            label,
+            1,
+            parity::Repr {
+                count: 2,
+                total: 9,
+                index: 0,
+            },
+            &[0; 8],
+        ),
+        parity(
+            label,
+            1,
+            parity::Repr {
+                count: 2,
+                total: 1,
+                index: 1,
+            },
+            &[0; 8],
+        ),
+        parity(
+            label,
+            1,
+            parity::Repr {
+                count: 2,
+                total: 1,
+                index: 0,
+            },
+            &[0; 7],
+        ),
+        parity(
+            label,
+            1,
+            parity::Repr {
+                count: 2,
+                total: 1,
+                index: 0,
+            },
+            &[0; 2],
+        ),
+    ] {
+        let refused = station.packet(from, malformed);
+        assert!(matches!(refused, Err(Verdict::Drop(DataError::Malformed))));
+    }
+    // It goes with the edge, or with time.
+    station.wait(3000);
+    station.drain();
+    let _ = station.packet(from, data(label, 1_000_000, false));
+    station.wait(3000);
+    station.drain();
+    assert!(station.node.plane().repair_bytes() <= 8 * 8 * 1100);
+}
+
+#[test]
+fn a_receiver_that_says_it_loses_everything_gets_a_quarter_more_parity() {
+    let (mut line, label, from) = upstream(Carrier::Quic);
+    let (mut sent, mut parity) = (0, 0);
+    for number in 0..2000_u32 {
+        let mut frame = vec![0; HEADER_LEN + 1000];
+        frame[HEADER_LEN..HEADER_LEN + 4].copy_from_slice(&number.to_be_bytes());
+        let meta = Meta::Frame(ChannelId(1), FrameClass::default());
+        let mut out = line.stations[0].packet(meta, frame).unwrap();
+        let _ = line.stations[0].packet(from, request(label, all(1_000_000)));
+        line.stations[0].wait(5);
+        out.extend(line.stations[0].drain());
+        for (_, bytes) in out {
+            sent += u32::from(bytes[0] & 15 == Kind::Data as u8);
+            parity += u32::from(bytes[0] & 15 == Kind::Parity as u8);
+        }
+    }
+    assert!(
+        sent >= 2000 && parity > 0 && parity <= sent / 4,
+        "{parity} of {sent}"
+    );
 }
 
 #[test]

@@ -692,6 +692,37 @@ fn tail_packet() {
 }
 
 #[test]
+fn parity_packet() {
+    let front = wire::parity::Repr {
+        count: 16,
+        total: 4,
+        index: 3,
+    };
+    let shard = wire::parity::Shard {
+        kind: data::Kind::Data,
+        class: Class::new(Priority::Key, Duration::from_millis(500)),
+        payload: b"data",
+    };
+    let mut payload = vec![0xff; wire::parity::LEN + shard.buffer_len()];
+    front.emit(&mut payload);
+    shard.emit(&mut payload[wire::parity::LEN..]);
+    let (parsed, rest) = wire::parity::Repr::parse(&payload).unwrap();
+    assert_eq!(parsed, front);
+    assert_eq!(wire::parity::Shard::parse(rest), Ok(shard));
+    let repr = data::Repr {
+        sequence: 7,
+        class: Class::new(Priority::Key, Duration::from_millis(500)),
+        age_ms: 42,
+        ..header(data::Kind::Parity, payload.len())
+    };
+    golden_packet(
+        "1b6e000caabbccdd00000007000000000000002a1004030000046e0164617461",
+        repr,
+        &payload,
+    );
+}
+
+#[test]
 fn report_packet() {
     let report = report::Repr {
         echo_us: 1_000_000,

@@ -1,5 +1,6 @@
 //! The receiver's side of an edge: which packets are missing, and those that wait for them.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
@@ -7,6 +8,7 @@ use proto_core::time::{Duration, Instant};
 
 use super::super::queue::Timing;
 use super::Pool;
+use super::parity::{BLOCK_TIME, Blocks};
 use crate::wire::data::Kind;
 use crate::wire::repair::Request;
 
@@ -18,6 +20,9 @@ pub(super) const MAX_HELD: usize = 256 << 10;
 const REORDERING: Duration = Duration::from_millis(2);
 /// Most requests for one packet.
 const MAX_REQUESTS: u8 = 5;
+
+/// Time for which parity is waited for where there is no time to ask.
+const PARITY_WAIT: Duration = Duration::from_micros(BLOCK_TIME.total_micros() * 5 / 2);
 
 /// Returns the time after which a request is repeated.
 fn patience(rtt: Duration) -> Duration {
@@ -31,6 +36,8 @@ struct Missing {
     /// When it is asked for next.
     ask_at: Instant,
     requests: u8,
+    /// It is not asked for: parity may restore it.
+    waits_for_parity: bool,
     /// When others no longer wait for it.
     until: Instant,
 }
@@ -38,7 +45,8 @@ struct Missing {
 impl Missing {
     /// Returns whether the answer to the next request can come in time.
     fn is_worth_asking(&self, now: Instant, rtt: Duration) -> bool {
-        self.requests < MAX_REQUESTS && self.ask_at.max(now) + rtt <= self.until
+        let asks = !self.waits_for_parity && self.requests < MAX_REQUESTS;
+        asks && self.ask_at.max(now) + rtt <= self.until
     }
 
     /// Returns whether it is given up. Where another request is not worth it, the answer to the last one may come until that
@@ -69,8 +77,21 @@ impl Held {
 pub(super) struct Outcome {
     /// They came when they were sent again.
     pub(super) repaired: u64,
+    /// Parity restored them.
+    pub(super) restored: u64,
     /// They were given up.
     pub(super) late: u64,
+}
+
+/// How a packet has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum How {
+    /// As it was sent at first.
+    Sent,
+    /// As the answer to a request.
+    Again,
+    /// From parity.
+    Restored,
 }
 
 /// The packets of one edge that are missing, and those that wait for them.
@@ -83,6 +104,10 @@ pub(in super::super) struct Gaps {
     held: VecDeque<Held>,
     held_bytes: usize,
     outcome: Outcome,
+    /// Packets that were given up without having been asked for: the sender is told.
+    unasked: Option<Request>,
+    /// Once there was parity.
+    pub(super) blocks: Option<Box<Blocks>>,
 }
 
 /// Returns how far `sequence` is after `reference`; negative if before.
@@ -99,6 +124,8 @@ impl Gaps {
             held: VecDeque::new(),
             held_bytes: 0,
             outcome: Outcome::default(),
+            unasked: None,
+            blocks: None,
         }
     }
 
@@ -107,9 +134,9 @@ impl Gaps {
         core::mem::take(&mut self.outcome)
     }
 
-    /// Returns the bytes that wait.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.held_bytes
+    /// Returns the bytes that wait, and those that may restore others.
+    pub(super) fn bytes(&self) -> usize {
+        self.held_bytes + self.blocks.as_ref().map_or(0, |blocks| blocks.bytes())
     }
 
     /// Notes the packet with this number if it is the next one and nothing before it is missing. Returns whether it is.
@@ -123,13 +150,7 @@ impl Gaps {
     /// Notes a packet that is not the next one. Those before it that have not arrived are waited for, until then at the
     /// longest. Returns `false` if it has come before, or was given up; otherwise it is to be held, and popped when its turn
     /// comes.
-    pub(super) fn arrive(
-        &mut self,
-        now: Instant,
-        sequence: u32,
-        is_again: bool,
-        until: Instant,
-    ) -> bool {
+    pub(super) fn arrive(&mut self, now: Instant, sequence: u32, how: How, until: Instant) -> bool {
         let place = after(sequence, self.next);
         if place >= 0 {
             self.miss(now, sequence, until);
@@ -144,8 +165,12 @@ impl Gaps {
             return false;
         };
         self.missing.remove(at);
-        // Otherwise it was only overtaken.
-        self.outcome.repaired += u64::from(is_again);
+        match how {
+            // It was only overtaken.
+            How::Sent => {}
+            How::Again => self.outcome.repaired += 1,
+            How::Restored => self.outcome.restored += 1,
+        }
         true
     }
 
@@ -173,6 +198,7 @@ impl Gaps {
             sequence: first.wrapping_add(at),
             ask_at: now + REORDERING,
             requests: 0,
+            waits_for_parity: false,
             until,
         });
         self.missing.extend(missing);
@@ -214,12 +240,31 @@ impl Gaps {
 
     /// Gives up packets that nothing waits for any more.
     pub(super) fn handle_timeout(&mut self, now: Instant, rtt: Duration) {
-        let before = self.missing.len();
-        self.missing.retain(|one| !one.is_over(now, rtt));
-        self.outcome.late += (before - self.missing.len()) as u64;
+        let has_parity = self
+            .blocks
+            .as_ref()
+            .is_some_and(|blocks| blocks.is_active(now));
+        let (outcome, unasked) = (&mut self.outcome, &mut self.unasked);
+        self.missing.retain_mut(|one| {
+            if !one.is_over(now, rtt) {
+                return true;
+            }
+            if has_parity && one.requests == 0 && !one.waits_for_parity && now < one.until {
+                one.waits_for_parity = true;
+                one.ask_at = now + PARITY_WAIT;
+                return true;
+            }
+            outcome.late += 1;
+            if one.requests == 0 {
+                let request = unasked.get_or_insert(Request::new(one.sequence));
+                request.add(one.sequence);
+            }
+            false
+        });
     }
 
-    /// Returns a request for packets that are due, as many as it can name.
+    /// Returns a request for packets that are due, as many as it can name; or one that names packets that were given up
+    /// without having been asked for.
     pub(super) fn poll_request(&mut self, now: Instant, rtt: Duration) -> Option<Request> {
         let mut request: Option<Request> = None;
         for one in &mut self.missing {
@@ -237,7 +282,7 @@ impl Gaps {
             one.requests += 1;
             one.ask_at = now + patience(rtt);
         }
-        request
+        request.or_else(|| self.unasked.take())
     }
 
     /// Returns when [`Gaps::handle_timeout`] or [`Gaps::poll_request`] is due.

@@ -13,6 +13,8 @@
 //! | no answer can come in time | gives them up, and sends on what waits | |
 //! | 25 ms after a packet without another | | sends the number of that packet (TAIL), so that its loss is noticed |
 //!
+//! Where there is no time for an answer, [parity] restores what is lost.
+//!
 //! A node that sends the session on to other data nodes uses at most half of the time that is left, so that their links can
 //! be repaired as well.
 //!
@@ -25,13 +27,15 @@
 //! | packets kept to be sent again | their lifetime; 256 KiB for each edge, [`MAX_BYTES`] for all, with those that wait |
 //! | packets that wait for missing ones | until the missing ones are given up; 256 KiB for each edge |
 //! | missing packets | 256 for each edge; the oldest ones are given up |
-//! | answers | a quarter of the bytes sent on the edge, and 64 KiB; for one packet 8, and one in three quarters of a round trip |
+//! | answers and parity | a quarter of the bytes sent on the edge, and 64 KiB; answers for one packet 8, and one in three quarters of a round trip |
+//! | packets and parity that are kept to restore others | 96 packets, 8 blocks and 192 KiB for each edge, for 2 s after the last parity |
 //! | requests | five for each missing packet |
 //!
 //! A receiver that asks for everything gets a quarter more than others, at its own address. A sender that lies about numbers
 //! delays its own sessions, by no more than their frames' lifetimes.
 
 mod gaps;
+mod parity;
 mod store;
 
 use alloc::boxed::Box;
@@ -40,7 +44,8 @@ use alloc::vec::Vec;
 
 use proto_core::time::{Duration, Instant};
 
-use self::gaps::Outcome;
+use self::gaps::{How, Outcome};
+use self::parity::{Blocks, Made};
 use self::store::Refused;
 use super::paths::max_payload;
 use super::queue::{Payload, Timing};
@@ -48,6 +53,7 @@ use super::table::{Entry, Key};
 use super::{DataError, Destination, EdgeId, HEADER_LEN, Meta, Plane, Transmit};
 use crate::types::PeerId;
 use crate::wire::data::{Kind, Packet, Repr};
+use crate::wire::parity as wire_parity;
 use crate::wire::repair::{self, Request};
 
 pub(super) use self::gaps::{Gaps, Held};
@@ -83,23 +89,28 @@ impl Pool {
 pub struct Repairs {
     /// Packets from the peer that came when they were sent again.
     pub repaired: u64,
+    /// Packets from the peer that parity restored.
+    pub restored: u64,
     /// Packets from the peer that did not come in time.
     pub late: u64,
     /// Packets that were asked of the peer, each time they were.
     pub asked: u64,
     /// Packets that were sent to the peer again.
     pub answered: u64,
+    /// Parity packets that were queued for the peer.
+    pub parity: u64,
 }
 
 impl Repairs {
     /// Returns how many packets from the peer were lost.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.repaired + self.late
+        self.repaired + self.restored + self.late
     }
 
     fn count(&mut self, outcome: Outcome) {
         self.repaired += outcome.repaired;
+        self.restored += outcome.restored;
         self.late += outcome.late;
     }
 }
@@ -107,6 +118,8 @@ impl Repairs {
 impl core::ops::AddAssign for Repairs {
     fn add_assign(&mut self, other: Repairs) {
         self.repaired += other.repaired;
+        self.restored += other.restored;
+        self.parity += other.parity;
         self.late += other.late;
         self.asked += other.asked;
         self.answered += other.answered;
@@ -192,23 +205,39 @@ impl Plane {
         let edge = self.edges.get_mut(from.edge);
         let edge = edge.ok_or(DataError::UnknownFlow)?;
         let new = || Box::new(Gaps::new(sequence));
-        if edge.rest.gaps.get_or_insert_with(new).is_next(sequence) {
+        let gaps = edge.rest.gaps.get_or_insert_with(new);
+        let is_next = gaps.is_next(sequence);
+        let shared = gaps.blocks.is_some().then(|| Arc::from(packet.payload()));
+        if let Some(bytes) = &shared
+            && is_next
+        {
+            let packet = (packet.kind(), Arc::clone(bytes));
+            self.remember(now, from, sequence, packet, timing);
+        }
+        if is_next {
             return Ok(true);
         }
         let until = self.patience(now, from, &timing);
         let edge = self.edges.get_mut(from.edge);
         let gaps = edge.and_then(|edge| edge.rest.gaps.as_mut());
         let gaps = gaps.ok_or(DataError::UnknownFlow)?;
-        if !gaps.arrive(now, sequence, packet.is_again(), until) {
+        let how = match packet.is_again() {
+            true => How::Again,
+            false => How::Sent,
+        };
+        if !gaps.arrive(now, sequence, how, until) {
             return Err(DataError::Duplicate);
         }
+        let bytes = shared.unwrap_or_else(|| packet.payload().into());
         let held = Held {
             sequence,
             kind: packet.kind(),
             timing,
-            bytes: packet.payload().into(),
+            bytes: Arc::clone(&bytes),
         };
         gaps.hold(held, &mut self.pool);
+        self.remember(now, from, sequence, (packet.kind(), bytes), timing);
+        self.restore(now, from, until);
         self.release(now, from);
         Ok(false)
     }
@@ -221,8 +250,54 @@ impl Plane {
         if let Some(gaps) = gaps.filter(|_| sequence != 0)
             && !gaps.is_next(sequence)
         {
-            gaps.arrive(now, sequence, false, until);
+            gaps.arrive(now, sequence, How::Sent, until);
             self.release(now, from);
+        }
+    }
+
+    /// Keeps a packet that has arrived, where parity may come for its block.
+    fn remember(
+        &mut self,
+        now: Instant,
+        from: Entry,
+        sequence: u32,
+        packet: (Kind, Arc<[u8]>),
+        timing: Timing,
+    ) {
+        let edge = self.edges.get_mut(from.edge);
+        let Some(gaps) = edge.and_then(|edge| edge.rest.gaps.as_mut()) else {
+            return;
+        };
+        match &mut gaps.blocks {
+            Some(blocks) if blocks.is_active(now) => {
+                blocks.arrived(sequence, packet, timing, &mut self.pool);
+            }
+            blocks => {
+                let before = blocks.take();
+                self.pool.remove(before.map_or(0, |blocks| blocks.bytes()));
+            }
+        }
+    }
+
+    /// Restores what parity can restore; it waits for its turn like other packets.
+    fn restore(&mut self, now: Instant, from: Entry, until: Instant) {
+        let edge = self.edges.get_mut(from.edge);
+        let Some(gaps) = edge.and_then(|edge| edge.rest.gaps.as_mut()) else {
+            return;
+        };
+        let Some(blocks) = gaps.blocks.as_mut() else {
+            return;
+        };
+        for restored in blocks.restore(&mut self.pool) {
+            if gaps.arrive(now, restored.sequence, How::Restored, until) {
+                let held = Held {
+                    sequence: restored.sequence,
+                    kind: restored.kind,
+                    timing: restored.timing,
+                    bytes: restored.bytes,
+                };
+                gaps.hold(held, &mut self.pool);
+            }
         }
     }
 
@@ -315,9 +390,33 @@ impl Plane {
         let Some(store) = &mut edge.rest.store else {
             return;
         };
-        if store.keep(now, packet, timing, &mut self.pool) {
+        let parity = store.protect(now, packet.clone(), timing);
+        let is_first = store.keep(now, packet, timing, &mut self.pool);
+        if let Some(parity) = parity {
+            self.queue_parity(now, id, parity);
+        }
+        if is_first {
             self.schedule(id);
         }
+    }
+
+    /// Queues the parity of a block, if packets on the link can be that long.
+    fn queue_parity(&mut self, now: Instant, id: EdgeId, made: Made) {
+        let Some(edge) = self.edge(id) else {
+            return;
+        };
+        let (link, max) = (edge.link, max_payload(&self.config, &self.paths, edge.to));
+        let fits = |payload: &Arc<[u8]>| max.is_some_and(|(max, _)| payload.len() <= max);
+        for bytes in made.payloads.into_iter().filter(fits) {
+            self.count(link, |repairs| repairs.parity += 1);
+            let payload = Payload {
+                kind: Kind::Parity,
+                bytes,
+                number: Some(made.first),
+            };
+            self.enqueue(now, id, payload, made.timing);
+        }
+        self.ready.insert(id);
     }
 
     /// Lets an edge keep what it sends, where its receiver may ask for it.
@@ -331,7 +430,7 @@ impl Plane {
     /// Forgets what an edge that is removed keeps.
     pub(super) fn forget_repairs(&mut self, rest: &super::edge::Rest) {
         let stored = rest.store.as_ref().map_or(0, |store| store.bytes());
-        let held = rest.gaps.as_ref().map_or(0, |gaps| gaps.held_bytes());
+        let held = rest.gaps.as_ref().map_or(0, |gaps| gaps.bytes());
         self.pool.remove(stored + held);
     }
 
@@ -366,18 +465,72 @@ impl Plane {
                 Err(Refused::Rate) => refused += 1,
             }
         }
+        if gone > 0 {
+            store.raise_parity();
+        }
         let answered = again.len() as u64;
         self.count(link, |repairs| repairs.answered += answered);
         self.stats.drop(DataError::RepairGone, gone);
         self.stats.drop(DataError::RepairRate, refused);
         for (sequence, (kind, bytes, timing)) in again {
             let payload = Payload {
-                again: Some(sequence),
+                number: Some(sequence),
                 ..Payload::from((kind, bytes))
             };
             self.enqueue(now, id, payload, timing);
         }
         self.ready.insert(id);
+        Ok(())
+    }
+
+    /// Returns where a packet about the flow's packets came from: upstream, with the class of one of them.
+    fn upstream(
+        &self,
+        meta: &Meta,
+        packet: &Packet<&[u8]>,
+        timing: &Timing,
+    ) -> Result<Entry, DataError> {
+        let key = match *meta {
+            Meta::Datagram(from) => Key::datagram(from, packet.label()),
+            Meta::Path(path) => Key::path(path, packet.label()),
+            _ => return Err(DataError::NotYours),
+        };
+        let from = self.table.entry(&key).ok_or(DataError::UnknownFlow)?;
+        if !timing.class.is_some() {
+            return Err(DataError::Malformed);
+        }
+        let flow = self.flows.get(from.flow).ok_or(DataError::UnknownFlow)?;
+        match flow.up {
+            Some(up) if up.index == from.edge && !flow.multi => Ok(from),
+            _ => Err(DataError::WrongDirection),
+        }
+    }
+
+    /// Handles a PARITY.
+    #[cold]
+    pub(super) fn parity(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        packet: &Packet<&[u8]>,
+        timing: Timing,
+    ) -> Result<(), DataError> {
+        let from = self.upstream(meta, packet, &timing)?;
+        let parity = wire_parity::Repr::parse(packet.payload());
+        let (front, shard) = parity.map_err(|_| DataError::Malformed)?;
+        let until = self.patience(now, from, &timing);
+        let edge = self.edges.get_mut(from.edge);
+        let Some(gaps) = edge.and_then(|edge| edge.rest.gaps.as_mut()) else {
+            return Ok(());
+        };
+        let first = packet.sequence();
+        gaps.sent_up_to(now, first.wrapping_add(u32::from(front.count) - 1), until);
+        let blocks = gaps
+            .blocks
+            .get_or_insert_with(|| Box::new(Blocks::new(now)));
+        blocks.heard(now, first, (front, shard), timing, &mut self.pool);
+        self.restore(now, from, until);
+        self.release(now, from);
         Ok(())
     }
 
@@ -390,18 +543,9 @@ impl Plane {
         packet: &Packet<&[u8]>,
         timing: Timing,
     ) -> Result<(), DataError> {
-        let key = match *meta {
-            Meta::Datagram(from) => Key::datagram(from, packet.label()),
-            Meta::Path(path) => Key::path(path, packet.label()),
-            _ => return Err(DataError::NotYours),
-        };
-        let from = self.table.entry(&key).ok_or(DataError::UnknownFlow)?;
-        if !packet.payload().is_empty() || !timing.class.is_some() {
+        let from = self.upstream(meta, packet, &timing)?;
+        if !packet.payload().is_empty() {
             return Err(DataError::Malformed);
-        }
-        let flow = self.flows.get(from.flow).ok_or(DataError::UnknownFlow)?;
-        if flow.up.is_none_or(|up| up.index != from.edge) {
-            return Err(DataError::WrongDirection);
         }
         let until = self.patience(now, from, &timing);
         let edge = self.edges.get_mut(from.edge);
@@ -456,7 +600,11 @@ impl Plane {
         let edge = self.edge_mut(id)?;
         let store = edge.rest.store.as_mut()?;
         let timing = store.poll_tail(now)?;
-        let sequence = store.sequence();
+        let (sequence, parity) = (store.sequence(), store.end_block());
+        if let Some(parity) = parity {
+            self.queue_parity(now, id, parity);
+        }
+        let edge = self.edge(id)?;
         // Where packets wait, the last one was not the last.
         if edge.waits() || edge.unproved {
             return None;

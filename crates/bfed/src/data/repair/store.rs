@@ -7,6 +7,7 @@ use proto_core::time::{Duration, Instant};
 
 use super::super::queue::Timing;
 use super::Pool;
+use super::parity::{Made, Protection};
 use crate::wire::data::Kind;
 
 /// Most bytes of packets of one edge that are kept.
@@ -68,6 +69,7 @@ pub(in super::super) struct Store {
     /// Bytes that may be sent again.
     credit: usize,
     tail: Option<Tail>,
+    protection: Protection,
 }
 
 impl Default for Store {
@@ -78,6 +80,7 @@ impl Default for Store {
             bytes: 0,
             credit: BURST,
             tail: None,
+            protection: Protection::default(),
         }
     }
 }
@@ -148,6 +151,39 @@ impl Store {
             timing,
         });
         at.is_none()
+    }
+
+    /// Adds the packet that was sent last to its block. Returns the parity of the block that it ends.
+    pub(super) fn protect(
+        &mut self,
+        now: Instant,
+        packet: (Kind, Arc<[u8]>),
+        timing: Timing,
+    ) -> Option<Made> {
+        let made = self.protection.add(now, self.sequence, packet, timing);
+        made.and_then(|made| self.afford(made))
+    }
+
+    /// Takes the bytes of parity from those that may be sent again.
+    fn afford(&mut self, mut made: Made) -> Option<Made> {
+        let credit = &mut self.credit;
+        made.payloads.retain(|payload| {
+            let fits = payload.len() <= *credit;
+            *credit -= if fits { payload.len() } else { 0 };
+            fits
+        });
+        (!made.payloads.is_empty()).then_some(made)
+    }
+
+    /// Ends the block. Returns its parity.
+    pub(super) fn end_block(&mut self) -> Option<Made> {
+        let made = self.protection.end();
+        made.and_then(|made| self.afford(made))
+    }
+
+    /// The receiver lost packets that it had no time to ask for.
+    pub(super) fn raise_parity(&mut self) {
+        self.protection.raise();
     }
 
     /// Returns a packet that is to be sent again, unless it would arrive too late.
