@@ -149,7 +149,7 @@ impl Islands {
         std::fs::create_dir_all(&folder).unwrap();
         let mut command = Command::new(example("bfed-join"));
         command.args(["exec", "--interface", "eth0", SESSION, "--"]);
-        command.arg(example("lms-recv"));
+        command.arg(example("island-lms-recv"));
         command.args([
             "--interface",
             "eth0",
@@ -166,7 +166,7 @@ impl Islands {
     fn sender(&self, bytes: &[u8], rate: &str) -> Running {
         let file = self.folder.path().join("film");
         std::fs::write(&file, bytes).unwrap();
-        let mut command = Command::new(example("lms-send"));
+        let mut command = Command::new(example("island-lms-send"));
         command.args([
             "--group",
             GROUP,
