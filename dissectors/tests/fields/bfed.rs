@@ -2,7 +2,7 @@
 
 mod messages;
 
-use bfed::wire::{Header, data, fragment, init, report};
+use bfed::wire::{Header, data, fragment, init, parity, repair, report};
 
 use crate::Fields;
 use crate::goldens::{Golden, hex};
@@ -15,7 +15,7 @@ fn packet(bytes: &[u8]) -> Option<Fields> {
     fields
         .put("version", 1)
         .put("type", repr.kind as u8)
-        .put("flags", repr.class.bits())
+        .put("flags", repr.class.bits() | u8::from(repr.is_again) << 7)
         .put("payload_length", repr.payload_len)
         .put("label", repr.label.get())
         .put("sequence", repr.sequence);
@@ -56,6 +56,18 @@ fn packet(bytes: &[u8]) -> Option<Fields> {
         fields
             .put("generation", request.generation)
             .put("offset", request.offset);
+    } else if repr.kind == data::Kind::RepairRequest {
+        let request = repair::Request::parse(packet.payload()).ok()?;
+        fields
+            .put("first", request.first)
+            .put("others", request.others);
+    } else if repr.kind == data::Kind::Parity {
+        let (front, shard) = parity::Repr::parse(packet.payload()).ok()?;
+        fields
+            .put("block", front.count)
+            .put("parities", front.total)
+            .put("parity", front.index)
+            .bytes("payload", shard);
     } else if repr.payload_len > 0 {
         fields.bytes("payload", packet.payload());
     }

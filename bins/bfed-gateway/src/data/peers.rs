@@ -26,7 +26,7 @@ pub(super) fn links(plane: &Plane) -> Vec<LinkSnapshot> {
             ("edges", u64::from(link.edges)),
             ("frames", link.ages.buckets.iter().sum()),
             ("lost", of_peer.lost()),
-            ("repaired", of_peer.repaired),
+            ("repaired", of_peer.repaired + of_peer.restored),
             ("late", of_peer.late),
         ];
         LinkSnapshot {

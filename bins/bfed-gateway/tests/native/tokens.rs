@@ -298,7 +298,7 @@ fn a_playlist_and_all_that_it_names_play_with_the_token_of_the_page() {
         let (status, page) = get(&view("/play/", &query));
         let page = String::from_utf8(page).unwrap();
         assert_eq!(status, 200);
-        assert!(page.contains("playHls(info.hls + token)"));
+        assert!(page.contains("playHls(this.base + info.hls + this.token)"));
         source.chunk(&TS[..20 * 188]);
         let mut waiting = Client::get(EDGE, &view("/hls/", &format!("/index.m3u8{query}")));
         std::thread::sleep(Duration::from_millis(200));

@@ -268,6 +268,11 @@ impl Edge {
         frame
     }
 
+    /// Lets the initialisation leave before what waits.
+    pub(super) fn put_init_first(&mut self) {
+        self.rest.queue.put_init_first();
+    }
+
     /// Returns whether a part of an initialisation is queued.
     pub(super) fn has_init(&self) -> bool {
         self.rest.queue.has_init()

@@ -5,9 +5,9 @@ use core::net::SocketAddr;
 
 use proto_core::time::{Duration, Instant};
 
+use super::cursor::Cursor;
 use super::flow::Flow;
 use super::liveness::ProbeResult;
-use super::plane::Cursor;
 use super::queue::Timing;
 use super::table::{Entry, Found, Key};
 use super::{DataError, Destination, EdgeId, HEADER_LEN, Meta, PathId, Plane, Transmit, Verdict};

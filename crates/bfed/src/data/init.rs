@@ -365,6 +365,10 @@ impl Plane {
             edge.rest.init.wanted = true;
             self.offer_init(now, id, &mut Cut::default());
         }
+        // Data may have waited until the channel was opened.
+        if let Some(edge) = self.edge_mut(id) {
+            edge.put_init_first();
+        }
     }
 
     /// Queues the flow's initialisation for a receiver that understands it.

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use proto_core::time::{Duration, Instant};
 
-use super::plane::Cursor;
+use super::cursor::Cursor;
 use super::queue::{Ages, Timing};
 use super::{EdgeId, Plane};
 use crate::types::PeerId;

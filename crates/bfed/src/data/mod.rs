@@ -51,6 +51,7 @@
 //! queues take [`PlaneConfig::max_queue_bytes`] for each edge, shared between edges that wait for the same frame.
 
 mod control_link;
+mod cursor;
 mod dialer;
 mod edge;
 mod flow;
@@ -82,11 +83,12 @@ use crate::wire::ParseError;
 use crate::wire::data::MAX_PAYLOAD_LEN;
 
 pub use crate::wire::data::HEADER_LEN;
+pub use cursor::Cursor;
 pub use ingress::PREFETCH_MAX;
 pub use link::LinkStatus;
 pub use node::{DataConfig, DataEvent, DataNode, NodeTransmit};
 pub use paths::{MIN_PATH_PAYLOAD, PathId};
-pub use plane::{Cursor, Plane, PlaneStats};
+pub use plane::{Plane, PlaneStats};
 pub use queue::{AGE_BOUNDS_MS, Ages};
 pub use repair::{MAX_BYTES as MAX_REPAIR_BYTES, Repairs};
 

@@ -2,7 +2,6 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -10,6 +9,7 @@ use proto_core::time::{Duration, Instant};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
+use super::cursor::Cursor;
 use super::edge::Edge;
 use super::flow::{Flow, FlowCounts};
 use super::fragment::{Assembly, Joined};
@@ -21,7 +21,7 @@ use super::paths::{Paths, max_payload, transit};
 use super::queue::{Ages, Timing};
 use super::repair::{Pool, Repairs};
 use super::shortcut;
-use super::table::{Entry, Found, Key, Table};
+use super::table::{Entry, Key, Table};
 use super::tfrc::{Receiver, Sender};
 use super::{DataError, Destination, Drops, EdgeId, HEADER_LEN, PlaneConfig, Transmit};
 use crate::slots::Slots;
@@ -63,30 +63,6 @@ impl PlaneStats {
         self.copies += 1;
         self.copied_bytes += payload_len as u64;
         flow.copies += 1;
-    }
-}
-
-/// Position in the edges on which a packet is sent.
-#[derive(Debug)]
-pub struct Cursor {
-    /// Where it arrived.
-    pub(super) from: Found,
-    pub(super) next: u32,
-    /// End of the payload in the frame.
-    pub(super) end: usize,
-    /// Whether it is sent as a frame or as a fragment.
-    pub(super) kind: Kind,
-    /// The class of the frame, and when it began.
-    pub(super) timing: Timing,
-    /// The payload, once an edge has queued or kept it.
-    pub(super) shared: Option<Arc<[u8]>>,
-}
-
-impl Cursor {
-    /// Returns the payload, which all edges that keep or queue it share.
-    fn share(&mut self, frame: &[u8]) -> Arc<[u8]> {
-        let copy = || frame[HEADER_LEN..self.end].into();
-        self.shared.get_or_insert_with(copy).clone()
     }
 }
 

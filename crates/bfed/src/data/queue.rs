@@ -98,7 +98,7 @@ impl From<(Kind, Arc<[u8]>)> for Payload {
 /// A queued frame or fragment.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    /// Position in the queue.
+    /// Position in the queue: 0 before all others.
     order: u64,
     came: Instant,
     /// `None`: it waits as long as it takes.
@@ -219,6 +219,20 @@ impl Queue {
         self.inner.get_or_insert_default().push(packet, max)
     }
 
+    /// Lets the newest packet of the initialisation leave first.
+    pub(super) fn put_init_first(&mut self) {
+        let inner = self.inner.iter_mut();
+        for queue in inner.flat_map(|inner| &mut inner.classes) {
+            let at = queue
+                .iter()
+                .rposition(|packet| packet.payload.kind == Kind::Init);
+            if let Some(mut init) = at.and_then(|at| queue.remove(at)) {
+                init.order = 0;
+                queue.push_front(init);
+            }
+        }
+    }
+
     /// Drops the packets at the front that would arrive too late if they left now, or that give way.
     pub(super) fn drop_late(&mut self, now: Instant, transit: Duration) -> Lost {
         let inner = self.inner.as_mut();
@@ -286,8 +300,8 @@ impl Inner {
             }
             dropped += self.drop_frame(least);
         }
-        packet.order = self.next;
         self.next += 1;
+        packet.order = self.next;
         self.bytes += packet.cost();
         self.classes[class].push_back(packet);
         dropped

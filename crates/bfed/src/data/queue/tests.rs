@@ -208,3 +208,20 @@ fn the_age_is_what_a_frame_will_have_on_arrival() {
     assert_eq!(timing.age_ms(START + millis(100_000), millis(1)), u16::MAX);
     assert_eq!(timing.expires(), Some(START + millis(200)));
 }
+
+#[test]
+fn an_initialisation_can_leave_before_what_waits() {
+    let mut queue = Queue::default();
+    for name in 1..4 {
+        queue.push(packet(name, Priority::Key, 500), MAX);
+    }
+    let init = Waiting {
+        payload: (Kind::Init, [9; 100].into()).into(),
+        ..packet(9, Priority::Key, 500)
+    };
+    queue.push(init, MAX);
+    queue.put_init_first();
+    queue.push(packet(4, Priority::Discardable, 500), MAX);
+    let left = std::iter::from_fn(|| queue.pop()).map(|packet| packet.payload.bytes[0]);
+    assert_eq!(left.collect::<Vec<_>>(), [9, 1, 2, 3, 4]);
+}
