@@ -7,6 +7,7 @@ mod forward;
 mod fragments;
 mod ingress;
 mod init;
+mod line;
 mod links;
 mod loss;
 mod memory;

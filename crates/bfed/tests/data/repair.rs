@@ -1,8 +1,6 @@
 //! Repair of lost packets within their deadlines.
 
-use std::collections::BTreeMap;
-
-use bfed::data::{DataError, Destination, Drops, Meta, PathId, Repairs, Verdict};
+use bfed::data::{DataError, Destination, Meta, Repairs, Verdict};
 use bfed::native::{ChannelId, FrameClass, Priority};
 use bfed::wire::class::Class;
 use bfed::wire::data::{HEADER_LEN, Kind, Packet, Repr};
@@ -10,202 +8,10 @@ use bfed::wire::join::FlowChannel;
 use bfed::wire::parity;
 use bfed::wire::repair::{self, Request};
 use bfed::wire::subscribe::Edge;
-use bfed::wire::transport::Transport;
 use bfed::*;
 
-use crate::fake::{OTHER, PEER, Sent, Station};
-
-const NAME: &str = "bfed://1/film/?content=real-time";
-const QUICK: &str = "bfed://1/film/?content=real-time&deadline=75";
-/// A film for links with long ways.
-const FAR: &str = "bfed://1/film/?content=real-time&deadline=250";
-
-fn key(number: u8) -> KeyDigest {
-    KeyDigest([number; 32])
-}
-
-fn station(number: u8) -> Station {
-    Station::with(number, |config| {
-        config.key = Some(key(number));
-        config.plane.init_wait = millis(750);
-    })
-}
-
-fn millis(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-/// What carries packets between two data nodes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Carrier {
-    Quic,
-    Udp,
-}
-
-/// Data nodes in a line, each as far from the next, from the source's to a client's.
-struct Line {
-    stations: Vec<Station>,
-    carrier: Carrier,
-    /// Time from one data node to the next, ms.
-    way: u64,
-    /// Time from one frame of a film to the next, ms.
-    interval: u64,
-    /// Packets on their way, by the time when they arrive, in the order in which they were sent.
-    on_way: BTreeMap<(u64, u64), (usize, usize, Vec<u8>)>,
-    sent: u64,
-    millis: u64,
-    random: u64,
-    /// Packets of a hundred that are lost on the first link, from its first data on.
-    loss: u64,
-    /// Packets that carry data, those sent again included, on the first link.
-    data: u64,
-    /// Data, in the order in which the last node's native network gets it.
-    got: Vec<u32>,
-}
-
-impl Line {
-    fn new(carrier: Carrier, nodes: u8, name: &str, loss: u64) -> Self {
-        Self::over(20, carrier, nodes, name, loss)
-    }
-
-    fn over(way: u64, carrier: Carrier, nodes: u8, name: &str, loss: u64) -> Self {
-        let mut stations: Vec<_> = (1..=nodes).map(station).collect();
-        let transport = match carrier {
-            Carrier::Quic => Transport::Quic,
-            Carrier::Udp => Transport::Plain,
-        };
-        stations[0]
-            .subscribe(true, name, Edge::Native, &[])
-            .unwrap();
-        for at in 1..stations.len() {
-            let theirs = stations[at].allocate_over(transport, name, PEER).flows;
-            let ours = stations[at - 1]
-                .subscribe(false, name, OTHER, &theirs)
-                .unwrap();
-            stations[at].subscribe(true, name, PEER, &ours).unwrap();
-        }
-        let last = stations.last_mut().unwrap();
-        last.subscribe(false, name, Edge::Native, &[]).unwrap();
-        let mut line = Line {
-            stations,
-            carrier,
-            way,
-            // TFRC lets fewer go where packets are lost.
-            interval: if carrier == Carrier::Quic { 5 } else { way },
-            on_way: BTreeMap::new(),
-            sent: 0,
-            millis: 0,
-            random: 1,
-            loss: 0,
-            data: 0,
-            got: vec![],
-        };
-        for at in 0..line.stations.len() {
-            for other in 0..line.stations.len() {
-                if let Some(path) = line.path(at, other) {
-                    line.stations[at]
-                        .node
-                        .plane()
-                        .set_rtt(path, millis(2 * way));
-                }
-            }
-        }
-        line.run(2000);
-        line.loss = loss;
-        line
-    }
-
-    fn path(&mut self, at: usize, other: usize) -> Option<PathId> {
-        let (address, number) = (self.stations[other].address, other as u8 + 1);
-        self.stations[at].node.plane().path(address, key(number))
-    }
-
-    /// Whether a packet on the first link is lost: a congruential generator, so that each run is the same.
-    fn is_lost(&mut self) -> bool {
-        self.random = self
-            .random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.random >> 33) % 100 < self.loss
-    }
-
-    fn carry(&mut self, from: usize, sent: Vec<Sent>) {
-        for (to, bytes) in sent {
-            let at = match to {
-                Destination::Native(_) if from + 1 == self.stations.len() => {
-                    self.got
-                        .push(u32::from_be_bytes(bytes[..4].try_into().unwrap()));
-                    continue;
-                }
-                Destination::Datagram(to) => self.stations.iter().position(|one| one.address == to),
-                Destination::Path(path) => {
-                    (0..self.stations.len()).find(|&other| self.path(from, other) == Some(path))
-                }
-                _ => None,
-            };
-            let Some(at) = at else { continue };
-            if from.min(at) == 0 {
-                self.data += u64::from(from == 0 && matches!(bytes[0] & 15, 1 | 6));
-                if self.is_lost() {
-                    continue;
-                }
-            }
-            self.sent += 1;
-            let place = (self.millis + self.way, self.sent);
-            self.on_way.insert(place, (from, at, bytes));
-        }
-    }
-
-    fn run(&mut self, millis: u64) {
-        for _ in 0..millis {
-            self.millis += 1;
-            while let Some(first) = self.on_way.first_entry() {
-                if first.key().0 > self.millis {
-                    break;
-                }
-                let (from, at, bytes) = first.remove();
-                let meta = match self.carrier {
-                    Carrier::Udp => Meta::Datagram(self.stations[from].address),
-                    Carrier::Quic => Meta::Path(self.path(at, from).expect("a path")),
-                };
-                let sent = self.stations[at].packet(meta, bytes).unwrap_or_default();
-                self.carry(at, sent);
-            }
-            for at in 0..self.stations.len() {
-                self.stations[at].wait(1);
-                let sent = self.stations[at].drain();
-                self.carry(at, sent);
-            }
-        }
-    }
-
-    /// The source sends a frame with this number.
-    fn speak(&mut self, number: u32, len: usize) {
-        let mut frame = vec![0; HEADER_LEN + len];
-        frame[HEADER_LEN..HEADER_LEN + 4].copy_from_slice(&number.to_be_bytes());
-        let meta = Meta::Frame(ChannelId(1), FrameClass::default());
-        let sent = self.stations[0].packet(meta, frame).unwrap();
-        self.carry(0, sent);
-    }
-
-    fn repairs(&mut self, at: usize) -> Repairs {
-        let mut all = self.stations[at].node.plane().repairs();
-        all.next().map(|(_, repairs)| repairs).unwrap_or_default()
-    }
-
-    fn drops(&mut self, at: usize) -> Drops {
-        self.stations[at].node.plane().stats().drops
-    }
-}
-
-/// Sends a film of 200 frames a second over QUIC, and waits until all have arrived.
-fn film(line: &mut Line, frames: u32, len: usize) {
-    for number in 0..frames {
-        line.speak(number, len);
-        line.run(line.interval);
-    }
-    line.run(1000);
-}
+use crate::fake::{PEER, Station};
+use crate::line::{Carrier, FAR, Line, NAME, QUICK, film, key, millis, station};
 
 #[test]
 fn on_a_link_that_loses_packets_each_frame_arrives_and_in_order() {
@@ -564,71 +370,6 @@ fn parity_that_fits_nothing_restores_nothing_and_fills_no_memory() {
             station.wait(1);
         }
     }
-    for malformed in [
-        parity(
-            label,
-            1,
-            parity::Repr {
-                count: 0,
-                total: 1,
-                index: 0,
-            },
-            &[0; 8],
-        ),
-        parity(
-            label,
-            1,
-            parity::Repr {
-                count: 33,
-                total: 1,
-                index: 0,
-            },
-            &[0; 8],
-        ),
-        parity(
-            label,
-            1,
-            parity::Repr {
-                count: 2,
-                total: 9,
-                index: 0,
-            },
-            &[0; 8],
-        ),
-        parity(
-            label,
-            1,
-            parity::Repr {
-                count: 2,
-                total: 1,
-                index: 1,
-            },
-            &[0; 8],
-        ),
-        parity(
-            label,
-            1,
-            parity::Repr {
-                count: 2,
-                total: 1,
-                index: 0,
-            },
-            &[0; 7],
-        ),
-        parity(
-            label,
-            1,
-            parity::Repr {
-                count: 2,
-                total: 1,
-                index: 0,
-            },
-            &[0; 2],
-        ),
-    ] {
-        let refused = station.packet(from, malformed);
-        assert!(matches!(refused, Err(Verdict::Drop(DataError::Malformed))));
-    }
     // It goes with the edge, or with time.
     station.wait(3000);
     station.drain();
@@ -636,6 +377,28 @@ fn parity_that_fits_nothing_restores_nothing_and_fills_no_memory() {
     station.wait(3000);
     station.drain();
     assert!(station.node.plane().repair_bytes() <= 8 * 8 * 1100);
+}
+
+#[test]
+fn malformed_parity_is_refused() {
+    let (mut station, from, label) = downstream();
+    let _ = station.packet(from, data(label, 1, false));
+    for (count, total, index, len) in [
+        (0, 1, 0, 8),
+        (33, 1, 0, 8),
+        (2, 9, 0, 8),
+        (2, 1, 1, 8),
+        (2, 1, 0, 7),
+        (2, 1, 0, 2),
+    ] {
+        let front = parity::Repr {
+            count,
+            total,
+            index,
+        };
+        let refused = station.packet(from, parity(label, 1, front, &vec![0; len]));
+        assert!(matches!(refused, Err(Verdict::Drop(DataError::Malformed))));
+    }
 }
 
 #[test]

@@ -222,6 +222,6 @@ fn an_initialisation_can_leave_before_what_waits() {
     queue.push(init, MAX);
     queue.put_init_first();
     queue.push(packet(4, Priority::Discardable, 500), MAX);
-    let left = std::iter::from_fn(|| queue.pop()).map(|packet| packet.payload.bytes[0]);
+    let left = core::iter::from_fn(|| queue.pop()).map(|packet| packet.payload.bytes[0]);
     assert_eq!(left.collect::<Vec<_>>(), [9, 1, 2, 3, 4]);
 }
