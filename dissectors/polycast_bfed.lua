@@ -13,6 +13,7 @@ local MAX_TOKEN_LEN = 1024
 local INFINITE = 0xffffffff
 local TYPES = {
 	[1] = "OPEN", [2] = "KEEPALIVE", [3] = "NOTIFICATION", [4] = "UPDATE", [5] = "END_OF_TABLE",
+	[6] = "ECHO_REQUEST", [7] = "ECHO_REPLY",
 	[16] = "SROUTE_REQUEST", [17] = "SROUTE_RESPONSE", [18] = "JOIN", [19] = "LEAVE",
 	[20] = "TRANSLATION", [21] = "NO_ROUTE", [32] = "REGISTER", [33] = "HEARTBEAT",
 	[34] = "SUBSCRIBE_DOWN", [35] = "SUBSCRIBE_UP", [36] = "ALLOCATE", [37] = "ALLOCATE_RESPONSE",
@@ -28,7 +29,7 @@ local NO_ROUTE_REASONS = {
 	"unreachable", "no_session", "limit", "loop", "timeout", "unknown_owner", "local", "policy",
 }
 local ATTRIBUTES = { [1] = "COST", [2] = "PATH", [3] = "TAGS" }
-local CAPABILITIES = { [1] = "tables", [2] = "graceful restart", [3] = "transport" }
+local CAPABILITIES = { [1] = "tables", [2] = "graceful restart", [3] = "transport", [4] = "echo" }
 local OUTCOMES = { [0] = "done", [1] = "no_session", [2] = "full", [3] = "refused" }
 local SROUTE_OUTCOMES = { [0] = "costs", [1] = "the owner tells nothing", [2] = "no session", [3] = "no route" }
 local ADDRESSES = { [1] = "UDP over IPv4", [2] = "TCP over IPv4", [3] = "UDP over IPv6", [4] = "TCP over IPv6", [5] = "native", [6] = "QUIC over IPv4", [7] = "QUIC over IPv6" }
@@ -118,6 +119,7 @@ local bfed = polycast.protocol("bfed", "Broadcast Federation (polycast)", {
 	lifetime = { "uint16", "Lifetime (s)", base.DEC },
 	name_length = { "uint16", "Length of the name", base.DEC },
 	session = { "string", "Session", base.UNICODE },
+	echo_token = { "uint64", "Token", base.HEX },
 	token_length = { "uint16", "Length of the token", base.DEC },
 	token = { "string", "Token", base.ASCII },
 })
@@ -272,6 +274,8 @@ local function capability(reader, seen)
 		elseif kind == 3 then
 			part:expect(length == 1, "a transport is one byte")
 			part:expect(TRANSPORTS[part:number("transport", 1)], "unknown transport")
+		elseif kind == 4 then
+			part:expect(length == 0, "echo has no value")
 		elseif length > 0 then
 			part:field("unknown", length)
 		end
@@ -384,6 +388,12 @@ end
 function body.END_OF_TABLE(reader)
 	return table_number(reader)
 end
+
+function body.ECHO_REQUEST(reader)
+	reader:number("echo_token", 8)
+end
+
+body.ECHO_REPLY = body.ECHO_REQUEST
 
 function body.SROUTE_REQUEST(reader)
 	local request = reader:number("request", 4)

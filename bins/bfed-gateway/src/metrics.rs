@@ -112,6 +112,12 @@ pub const METRICS: &[Metric<Snapshot>] = &[
         |page, lines| control(page, lines, |control| control.routes),
     ),
     gauge(
+        "link_latency_microseconds",
+        &["peer"],
+        "Measured latency of the link to a peer, as routes use it",
+        |page, lines| control_counts(page, lines, |control| &control.latencies),
+    ),
+    gauge(
         "sessions",
         &[],
         "Sessions whose trees go through this gateway",

@@ -288,6 +288,7 @@ fn control(peers: u32) -> ControlNode {
             tables: Tables::ALL,
             graceful: None,
             transport: bfed::wire::transport::Transport::Plain,
+            echo: false,
         };
         for message in [Message::Open(open), Message::KeepAlive] {
             let len = message.emit(&mut buffer);

@@ -240,6 +240,9 @@ pub struct PeerConfig {
     pub dial: bool,
     /// Cost of the link.
     pub link: Costs,
+    /// Whether the cost of the link in the tables for latency is measured, and [`PeerConfig::link`] decides in the
+    /// other tables only. Until the peer has answered, and where it cannot, it is 100 ms.
+    pub measure_latency: bool,
     /// Rate limit of the link in bit/s (§3.1).
     pub rate_bps: Option<u64>,
     /// Most routes that it may announce in one table; more end the session and refuse its streams for a while.
@@ -273,6 +276,7 @@ impl PeerConfig {
             gateway,
             dial: true,
             link: Costs::uniform(Cost(1)),
+            measure_latency: false,
             rate_bps: None,
             max_routes: 4096,
             rest_after_limit: Duration::from_secs(300),

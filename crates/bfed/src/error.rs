@@ -28,6 +28,8 @@ proto_core::drop_reasons! {
         UnknownSession = "unknown_session",
         /// A TRANSLATION or NO_ROUTE from a peer that is not the upstream.
         NotUpstream = "not_upstream",
+        /// An ECHO_REPLY that is too late, or without a request.
+        EchoUnasked = "echo_unasked",
         /// An SROUTE_RESPONSE without a request.
         SrouteUnasked = "sroute_unasked",
         /// An SROUTE_REQUEST that was answered with "no route".
@@ -89,6 +91,12 @@ pub struct Stats {
     pub moved: u64,
     /// Times all data nodes of a peer fell silent.
     pub silent: u64,
+    /// ECHO_REQUESTs sent.
+    pub echoes: u64,
+    /// ECHO_REQUESTs that were not answered in time.
+    pub echoes_unanswered: u64,
+    /// Times the measured cost of a link changed.
+    pub delay_changes: u64,
     /// Downstream peers whose soft state expired.
     pub expired: u64,
 }

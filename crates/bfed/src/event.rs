@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use crate::authorise::{Right, Subject};
 use crate::name::SessionName;
 use crate::session::CloseReason;
-use crate::types::{ChannelAddress, ConnId, GatewayId, NodeId, PeerId};
+use crate::types::{ChannelAddress, ConnId, Cost, GatewayId, NodeId, PeerId};
 use crate::wire::client::Answer;
 use crate::wire::no_route;
 use crate::wire::sroute::{GatewayCost, Outcome};
@@ -81,6 +81,13 @@ pub enum Event {
         peer: PeerId,
         /// Why.
         why: CloseReason,
+    },
+    /// The measured cost of the link to the peer in the tables for latency has changed.
+    DelayChanged {
+        /// The peer.
+        peer: PeerId,
+        /// The new cost, in microseconds.
+        cost: Cost,
     },
     /// Answer a client with `NativeNet::answer` (§5.2.1).
     Answer {

@@ -89,6 +89,7 @@ pub mod config;
 pub mod control;
 pub mod coordination;
 pub mod data;
+mod delay;
 mod error;
 mod event;
 mod expiring;
@@ -106,6 +107,7 @@ pub use config::{Assignment, Config, ConfigError, Costs, Limits, NetworkRange, P
 pub use control::ControlNode;
 pub use coordination::{Coordinator, InMemory};
 pub use data::{DataConfig, DataNode};
+pub use delay::LinkDelay;
 pub use error::{Drops, Error, Stats};
 pub use event::{ClientId, ClientRequest, Event, Scope, Sroutes, Transmit};
 pub use name::{NameError, Owner, SessionName};

@@ -9,6 +9,9 @@ use core::num::NonZeroU32;
 pub struct BnNum(u32);
 
 impl BnNum {
+    pub(crate) const FIRST: BnNum = BnNum(1);
+    pub(crate) const LAST: BnNum = BnNum(u32::MAX);
+
     /// Creates a network number; `None` for 0.
     #[must_use]
     pub const fn new(number: u32) -> Option<Self> {

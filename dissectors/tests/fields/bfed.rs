@@ -97,6 +97,12 @@ const GOLDENS: &[(&str, &str)] = &[
         "62660101002100000101005a0000000700000001deadbeef0002010200010301
          02",
     ),
+    (
+        "bfed open_with_echo",
+        "62660101002000000101005a0000000700000001deadbeef0002010200010400",
+    ),
+    ("bfed echo_request", "62660106001000000123456789abcdef"),
+    ("bfed echo_reply", "62660107001000000123456789abcdef"),
     ("bfed keepalive", "6266010200080000"),
     (
         "bfed notification",

@@ -18,7 +18,7 @@ use bfed::wire::node::{Heartbeat, Register};
 use bfed::wire::sroute::{self, GatewayCost, Outcome};
 use bfed::wire::subscribe::Edge;
 use bfed::wire::update::{self, Announced};
-use bfed::wire::{MAX_MESSAGE_LEN, Message, liveness, no_route, open, translation};
+use bfed::wire::{MAX_MESSAGE_LEN, Message, echo, liveness, no_route, open, translation};
 use bfed::{
     ChannelAddress, ClientId, Config, ConnId, ControlNode, Cost, Event, FlowLabel, GatewayId,
     Instant, Limits, NodeId, NodeIdentity, PeerConfig, PeerId, Scope, SessionName, Sroutes, Table,
@@ -137,7 +137,7 @@ fn table(script: &mut Script<'_>) -> Table {
 
 /// A message between peers, well-formed and perhaps a lie.
 fn peer_message(script: &mut Script<'_>) -> Message {
-    match script.pick(11) {
+    match script.pick(12) {
         0 => Message::Open(open::Repr {
             version_low: 1,
             version_high: 1,
@@ -155,6 +155,7 @@ fn peer_message(script: &mut Script<'_>) -> Message {
                 restart_time_s: script.u8().into(),
             }),
             transport: bfed::wire::transport::Transport::Plain,
+            echo: script.flag(),
         }),
         1 => Message::KeepAlive,
         2 | 3 => Message::Update(update::Repr {
@@ -188,6 +189,10 @@ fn peer_message(script: &mut Script<'_>) -> Message {
             path: list(script, 4, some_gateway),
             flows: list(script, 3, channel),
             session: peer_session(script),
+        }),
+        11 => Message::Echo(echo::Repr {
+            reply: script.flag(),
+            token: script.u8().into(),
         }),
         9 => Message::NoRoute(no_route::Repr {
             reason: script.of(no_route::Reason::ALL),
@@ -491,6 +496,7 @@ impl Bench {
                     tables: Tables::ALL,
                     graceful: None,
                     transport: bfed::wire::transport::Transport::Plain,
+                    echo: true,
                 });
                 self.hear(liar, &bytes_of(&message));
                 self.hear(liar, &bytes_of(&Message::KeepAlive));

@@ -210,6 +210,16 @@ fn costs(section: &Section<'_, '_>, machine: &mut PeerConfig) {
         costs = costs.with(of.fold(Tables::NONE, Tables::with), Cost(cost));
     }
     machine.link = costs;
+    let configured = ["cost", "latency-cost"].iter().any(|key| section.has(key));
+    let measured = section
+        .get("measure-latency", "true or false", boolean)
+        .map_or(!configured, |at| at.value);
+    if measured && section.has("latency-cost") {
+        let offset = section.offset_of("measure-latency");
+        let wrong = "is true, and yet latency-cost is configured";
+        section.complain(offset, "measure-latency", wrong, "leave one of them out");
+    }
+    machine.measure_latency = measured;
 }
 
 fn policy(section: &Section<'_, '_>, default: &'static str, rules: &'static str) -> Policy {

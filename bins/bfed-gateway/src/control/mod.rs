@@ -94,6 +94,8 @@ pub(crate) struct Snapshot {
     pub(crate) peers: u64,
     pub(crate) established: u64,
     pub(crate) routes: u64,
+    /// Measured cost of the link to each gateway, in microseconds.
+    pub(crate) latencies: Counts,
     pub(crate) sessions: u64,
     pub(crate) nodes: u64,
     /// Rate of all data nodes in bit/s.
@@ -361,6 +363,9 @@ impl Driver {
             }
             Event::PeerUp(peer) => {
                 tracing::info!(event = "peering_established", peer = %self.name(peer), "peering established");
+            }
+            Event::DelayChanged { peer, cost } => {
+                tracing::info!(event = "link_latency_changed", peer = %self.name(peer), latency_us = cost.0, "measured latency of the link changed");
             }
             Event::PeerDown { peer, why } => {
                 let (ordered, why) = (show::is_ordered(&why), show::down(&why));

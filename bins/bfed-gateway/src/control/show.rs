@@ -143,6 +143,10 @@ impl Driver {
                 "queued": peer.queued,
                 "cost": known.map(|known| known.machine.link.get(bfed::Table::new(
                     bfed::Metric::Hops, bfed::Content::Bulk, false)).0),
+                "measured": peer.delay.map(|delay| json!({
+                    "round_trip_us": delay.round_trip.map(|time| time.total_micros()),
+                    "latency_cost": delay.cost.map(|cost| cost.0),
+                })),
                 "last_end": self.last_down.get(&peer.peer),
             })
         };
@@ -213,11 +217,16 @@ impl Driver {
         let stats = self.node.stats().clone();
         let routes = stats.routes;
         let established = |peer: &bfed::control::PeerStatus| peer.state == State::Established;
+        let latency = |peer: bfed::control::PeerStatus| {
+            let cost = peer.delay?.cost?;
+            Some((peer.gateway.to_string(), u64::from(cost.0)))
+        };
         Snapshot {
             active: self.node.coordinator().is_active(),
             peers: self.node.peers().count() as u64,
             established: self.node.peers().filter(established).count() as u64,
             routes: self.node.routes().count() as u64,
+            latencies: self.node.peers().filter_map(latency).collect(),
             sessions: self.node.trees().count() as u64,
             nodes: self.node.nodes().count() as u64,
             rate_bps: self.node.nodes().map(|(.., rate_bps)| rate_bps).sum(),
@@ -240,6 +249,9 @@ impl Driver {
                 ("silent", stats.silent),
                 ("moved", stats.moved),
                 ("expired", stats.expired),
+                ("echoes", stats.echoes),
+                ("echoes_unanswered", stats.echoes_unanswered),
+                ("delay_changes", stats.delay_changes),
             ]),
             routing: counts([
                 ("announced", routes.announced),

@@ -38,5 +38,6 @@ pub(crate) fn open(network: u32, hold_time_s: u16) -> Open {
         tables: Tables::ALL,
         graceful: None,
         transport: bfed::wire::transport::Transport::Plain,
+        echo: false,
     }
 }

@@ -103,7 +103,7 @@ impl<C: Coordinator> ControlNode<C> {
     }
 
     /// Schedules messages of the session itself.
-    fn wake(&mut self, id: PeerId) {
+    pub(super) fn wake(&mut self, id: PeerId) {
         if let Some(stream) = self.peers.get(&id).and_then(|state| state.session.stream)
             && !stream.blocked
         {
@@ -118,6 +118,7 @@ impl<C: Coordinator> ControlNode<C> {
                 self.table_complete(now, id);
                 Ok(())
             }
+            Message::Echo(echo) => self.echo(now, id, echo),
             Message::SrouteRequest(request) => self.sroute_request(now, id, request),
             Message::SrouteResponse(response) => self.sroute_response(now, id, response),
             Message::Join(join) => self.peer_joins(now, id, join),

@@ -26,6 +26,7 @@ mod addresses;
 mod authorisation;
 mod clients;
 mod cluster;
+mod echo;
 mod input;
 mod joins;
 mod node_requests;
@@ -90,6 +91,7 @@ struct PeerState {
     /// Its streams are refused until then because it announced too many routes.
     refused_until: Option<Instant>,
     bucket: TokenBucket,
+    echoes: echo::Echoes,
 }
 
 impl PeerState {
@@ -290,6 +292,7 @@ impl<C: Coordinator> ControlNode<C> {
                 peer.session.poll_timeout(),
                 peer.stale_until,
                 peer.announce_at,
+                peer.echoes.poll_timeout(),
             ]
             .into_iter()
             .flatten()

@@ -40,8 +40,15 @@ impl<C: Coordinator> ControlNode<C> {
         match self.streams.owner(conn)? {
             StreamOwner::Peer(id) => {
                 let state = self.peers.get_mut(&id)?;
+                if let Some(reply) = state.echoes.poll_reply() {
+                    return Some(reply);
+                }
                 if let Some(message) = state.session.queue.pop_front() {
                     return Some(message);
+                }
+                let rng = &mut self.numbers.rng;
+                if let Some(request) = state.echoes.poll_request(self.now, rng) {
+                    return Some(request);
                 }
                 if !state.announcing {
                     return None;

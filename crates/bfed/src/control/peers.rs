@@ -152,6 +152,7 @@ impl<C: Coordinator> ControlNode<C> {
                 announcing: false,
                 refused_until: None,
                 bucket: TokenBucket::FULL,
+                echoes: super::echo::Echoes::default(),
             };
             self.peers.insert(id, state);
         }
@@ -173,6 +174,7 @@ impl<C: Coordinator> ControlNode<C> {
             let why = Notification::new(Reason::Reconfigured, "another transport");
             self.end_peer(now, id, CloseReason::Local(why), Duration::ZERO);
         }
+        self.update_echoes(now, id);
         if let Some(table) = self.rib.over_limit(id) {
             self.too_many_routes(now, id, table);
         }
@@ -220,6 +222,7 @@ impl<C: Coordinator> ControlNode<C> {
             tables: self.config.tables,
             graceful,
             transport,
+            echo: true,
         }
     }
 
@@ -337,6 +340,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
         state.announcing = false;
         state.announce_at = None;
+        state.echoes.stop();
         if keep {
             state.restart_time = Duration::from_secs(wait.into());
             state.stale_until = Some(now + state.restart_time);
@@ -424,6 +428,7 @@ impl<C: Coordinator> ControlNode<C> {
             self.rib.sweep(now, id, Some(table));
         }
         self.rib.peer_up(id, agreed.tables);
+        self.update_echoes(now, id);
         self.trees.mark_all();
         self.events.push_back(Event::PeerUp(id));
     }
@@ -506,9 +511,13 @@ impl<C: Coordinator> ControlNode<C> {
                 self.trees.mark_all();
             }
         }
+        self.expire_echo(now, id);
+        let Some(state) = self.peers.get_mut(&id) else {
+            return;
+        };
         let due = state.session.handle_timeout(now);
         if let Some(stream) = state.session.stream
-            && (state.announcing || !state.session.queue.is_empty())
+            && (state.announcing || !state.session.queue.is_empty() || state.echoes.is_ready())
             && !stream.blocked
         {
             self.streams.wake(stream.conn);

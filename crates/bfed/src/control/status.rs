@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::ControlNode;
 use crate::authorise::RuleStatus;
 use crate::coordination::Coordinator;
+use crate::delay::LinkDelay;
 use crate::name::SessionName;
 use crate::routing::Route;
 use crate::session::State;
@@ -27,6 +28,8 @@ pub struct PeerStatus {
     pub sessions: usize,
     /// Messages that wait for it.
     pub queued: usize,
+    /// Measured delay of the link; `None` where it is not to be measured.
+    pub delay: Option<LinkDelay>,
 }
 
 /// A route.
@@ -76,6 +79,10 @@ impl<C: Coordinator> ControlNode<C> {
                 .sum(),
             sessions: self.trees.joined.get(&peer).copied().unwrap_or(0),
             queued: state.session.queue.len(),
+            delay: state
+                .config
+                .measure_latency
+                .then(|| state.echoes.estimator.shown()),
         })
     }
 

@@ -50,6 +50,19 @@ fn gateways(table: Table, network: BnNum) -> RangeInclusive<(Table, GatewayId)> 
     gateway(0)..=gateway(u32::MAX)
 }
 
+/// Returns the range of all possible gateways.
+pub(super) fn of_table(table: Table) -> RangeInclusive<(Table, GatewayId)> {
+    let first = GatewayId {
+        network: BnNum::FIRST,
+        number: 0,
+    };
+    let last = GatewayId {
+        network: BnNum::LAST,
+        number: u32::MAX,
+    };
+    (table, first)..=(table, last)
+}
+
 impl Rib {
     /// Schedules the announcement of a route to all peers.
     pub(super) fn queue_export(&mut self, table: Table, destination: GatewayId) {

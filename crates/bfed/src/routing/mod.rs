@@ -27,6 +27,7 @@
 pub mod damping;
 pub mod decision;
 pub mod export;
+mod import;
 pub mod policy;
 mod query;
 mod stats;
@@ -44,6 +45,7 @@ pub use policy::{Action, Changes, Match, Policy, Rule};
 pub use stats::RouteStats;
 
 use crate::config::{Config, PeerConfig};
+use crate::delay::UNMEASURED;
 use crate::types::{BnNum, Cost, GatewayId, PeerId, Table, Tables};
 use crate::wire::attributes::Attributes;
 use damping::{Flap, Flaps};
@@ -114,6 +116,8 @@ struct Peer {
     /// Number of routes that it announced, by table.
     count: [usize; Table::COUNT],
     out: export::Out,
+    /// Cost of the link in the tables for latency where that is measured.
+    measured: Cost,
 }
 
 #[derive(Debug, Default)]
@@ -221,7 +225,7 @@ impl Rib {
             Some(peer) => {
                 peer.config = config;
                 peer.internal = internal;
-                self.import_again(id);
+                self.import_again(id, Table::all());
                 self.schedule_all_for(id);
             }
             None => {
@@ -232,6 +236,7 @@ impl Rib {
                     awaited: Tables::NONE,
                     count: [0; Table::COUNT],
                     out: export::Out::default(),
+                    measured: UNMEASURED,
                 };
                 self.peers.insert(id, peer);
             }
@@ -357,7 +362,7 @@ impl Rib {
             tags: attributes.tags.into(),
         };
         let internal = peer.internal;
-        let candidate = import(&peer.config, table, destination, announced);
+        let candidate = import::import(peer, table, destination, announced);
         let entry = self.destinations.entry((table, destination)).or_default();
         let before = entry.candidates.insert(id, candidate);
         let (changed, seen) = match (&before, entry.candidates.get(&id)) {
@@ -463,25 +468,6 @@ impl Rib {
         })
     }
 
-    /// Applies the import policy of a peer again.
-    fn import_again(&mut self, id: PeerId) {
-        let Some(config) = self.peers.get(&id).map(|peer| peer.config.clone()) else {
-            return;
-        };
-        let mut decide = Vec::new();
-        for (&(table, destination), entry) in &mut self.destinations {
-            if let Some(candidate) = entry.candidates.get_mut(&id) {
-                let stale = candidate.stale;
-                *candidate = import(&config, table, destination, candidate.announced.clone());
-                candidate.stale = stale;
-                decide.push((table, destination));
-            }
-        }
-        for (table, destination) in decide {
-            self.decide(table, destination, true);
-        }
-    }
-
     fn decide_all(&mut self) {
         let all: Vec<_> = self.destinations.keys().copied().collect();
         for (table, destination) in all {
@@ -559,32 +545,5 @@ impl Rib {
     /// Returns the number of flapping routes remembered.
     pub(crate) fn flapping(&self) -> usize {
         self.flaps.as_ref().map_or(0, Flaps::len)
-    }
-}
-
-/// Applies the import policy to an announced route.
-fn import(
-    config: &PeerConfig,
-    table: Table,
-    destination: GatewayId,
-    announced: Route,
-) -> Candidate {
-    let mut route = announced.clone();
-    route.cost = table.metric().join(route.cost, config.link.get(table));
-    let (mut preference, mut rejected) = (DEFAULT_PREFERENCE, false);
-    match config.import.decide(table, destination, &route) {
-        Action::Accept(changes) => {
-            changes.apply(table, &mut route);
-            preference = changes.preference.unwrap_or(DEFAULT_PREFERENCE);
-        }
-        Action::Reject => rejected = true,
-    }
-    let rejected = rejected || !route.cost.is_finite() || !config.may_announce(destination.network);
-    Candidate {
-        announced,
-        route,
-        preference,
-        rejected,
-        stale: false,
     }
 }

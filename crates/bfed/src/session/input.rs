@@ -86,6 +86,7 @@ impl Session {
             offered: open.tables,
             hold,
             graceful,
+            echo: open.echo,
         });
         self.state = State::OpenConfirm;
         self.timer = Some(now + OPEN_TIMEOUT);
@@ -102,6 +103,7 @@ fn of_a_peering(message: &Message) -> bool {
         message,
         Message::Update(_)
             | Message::EndOfTable(_)
+            | Message::Echo(_)
             | Message::SrouteRequest(_)
             | Message::SrouteResponse(_)
             | Message::Join(_)

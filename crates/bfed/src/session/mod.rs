@@ -93,6 +93,8 @@ pub(crate) struct Agreed {
     pub(crate) hold: Duration,
     /// The peer's graceful restart, if both sides support it.
     pub(crate) graceful: Option<Graceful>,
+    /// Whether the peer answers ECHO_REQUEST.
+    pub(crate) echo: bool,
 }
 
 /// The stream of a peering.

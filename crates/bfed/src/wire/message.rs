@@ -2,8 +2,8 @@
 
 use super::reader::{Field, Reader, Writer};
 use super::{
-    Body, ParseError, Type, allocate, client, join, liveness, no_route, node, notification, open,
-    reclaim, sroute, statistics, subscribe, translation, update,
+    Body, ParseError, Type, allocate, client, echo, join, liveness, no_route, node, notification,
+    open, reclaim, sroute, statistics, subscribe, translation, update,
 };
 use crate::name::SessionName;
 use crate::types::Table;
@@ -54,6 +54,8 @@ messages! {
     Update(update::Repr) = Update,
     /// END_OF_TABLE: the sender has announced all its routes of the table (RFC 4724 §2).
     EndOfTable(Table) = EndOfTable as Field,
+    /// ECHO_REQUEST or ECHO_REPLY.
+    Echo(echo::Repr) = EchoRequest | EchoReply,
     /// SROUTE_REQUEST.
     SrouteRequest(sroute::Request) = SrouteRequest,
     /// SROUTE_RESPONSE.

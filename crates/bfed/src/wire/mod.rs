@@ -181,6 +181,7 @@ pub mod attributes;
 pub mod class;
 pub mod client;
 pub mod data;
+pub mod echo;
 pub mod fragment;
 pub mod init;
 pub mod join;
@@ -235,6 +236,10 @@ numbered! {
         Update = 4 "update",
         /// Peers: the full table has been sent.
         EndOfTable = 5 "end_of_table",
+        /// Peers: asks for an ECHO_REPLY.
+        EchoRequest = 6 "echo_request",
+        /// Peers: the answer to an ECHO_REQUEST.
+        EchoReply = 7 "echo_reply",
         /// Peers: asks for the costs of the owner's gateways for a session (§5.2.2).
         SrouteRequest = 16 "sroute_request",
         /// Peers: these costs.

@@ -19,6 +19,7 @@
 //! | 1 tables | 16 bits | bit n: table n; required, not empty |
 //! | 2 graceful restart | 16 bits flags, 16 bits seconds | flag 1: the sender has just restarted; flag 2: its trees survived |
 //! | 3 transport | 8 bits | [`Transport`] between data nodes; without it: plain |
+//! | 4 echo | none | the sender answers ECHO_REQUEST |
 //! | any other | | ignored |
 
 use super::reader::{Field, Reader, Writer};
@@ -32,6 +33,7 @@ pub const MAX_CAPABILITIES: usize = 32;
 const TABLES: u8 = 1;
 const GRACEFUL: u8 = 2;
 const TRANSPORT: u8 = 3;
+const ECHO: u8 = 4;
 
 /// Graceful restart of a gateway (RFC 4724 §3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -63,6 +65,8 @@ pub struct Repr {
     pub graceful: Option<Graceful>,
     /// How its data nodes send to the receiver's and expect packets from there; both sides must agree.
     pub transport: Transport,
+    /// Whether the sender answers ECHO_REQUEST.
+    pub echo: bool,
 }
 
 impl Repr {
@@ -84,7 +88,7 @@ impl Body for Repr {
         let hold_time_s = reader.u16()?;
         let gateway = reader.get()?;
         let boot = reader.u32()?;
-        let (mut tables, mut graceful, mut transport) = (None, None, None);
+        let (mut tables, mut graceful, mut transport, mut echo) = (None, None, None, false);
         reader.list(MAX_CAPABILITIES, |reader| {
             let (kind, len) = (reader.u8()?, usize::from(reader.u8()?));
             let mut value = Reader::new(reader.bytes(len)?);
@@ -102,7 +106,8 @@ impl Body for Repr {
                     });
                 }
                 TRANSPORT if transport.is_none() => transport = Some(value.get()?),
-                TABLES | GRACEFUL | TRANSPORT => return Err(ParseError::Value),
+                ECHO if !echo => echo = true,
+                TABLES | GRACEFUL | TRANSPORT | ECHO => return Err(ParseError::Value),
                 _ => return Ok(()),
             }
             value.end()
@@ -122,6 +127,7 @@ impl Body for Repr {
             tables,
             graceful,
             transport: transport.unwrap_or(Transport::Plain),
+            echo,
         })
     }
 
@@ -132,7 +138,8 @@ impl Body for Repr {
         self.gateway.emit(writer);
         writer.u32(self.boot);
         let is_quic = self.transport == Transport::Quic;
-        writer.u16(1 + u16::from(self.graceful.is_some()) + u16::from(is_quic));
+        let optional = [self.graceful.is_some(), is_quic, self.echo];
+        writer.u16(optional.into_iter().map(u16::from).sum::<u16>() + 1);
         writer.u8(TABLES);
         writer.u8(2);
         writer.u16(self.tables.bits());
@@ -146,6 +153,10 @@ impl Body for Repr {
             writer.u8(TRANSPORT);
             writer.u8(1);
             self.transport.emit(writer);
+        }
+        if self.echo {
+            writer.u8(ECHO);
+            writer.u8(0);
         }
         Type::Open
     }

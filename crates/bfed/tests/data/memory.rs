@@ -117,6 +117,7 @@ fn control(peers: u32) -> ControlNode {
             tables: Tables::ALL,
             graceful: None,
             transport: bfed::wire::transport::Transport::Plain,
+            echo: false,
         };
         receive(&mut control, conn, Message::Open(open));
         receive(&mut control, conn, Message::KeepAlive);

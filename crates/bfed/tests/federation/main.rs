@@ -13,6 +13,7 @@ mod figures;
 mod forgotten;
 mod kept;
 mod lying;
+mod measured;
 mod node;
 mod nodes;
 mod oracle;

@@ -459,6 +459,7 @@ fn a_peer_that_is_back_without_a_table_has_no_routes_in_it() {
         tables: Tables::NONE.with(own),
         graceful: graceful(true, true),
         transport: bfed::wire::transport::Transport::Plain,
+        echo: false,
     };
     stage.receive(conn, &Message::Open(open)).unwrap();
     assert_eq!(routes(&stage), Table::COUNT);
@@ -551,6 +552,7 @@ fn keepalives_are_written_when_they_are_due() {
         tables: Tables::ALL,
         graceful: None,
         transport: bfed::wire::transport::Transport::Plain,
+        echo: false,
     };
     stage.receive(conn, &Message::Open(open)).unwrap();
     stage.receive(conn, &Message::KeepAlive).unwrap();

@@ -60,6 +60,7 @@ fn open() -> Open {
         tables: Tables::ALL,
         graceful: None,
         transport: bfed::wire::transport::Transport::Plain,
+        echo: false,
     }
 }
 

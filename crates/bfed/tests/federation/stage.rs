@@ -190,6 +190,7 @@ impl<C: Coordinator> TestGateway<C> {
             tables,
             graceful: None,
             transport: Transport::Plain,
+            echo: true,
         };
         self.receive(conn, &Message::Open(open)).unwrap();
         self.receive(conn, &Message::KeepAlive).unwrap();
@@ -200,6 +201,12 @@ impl<C: Coordinator> TestGateway<C> {
 
     /// A peer announces a route with that cost to the last gateway of the path, in all tables.
     pub(crate) fn announce(&mut self, peer: ConnId, path: &[GatewayId], cost: u32) {
+        self.announce_at_once(peer, path, cost);
+        self.settle();
+    }
+
+    /// The same, before anything is sent.
+    pub(crate) fn announce_at_once(&mut self, peer: ConnId, path: &[GatewayId], cost: u32) {
         let destination = *path.last().unwrap();
         for table in Table::all() {
             let attributes = Attributes {
@@ -217,7 +224,6 @@ impl<C: Coordinator> TestGateway<C> {
             };
             self.receive(peer, &Message::Update(update)).unwrap();
         }
-        self.settle();
     }
 
     /// Announces all that is to be announced, and discards what was sent. Data nodes go on.
@@ -299,6 +305,7 @@ pub(crate) fn opening(peer: PeerId) -> Open {
         tables: Tables::ALL,
         graceful: None,
         transport: Transport::Plain,
+        echo: true,
     }
 }
 

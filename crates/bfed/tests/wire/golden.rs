@@ -4,8 +4,8 @@ use crate::common::{channel, conference, cost, gateway, name, unhex};
 use bfed::wire::class::{Class, Priority};
 use bfed::wire::transport::Transport;
 use bfed::wire::{
-    Message, allocate, attributes, client, data, join, liveness, no_route, node, notification,
-    open, reclaim, report, sroute, statistics, subscribe, translation, update,
+    Message, allocate, attributes, client, data, echo, join, liveness, no_route, node,
+    notification, open, reclaim, report, sroute, statistics, subscribe, translation, update,
 };
 use bfed::*;
 
@@ -36,6 +36,7 @@ fn open() {
                 restart_time_s: 120,
             }),
             transport: Transport::Plain,
+            echo: false,
         }),
     );
 }
@@ -54,7 +55,46 @@ fn open_with_quic() {
             tables: Tables::from_bits(1).unwrap(),
             graceful: None,
             transport: Transport::Quic,
+            echo: false,
         }),
+    );
+}
+
+#[test]
+fn open_with_echo() {
+    golden(
+        "62660101002000000101005a0000000700000001deadbeef0002010200010400",
+        Message::Open(open::Repr {
+            version_low: 1,
+            version_high: 1,
+            hold_time_s: 90,
+            gateway: gateway(7, 1),
+            boot: 0xdead_beef,
+            tables: Tables::from_bits(1).unwrap(),
+            graceful: None,
+            transport: Transport::Plain,
+            echo: true,
+        }),
+    );
+}
+
+#[test]
+fn echo_request() {
+    let token = 0x0123_4567_89ab_cdef;
+    let reply = false;
+    golden(
+        "62660106001000000123456789abcdef",
+        Message::Echo(echo::Repr { reply, token }),
+    );
+}
+
+#[test]
+fn echo_reply() {
+    let token = 0x0123_4567_89ab_cdef;
+    let reply = true;
+    golden(
+        "62660107001000000123456789abcdef",
+        Message::Echo(echo::Repr { reply, token }),
     );
 }
 

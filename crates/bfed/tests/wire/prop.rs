@@ -7,8 +7,8 @@ use bfed::wire::sroute::GatewayCost;
 use bfed::wire::subscribe::Edge;
 use bfed::wire::transport::Transport;
 use bfed::wire::{
-    Frames, MAX_MESSAGE_LEN, Message, ParseError, allocate, client, data, join, no_route, node,
-    notification, open, reader, reclaim, sroute, statistics, subscribe, translation, update,
+    Frames, MAX_MESSAGE_LEN, Message, ParseError, allocate, client, data, echo, join, no_route,
+    node, notification, open, reader, reclaim, sroute, statistics, subscribe, translation, update,
 };
 use bfed::*;
 use proptest::collection::vec;
@@ -110,10 +110,11 @@ fn peering_message() -> impl Strategy<Value = Message> {
             any::<u32>(),
             1_u16..4096,
             any::<Option<(bool, bool, u16)>>(),
-            transport()
+            transport(),
+            any::<bool>()
         )
-            .prop_map(
-                |(hold_time_s, boot, tables, graceful, transport)| Message::Open(open::Repr {
+            .prop_map(|(hold_time_s, boot, tables, graceful, transport, echo)| {
+                Message::Open(open::Repr {
                     version_low: 1,
                     version_high: 3,
                     hold_time_s,
@@ -128,8 +129,9 @@ fn peering_message() -> impl Strategy<Value = Message> {
                         }
                     }),
                     transport,
+                    echo,
                 })
-            ),
+            }),
         Just(Message::KeepAlive),
         any::<String>().prop_map(|text| Message::Notification(notification::Repr::new(
             notification::Reason::Shutdown,
@@ -145,6 +147,7 @@ fn peering_message() -> impl Strategy<Value = Message> {
                 })
             }
         ),
+        any::<(bool, u64)>().prop_map(|(reply, token)| Message::Echo(echo::Repr { reply, token })),
         (0_u8..12).prop_map(|table| Message::EndOfTable(Table::from_number(table).unwrap())),
     ]
 }

@@ -86,6 +86,7 @@ fn the_greeting_has_version_1_in_its_header_and_may_grow() {
             restart_time_s: 120,
         }),
         transport: bfed::wire::transport::Transport::Plain,
+        echo: false,
     };
     // A capability of a later version is passed over.
     assert_eq!(Message::parse(&bytes), Ok(Message::Open(expected)));

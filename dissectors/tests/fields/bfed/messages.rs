@@ -123,6 +123,7 @@ fn open(fields: &mut Fields, open: &open::Repr, body: &[u8]) -> Option<()> {
                     .put("restart_time", graceful.restart_time_s);
             }
             3 => drop(fields.put("transport", open.transport as u8)),
+            4 => assert!(open.echo && value.is_empty()),
             _ => {
                 fields.bytes("unknown", value);
             }
@@ -174,6 +175,9 @@ fn peering(fields: &mut Fields, message: &Message, body: &[u8]) -> Option<()> {
         Message::Update(repr) => update(fields, repr),
         Message::EndOfTable(table) => {
             fields.put("table", table.number());
+        }
+        Message::Echo(repr) => {
+            fields.put("echo_token", repr.token);
         }
         Message::SrouteRequest(repr) => {
             fields.put("request", repr.request);
