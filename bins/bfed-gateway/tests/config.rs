@@ -205,6 +205,10 @@ fn what_is_wrong_with_peers_and_names_is_said() {
         (&format!("{peer}{peer}"), "there are two peers 2.1"),
         ("[[peer]]\nnetwork = 1", "1.1 is this gateway itself"),
         (
+            "[[peer]]\nnetwork = 2\nlatency-cost = 20000\nmeasure-latency = true",
+            "is true, and yet latency-cost is configured; leave one of them out",
+        ),
+        (
             &format!("{peer}[[peer.import]]\naccept = false\nadd-cost = 1"),
             "the route is to be changed",
         ),

@@ -124,6 +124,7 @@ fn open(fields: &mut Fields, open: &open::Repr, body: &[u8]) -> Option<()> {
             }
             3 => drop(fields.put("transport", open.transport as u8)),
             4 => assert!(open.echo && value.is_empty()),
+            _ if value.is_empty() => {}
             _ => {
                 fields.bytes("unknown", value);
             }
