@@ -474,7 +474,11 @@ impl Bench {
             }
         };
         let mut repr = Repr { kind, ..any };
-        if matches!(kind, Kind::Data | Kind::Fragment | Kind::Tail | Kind::Parity) && script.flag() {
+        if matches!(
+            kind,
+            Kind::Data | Kind::Fragment | Kind::Tail | Kind::Parity
+        ) && script.flag()
+        {
             // Numbers near each other, so that some are missing and some come twice.
             repr.sequence %= 32;
             repr.class = Class::from_bits(script.u8() % 128).unwrap_or_default();
