@@ -27,6 +27,13 @@ pub(crate) fn station(number: u8) -> Station {
     })
 }
 
+fn without_repairs(number: u8) -> Station {
+    Station::with(number, |config| {
+        config.key = Some(key(number));
+        config.plane.repairs = false;
+    })
+}
+
 pub(crate) fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
@@ -64,8 +71,17 @@ impl Line {
         Self::over(20, carrier, nodes, name, loss)
     }
 
+    /// Data nodes whose configuration switches repairs off.
+    pub(crate) fn unrepaired(name: &str, loss: u64) -> Self {
+        let stations = (1..=2).map(without_repairs).collect();
+        Self::of(stations, 20, Carrier::Quic, name, loss)
+    }
+
     pub(crate) fn over(way: u64, carrier: Carrier, nodes: u8, name: &str, loss: u64) -> Self {
-        let mut stations: Vec<_> = (1..=nodes).map(station).collect();
+        Self::of((1..=nodes).map(station).collect(), way, carrier, name, loss)
+    }
+
+    fn of(mut stations: Vec<Station>, way: u64, carrier: Carrier, name: &str, loss: u64) -> Self {
         let transport = match carrier {
             Carrier::Quic => Transport::Quic,
             Carrier::Udp => Transport::Plain,

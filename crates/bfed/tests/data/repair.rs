@@ -141,10 +141,7 @@ fn single_packets_and_fragments_are_restored() {
 
 #[test]
 fn where_repairs_are_off_frames_go_on_as_they_come() {
-    let mut line = Line::new(Carrier::Quic, 2, NAME, 10);
-    for station in &mut line.stations {
-        station.node.plane().set_repairs(false);
-    }
+    let mut line = Line::unrepaired(NAME, 10);
     film(&mut line, 1000, 1000);
     assert!(line.got.len() < 950 && line.got.is_sorted());
     assert_eq!(line.repairs(1).asked, 0);
@@ -301,18 +298,66 @@ fn a_sender_that_leaves_numbers_out_fills_no_memory_and_delays_nothing_for_long(
 #[test]
 fn a_sender_that_counts_anew_is_followed() {
     let (mut station, from, label) = downstream();
-    for sequence in [1, 2, 1_000_000_000, 1_000_000_001, 1_000_000_002] {
-        let _ = station.packet(from, data(label, sequence, false));
+    // Forwards, backwards past half of all numbers, and with packets missing.
+    for first in [1, 1_000_000_000, 3_500_000_000, 10] {
+        for sequence in [first, first + 1, first + 3] {
+            let _ = station.packet(from, data(label, sequence, false));
+        }
     }
     station.wait(500);
     station.drain();
-    let sent = station
-        .packet(from, data(label, 1_000_000_003, false))
-        .unwrap();
+    let sent = station.packet(from, data(label, 14, false)).unwrap();
     assert_eq!(sent.len(), 1);
-    // At most as many are counted as one edge can miss.
+    // Nothing is missing but the packet before the last of each count.
     let (_, repairs) = station.node.plane().repairs().next().unwrap();
-    assert!(repairs.late <= 256, "{repairs:?}");
+    assert_eq!((repairs.late, repairs.lost()), (4, 4));
+}
+
+#[test]
+fn one_forged_number_does_not_make_the_packets_that_follow_old() {
+    let (mut station, from, label) = downstream();
+    for sequence in 1..10 {
+        assert!(station.packet(from, data(label, sequence, false)).is_ok());
+    }
+    let forged = |kind, sequence| {
+        let repr = Repr {
+            sequence,
+            class: Class::new(Priority::Normal, millis(500)),
+            ..Repr::new(kind, label)
+        };
+        let mut bytes = vec![0; repr.buffer_len()];
+        repr.emit(&mut bytes);
+        bytes
+    };
+    let front = parity::Repr {
+        count: 1,
+        total: 1,
+        index: 0,
+    };
+    for sequence in [1_000_000, 3_000_000_000] {
+        let _ = station.packet(from, forged(Kind::Tail, sequence));
+        let _ = station.packet(from, parity(label, sequence, front, &[0; 8]));
+    }
+    assert_eq!(
+        station.packet(from, data(label, 10, false)).unwrap().len(),
+        1
+    );
+    let _ = station.packet(from, data(label, 1_000_000, false));
+    station.drain();
+    // The next one of the true count begins anew, the others are forwarded at once.
+    let _ = station.packet(from, data(label, 11, false));
+    assert_eq!(
+        station
+            .drain()
+            .iter()
+            .filter(|one| one.1.len() == 1000)
+            .count(),
+        1
+    );
+    assert_eq!(
+        station.packet(from, data(label, 12, false)).unwrap().len(),
+        1
+    );
 }
 
 #[test]

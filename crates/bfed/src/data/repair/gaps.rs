@@ -13,10 +13,13 @@ use crate::wire::data::Kind;
 use crate::wire::repair::Request;
 
 /// Most packets that one edge misses at a time. The oldest ones are given up for newer ones.
-pub(super) const MAX_MISSING: usize = 256;
+const MAX_MISSING: usize = 256;
+/// A number that is further than this from the next one begins a new count. Otherwise one forged number would make all that
+/// follow old.
+const FAR: u32 = 1024;
 /// Most bytes of packets of one edge that wait for missing ones.
-pub(super) const MAX_HELD: usize = 256 << 10;
-/// A packet that comes this much later than one behind it has been overtaken, and is not asked for.
+const MAX_HELD: usize = 256 << 10;
+/// Time after which a packet is asked for: one that was only overtaken by others comes sooner.
 const REORDERING: Duration = Duration::from_millis(2);
 /// Most requests for one packet.
 const MAX_REQUESTS: u8 = 5;
@@ -152,7 +155,13 @@ impl Gaps {
     /// comes.
     pub(super) fn arrive(&mut self, now: Instant, sequence: u32, how: How, until: Instant) -> bool {
         let place = after(sequence, self.next);
-        if place >= 0 {
+        if place.unsigned_abs() > FAR && how == How::Sent {
+            self.outcome.late += self.missing.len() as u64;
+            self.missing.clear();
+            self.next = sequence.wrapping_add(1);
+            return true;
+        }
+        if (0..=FAR as i32).contains(&place) {
             self.miss(now, sequence, until);
             self.next = sequence.wrapping_add(1);
             return true;
@@ -174,9 +183,9 @@ impl Gaps {
         true
     }
 
-    /// Notes that the packet with this number, and all before it, were sent.
+    /// Notes that the packet with this number, and all before it, were sent; not if it is far from the next one.
     pub(super) fn sent_up_to(&mut self, now: Instant, sequence: u32, until: Instant) {
-        if after(sequence, self.next) >= 0 {
+        if (0..=FAR as i32).contains(&after(sequence, self.next)) {
             let end = sequence.wrapping_add(1);
             self.miss(now, end, until);
             self.next = end;
@@ -186,7 +195,7 @@ impl Gaps {
     /// Notes that the packets from the next one to this one, which is not included, are missing.
     fn miss(&mut self, now: Instant, end: u32, until: Instant) {
         let count = end.wrapping_sub(self.next) as usize;
-        // No link loses so many in a row and works again: the other end counts anew, or lies.
+        // More than can be missing at a time.
         let skipped = count.saturating_sub(MAX_MISSING);
         let first = self.next.wrapping_add(skipped as u32);
         let new = count - skipped;

@@ -32,7 +32,8 @@
 //! | requests | five for each missing packet |
 //!
 //! A receiver that asks for everything gets a quarter more than others, at its own address. A sender that lies about numbers
-//! delays its own sessions, by no more than their frames' lifetimes.
+//! delays its own sessions, by no more than their frames' lifetimes. A number that is far from the others begins a new count, so
+//! that a forged one costs the packets that are missing then.
 
 mod downstream;
 mod gaps;
@@ -128,11 +129,6 @@ impl Plane {
     #[must_use]
     pub fn repair_bytes(&self) -> usize {
         self.pool.bytes
-    }
-
-    /// Switches repairs on or off for what arrives and is sent from now on.
-    pub fn set_repairs(&mut self, repairs: bool) {
-        self.config.repairs = repairs;
     }
 
     fn count(&mut self, link: u32, count: impl FnOnce(&mut Repairs)) {

@@ -11,7 +11,7 @@ use super::parity::{Made, Protection};
 use crate::wire::data::Kind;
 
 /// Most bytes of packets of one edge that are kept.
-pub(super) const MAX_STORED: usize = 256 << 10;
+const MAX_STORED: usize = 256 << 10;
 /// Most answers to requests for one packet.
 const MAX_ANSWERS: u8 = 8;
 /// Shortest time between two answers for one packet: a receiver asks again after a round trip.
