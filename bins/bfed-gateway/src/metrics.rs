@@ -273,6 +273,12 @@ pub const METRICS: &[Metric<Snapshot>] = &[
         |page, lines| nodes(page, lines, |node| Some(node.streams)),
     ),
     gauge(
+        "node_repair_bytes",
+        &["node"],
+        "Bytes of packets that it keeps to repair losses",
+        |page, lines| nodes(page, lines, |node| Some(node.repair_bytes)),
+    ),
+    gauge(
         "node_connected",
         &["node"],
         "1 while it has a control node",

@@ -91,6 +91,8 @@ pub(crate) struct Snapshot {
     pub(crate) drops: Counts,
     /// Lost packets of real-time sessions.
     pub(crate) repairs: Counts,
+    /// Bytes of packets that are kept for repairs.
+    pub(crate) repair_bytes: u64,
     pub(crate) sockets: Counts,
     pub(crate) native: Counts,
     pub(crate) native_gauges: Counts,
@@ -559,6 +561,7 @@ impl Worker {
             drops: drops
                 .map(|reason| (reason.name().to_owned(), stats.drops.get(*reason)))
                 .collect(),
+            repair_bytes: plane.repair_bytes() as u64,
             repairs: [
                 ("lost", repairs.lost()),
                 ("repaired", repairs.repaired),
