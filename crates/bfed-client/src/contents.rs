@@ -116,7 +116,7 @@ impl Reader {
         self.steps.push_back(Step::Data(bytes.to_vec()));
     }
 
-    /// Returns what comes next.
+    /// Returns the next item.
     #[expect(clippy::should_implement_trait, reason = "more may come after None")]
     pub fn next(&mut self) -> Option<Step> {
         loop {

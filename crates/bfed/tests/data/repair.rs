@@ -135,7 +135,7 @@ fn single_packets_and_fragments_are_restored() {
     }
     let repairs = line.repairs(1);
     assert!(line.got.is_sorted());
-    // A quarter of what is sent protects no more than a part of packets that are alone.
+    // Parity is limited to a quarter of the bytes sent: too little for packets that are sent one by one.
     assert!(repairs.restored > 15, "{repairs:?}");
 }
 

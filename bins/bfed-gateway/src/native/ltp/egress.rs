@@ -118,7 +118,7 @@ impl Egress {
     /// Takes a frame of the session.
     ///
     /// # Errors
-    /// `Busy`: the sender has not taken what came before.
+    /// `Busy`: the sender has not accepted the previous data yet.
     pub(super) fn send(&mut self, context: &Context<'_>, data: &[u8]) -> Result<(), NativeError> {
         self.advance(context);
         if !self.is_idle() {

@@ -585,7 +585,7 @@ fn a_group_with_a_head_without_end_is_stopped_before_it_is_read() {
                     sent += len;
                 }
             };
-            // A stream that is read on would be written to for ever.
+            // While the stream is read, the writer never stops.
             stopped.await;
             assert!(sent <= (256 << 10) + (32 << 10), "{sent} bytes were taken");
         });

@@ -3,17 +3,17 @@
 //! A link of datagrams is repaired by its two data nodes alone. The one upstream numbers its packets and keeps them for a while;
 //! the one downstream asks for numbers that are missing, as long as an answer can come in time, and sends later packets on
 //! when those before them have arrived or are given up. So packets leave each data node in the order of the source, as
-//! readers of a stream of bytes need them, and each link repairs what it lost.
+//! readers of a stream of bytes need them, and each link repairs its own losses.
 //!
 //! | event | downstream | upstream |
 //! | --- | --- | --- |
 //! | a packet with a later number than the next one | the packets between are missing; it waits | |
 //! | 2 ms later | asks for them (REPAIR_REQUEST) | sends them again, unless they would come too late |
 //! | 1.25 round trips and 5 ms later | asks again, five times at most | sends them again |
-//! | no answer can come in time | gives them up, and sends on what waits | |
+//! | no answer can come in time | gives them up, and forwards the packets that wait | |
 //! | 25 ms after a packet without another | | sends the number of that packet (TAIL), so that its loss is noticed |
 //!
-//! Where there is no time for an answer, [parity] restores what is lost.
+//! Where there is no time for an answer, [parity] restores lost packets.
 //!
 //! A node that sends the session on to other data nodes uses at most half of the time that is left, so that their links can
 //! be repaired as well.

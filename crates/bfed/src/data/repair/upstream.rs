@@ -57,7 +57,7 @@ impl Plane {
         self.ready.insert(id);
     }
 
-    /// Lets an edge keep what it sends, where its receiver may ask for it.
+    /// Gives an edge a store for sent packets, unless repairs are off.
     pub(in super::super) fn begin_store(&mut self, id: EdgeId) {
         let repairs = self.config.repairs;
         if let Some(edge) = self.edge_mut(id).filter(|_| repairs) {

@@ -70,7 +70,7 @@ pub(super) struct Facts {
 }
 
 impl Subscribers {
-    /// Starts so many in the calling thread's namespace, on these cores.
+    /// Starts `count` subscribers in the calling thread's namespace, on these cores.
     pub(super) fn start(place: Place, count: usize, cores: &[usize]) -> Subscribers {
         let shared = Arc::new(Shared {
             got: (0..count).map(|_| Mutex::default()).collect(),
