@@ -30,7 +30,7 @@ impl Plane {
     }
 
     /// Returns until when a lost packet is waited for at most, if the one with this timing shows that it was lost.
-    fn patience(&self, now: Instant, from: Entry, timing: &Timing) -> Instant {
+    fn waits_until(&self, now: Instant, from: Entry, timing: &Timing) -> Instant {
         let expires = timing.expires().unwrap_or(now);
         let left = expires - now;
         let outs = self.flows.get(from.flow).into_iter();
@@ -85,7 +85,7 @@ impl Plane {
         if is_next {
             return Ok(true);
         }
-        let until = self.patience(now, from, &timing);
+        let until = self.waits_until(now, from, &timing);
         let edge = self.edges.get_mut(from.edge);
         let gaps = edge.and_then(|edge| edge.rest.gaps.as_mut());
         let gaps = gaps.ok_or(DataError::UnknownFlow)?;
@@ -282,7 +282,7 @@ impl Plane {
         let from = self.upstream(meta, packet, &timing)?;
         let parity = parity::Repr::parse(packet.payload());
         let (front, shard) = parity.map_err(|_| DataError::Malformed)?;
-        let until = self.patience(now, from, &timing);
+        let until = self.waits_until(now, from, &timing);
         let edge = self.edges.get_mut(from.edge);
         let Some(gaps) = edge.and_then(|edge| edge.rest.gaps.as_mut()) else {
             return Ok(());
@@ -311,7 +311,7 @@ impl Plane {
         if !packet.payload().is_empty() {
             return Err(DataError::Malformed);
         }
-        let until = self.patience(now, from, &timing);
+        let until = self.waits_until(now, from, &timing);
         let edge = self.edges.get_mut(from.edge);
         let gaps = edge.and_then(|edge| edge.rest.gaps.as_mut());
         if let Some(gaps) = gaps {

@@ -28,7 +28,7 @@ const MAX_REQUESTS: u8 = 5;
 const PARITY_WAIT: Duration = Duration::from_micros(BLOCK_TIME.total_micros() * 5 / 2);
 
 /// Returns the time after which a request is repeated.
-fn patience(rtt: Duration) -> Duration {
+fn request_interval(rtt: Duration) -> Duration {
     rtt + rtt / 4 + Duration::from_millis(5)
 }
 
@@ -289,7 +289,7 @@ impl Gaps {
                 }
             }
             one.requests += 1;
-            one.ask_at = now + patience(rtt);
+            one.ask_at = now + request_interval(rtt);
         }
         request.or_else(|| self.unasked.take())
     }
